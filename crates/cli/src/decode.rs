@@ -1,9 +1,14 @@
-//! The decode loop: logits, a token, text, and again, until something ends it.
+//! The decode loop: drafts, logits, tokens, text, and again, until something ends it.
+//!
+//! A pass of the model yields a row behind the text and one behind each draft, and one token or several. Without drafts that is
+//! a row and a token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gumball_engine::{Sampler, StepOptions};
+use gumball_engine::{
+    BatchOptions, Drafts, Logits, Masks, NONE, Outputs, Pool, SamplingParams, Slot, Verification, VerifyMode,
+};
 use serde::Serialize;
 
 use crate::Result;
@@ -11,6 +16,7 @@ use crate::commands::sample::LogprobRecord;
 use crate::grammar::Grammar;
 use crate::model::{Llama, TokenStream, Tokenizer};
 use crate::session::Session;
+use crate::speculate::{Acceptance, Drafter};
 use crate::stop::StopStrings;
 
 /// Why a text ended.
@@ -65,6 +71,9 @@ pub struct Decoded {
     pub complete: Option<bool>,
     /// How long it took.
     pub timing: Timing,
+    /// What drafts were worth; absent where none were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speculation: Option<Acceptance>,
 }
 
 /// Where the time went.
@@ -76,6 +85,17 @@ pub struct Timing {
     pub model_us: f64,
     /// Gumball's part of a token, in microseconds.
     pub choose_us: f64,
+}
+
+/// The request, in a pool of its own, and what drafts for it.
+#[derive(Debug)]
+pub struct Request {
+    /// The pool.
+    pub pool: Pool,
+    /// The request's slot.
+    pub slot: Slot,
+    /// What drafts, if anything does.
+    pub drafter: Option<Drafter>,
 }
 
 /// When to end.
@@ -95,58 +115,79 @@ pub struct Limits<'a> {
 /// What the model, the grammar or the output fails with.
 pub fn decode(
     session: &mut Session,
-    sampler: &mut Sampler,
+    request: &mut Request,
     mut grammar: Option<Grammar>,
     limits: &Limits<'_>,
     mut emit: impl FnMut(&str) -> Result<()>,
 ) -> Result<Decoded> {
     let Session { model, prompt, padding_mask, .. } = session;
-    let context = model.context();
+    let (context, vocab) = (model.context(), model.vocab());
     let (llama, tokenizer) = (&mut model.llama, &model.tokenizer);
-    let start = Instant::now();
-    let mut logits = forward(llama, prompt)?;
-    let prompt_time = start.elapsed();
+    let Request { pool, slot, drafter } = request;
+    let params = pool.sequence(*slot)?.params().clone();
 
     let mut stops = StopStrings::new(limits.stops);
     let mut stream = TokenStream::new(tokenizer);
     let mut text = String::new();
     let mut tokens: Vec<Step> = Vec::new();
-    let (mut model_time, mut choose_time) = (Duration::ZERO, Duration::ZERO);
-    let finish = loop {
+    let mut unseen = prompt.clone();
+    let mut verified = Verification::new();
+    let mut acceptance = Acceptance::default();
+    let [mut prompt_time, mut model_time, mut choose_time, mut draft_time] = [Duration::ZERO; 4];
+    let finish = 'text: loop {
         if limits.interrupt.load(Ordering::Relaxed) {
             break Finish::Interrupted;
         }
         if tokens.len() >= limits.max_tokens {
             break Finish::MaxTokens;
         }
-        let allowed = grammar.as_mut().map(Grammar::mask).transpose()?;
-        let mask = allowed.as_deref().or(padding_mask.as_deref());
+        // A pass emits a token more than it accepts drafts. That over the prompt has none.
+        let room = (limits.max_tokens - tokens.len()).min(context.saturating_sub(llama.position())) - 1;
+        let room = if tokens.is_empty() { 0 } else { room };
+        let (start, ids) = (Instant::now(), pool.sequence(*slot)?.history().ids());
+        let plan =
+            Plan::make(ids, &params, drafter.as_mut(), grammar.as_mut(), padding_mask.as_deref(), room)?;
+        draft_time += start.elapsed();
+
         let start = Instant::now();
-        let token = sampler.sample_with(&logits, StepOptions { mask, ..Default::default() })?;
+        let logits = forward(llama, &unseen, &plan.drafts)?;
+        *if tokens.is_empty() { &mut prompt_time } else { &mut model_time } += start.elapsed();
+        let start = Instant::now();
+        plan.verify(pool, *slot, Logits::new(&logits, plan.drafts.len() + 1, vocab)?, &mut verified)?;
         choose_time += start.elapsed();
-        let Some(id) = token.id else { break Finish::NoToken };
-        tokens.push(step(tokenizer, sampler, id));
-        if sampler.params().stop_ids.contains(&id) {
-            break Finish::StopToken;
-        }
-        if let Some(grammar) = &mut grammar {
-            grammar.follow(id)?;
-        }
-        let (sure, stopped) = stops.push(&stream.push(id));
-        text.push_str(&sure);
-        emit(&sure)?;
-        if stopped {
-            break Finish::StopString;
-        }
-        if grammar.as_ref().is_some_and(Grammar::is_over) {
-            break Finish::Grammar;
+        let accepted = verified.accepted()[0] as usize;
+        llama.truncate(llama.position() - plan.drafts.len() + accepted);
+        acceptance.passes += 1;
+        acceptance.drafted += plan.drafts.len();
+        acceptance.accepted += accepted;
+
+        for place in verified.places(0) {
+            let token = verified.outputs().tokens()[place];
+            if token == NONE {
+                break 'text Finish::NoToken;
+            }
+            let id = token as u32;
+            tokens.push(step(tokenizer, &params, verified.outputs(), place));
+            if params.stop_ids.contains(&id) {
+                break 'text Finish::StopToken;
+            }
+            if let Some(grammar) = &mut grammar {
+                grammar.follow(id)?;
+            }
+            let (sure, stopped) = stops.push(&stream.push(id));
+            text.push_str(&sure);
+            emit(&sure)?;
+            if stopped {
+                break 'text Finish::StopString;
+            }
+            if grammar.as_ref().is_some_and(Grammar::is_over) {
+                break 'text Finish::Grammar;
+            }
+            unseen = vec![id];
         }
         if llama.position() >= context {
             break Finish::Context;
         }
-        let start = Instant::now();
-        logits = forward(llama, &[id])?;
-        model_time += start.elapsed();
     };
     if finish != Finish::StopString {
         let rest = stops.push(&stream.finish()).0 + &stops.finish();
@@ -159,29 +200,107 @@ pub fn decode(
         model_us: each(model_time),
         choose_us: each(choose_time),
     };
+    acceptance.draft_us = each(draft_time);
     let complete = grammar.as_mut().map(|grammar| match finish {
         Finish::StopString => false,
         Finish::StopToken => true,
         _ => grammar.is_complete(),
     });
-    Ok(Decoded { text, tokens, finish, complete, timing })
+    let speculation = drafter.as_ref().map(|_| acceptance);
+    Ok(Decoded { text, tokens, finish, complete, timing, speculation })
 }
 
-/// Returns the logits after the tokens seen so far and these.
-fn forward(llama: &mut Llama, tokens: &[u32]) -> Result<Vec<f32>> {
-    let hidden = llama.hidden(tokens)?;
-    Ok(llama.logits(&hidden)?)
+/// The drafts of a pass, and the masks of its rows, if rows have masks.
+#[derive(Default)]
+struct Plan {
+    drafts: Vec<u32>,
+    masks: Option<Vec<u32>>,
 }
 
-/// Describes the token that was just drawn.
-fn step(tokenizer: &Tokenizer, sampler: &Sampler, id: u32) -> Step {
-    let logprobs = sampler.logprobs();
-    let records = |list: &[gumball_engine::TokenLogprob]| list.iter().map(LogprobRecord::from).collect();
+impl Plan {
+    /// Drafts at most `room` tokens behind `ids`, up to the first that ends the text or that the grammar forbids.
+    fn make(
+        ids: &[u32],
+        params: &SamplingParams,
+        drafter: Option<&mut Drafter>,
+        mut grammar: Option<&mut Grammar>,
+        padding_mask: Option<&[u32]>,
+        room: usize,
+    ) -> Result<Self> {
+        let mut plan = Self::default();
+        plan.add_mask(&mut grammar, padding_mask)?;
+        let Some(drafter) = drafter else { return Ok(plan) };
+        drafter.begin(ids);
+        while plan.drafts.len() < drafter.most.min(room) {
+            let Some(draft) = drafter.next(&plan.drafts) else { break };
+            if params.stop_ids.contains(&draft) || grammar.is_some() && !plan.allows(draft) {
+                break;
+            }
+            if let Some(grammar) = &mut grammar {
+                grammar.follow(draft)?;
+            }
+            plan.drafts.push(draft);
+            plan.add_mask(&mut grammar, padding_mask)?;
+            if grammar.as_ref().is_some_and(|grammar| grammar.is_over()) {
+                break;
+            }
+        }
+        if let Some(grammar) = grammar {
+            grammar.go_back(plan.drafts.len())?;
+        }
+        Ok(plan)
+    }
+
+    /// Adds the mask of the row behind the drafts so far.
+    fn add_mask(&mut self, grammar: &mut Option<&mut Grammar>, padding_mask: Option<&[u32]>) -> Result<()> {
+        let allowed = grammar.as_mut().map(|grammar| grammar.mask()).transpose()?;
+        if let Some(mask) = allowed.as_deref().or(padding_mask) {
+            self.masks.get_or_insert_default().extend_from_slice(mask);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the mask that was added last allows an id.
+    fn allows(&self, id: u32) -> bool {
+        let Some(words) = &self.masks else { return true };
+        let last = words.len() / (self.drafts.len() + 1) * self.drafts.len();
+        words[last..].get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
+    }
+
+    /// Verifies the drafts against the rows of the model.
+    fn verify(&self, pool: &mut Pool, slot: Slot, logits: Logits<'_>, out: &mut Verification) -> Result<()> {
+        let rows = logits.rows();
+        let masks = self.masks.as_ref().map_or(Ok(Masks::NONE), |words| {
+            Masks::new(words, rows, words.len() / rows, words.len() / rows)
+        })?;
+        let ids: Vec<i32> = self.drafts.iter().map(|draft| *draft as i32).collect();
+        let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
+        let options = BatchOptions { masks, ..BatchOptions::default() };
+        Ok(pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &options, out)?)
+    }
+}
+
+/// Returns the logits behind the tokens seen so far and `unseen`, and behind each draft after them.
+fn forward(llama: &mut Llama, unseen: &[u32], drafts: &[u32]) -> Result<Vec<f32>> {
+    let hidden = llama.hidden(&[unseen, drafts].concat())?;
+    Ok(llama.logits_last(&hidden, drafts.len() + 1)?)
+}
+
+/// Describes an emitted token.
+fn step(tokenizer: &Tokenizer, params: &SamplingParams, outputs: &Outputs, place: usize) -> Step {
+    let id = outputs.tokens()[place] as u32;
+    let record = |id, logprob, rank| LogprobRecord { id, logprob, rank };
+    let logprobs = params.logprobs.as_ref();
+    let top = outputs.top_ids(place).iter().zip(outputs.top_logprobs(place)).zip(1..);
+    let top =
+        top.filter(|((id, _), _)| **id != NONE).map(|((id, logprob), rank)| record(*id, *logprob, rank));
+    let named = logprobs.map_or(&[][..], |logprobs| &logprobs.ids).iter();
+    let named = named.zip(outputs.id_logprobs(place)).zip(outputs.id_ranks(place));
     Step {
         id,
         text: String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned(),
-        logprob: logprobs.map(|logprobs| LogprobRecord::from(&logprobs.token)),
-        top_logprobs: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.top)),
-        logprob_ids: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.ids)),
+        logprob: logprobs.map(|_| record(id as i32, outputs.logprobs()[place], outputs.ranks()[place])),
+        top_logprobs: top.collect(),
+        logprob_ids: named.map(|((id, logprob), rank)| record(*id as i32, *logprob, *rank)).collect(),
     }
 }

@@ -85,6 +85,14 @@ impl Grammar {
         self.matcher.consume_token(token).map_err(|error| failed(&error))
     }
 
+    /// Goes back to before the last tokens that were followed.
+    ///
+    /// # Errors
+    /// - [`Error::Usage`] if there are fewer.
+    pub fn go_back(&mut self, tokens: usize) -> Result<()> {
+        self.matcher.rollback(tokens).map_err(|error| failed(&error))
+    }
+
     /// Returns whether the text may end here.
     pub fn is_complete(&mut self) -> bool {
         self.matcher.is_stopped() && !self.matcher.is_error() || self.matcher.is_accepting().unwrap_or(false)

@@ -32,6 +32,8 @@ pub mod grammar;
 
 pub mod stop;
 
+pub mod speculate;
+
 pub mod decode;
 
 pub mod engine;

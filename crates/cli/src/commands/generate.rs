@@ -8,16 +8,17 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gumball_engine::Sampler;
+use gumball_engine::{Pool, PoolConfig, Widths};
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
-use crate::decode::{Decoded, Finish, Limits, decode};
+use crate::decode::{Decoded, Finish, Limits, Request, decode};
 use crate::engine::EngineArgs;
 use crate::grammar::Grammar;
 use crate::output::{Output, say, shown};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
+use crate::speculate::{Acceptance, SpeculateArgs};
 use crate::text::{DIM, Table, WARN};
 use crate::{Error, Result};
 
@@ -45,6 +46,9 @@ pub struct Args {
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// The drafts.
+    #[command(flatten)]
+    pub speculate: SpeculateArgs,
     /// The parameters; temperature 0.7 and top-p 0.9 if none are given that shape the distribution.
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -81,6 +85,7 @@ static INTERRUPT: AtomicBool = AtomicBool::new(false);
 /// - [`Error::Interrupted`] after Ctrl-C.
 pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let params = args.sampling.to_params()?;
+    let drafter = args.speculate.drafter(&params)?;
     let (route, level) = (args.engine.route()?, args.engine.level()?);
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
@@ -88,8 +93,20 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let ends =
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
     params.stop_ids.extend(ends);
-    let sampler = Sampler::new(params, session.model.vocab())?.with_route(route.name())?.with_level(level)?;
-    let mut sampler = sampler.with_prompt(&session.prompt);
+    let widths = params.logprobs.as_ref().map_or(Widths::default(), |logprobs| Widths {
+        top_n: logprobs.top_n as usize,
+        ids: logprobs.ids.len(),
+    });
+    let mut pool = Pool::new(PoolConfig {
+        slots: 1,
+        threads: Some(1),
+        level: Some(level),
+        widths,
+        route: route.name().to_owned(),
+        ..PoolConfig::new(session.model.vocab())
+    })?;
+    let slot = pool.admit(params, &session.prompt)?;
+    let mut request = Request { pool, slot, drafter };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
 
@@ -97,9 +114,9 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     hear_interrupts();
     let limits = Limits { max_tokens: args.max_tokens, stops: &args.stop, interrupt: &INTERRUPT };
     if !args.json {
-        introduce(&session, &sampler);
+        introduce(&session, &request)?;
     }
-    let decoded = decode(&mut session, &mut sampler, grammar, &limits, |piece| {
+    let decoded = decode(&mut session, &mut request, grammar, &limits, |piece| {
         if !args.json {
             out.text(piece)?;
             out.flush()?;
@@ -107,12 +124,13 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         Ok(())
     })?;
     let (finish, complete) = (decoded.finish, decoded.complete);
+    let sequence = request.pool.sequence(request.slot)?;
     let report = Report {
         model: session.name.clone(),
-        route: sampler.route().to_owned(),
-        level: sampler.level().name(),
-        seed: sampler.seed(),
-        params: sampler.params().clone(),
+        route: request.pool.route().to_owned(),
+        level: request.pool.level().name(),
+        seed: sequence.seed(),
+        params: sequence.params().clone(),
         prompt_tokens: session.prompt.len(),
         decoded,
     };
@@ -166,12 +184,14 @@ fn prompt(args: &Args) -> Result<String> {
     Ok(prompt.trim_end().to_owned())
 }
 
-fn introduce(session: &Session, sampler: &Sampler) {
-    let neutral = SamplingParams { stop_ids: Vec::new(), ..sampler.params().clone() };
+fn introduce(session: &Session, request: &Request) -> Result<()> {
+    let sequence = request.pool.sequence(request.slot)?;
+    let neutral = SamplingParams { stop_ids: Vec::new(), ..sequence.params().clone() };
     let settings = settings(&neutral);
     let settings = if settings.is_empty() { "neutral parameters".to_owned() } else { settings };
     let name = shown(&session.name);
-    say(format_args!("{DIM}{name}: {settings}; seed {}{DIM:#}\n", sampler.seed()));
+    say(format_args!("{DIM}{name}: {settings}; seed {}{DIM:#}\n", sequence.seed()));
+    Ok(())
 }
 
 fn sum_up(report: &Report) {
@@ -181,7 +201,8 @@ fn sum_up(report: &Report) {
         1 => "1 token".to_owned(),
         n => format!("{n} tokens"),
     };
-    let each_us = timing.model_us + timing.choose_us;
+    let draft_us = report.decoded.speculation.map_or(0.0, |acceptance| acceptance.draft_us);
+    let each_us = timing.model_us + timing.choose_us + draft_us;
     let speed = match each_us > 0.0 && !report.decoded.tokens.is_empty() {
         true => {
             format!("; {:.0} tokens a second, {:.0} us of each to choose it", 1e6 / each_us, timing.choose_us)
@@ -189,6 +210,14 @@ fn sum_up(report: &Report) {
         false => String::new(),
     };
     say(format_args!("\n{DIM}{tokens}, ended by {}{speed}{DIM:#}", reason(report.decoded.finish)));
+    if let Some(Acceptance { passes, drafted, accepted, draft_us }) = report.decoded.speculation {
+        let share = 100.0 * accepted as f64 / drafted.max(1) as f64;
+        let a_pass = report.decoded.tokens.len() as f64 / passes.max(1) as f64;
+        say(format_args!(
+            "{DIM}{accepted} of {drafted} drafts accepted ({share:.0} %), {a_pass:.2} tokens a pass of the model, \
+             {draft_us:.0} us of each to draft{DIM:#}"
+        ));
+    }
     if report.decoded.finish == Finish::MaxTokens && report.decoded.complete.is_none() {
         say(format_args!("{WARN}the limit of tokens cut it off; --max-tokens raises it{WARN:#}"));
     }

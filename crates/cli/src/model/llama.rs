@@ -8,8 +8,9 @@
 //! ```
 //!
 //! **Reproducible.** The same tokens give the same bits whatever the number of threads, and whether they come
-//! in one call or one by one: every sum's order depends on its length alone. (The second holds unless weights
-//! are Q6_K, or Q4_K where there is AMX: there candle takes another kernel for many rows than for one.)
+//! in one call or one by one: every sum's order depends on its length alone. (The second holds for calls of up to
+//! [`ROWS_LIKE_ONE`](super::ROWS_LIKE_ONE) tokens. It holds for longer ones unless weights are Q6_K, or Q4_K where there is AMX,
+//! or another type that `weights` leaves to candle's product off x86: there candle takes another kernel for many rows.)
 //! Between machines the bits may differ: candle's kernels round differently with AVX2, without it, and with
 //! NEON, and the exponential is the C library's. AVX-512 changes nothing unless weights are K-quants.
 
@@ -183,7 +184,19 @@ impl Llama {
     /// # Errors
     /// - [`Error::Forward`] if candle fails.
     pub fn logits(&self, hidden: &Hidden) -> Result<Vec<f32>> {
-        self.head().apply(&Rows::new(hidden.last().to_vec(), hidden.width))
+        self.logits_last(hidden, 1)
+    }
+
+    /// The logits after each of the last `rows` tokens of `hidden`: `[rows, vocab]`.
+    ///
+    /// # Errors
+    /// - [`Error::Forward`] if candle fails.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn logits_last(&self, hidden: &Hidden, rows: usize) -> Result<Vec<f32>> {
+        let from = (hidden.len() - rows) * hidden.width;
+        self.head().apply(&Rows::new(hidden.values[from..].to_vec(), hidden.width))
     }
 
     /// The logits after each token of `hidden`: `[rows, vocab]`.
@@ -193,7 +206,7 @@ impl Llama {
     /// # Errors
     /// - [`Error::Forward`] if candle fails.
     pub fn logits_all(&self, hidden: &Hidden) -> Result<Vec<f32>> {
-        self.head().apply(&Rows::new(hidden.values.clone(), hidden.width))
+        self.logits_last(hidden, hidden.len())
     }
 
     /// The output matrix as f32, `[vocab, hidden]`, for an LM head that stands in for the last product.

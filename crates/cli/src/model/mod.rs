@@ -33,6 +33,7 @@ pub use gguf::Gguf;
 pub use llama::{Hidden, Llama};
 pub use stream::TokenStream;
 pub use tokenizer::Tokenizer;
+pub use weights::ROWS_LIKE_ONE;
 
 /// A model ready to run, with its tokenizer and its way of writing conversations.
 ///

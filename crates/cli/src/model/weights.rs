@@ -10,8 +10,9 @@
 //!
 //! Every output is one dot product in an order that never depends on threads. In the first two kinds the
 //! threads are rayon's and nothing depends on the number of rows either. Candle's matrix product has threads
-//! of its own that wait by spinning (`CANDLE_NUM_THREADS` sets their number: on a busy machine 1 is best), and
-//! for Q6_K, and for Q4_K with AMX, another kernel for many rows than for one.
+//! of its own that wait by spinning (`CANDLE_NUM_THREADS` sets their number: on a busy machine 1 is best). For Q6_K,
+//! for Q4_K with AMX, and for all of these types off x86, it has another kernel for many rows than for one, whose sums may
+//! be rounded differently. Up to [`ROWS_LIKE_ONE`] rows are therefore multiplied one by one where these kernels differ.
 
 use candle_core::quantized::k_quants::{BlockQ8_0, GgmlType};
 use candle_core::quantized::{GgmlDType, QTensor};
@@ -23,6 +24,10 @@ use super::gguf::Gguf;
 
 /// Multiplications that one thread should have at least.
 const WORTH_A_THREAD: usize = 1 << 18;
+
+/// As many rows as get the bits that each would get alone, whatever the weights. Candle has no other kernel for so few rows of
+/// Q4_K.
+pub const ROWS_LIKE_ONE: usize = 17;
 
 /// Rows of activations, one after another, in the form that candle's kernels take.
 #[derive(Debug)]
@@ -99,10 +104,13 @@ impl Linear {
                 dot(weight, &rows.values()[row * self.inputs..][..self.inputs])
             }),
             Weight::Other(weight) => {
-                let layout = Layout::contiguous((rows.count, rows.width));
-                match weight.cpu_fwd(&rows.storage, &layout)?.0 {
-                    CpuStorage::F32(product) => product,
-                    _ => unreachable!("candle multiplies f32 rows into f32"),
+                let is_few = (2..=ROWS_LIKE_ONE).contains(&rows.count);
+                if is_few && (!cfg!(target_arch = "x86_64") || weight.dtype() == GgmlDType::Q6K) {
+                    let each = rows.values().chunks_exact(rows.width);
+                    let each = each.map(|row| by_candle(weight, &Rows::new(row.to_vec(), rows.width)));
+                    each.collect::<Result<Vec<_>>>()?.concat()
+                } else {
+                    by_candle(weight, rows)?
                 }
             }
         };
@@ -171,6 +179,15 @@ impl Linear {
         }
         let row = |row: usize| columns.iter().skip(row).step_by(rows).copied();
         (0..rows).flat_map(row).collect()
+    }
+}
+
+/// Multiplies rows by candle's matrix product.
+fn by_candle(weight: &QTensor, rows: &Rows) -> Result<Vec<f32>> {
+    let layout = Layout::contiguous((rows.count, rows.width));
+    match weight.cpu_fwd(&rows.storage, &layout)?.0 {
+        CpuStorage::F32(product) => Ok(product),
+        _ => unreachable!("candle multiplies f32 rows into f32"),
     }
 }
 
