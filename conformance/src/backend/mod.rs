@@ -15,6 +15,7 @@ use gumball_engine::Device;
 use gumball_spec::edit::Hook;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
+use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Result, Status, oracle};
 
@@ -63,6 +64,16 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         trial.judge(judgement)
+    }
+
+    /// Draws drafts from the row of a case. The oracle answers for a backend that drafts from no row.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
+        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
+        draft(case.logits.row(), &case.request(), words, count, hook)
     }
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
@@ -261,6 +272,17 @@ impl Backend for Cpu {
             None => workspace.write_in_place(out.row_mut(), &task, output)?,
         };
         Ok((out.bits(), written.status))
+    }
+
+    fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
+        let (prepared, history) = prepare(case)?;
+        let task = task(case, &prepared, &history);
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
+        let mut drafts = vec![7; count];
+        workspace.draft(case.logits.row(), &task, hook, words, &mut drafts)?;
+        Ok(drafts)
     }
 
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {

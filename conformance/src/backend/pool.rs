@@ -11,9 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, Drafts, Draws,
-    HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Pool, PoolConfig, RowHook,
-    RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Verification, VerifyMode, Widths, bf16, f16,
+    BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, DraftWords, Drafts,
+    Draws, HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig,
+    Proposals, RowHook, RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Verification, VerifyMode,
+    Widths, bf16, f16,
 };
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
@@ -91,6 +92,11 @@ pub trait Verbs: fmt::Debug + Send + Sized {
 
     /// Whether the caller's edits of a row are for it.
     const HOOKS: bool;
+
+    /// Draws drafts, if the pool has a verb for that.
+    fn draft(&mut self, _case: &Case, _words: DraftWords, _count: usize) -> Option<Result<Vec<i32>>> {
+        None
+    }
 }
 
 macro_rules! verbs {
@@ -138,11 +144,62 @@ macro_rules! verbs {
 impl Verbs for Pool {
     verbs!();
     const HOOKS: bool = true;
+
+    /// The last tokens of the output are the path.
+    fn draft(&mut self, case: &Case, words: DraftWords, count: usize) -> Option<Result<Vec<i32>>> {
+        let (mode, depth) = match words {
+            DraftWords::Position => (VerifyMode::Coupled, case.output.len().min(2)),
+            DraftWords::Block { depth } => (VerifyMode::Block, depth as usize),
+        };
+        let before = case.output.len().checked_sub(depth)?;
+        let (mut root, path) = (case.clone(), case.output[before..].iter().map(|id| *id as i32));
+        root.output.truncate(before);
+        root.position = case.position.wrapping_sub(depth as u32);
+        let path: Vec<i32> = path.collect();
+        // A path holds tokens.
+        if path.iter().any(|id| !(0..case.vocab() as i32).contains(id)) {
+            return None;
+        }
+        Some(resume(self, &root).and_then(|slot| {
+            let drafts = drafts(self, slot, case, &path, mode, count);
+            self.release(slot)?;
+            drafts
+        }))
+    }
 }
 
 impl Verbs for DevicePool {
     verbs!();
     const HOOKS: bool = false;
+}
+
+/// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must not matter.
+fn drafts(
+    pool: &mut Pool,
+    slot: Slot,
+    case: &Case,
+    path: &[i32],
+    mode: VerifyMode,
+    count: usize,
+) -> Result<Vec<i32>> {
+    let vocab = case.vocab();
+    let row: Vec<f32> = (0..vocab).map(|id| case.logits.row().logit(id)).collect();
+    let data = [&vec![f32::NAN; vocab][..], &row, &row].concat();
+    let ids: Vec<i32> = path.iter().chain(&[0]).copied().collect();
+    let paths = Paths { counts: &[0, path.len() as u32, 1], ids: &ids };
+    let edit = case.hook.map(|hook| move |z: &mut [f32]| hook.apply(z));
+    let hook = edit.as_ref().map(|edit| edit as RowHook<'_>);
+    let words = case.mask.clone().unwrap_or_default().repeat(3);
+    let masks = match &case.mask {
+        Some(mask) => Masks::new(&words, 3, mask.len(), mask.len())?,
+        None => Masks::NONE,
+    };
+    let options = BatchOptions { masks, forced: &[case.forced; 3], hooks: &[hook; 3] };
+    let logits = Logits::new(&data, 3, vocab)?.with_kind(case.kind);
+    let mut out = Proposals::new(count);
+    Pool::draft(pool, logits, &[PADDING, slot, slot], &paths, mode, &options, &mut out)?;
+    assert!(out.row(0).iter().all(|draft| *draft == NONE), "padding has no drafts");
+    Ok(out.row(1).to_vec())
 }
 
 /// Makes a pool of a vocabulary, with capacity for logprobs.
@@ -286,6 +343,12 @@ impl<P: Verbs> Backend for Pooled<P> {
             pool.release(slot)?;
             walked
         })
+    }
+
+    fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
+        let draft = |pool: &mut P| Ok(pool.draft(case, words, count));
+        let drafts = self.with_pool(case.vocab(), widths(&[case]), draft)?;
+        drafts.unwrap_or_else(|| Oracle.draft(case, words, count))
     }
 
     fn lacking(&self) -> usize {

@@ -8,6 +8,7 @@ use std::fmt;
 use gumball_cpu::Output;
 use gumball_spec::Error;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
+use gumball_spec::verify::draft::DraftWords;
 use gumball_spec::verify::{DraftChain, Verified};
 
 use crate::backend::Backend;
@@ -101,6 +102,7 @@ families! {
     verify::coupled => coupled_rules,
     verify::rejection => rejection_rules,
     verify::by_probabilities => by_probabilities_rules,
+    verify::draft => draft_rules,
     params => params_rules,
 }
 
@@ -221,6 +223,16 @@ impl Check<'_> {
         let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));
         assert_eq!(seen, expected, "{} {}: {} of {chain:?}", self.rule, self.name, self.backend.name());
         seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name))
+    }
+
+    /// Returns the drafts that the backend draws from a row, or its refusal, after holding them to the oracle.
+    pub fn drafts(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>, Error> {
+        let (expected, seen) =
+            (crate::Oracle.draft(case, words, count), self.backend.draft(case, words, count));
+        if seen != expected {
+            self.fail(case, format_args!("drafts {seen:?}, not {expected:?}, by {words:?}"));
+        }
+        seen
     }
 
     /// Returns what the backend makes of drafts that are judged by probabilities, after holding it to the oracle.

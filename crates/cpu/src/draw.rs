@@ -43,6 +43,15 @@ pub struct Buffers {
     open: Vec<OpenTile>,
 }
 
+/// Who leads the race.
+trait Lead {
+    /// Lets a token take its place, if it has one.
+    fn meet(&mut self, score: f32, id: u32);
+
+    /// Returns the least score that may still take a place.
+    fn least(&self) -> f32;
+}
+
 /// The token that leads the race; of equal scores the smallest id.
 #[derive(Clone, Copy, Debug)]
 struct Leader {
@@ -50,12 +59,43 @@ struct Leader {
     id: u32,
 }
 
-impl Leader {
+impl Lead for Leader {
     #[inline(always)]
     fn meet(&mut self, score: f32, id: u32) {
         if score > self.score || score == self.score && id < self.id {
             *self = Self { score, id };
         }
+    }
+
+    #[inline(always)]
+    fn least(&self) -> f32 {
+        self.score
+    }
+}
+
+/// The first tokens of the race, the leader first; of equal scores the smallest id first. None has the score -inf.
+#[derive(Debug)]
+struct Leaders<'a> {
+    places: &'a mut [Leader],
+    /// How many of the places are taken.
+    taken: usize,
+}
+
+impl Lead for Leaders<'_> {
+    #[inline(always)]
+    fn meet(&mut self, score: f32, id: u32) {
+        let ahead = |leader: &Leader| leader.score > score || leader.score == score && leader.id < id;
+        let place = self.places[..self.taken].partition_point(ahead);
+        if score > f32::NEG_INFINITY && place < self.places.len() {
+            self.taken = self.places.len().min(self.taken + 1);
+            self.places[place..self.taken].rotate_right(1);
+            self.places[place] = Leader { score, id };
+        }
+    }
+
+    #[inline(always)]
+    fn least(&self) -> f32 {
+        if self.taken < self.places.len() { f32::NEG_INFINITY } else { self.places[self.taken - 1].score }
     }
 }
 
@@ -68,18 +108,54 @@ pub fn draw(
     measure: Measure,
     stream: Stream,
 ) -> u32 {
+    let mut leader = Leader { score: f32::NEG_INFINITY, id: u32::MAX };
+    let of_first_tile = race(reader, buffers, keys, kept, measure, stream, &mut leader);
+    // No token is left of the set where the row was written since its survey. It still has a place for one.
+    if leader.id == u32::MAX { of_first_tile } else { leader.id }
+}
+
+/// Writes the kept tokens that arrive first, in turn, and [`NONE`] where there are no more.
+pub fn first_arrivals(
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    keys: &[u64],
+    kept: &Given,
+    measure: Measure,
+    stream: Stream,
+    tokens: &mut [i32],
+) {
+    if tokens.is_empty() {
+        return;
+    }
+    let mut places = vec![Leader { score: f32::NEG_INFINITY, id: u32::MAX }; tokens.len()];
+    let mut leaders = Leaders { places: &mut places, taken: 0 };
+    race(reader, buffers, keys, kept, measure, stream, &mut leaders);
+    // The id of a place that nobody took is that of `NONE`.
+    tokens.iter_mut().zip(&places).for_each(|(token, leader)| *token = leader.id as i32);
+}
+
+/// Lets the kept tokens race; returns an id of the first token's tile, or of the first token.
+fn race<P: Lead>(
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    keys: &[u64],
+    kept: &Given,
+    measure: Measure,
+    stream: Stream,
+    leader: &mut P,
+) -> u32 {
     measured!(measure, |weights| match &kept.listed {
         Some(range) => {
-            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream })
+            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
         }
-        None => dispatch(reader.level, TileRace { reader, buffers, kept, measure, weights, stream }),
+        None => dispatch(reader.level, TileRace { reader, buffers, kept, measure, weights, stream, leader }),
     })
 }
 
 /// The Philox words of sixteen tiles.
 #[inline(always)]
 fn tile_words<L: Lanes>(l: L, stream: Stream, tiles: L::U) -> [L::U; 4] {
-    l.philox(stream.seed, tiles, [stream.position, stream.tags[0] as u32, stream.draw])
+    l.philox(stream.seed, tiles, [stream.position, stream.tags[0], stream.draw])
 }
 
 /// The first arrivals of sixteen tiles and their places.
@@ -91,7 +167,7 @@ fn tile_arrivals<L: Lanes>(l: L, [w0, w1, w2, _]: [L::U; 4]) -> (L::F, L::U) {
 /// How much later than their tile's first arrival sixteen other tokens arrive.
 #[inline(always)]
 fn token_delays<L: Lanes>(l: L, stream: Stream, ids: L::U) -> L::F {
-    let rest = [stream.position, stream.tags[1] as u32, stream.draw];
+    let rest = [stream.position, stream.tags[1], stream.draw];
     let words = l.philox(stream.seed, l.shr::<2>(ids), rest);
     let odd = l.equal_u(l.and(ids, l.splat_u(1)), l.splat_u(1));
     let high = l.equal_u(l.and(ids, l.splat_u(2)), l.splat_u(2));
@@ -119,19 +195,19 @@ fn early<L: Lanes>(l: L, high_words: L::U, y: L::F, best: f32) -> Mask {
 }
 
 /// A race of listed tokens.
-struct ListRace<'a, W> {
+struct ListRace<'a, W, P> {
     keys: &'a [u64],
     kept: &'a Given,
     weights: W,
     stream: Stream,
+    leader: &'a mut P,
 }
 
-impl<W: Weights> Kernel for ListRace<'_, W> {
+impl<W: Weights, P: Lead> Kernel for ListRace<'_, W, P> {
     type Output = u32;
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> u32 {
-        let mut leader = Leader { score: f32::NEG_INFINITY, id: key_id(self.keys[0]) };
         let first_value = self.weights.origin(l, l.splat(self.kept.first));
         for keys in self.keys.chunks(WIDTH) {
             let mut z = [f32::NEG_INFINITY; WIDTH];
@@ -144,10 +220,10 @@ impl<W: Weights> Kernel for ListRace<'_, W> {
             let mut scores = [0.0; WIDTH];
             l.store(l.sub(y, l.load(&log_arrivals)), &mut scores);
             for i in 0..keys.len() {
-                leader.meet(scores[i], ids[i]);
+                self.leader.meet(scores[i], ids[i]);
             }
         }
-        leader.id
+        key_id(self.keys[0])
     }
 }
 
@@ -173,13 +249,14 @@ impl Kernel for LogArrivals<'_> {
 }
 
 /// A race of all tokens of a cut.
-struct TileRace<'a, W> {
+struct TileRace<'a, W, P> {
     reader: &'a Reader<'a>,
     buffers: &'a mut Buffers,
     kept: &'a Given,
     measure: Measure,
     weights: W,
     stream: Stream,
+    leader: &'a mut P,
 }
 
 /// Tokens that might still win, not yet scored.
@@ -190,12 +267,11 @@ struct Candidates {
     first: [f32; 2 * WIDTH],
 }
 
-impl<W: Weights> Kernel for TileRace<'_, W> {
+impl<W: Weights, P: Lead> Kernel for TileRace<'_, W, P> {
     type Output = u32;
 
     #[inline(always)]
     fn run<L: Lanes>(mut self, l: L) -> u32 {
-        let mut leader = Leader { score: f32::NEG_INFINITY, id: u32::MAX };
         let mut candidates =
             Candidates { count: 0, ids: [0; 2 * WIDTH], y: [0.0; 2 * WIDTH], first: [0.0; 2 * WIDTH] };
         let mut tiles = Tiles::default();
@@ -211,29 +287,28 @@ impl<W: Weights> Kernel for TileRace<'_, W> {
                 _ if i <= first_group => i - 1,
                 _ => i,
             };
-            self.open(l, group, &mut tiles, &mut leader);
+            self.open(l, group, &mut tiles);
             if i == 0 {
                 let place = self.buffers.open.iter().position(|open| open.tile as usize == first_tile);
                 if let Some(place) = place {
                     let first = self.buffers.open.swap_remove(place);
-                    self.collect(l, &first, &mut candidates, &mut leader);
-                    self.score(l, &mut candidates, &mut leader);
+                    self.collect(l, &first, &mut candidates);
+                    self.score(l, &mut candidates);
                 }
             }
         }
         for place in 0..self.buffers.open.len() {
             let open = self.buffers.open[place];
-            if open.bound >= leader.score {
-                self.collect(l, &open, &mut candidates, &mut leader);
+            if open.bound >= self.leader.least() {
+                self.collect(l, &open, &mut candidates);
             }
         }
-        self.score(l, &mut candidates, &mut leader);
-        // No token is left of the set where the row was written since its survey. It still has a place for one.
-        if leader.id == u32::MAX { (first_tile * TILE) as u32 } else { leader.id }
+        self.score(l, &mut candidates);
+        (first_tile * TILE) as u32
     }
 }
 
-impl<W: Weights> TileRace<'_, W> {
+impl<W: Weights, P: Lead> TileRace<'_, W, P> {
     /// The tile with the largest maximum, or where filters dropped the first tokens, some tile near it.
     #[inline(always)]
     fn first_tile<L: Lanes>(&self, l: L) -> usize {
@@ -252,7 +327,7 @@ impl<W: Weights> TileRace<'_, W> {
 
     /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the leader.
     #[inline(always)]
-    fn open<L: Lanes>(&mut self, l: L, group: usize, tiles: &mut Tiles, leader: &mut Leader) {
+    fn open<L: Lanes>(&mut self, l: L, group: usize, tiles: &mut Tiles) {
         let maxima = &self.reader.maxima[group * WIDTH..];
         let m = match maxima.first_chunk::<WIDTH>() {
             Some(whole) => l.load(whole),
@@ -271,31 +346,32 @@ impl<W: Weights> TileRace<'_, W> {
         let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
         let mut ys = [0.0; WIDTH];
         l.store(y, &mut ys);
-        let bounds = Bounds { group, inside, y: &ys, stream: self.stream, best: leader.score, tiles };
+        let best = self.leader.least();
+        let bounds = Bounds { group, inside, y: &ys, stream: self.stream, best, tiles };
         let mut reach = l.call(bounds);
         while reach != 0 {
             let open = tiles.of_lane(reach.trailing_zeros() as usize, group);
             reach &= reach - 1;
-            self.meet_first(&open, leader);
+            self.meet_first(&open);
             self.buffers.open.push(open);
         }
     }
 
     /// Lets the token that arrives first in a tile meet the leader: its score needs no further arrival.
     #[inline(always)]
-    fn meet_first(&self, open: &OpenTile, leader: &mut Leader) {
+    fn meet_first(&mut self, open: &OpenTile) {
         let id = open.tile * TILE as u32 + open.place;
         if (id as usize) < self.reader.view.row.vocab() {
             let z = self.reader.view.logit(id as usize) + 0.0;
             if z > f32::NEG_INFINITY && self.kept.cut.contains(key(z, id)) {
-                leader.meet(self.kept.y(z, self.measure) - open.log_arrival, id);
+                self.leader.meet(self.kept.y(z, self.measure) - open.log_arrival, id);
             }
         }
     }
 
     /// Adds the kept tokens of a tile that may still win, but for the first arrival.
     #[inline(always)]
-    fn collect<L: Lanes>(&self, l: L, open: &OpenTile, candidates: &mut Candidates, leader: &mut Leader) {
+    fn collect<L: Lanes>(&mut self, l: L, open: &OpenTile, candidates: &mut Candidates) {
         let mut scratch = EMPTY_TILE;
         let tile = open.tile as usize;
         let cut = CutLanes::new(l, self.kept.cut);
@@ -306,7 +382,7 @@ impl<W: Weights> TileRace<'_, W> {
         for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
             let z = l.load(chunk);
             let y = self.weights.exponent(l, z, first);
-            let mut early = l.ge(l.sub(y, log_arrival), l.splat(leader.score));
+            let mut early = l.ge(l.sub(y, log_arrival), l.splat(self.leader.least()));
             if early == 0 {
                 continue;
             }
@@ -326,15 +402,15 @@ impl<W: Weights> TileRace<'_, W> {
                 candidates.count += 1;
             }
             if candidates.count >= WIDTH {
-                self.score(l, candidates, leader);
+                self.score(l, candidates);
             }
         }
     }
 
     /// Scores all candidates.
     #[inline(always)]
-    fn score<L: Lanes>(&self, l: L, candidates: &mut Candidates, leader: &mut Leader) {
-        l.call(Score { candidates, leader, stream: self.stream });
+    fn score<L: Lanes>(&mut self, l: L, candidates: &mut Candidates) {
+        l.call(Score { candidates, leader: &mut *self.leader, stream: self.stream });
     }
 }
 
@@ -393,13 +469,13 @@ impl Kernel for Bounds<'_> {
 }
 
 /// Lets candidates meet the leader, until none is left.
-struct Score<'a> {
+struct Score<'a, P> {
     candidates: &'a mut Candidates,
-    leader: &'a mut Leader,
+    leader: &'a mut P,
     stream: Stream,
 }
 
-impl Kernel for Score<'_> {
+impl<P: Lead> Kernel for Score<'_, P> {
     type Output = ();
 
     #[inline(always)]

@@ -6,6 +6,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod cut;
+mod draft;
 mod draw;
 mod draws;
 mod edit;

@@ -1,7 +1,6 @@
 //! The task: what one row is drawn for.
 
-use gumball_spec::draw::TAGS;
-use gumball_spec::num::Tag;
+use gumball_spec::draw::{TAGS, Tags};
 use gumball_spec::request::{check_forced, check_hook, check_mu};
 use gumball_spec::{Error, Kind, Result, Row};
 
@@ -17,7 +16,7 @@ pub struct Stream {
     /// The draw index.
     pub draw: u32,
     /// The tags of tiles and of tokens.
-    pub tags: [Tag; 2],
+    pub tags: Tags,
 }
 
 /// What a row is drawn for: a request's state at that row.

@@ -9,6 +9,7 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
+//! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Paths`], [`Proposals`] |
 //! | get the logprobs of given tokens | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
@@ -59,6 +60,7 @@ mod workers;
 
 mod operators;
 
+mod draft;
 mod pool;
 mod score;
 mod step;
@@ -71,6 +73,7 @@ mod device;
 pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
     MAX_VOCAB, Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
@@ -84,6 +87,7 @@ pub use device::{
     DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType, PoolRoute,
     StepVariant,
 };
+pub use draft::{Paths, Proposals};
 pub use logits::Logits;
 pub use operators::{
     DraftChainCounts, DraftChains, Draws, HostDraftChains, LogitsMut, Operators, PerRow, PerRowMut,

@@ -9,6 +9,7 @@ use std::fmt;
 use gumball_cpu::{Chosen, Level, Output, RowMut, Task, Workspace};
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
+use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::{Error, Request, Result, Row, oracle};
 
 /// The name of the default route: an exponential race over SIMD lanes.
@@ -65,6 +66,32 @@ pub trait Stages: fmt::Debug + Send {
         Err(Error::Unavailable { resource: "probabilities of rows on this route", reason })
     }
 
+    /// Draws as many drafts from the row of a drafter as there are places for, [`NONE`](crate::NONE) where there are no more (rule
+    /// S8), for [`Pool::draft`](crate::Pool::draft). A route that does not implement this draws one draft, by the words of its
+    /// position.
+    ///
+    /// # Errors
+    /// - Those of [`Stages::sample`].
+    /// - [`Unavailable`](crate::Error::Unavailable) for what a route cannot draw.
+    fn draft(
+        &mut self,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        words: DraftWords,
+        drafts: &mut [i32],
+    ) -> Result<()> {
+        let ([draft], DraftWords::Position) = (drafts, words) else {
+            let reason = "draft one a row, for another mode than block, or take the route race".to_owned();
+            return Err(Error::Unavailable {
+                resource: "siblings and drafts of blocks on this route",
+                reason,
+            });
+        };
+        *draft = self.sample(row, task, hook)?.token;
+        Ok(())
+    }
+
     /// Returns the logprobs of the last row, if its parameters asked for them.
     fn logprobs(&self) -> Option<&Logprobs>;
 
@@ -107,6 +134,17 @@ impl Stages for Workspace {
         out: &mut [f32],
     ) -> Result<()> {
         self.write(row, task, hook, Output::Probabilities, RowMut::F32(out)).map(drop)
+    }
+
+    fn draft(
+        &mut self,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        words: DraftWords,
+        drafts: &mut [i32],
+    ) -> Result<()> {
+        Workspace::draft(self, row, task, hook, words, drafts)
     }
 
     fn logprobs(&self) -> Option<&Logprobs> {
@@ -181,6 +219,18 @@ impl Stages for OracleStages {
         out: &mut [f32],
     ) -> Result<()> {
         out.copy_from_slice(&oracle::sample(row, &request(task), hook)?.probabilities());
+        Ok(())
+    }
+
+    fn draft(
+        &mut self,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        words: DraftWords,
+        drafts: &mut [i32],
+    ) -> Result<()> {
+        drafts.copy_from_slice(&draft(row, &request(task), words, drafts.len(), hook)?);
         Ok(())
     }
 

@@ -297,7 +297,7 @@ impl Pool {
     }
 
     /// Returns the parameters of the requests that are greedy by the mode alone.
-    fn greedy(&self, slots: &[Slot], mode: VerifyMode) -> Result<Vec<Option<Prepared>>> {
+    pub(crate) fn greedy(&self, slots: &[Slot], mode: VerifyMode) -> Result<Vec<Option<Prepared>>> {
         let prepare = |slot: &Slot| {
             if mode != VerifyMode::Greedy || *slot == PADDING {
                 return Ok(None);

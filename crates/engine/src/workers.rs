@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gumball_cpu::Level;
 use gumball_spec::{Error, Result};
+use rayon::prelude::*;
 
 use crate::route::{Route, Stages};
 use crate::rows::RowsMut;
@@ -229,14 +230,33 @@ impl Workers {
         a.and(b)
     }
 
+    /// Does all items, each on one thread; the error is that of an item that has one.
+    pub(crate) fn each<T: Send>(
+        &self,
+        mut items: Vec<T>,
+        work: impl Fn(&mut T, &mut dyn Stages) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let one = |item: &mut T| self.with_stages(|stages| work(item, stages));
+        if items.len() < 2 {
+            return items.iter_mut().try_for_each(one);
+        }
+        let spread = |mut items: Vec<T>| items.par_iter_mut().try_for_each(one);
+        self.threads.run(items, spread, |mut items| items.iter_mut().try_for_each(one))
+    }
+
     fn block(&self, rows: &mut RowsMut<'_>, work: Work<'_>) -> Result<()> {
+        self.with_stages(|stages| work(rows, stages))
+    }
+
+    /// Works with stages that no other thread is using.
+    fn with_stages(&self, work: impl FnOnce(&mut dyn Stages) -> Result<()>) -> Result<()> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let popped = idle().pop();
         let mut stages = match popped {
             Some(stages) => stages,
             None => self.route.open(self.level)?,
         };
-        let result = work(rows, &mut *stages);
+        let result = work(&mut *stages);
         idle().push(stages);
         result
     }

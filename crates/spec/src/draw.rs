@@ -21,17 +21,20 @@ pub struct TileArrival {
     pub place: u32,
 }
 
-/// The tags of a draw's tiles and tokens, unless it is from a residual (N8).
-pub const TAGS: [Tag; 2] = [Tag::Tile, Tag::Token];
+/// The tags of a race's tiles and tokens, as counters hold them (N8).
+pub type Tags = [u32; 2];
+
+/// The tags of a draw, unless it is from a residual or of a draft.
+pub const TAGS: Tags = [Tag::Tile as u32, Tag::Token as u32];
 
 /// Returns a tile's first arrival.
 #[must_use]
 pub fn tile_arrival(request: &Request<'_>, tile: u32) -> TileArrival {
-    tile_arrival_with(request, tile, Tag::Tile)
+    tile_arrival_with(request, tile, TAGS[0])
 }
 
-fn tile_arrival_with(request: &Request<'_>, tile: u32, tag: Tag) -> TileArrival {
-    let counter = [tile, request.position, tag as u32, request.draw];
+fn tile_arrival_with(request: &Request<'_>, tile: u32, tag: u32) -> TileArrival {
+    let counter = [tile, request.position, tag, request.draw];
     let [w0, w1, w2, _] = philox4x32_10(request.seed, counter);
     let u = (u64::from(w0) << 32) | u64::from(w1);
     TileArrival { e: exp_of_u64(u) * (1.0 / TILE as f32), place: w2 >> 24 }
@@ -43,12 +46,12 @@ pub fn arrival(request: &Request<'_>, id: u32) -> f32 {
     arrival_with(request, id, TAGS)
 }
 
-fn arrival_with(request: &Request<'_>, id: u32, [tile_tag, token_tag]: [Tag; 2]) -> f32 {
+fn arrival_with(request: &Request<'_>, id: u32, [tile_tag, token_tag]: Tags) -> f32 {
     let first = tile_arrival_with(request, id / TILE as u32, tile_tag);
     if id % TILE as u32 == first.place {
         return first.e;
     }
-    let words = philox4x32_10(request.seed, [id / 4, request.position, token_tag as u32, request.draw]);
+    let words = philox4x32_10(request.seed, [id / 4, request.position, token_tag, request.draw]);
     first.e + exp_of_u32(words[id as usize % 4])
 }
 
@@ -66,7 +69,7 @@ pub fn draw(request: &Request<'_>, kept: &Given<'_>) -> u32 {
 
 /// Draws as [`draw`] does, with arrivals of other tags.
 #[must_use]
-pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: [Tag; 2]) -> u32 {
+pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: Tags) -> u32 {
     let mut ids = kept.members.to_vec();
     ids.sort_unstable();
     let mut best = (f32::NEG_INFINITY, ids[0]);
@@ -77,4 +80,16 @@ pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: [Tag; 2]) -> u32
         }
     }
     best.1
+}
+
+/// Returns the kept tokens with the largest scores, `count` at most, the largest first; of equal scores the smallest id first.
+/// None has the score -inf.
+#[must_use]
+pub fn first_arrivals(request: &Request<'_>, kept: &Given<'_>, tags: Tags, count: usize) -> Vec<u32> {
+    let scored = |id: &u32| (kept.y(*id) - log2(arrival_with(request, *id, tags)), *id);
+    let mut scores: Vec<(f32, u32)> = kept.members.iter().map(scored).collect();
+    scores.retain(|(score, _)| *score > f32::NEG_INFINITY);
+    scores.sort_unstable_by(|(a, a_id), (b, b_id)| b.total_cmp(a).then(a_id.cmp(b_id)));
+    scores.truncate(count);
+    scores.into_iter().map(|(_, id)| id).collect()
 }

@@ -1,5 +1,5 @@
 //! Verify: which drafts stand. Here a chain of them against the probabilities of the target, by rejection (rule S4);
-//! [`coupled`] compares drafts with what is drawn from logits (S3).
+//! [`coupled`] compares drafts with what is drawn from logits (S3), and [`draft`] draws them (S8).
 //!
 //! Draft j was drawn from the drafter's row j. It is accepted with probability `min(1, p / q)` of its two
 //! probabilities; the first that is not is replaced by a token of the residual `max(p - q, 0)`, and the chain ends
@@ -15,6 +15,7 @@ use crate::row::{Kind, NONE, Status};
 use crate::shape::check_vocab;
 
 pub mod coupled;
+pub mod draft;
 pub mod tree;
 
 pub mod weights;

@@ -2,6 +2,7 @@
 
 use gumball_spec::num::{Tag, philox4x32_10};
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
+use gumball_spec::verify::draft::DraftWords;
 use gumball_spec::verify::{DraftChain, DraftTree};
 use gumball_spec::{NONE, SamplingParams, Status};
 
@@ -51,17 +52,6 @@ fn plainly(row: &[f32], seed: u64, position: u32) -> i32 {
     Oracle.sample(&case).expect("valid").token
 }
 
-/// The first tokens of a race, one after the other: drawn without replacement.
-fn runners_up(row: &[f32], seed: u64, position: u32, count: usize) -> Vec<i32> {
-    let mut left = row.to_vec();
-    let mut next = || {
-        let token = plainly(&left, seed, position);
-        left[token as usize] = 0.0;
-        token
-    };
-    (0..count).map(|_| next()).collect()
-}
-
 /// The target's row after a token; none at the start.
 fn target(last: Option<i32>) -> [f32; V] {
     match last {
@@ -92,7 +82,7 @@ struct Setup {
     /// The children of every node, level by level.
     widths: &'static [usize],
     has_q: bool,
-    /// Whether drafts are the first tokens of the race of their position. If not, they are drawn by words of their own.
+    /// Whether drafts are the first tokens of the race of their position. If not, they have the words of blocks (S8).
     races: bool,
 }
 
@@ -106,13 +96,11 @@ impl Setup {
             let mut below = Vec::new();
             for parent in level {
                 let q = drafter(self.drafter, behind[(parent + 1) as usize]);
-                let (seed, at) = if self.races {
-                    (seed, position + depth as u32)
-                } else {
-                    (!seed, 1000 * position + (parent + 1) as u32)
-                };
-                let width = (*width).min(q.iter().filter(|q| **q > 0.0).count());
-                for token in runners_up(&q, seed, at, width) {
+                let depth = depth as u32;
+                let words = if self.races { DraftWords::Position } else { DraftWords::Block { depth } };
+                let case = Case::of_probabilities(&q, SamplingParams::default()).at(seed, position + depth);
+                let tokens = Oracle.draft(&case, words, *width).expect("valid");
+                for token in tokens.into_iter().filter(|token| *token != NONE) {
                     below.push(drafts.len() as i32);
                     drafts.push(token);
                     parents.push(parent);

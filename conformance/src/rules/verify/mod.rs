@@ -2,4 +2,5 @@
 
 pub mod by_probabilities;
 pub mod coupled;
+pub mod draft;
 pub mod rejection;

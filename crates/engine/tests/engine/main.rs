@@ -8,6 +8,7 @@ mod device;
 mod device_operators;
 #[cfg(feature = "emulator")]
 mod device_verify;
+mod draft;
 mod invariance;
 mod limits;
 mod masks;

@@ -32,6 +32,11 @@ pub enum Tag {
     Block = 6,
     /// Acceptance of a draft by thresholds; index 0, word 0.
     Threshold = 7,
+    /// First arrivals of tiles when drawing a draft of a block, at the position of the first one; 256 for each draft before it
+    /// is added.
+    DraftTile = 8,
+    /// Arrivals of single tokens when drawing a draft of a block, likewise.
+    DraftToken = 9,
 }
 
 /// Returns the four words of a counter under a 64-bit key (its low word first).

@@ -1,6 +1,6 @@
 //! What judging drafts by probabilities has in common: how a number counts, the sum of a row, a coin, the last draw.
 
-use crate::draw::{TAGS, draw_with};
+use crate::draw::{TAGS, Tags, draw_with};
 use crate::num::{Tag, philox4x32_10};
 use crate::params::SamplingParams;
 use crate::request::Request;
@@ -89,8 +89,8 @@ impl Weigh for Naive {
 
 /// Returns the tags of a draw from a residual, or of a plain one.
 #[must_use]
-pub fn tags(residual: bool) -> [Tag; 2] {
-    if residual { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS }
+pub fn tags(residual: bool) -> Tags {
+    if residual { [Tag::ResidualTile as u32, Tag::ResidualToken as u32] } else { TAGS }
 }
 
 /// Returns a uniform number in (0, 1] of a word.

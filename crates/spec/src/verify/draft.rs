@@ -1,0 +1,88 @@
+//! Drafts drawn by the request's own race from the rows of a drafter (rule S8).
+//!
+//! Two races with the same arrivals agree more often than two independent draws do, so a draft that is drawn by the words of its
+//! position is likely to be the token that is drawn there later. Blocks need words of their own (S6).
+
+use crate::draw::{TAGS, Tags, first_arrivals};
+use crate::edit::Hook;
+use crate::error::{Error, Result};
+use crate::num::Tag;
+use crate::oracle::sample;
+use crate::request::Request;
+use crate::row::{NONE, Row};
+use crate::survey::{Given, Measure};
+
+use super::coupled::check_drafts;
+use super::tree::MAX_DRAFTS;
+
+/// Which random words draw a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftWords {
+    /// Those that the token of its position is drawn by.
+    Position,
+    /// Those of drafts that are judged as a block.
+    Block {
+        /// How many drafts stand before it on its path.
+        depth: u32,
+    },
+}
+
+impl DraftWords {
+    /// Returns the tags of the race.
+    #[must_use]
+    pub fn tags(self) -> Tags {
+        match self {
+            DraftWords::Position => TAGS,
+            DraftWords::Block { depth } => {
+                [Tag::DraftTile, Tag::DraftToken].map(|tag| tag as u32 + 256 * depth)
+            }
+        }
+    }
+
+    /// Returns the position that counters hold, for a draft at a position.
+    #[must_use]
+    pub fn position(self, position: u32) -> u32 {
+        match self {
+            DraftWords::Position => position,
+            DraftWords::Block { depth } => position.wrapping_sub(depth),
+        }
+    }
+}
+
+/// Checks that a draft may stand behind a path of so many drafts.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] for a path of [`MAX_DRAFTS`] drafts or more.
+pub fn check_path(depth: usize) -> Result<()> {
+    if depth < MAX_DRAFTS {
+        return Ok(());
+    }
+    Err(Error::out_of_range("the length of a path", depth, format!("in 0..{MAX_DRAFTS}")))
+}
+
+/// Draws `count` drafts from a row of a drafter, for the request at that row; [`NONE`] where there are no more.
+///
+/// # Errors
+/// Those of [`check_drafts`] and [`sample`].
+pub fn draft(
+    row: Row<'_>,
+    request: &Request<'_>,
+    words: DraftWords,
+    count: usize,
+    hook: Option<Hook<'_>>,
+) -> Result<Vec<i32>> {
+    check_drafts(request.params, 1)?;
+    let outcome = sample(row, request, hook)?;
+    let ids = match request.forced {
+        Some(id) => vec![id],
+        None if outcome.order.is_empty() => Vec::new(),
+        None if outcome.temperature == 0.0 => outcome.order.clone(),
+        None => {
+            let measure = Measure::new(request.kind, outcome.temperature);
+            let kept = Given::new(&outcome.z, outcome.kept_ids(), measure);
+            let race = Request { position: words.position(request.position), ..*request };
+            first_arrivals(&race, &kept, words.tags(), count)
+        }
+    };
+    Ok(ids.into_iter().map(|id| id as i32).chain(std::iter::repeat(NONE)).take(count).collect())
+}
