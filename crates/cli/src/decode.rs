@@ -144,9 +144,12 @@ pub fn decode(
         // A pass emits a token more than it accepts drafts. That over the prompt has none.
         let room = (limits.max_tokens - tokens.len()).min(context.saturating_sub(llama.position())) - 1;
         let room = if tokens.is_empty() { 0 } else { room };
-        let (start, ids) = (Instant::now(), pool.sequence(*slot)?.history().ids());
-        let plan =
-            Plan::make(ids, &params, drafter.as_mut(), grammar.as_mut(), padding_mask.as_deref(), room)?;
+        let start = Instant::now();
+        let mut plan = Plan::default();
+        plan.add_mask(grammar.as_mut(), padding_mask.as_deref())?;
+        if let Some(drafter) = drafter {
+            plan.draft(pool, *slot, drafter, grammar.as_mut(), padding_mask.as_deref(), room)?;
+        }
         draft_time += start.elapsed();
 
         let start = Instant::now();
@@ -218,53 +221,49 @@ struct Plan {
 }
 
 impl Plan {
-    /// Drafts at most `room` tokens behind `ids`, up to the first that ends the text or that the grammar forbids.
-    fn make(
-        ids: &[u32],
-        params: &SamplingParams,
-        drafter: Option<&mut Drafter>,
+    /// Drafts at most `room` tokens, up to the first that ends the text or that the grammar forbids. The mask of the first row
+    /// was added.
+    fn draft(
+        &mut self,
+        pool: &Pool,
+        slot: Slot,
+        drafter: &mut Drafter,
         mut grammar: Option<&mut Grammar>,
         padding_mask: Option<&[u32]>,
         room: usize,
-    ) -> Result<Self> {
-        let mut plan = Self::default();
-        plan.add_mask(&mut grammar, padding_mask)?;
-        let Some(drafter) = drafter else { return Ok(plan) };
-        drafter.begin(ids);
-        while plan.drafts.len() < drafter.most.min(room) {
-            let Some(draft) = drafter.next(&plan.drafts) else { break };
-            if params.stop_ids.contains(&draft) || grammar.is_some() && !plan.allows(draft) {
+    ) -> Result<()> {
+        let stop_ids = &pool.sequence(slot)?.params().stop_ids;
+        while self.drafts.len() < drafter.most.min(room) {
+            let Some(draft) = drafter.next(pool, slot, &self.drafts, self.last_mask())? else { break };
+            let forbidden = grammar.is_some() && !self.last_mask().is_none_or(|mask| allows(mask, draft));
+            if stop_ids.contains(&draft) || forbidden {
                 break;
             }
             if let Some(grammar) = &mut grammar {
                 grammar.follow(draft)?;
             }
-            plan.drafts.push(draft);
-            plan.add_mask(&mut grammar, padding_mask)?;
+            self.drafts.push(draft);
+            self.add_mask(grammar.as_deref_mut(), padding_mask)?;
             if grammar.as_ref().is_some_and(|grammar| grammar.is_over()) {
                 break;
             }
         }
-        if let Some(grammar) = grammar {
-            grammar.go_back(plan.drafts.len())?;
-        }
-        Ok(plan)
+        grammar.map_or(Ok(()), |grammar| grammar.go_back(self.drafts.len()))
     }
 
     /// Adds the mask of the row behind the drafts so far.
-    fn add_mask(&mut self, grammar: &mut Option<&mut Grammar>, padding_mask: Option<&[u32]>) -> Result<()> {
-        let allowed = grammar.as_mut().map(|grammar| grammar.mask()).transpose()?;
+    fn add_mask(&mut self, grammar: Option<&mut Grammar>, padding_mask: Option<&[u32]>) -> Result<()> {
+        let allowed = grammar.map(Grammar::mask).transpose()?;
         if let Some(mask) = allowed.as_deref().or(padding_mask) {
             self.masks.get_or_insert_default().extend_from_slice(mask);
         }
         Ok(())
     }
 
-    /// Returns whether the mask that was added last allows an id.
-    fn allows(&self, id: u32) -> bool {
-        let Some(words) = &self.masks else { return true };
-        let last = words.len() / (self.drafts.len() + 1) * self.drafts.len();
-        words[last..].get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
+    /// Returns the mask that was added last.
+    fn last_mask(&self) -> Option<&[u32]> {
+        let words = self.masks.as_ref()?;
+        Some(&words[words.len() / (self.drafts.len() + 1) * self.drafts.len()..])
     }
 
     /// Verifies the drafts against the rows of the model.
@@ -278,6 +277,11 @@ impl Plan {
         let options = BatchOptions { masks, ..BatchOptions::default() };
         Ok(pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &options, out)?)
     }
+}
+
+/// Returns whether a mask allows an id.
+fn allows(mask: &[u32], id: u32) -> bool {
+    mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
 /// Returns the logits behind the tokens seen so far and `unseen`, and behind each draft after them.

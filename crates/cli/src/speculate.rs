@@ -3,11 +3,14 @@
 //! A draft changes no token of the text. The model computes its rows for all drafts of a pass at once, and a draft is accepted if
 //! it is the token that the request draws from its row anyway (rule S3).
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, ValueEnum};
+use gumball_engine::{BatchOptions, Logits, Masks, Paths, Pool, Proposals, Slot, VerifyMode};
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
-use crate::model::ROWS_LIKE_ONE;
+use crate::model::{Llama, Model, ROWS_LIKE_ONE, Tokenizer};
 use crate::{Error, Result};
 
 /// The most drafts of a pass: as many as the model computes the rows of with the bits of tokens that come one by one.
@@ -25,10 +28,13 @@ pub enum Speculate {
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculateArgs {
     /// Draft tokens; the text stays the same, and a model that computes several rows at once writes it sooner
-    #[arg(long, value_name = "BY")]
+    #[arg(long, value_name = "BY", group = "drafter")]
     pub speculate: Option<Speculate>,
+    /// Let a smaller model with the same vocabulary draft; each draft is what the request would draw from its row
+    #[arg(long, value_name = "FILE", group = "drafter")]
+    pub draft_model: Option<PathBuf>,
     /// Draft at most N tokens for a pass of the model, 1 to 16
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "speculate",
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "drafter",
           value_parser = clap::value_parser!(u8).range(1..=MOST_DRAFTS as i64))]
     pub drafts: u8,
     /// Look up at most N of the last tokens; fewer where so many never stood before
@@ -38,19 +44,34 @@ pub struct SpeculateArgs {
 }
 
 impl SpeculateArgs {
-    /// Returns what drafts for a request, if anything shall.
+    /// Checks that a request may have drafts.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Conflict`] for a request with mirostat.
-    pub fn drafter(&self, params: &SamplingParams) -> Result<Option<Drafter>> {
-        let Some(Speculate::Ngram) = self.speculate else { return Ok(None) };
-        if params.mirostat.is_some() {
-            let reason = "its limit at a draft depends on the tokens drawn before; leave out one of the two";
-            let conflict =
-                gumball_spec::Error::Conflict { parameter: "--speculate", other: "--mirostat", reason };
-            return Err(Error::Spec(conflict));
+    /// - [`gumball_spec::Error::Conflict`] for one with mirostat.
+    pub fn check(&self, params: &SamplingParams) -> Result<()> {
+        let parameter = match (&self.speculate, &self.draft_model) {
+            (Some(_), _) => "--speculate",
+            (_, Some(_)) => "--draft-model",
+            _ => return Ok(()),
+        };
+        if params.mirostat.is_none() {
+            return Ok(());
         }
-        Ok(Some(Drafter { most: self.drafts.into(), longest: self.ngram.into(), found: Vec::new() }))
+        let reason = "its limit at a draft depends on the tokens drawn before; leave out one of the two";
+        Err(Error::Spec(gumball_spec::Error::Conflict { parameter, other: "--mirostat", reason }))
+    }
+
+    /// Returns what drafts for a model, if anything shall.
+    ///
+    /// # Errors
+    /// What is wrong with the file of a draft model; [`Error::File`] if its tokens are others.
+    pub fn drafter(&self, model: &Model) -> Result<Option<Drafter>> {
+        let guess = match (&self.speculate, &self.draft_model) {
+            (Some(Speculate::Ngram), _) => Guess::Ngram { longest: self.ngram.into(), found: Vec::new() },
+            (None, Some(path)) => Guess::Model(Box::new(DraftModel::load(path, &model.tokenizer)?)),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Drafter { most: self.drafts.into(), guess }))
     }
 }
 
@@ -59,28 +80,109 @@ impl SpeculateArgs {
 pub struct Drafter {
     /// How many for a pass.
     pub most: usize,
-    /// The longest suffix that is looked up.
-    longest: usize,
-    /// What followed it.
-    found: Vec<u32>,
+    guess: Guess,
+}
+
+#[derive(Debug)]
+enum Guess {
+    Ngram { longest: usize, found: Vec<u32> },
+    Model(Box<DraftModel>),
 }
 
 impl Drafter {
-    /// Begins a pass of the model, behind a prompt and the output so far.
-    pub fn begin(&mut self, ids: &[u32]) {
-        self.found.clear();
-        self.found.extend_from_slice(lookup(ids, self.longest, self.most));
+    /// Returns the draft behind a history and the drafts of this pass so far, if there is one. `mask` is that of its row.
+    ///
+    /// # Errors
+    /// What a draft model fails with.
+    pub fn next(
+        &mut self,
+        pool: &Pool,
+        slot: Slot,
+        path: &[u32],
+        mask: Option<&[u32]>,
+    ) -> Result<Option<u32>> {
+        let ids = pool.sequence(slot)?.history().ids();
+        match &mut self.guess {
+            Guess::Ngram { longest, found } => {
+                if path.is_empty() {
+                    found.clear();
+                    found.extend_from_slice(lookup(ids, *longest, self.most));
+                }
+                Ok(found.get(path.len()).copied())
+            }
+            Guess::Model(model) => {
+                let Some(row) = model.row(ids, path, pool.vocab())? else { return Ok(None) };
+                model.draw(&row, pool, slot, path, mask)
+            }
+        }
+    }
+}
+
+/// A smaller model of the same vocabulary, and the tokens in its cache.
+#[derive(Debug)]
+struct DraftModel {
+    llama: Llama,
+    seen: Vec<u32>,
+    proposals: Proposals,
+}
+
+impl DraftModel {
+    /// Loads a model whose tokens must be those of `tokenizer`.
+    fn load(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+        let Model { llama, tokenizer: own, .. } = Model::load(path)?;
+        let other = |id: &u32| own.token_bytes(*id) != tokenizer.token_bytes(*id);
+        let reason = match (0..tokenizer.len().min(own.len()) as u32).find(other) {
+            Some(id) => format!("token {id} is another than the model's"),
+            None if own.len() != tokenizer.len() => {
+                format!("it has {} tokens, the model has {}", own.len(), tokenizer.len())
+            }
+            None => return Ok(Self { llama, seen: Vec::new(), proposals: Proposals::new(1) }),
+        };
+        Err(Error::file(path, format!("{reason}; a draft model needs the same vocabulary")))
     }
 
-    /// Returns the draft behind those of this pass so far, if there is one.
-    pub fn next(&mut self, path: &[u32]) -> Option<u32> {
-        self.found.get(path.len()).copied()
+    /// Returns the logits behind a history and the drafts so far, as a row of `vocab`; none where the context is full.
+    fn row(&mut self, ids: &[u32], path: &[u32], vocab: usize) -> Result<Option<Vec<f32>>> {
+        let all = || ids.iter().chain(path).copied();
+        let len = ids.len() + path.len();
+        if len > self.llama.config().context {
+            return Ok(None);
+        }
+        // What was drafted and not emitted is forgotten; the last token is run in any case, for its row.
+        let same = self.seen.iter().zip(all()).take_while(|(seen, id)| **seen == *id).count().min(len - 1);
+        self.llama.truncate(same);
+        self.seen.truncate(same);
+        self.seen.extend(all().skip(same));
+        let row = self.llama.hidden(&self.seen[same..]).and_then(|hidden| self.llama.logits(&hidden));
+        // Rows may be padded beyond the tokens, to other lengths.
+        let mut row = row.inspect_err(|_| self.seen.truncate(same))?;
+        row.resize(vocab, f32::NEG_INFINITY);
+        Ok(Some(row))
+    }
+
+    /// Draws a draft from a row, as the request would draw its token.
+    fn draw(
+        &mut self,
+        row: &[f32],
+        pool: &Pool,
+        slot: Slot,
+        path: &[u32],
+        mask: Option<&[u32]>,
+    ) -> Result<Option<u32>> {
+        let ids: Vec<i32> = path.iter().map(|id| *id as i32).collect();
+        let paths = Paths { counts: &[ids.len() as u32], ids: &ids };
+        let masks = mask.map_or(Ok(Masks::NONE), |mask| Masks::new(mask, 1, mask.len(), mask.len()))?;
+        let options = BatchOptions { masks, ..BatchOptions::default() };
+        let logits = Logits::new(row, 1, row.len())?;
+        pool.draft(logits, &[slot], &paths, VerifyMode::Coupled, &options, &mut self.proposals)?;
+        Ok(u32::try_from(self.proposals.row(0)[0]).ok())
     }
 }
 
 /// Returns up to `count` ids that followed the last earlier occurrence of the longest suffix, of at most `longest` ids,
 /// that occurred before.
-fn lookup(ids: &[u32], longest: usize, count: usize) -> &[u32] {
+#[must_use]
+pub fn lookup(ids: &[u32], longest: usize, count: usize) -> &[u32] {
     let Some((_, before)) = ids.split_last() else { return &[] };
     let after = |length: usize| {
         let suffix = &ids[ids.len() - length..];

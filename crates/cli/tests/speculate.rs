@@ -21,10 +21,17 @@ use support::{Files, gumball, refuses};
 const HIDDEN: usize = 256;
 const CONTEXT: u32 = 160;
 
+/// Tokens of more than a byte, and single letters.
+const PIECES: [&str; 10] = ["\u{2581}", "a", "b", "c", "ab", "ba", "ca", "\u{2581}a", "\u{2581}ba", "caba"];
+
 /// Returns the bytes of a model of random weights, its matrices in a type.
 fn model(dtype: GgmlDType) -> Vec<u8> {
-    let pieces = ["\u{2581}", "a", "b", "c", "ab", "ba", "ca", "\u{2581}a", "\u{2581}ba", "caba"];
-    let mut metadata = tiny::metadata(&pieces);
+    model_with(dtype, &PIECES, 0.0)
+}
+
+/// Returns the bytes of a model like that of [`model`], with other pieces and with weights that differ by some noise.
+fn model_with(dtype: GgmlDType, pieces: &[&str], noise: f32) -> Vec<u8> {
+    let mut metadata = tiny::metadata(pieces);
     for (key, value) in [
         ("llama.embedding_length", HIDDEN as u32),
         ("llama.feed_forward_length", HIDDEN as u32),
@@ -46,7 +53,10 @@ fn model(dtype: GgmlDType) -> Vec<u8> {
             (_, 1) => (0.1, 1.0),
             (blocks, _) => (if blocks { 0.05 } else { 0.4 }, 0.0),
         };
-        let mut number = || mean + spread * (0..4).map(|_| uniform()).sum::<f32>();
+        let mut number = || {
+            let [sum, other] = [(); 2].map(|()| (0..4).map(|_| uniform()).sum::<f32>());
+            mean + spread * (sum + noise * other)
+        };
         let values: Vec<f32> = (0..shape.iter().product()).map(|_| number()).collect();
         let tensor = Tensor::from_vec(values, shape, &Device::Cpu).expect("a tensor");
         let dtype = if shape.len() == 2 { dtype } else { GgmlDType::F32 };
@@ -157,12 +167,64 @@ fn the_rows_of_a_pass_have_the_bits_of_tokens_that_come_one_by_one() {
 }
 
 #[test]
+fn drafts_of_a_model_change_no_token_of_the_text() {
+    let files = Files::new();
+    let target = files.write("target.gguf", &model(GgmlDType::F32));
+    let schema = files.write("schema.json", br#"{"type": "array", "items": {"enum": ["ab", "cab"]}}"#);
+    let settings: [&[&str]; 6] = [
+        &["--temperature", "0"],
+        &["--temperature", "0.7"],
+        &["--temperature", "0.8", "--top-p", "0.9", "--repetition-penalty", "1.2"],
+        &["--temperature", "0.9", "--grammar", &schema, "--max-tokens", "40"],
+        &["--temperature", "0.7", "--stop-ids", "263-264", "--no-repeat-ngram", "3"],
+        &["--temperature", "0.7", "--max-tokens", "500"],
+    ];
+    let mut shares = Vec::new();
+    for (name, noise) in [("same", 0.0), ("near", 0.1), ("far", 3.0)] {
+        let drafter = files.write("draft.gguf", &model_with(GgmlDType::F32, &PIECES, noise));
+        let (mut accepted, mut drafted) = (0, 0);
+        for (seed, setting) in settings.iter().enumerate() {
+            let limit: &[&str] =
+                if setting.contains(&"--max-tokens") { &[] } else { &["--max-tokens", "60"] };
+            let seed = seed.to_string();
+            let args = [&["--model", &target, "--seed", &seed], *setting, limit].concat();
+            let (some, all) = same_text(&args, &["--draft-model", &drafter, "--drafts", "4"]);
+            (accepted, drafted) = (accepted + some, drafted + all);
+            // The same race over the same row has the same winner.
+            assert!(noise > 0.0 || some == all, "{name}, {setting:?}: {some} of {all}");
+        }
+        shares.push(accepted as f64 / drafted as f64);
+    }
+    assert!(shares[0] == 1.0 && shares[1] > 0.5 && shares[2] < 0.5, "{shares:?}");
+}
+
+#[test]
+fn a_draft_model_of_other_tokens_is_refused() {
+    let files = Files::new();
+    let target = files.write("target.gguf", &model(GgmlDType::F32));
+    let mut others = PIECES;
+    others.swap(1, 2);
+    for (pieces, text) in [
+        (&others[..], "draft.gguf: token 260 is another than the model's; a draft model needs the same"),
+        (&PIECES[..9], "draft.gguf: it has 268 tokens, the model has 269; a draft model needs the same"),
+    ] {
+        let drafter = files.write("draft.gguf", &model_with(GgmlDType::F32, pieces, 0.0));
+        let message = refuses(&["generate", "a", "--model", &target, "--draft-model", &drafter]);
+        assert!(message.contains(text), "{message}");
+    }
+}
+
+#[test]
 fn flags_that_cannot_be_combined_are_named() {
     let files = Files::new();
     let model = files.write("tiny.gguf", &model(GgmlDType::F32));
     let speculate = ["generate", "a", "--model", &model, "--speculate", "ngram"];
     let message = refuses(&[&speculate[..], &["--mirostat", "3,0.1"]].concat());
     assert!(message.contains("--speculate cannot be combined with --mirostat: its limit"), "{message}");
+    let message = refuses(&["generate", "a", "--draft-model", &model, "--mirostat", "3,0.1"]);
+    assert!(message.contains("--draft-model cannot be combined with --mirostat"), "{message}");
+    let message = refuses(&[&speculate[..], &["--draft-model", &model]].concat());
+    assert!(message.contains("--draft-model") && message.contains("cannot be used with"), "{message}");
     for (flag, value) in [("--drafts", "17"), ("--drafts", "0"), ("--ngram", "0")] {
         let message = refuses(&[&speculate[..], &[flag, value]].concat());
         assert!(message.contains(flag) && message.contains("is not in"), "{message}");

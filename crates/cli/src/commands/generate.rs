@@ -85,7 +85,7 @@ static INTERRUPT: AtomicBool = AtomicBool::new(false);
 /// - [`Error::Interrupted`] after Ctrl-C.
 pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let params = args.sampling.to_params()?;
-    let drafter = args.speculate.drafter(&params)?;
+    args.speculate.check(&params)?;
     let (route, level) = (args.engine.route()?, args.engine.level()?);
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
@@ -106,6 +106,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         ..PoolConfig::new(session.model.vocab())
     })?;
     let slot = pool.admit(params, &session.prompt)?;
+    let drafter = args.speculate.drafter(&session.model)?;
     let mut request = Request { pool, slot, drafter };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
