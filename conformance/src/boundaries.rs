@@ -13,11 +13,11 @@ use crate::backend::Cuda;
 use crate::backend::{Backend, Oracle};
 use crate::batch::{self, Shape};
 use crate::case::{self, Case, Logits};
-use crate::draft_chains;
 use crate::observed::differences;
 use crate::operators::{self, Asked, Columns, Outputs, To};
 use crate::rows::{self, Words};
 use crate::softmax;
+use crate::{draft_chains, draft_trees};
 
 /// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens that the host hands
 /// to a candidate list, and the capacity of that list.
@@ -341,7 +341,15 @@ fn drafts(runtime: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
         draft_chains::hold_vocab(runtime, seed, vocab)?;
         cases += 1;
     }
-    Ok(cases)
+    // A block judges a tree, a warp a tile.
+    for tiles in [1, 31, 32, 33, 257] {
+        for vocab in [tiles * TILE - 1, tiles * TILE] {
+            draft_trees::hold_vocab(runtime, 5, vocab)?;
+            cases += 1;
+        }
+    }
+    draft_trees::hold_to_no_tree(runtime).map_err(|error| error.to_string())?;
+    Ok(cases + 1)
 }
 
 /// Numbers of rows and vocabularies at which a softmax is cut up differently, with both neighbours of each.

@@ -17,6 +17,7 @@ pub mod compare;
 pub mod batch;
 pub mod boundaries;
 pub mod draft_chains;
+pub mod draft_trees;
 
 pub mod reference;
 pub mod rows;

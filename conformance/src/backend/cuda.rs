@@ -13,6 +13,7 @@ use gumball_cuda::{
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
+use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Kind, NONE, Result, Row, Status, Widths};
@@ -21,6 +22,7 @@ use half::{bf16, f16};
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
 use crate::case::{Case, Dtype};
 use crate::draft_chains::Verifier;
+use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
 use crate::observed::{Observed, differences};
 
@@ -53,6 +55,8 @@ pub struct Cuda {
     workspaces: Mutex<HashMap<Key, Workspace>>,
     /// Where chains are verified, once one was.
     verifier: Mutex<Option<Verifier>>,
+    /// Where trees are judged, once one was.
+    judger: Mutex<Option<Judger>>,
     lacking: AtomicUsize,
 }
 
@@ -75,6 +79,7 @@ impl Cuda {
             searching: name.ends_with("_searching"),
             workspaces: Mutex::default(),
             verifier: Mutex::default(),
+            judger: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
         let opened = || Gpu::new(0, &Cache::user());
@@ -541,6 +546,14 @@ impl Backend for Cuda {
         match &mut *verifier {
             Some(verifier) => verifier.verify(chain),
             none => none.insert(Verifier::new(&self.runtime)?).verify(chain),
+        }
+    }
+
+    fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
+        let mut judger = self.judger.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*judger {
+            Some(judger) => judger.judge(trial, judgement),
+            None => judger.insert(Judger::new(&self.runtime)?).judge(trial, judgement),
         }
     }
 

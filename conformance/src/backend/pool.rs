@@ -13,8 +13,8 @@ use gumball_cpu::Output;
 use gumball_engine::{
     BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, DraftWords, Drafts,
     Draws, HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig,
-    Proposals, RowHook, RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Verification, VerifyMode,
-    Widths, bf16, f16,
+    Proposals, RowHook, RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Verification,
+    VerifyMode, Widths, bf16, f16,
 };
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};

@@ -18,10 +18,10 @@ pub type Outcome = (Vec<i32>, Verified);
 
 /// How chains lie in memory: elements before the first row and behind each row, of the drafter and of the target.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gaps {
-    start: usize,
-    row: usize,
-    chain: usize,
+pub(crate) struct Gaps {
+    pub start: usize,
+    pub row: usize,
+    pub chain: usize,
 }
 
 /// How chains are handed in.
@@ -213,11 +213,11 @@ fn fill(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, words: &[u32]) -> Resul
 
 /// What is copied to the device.
 #[derive(Default)]
-struct Bytes(Vec<u8>);
+pub(crate) struct Bytes(pub Vec<u8>);
 
 impl Bytes {
     /// Adds the rows of chains; returns the element where they start, and their strides.
-    fn rows<'a>(
+    pub fn rows<'a>(
         &mut self,
         chains: impl Iterator<Item = &'a [f32]>,
         vocab: usize,
@@ -245,7 +245,7 @@ impl Bytes {
     }
 
     /// Adds whole numbers; returns the byte where they start.
-    fn integers(&mut self, int: IntType, values: &[i64]) -> usize {
+    pub fn integers(&mut self, int: IntType, values: &[i64]) -> usize {
         self.align();
         let start = self.0.len();
         for value in values {

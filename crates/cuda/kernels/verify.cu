@@ -11,8 +11,6 @@
 //            16 bytes per tile, written by the survey and read by the finish kernel
 // Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only
 //
-// A race of probabilities r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of
-// the race is that of any row. Maxima are found among the probabilities themselves: only two per tile need a logarithm.
 // If the finish kernel would probably reread a tile, the survey races all its tokens while they are in registers. The
 // tile's record then names the leader. So records have the form of SurveyDrawRecords (block/bounded_race.cuh).
 //
@@ -26,77 +24,20 @@
 //                    race the records' tokens; read the tiles again whose bound reaches the best score
 //                    write tokens, counts and status
 
-#include "warp/tile.cuh"
-#include "block/bounded_race.cuh"
-#include "stage/accept_drafts.cuh"
+#include "stage/residual_records.cuh"
 
 // The survey races a tile if two of its tokens have p / e of at least this, with e the tile's first arrival. The row's
 // winner has p / e = m / x, with m the sum of all p and x an exponential variable. So the finish kernel seldom rereads
 // a tile that was not raced.
 #define RACE_TILE_FROM 0.0625f
 
-// A lane's slices of a tile: of the target's row, and of the drafter's row or 0.
-struct LaneProbs {
-    float p[ITEMS_PER_LANE];
-    float q[ITEMS_PER_LANE];
-};
-
 // What a chain's last token is drawn from: the target's row, or after a rejection the residual max(p - q, 0).
-struct Residual {
-    const float* p;
-    // The drafter's row; null if no draft was rejected.
-    const float* q;
-    u32 vocab;
-
+// There is no drafter's row if no draft was rejected.
+struct Residual : ProbRows {
     DEVICE_MEMBER Residual(const Chains& chains, u32 chain, const Acceptance& acceptance)
-        : p(target_row(chains, chain, acceptance.emitted)),
-          q(acceptance.rejected ? draft_row(chains, chain, acceptance.emitted) : nullptr), vocab(chains.vocab) {}
-
-    // Whether a tile of both rows can be loaded 16 bytes at a time. `opaque` makes each call compute it, which saves
-    // registers.
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const {
-        return are_aligned(opaque(p), opaque(q)) && tile * TILE + TILE <= vocab;
-    }
-
-    static DEVICE_MEMBER bool are_aligned(const float* p, const float* q) { return (((u64)p | (u64)q) & 15) == 0; }
-
-    // Loads a lane's slices of a tile, uncleaned. Both are 0 beyond the vocabulary, and q is 0 without a drafter's row.
-    DEVICE_MEMBER void fetch(u32 tile, u32 lane, LaneProbs& probs) const {
-        u32 start = tile * TILE;
-        bool tile_is_vectorized = is_vectorized(tile);
-        const float *p = opaque(this->p), *q = opaque(this->q);
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            probs.q[j] = 0.0f;
-        }
-        if (tile_is_vectorized) {
-            load_vectorized_streaming<F32>(p + start, lane, probs.p);
-            if (q) {
-                load_vectorized_streaming<F32>(q + start, lane, probs.q);
-            }
-            return;
-        }
-        u32 id = start + lane;
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            bool inside = id + j * 32 < vocab;
-            // All loads share one base address: j * 32 is a constant offset in the instruction.
-            probs.p[j] = inside ? (p + id)[j * 32] : 0.0f;
-            probs.q[j] = inside && q ? (q + id)[j * 32] : 0.0f;
-        }
-    }
+        : ProbRows{target_row(chains, chain, acceptance.emitted),
+                   acceptance.rejected ? draft_row(chains, chain, acceptance.emitted) : nullptr, chains.vocab} {}
 };
-
-// Cleans probabilities (P1). Returns STATUS_NAN if one was NaN or negative, and STATUS_INF if one was infinite.
-DEVICE u32 clean_probs(float (&p)[ITEMS_PER_LANE]) {
-    u32 nonfinite_flags = 0;
-#pragma unroll
-    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        nonfinite_flags |= !(p[j] >= 0.0f) ? STATUS_NAN : p[j] > MAX_F32 ? STATUS_INF : 0;
-        p[j] = clean_probability(p[j]);
-    }
-    return nonfinite_flags;
-}
 
 // Joins the bits of a lane's numbers.
 DEVICE u32 or_bits(const float (&p)[ITEMS_PER_LANE]) {
@@ -147,62 +88,6 @@ struct LogResidual : Residual {
     }
 };
 
-// A warp's reduction of one tile. The leader is the lane that holds the tile's first token in the order.
-struct alignas(16) TileMax {
-    // The leader's slice of the residual.
-    float r[ITEMS_PER_LANE];
-    // The bits of the tile's maximum, and of the maximum of the other lanes. Bits of floats from 0 on compare as the
-    // floats do.
-    u32 maximum;
-    u32 other_lanes_max;
-    u32 leader_lane;
-    u32 reserved;
-};
-
-DEVICE float max_of_probs(const float (&r)[ITEMS_PER_LANE]) {
-    return max_f32(max_f32(max_f32(r[0], r[1]), max_f32(r[2], r[3])),
-                   max_f32(max_f32(r[4], r[5]), max_f32(r[6], r[7])));
-}
-
-// Reduces a tile to its maximum across the warp; the leader stores `tile_max`. On a tie the lowest id leads.
-DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], bool vectorized, TileMax& tile_max) {
-    float largest = max_of_probs(r);
-    u32 own = float_bits(largest), maximum = __reduce_max_sync(FULL_MASK, own);
-    u32 leaders = __ballot_sync(FULL_MASK, own == maximum);
-    if ((leaders & (leaders - 1)) != 0) {
-        u32 lane = opaque(lane_id()), offset = TILE;
-#pragma unroll
-        for (u32 j = ITEMS_PER_LANE; j-- > 0;) {
-            offset = float_bits(r[j]) == maximum ? offset_in_tile<F32>(lane, j, vectorized) : offset;
-        }
-        u32 least = __reduce_min_sync(FULL_MASK, offset);
-        leaders = __ballot_sync(FULL_MASK, offset == least);
-    }
-    bool is_leader = leaders >> lane_id() & 1;
-    u32 others = __reduce_max_sync(FULL_MASK, is_leader ? 0 : own);
-    if (is_leader) {
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            tile_max.r[j] = r[j];
-        }
-        tile_max.maximum = maximum;
-        tile_max.other_lanes_max = others;
-        tile_max.leader_lane = lane_id();
-        // Written too, so that the leader stores the four words with one instruction.
-        tile_max.reserved = 0;
-    }
-}
-
-// What a warp finds by racing all tokens of a tile.
-struct alignas(16) TileRace {
-    // The residual of the token with the largest approximate score, and its offset in the tile; TILE without a race.
-    float p;
-    u32 offset;
-    // Bounds log2(p) - log2(arrival) of all other tokens, up to the error of approximate logarithms.
-    float others_bound;
-    u32 reserved;
-};
-
 // Whether at least two numbers of a tile reach a threshold. The result is uniform across the warp.
 DEVICE bool has_two_above(const float (&r)[ITEMS_PER_LANE], float threshold) {
     float largest = max_of_probs(r);
@@ -246,30 +131,6 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
     if (is_leader) {
         tile_race = TileRace{p, offset_in_tile<F32>(lane, to, true), others_bound, 0};
     }
-}
-
-// Makes a tile's record from what its warp stored, in the form that SurveyDrawRecords reads: the second field holds
-// log2 of the named token's residual, and the third log2 of its arrival.
-DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, bool vectorized,
-                                    u32 nonfinite_flags, const LastTokenStream& rng, const FirstArrival& first,
-                                    u32 tile) {
-    float maximum = bits_float(tile_max.maximum), others = bits_float(tile_max.other_lanes_max);
-    u32 j = ITEMS_PER_LANE;
-#pragma unroll
-    for (u32 i = ITEMS_PER_LANE; i-- > 0;) {
-        float r = tile_max.r[i];
-        bool is_leader = r >= maximum;
-        // On a tie the lowest j is the tile's token, and the maximum bounds the others.
-        others = max_f32(others, is_leader ? (j < ITEMS_PER_LANE ? maximum : 0.0f) : r);
-        j = is_leader ? i : j;
-    }
-    bool was_raced = tile_race.offset < TILE;
-    u32 offset =
-        was_raced ? tile_race.offset : offset_in_tile<F32>(tile_max.leader_lane, j % ITEMS_PER_LANE, vectorized);
-    float others_bound = was_raced ? tile_race.others_bound : log2_rule(others) - log2_of_normal(first.e);
-    return TileRecord{log2_rule(maximum), log2_rule(was_raced ? tile_race.p : maximum),
-                      log2_of_normal(token_arrival(rng, first, tile, offset)),
-                      pack_record_bits(offset, nonfinite_flags, others_bound)};
 }
 
 // The survey's shared memory. Besides `acceptance`, each warp writes the elements of its own tiles; warp 0 reads all of them.

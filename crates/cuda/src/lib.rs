@@ -41,6 +41,7 @@ pub use memory::columns::DeviceSlice;
 pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 pub use memory::rows::{MaskRows, Rows, RowsOut};
 pub use operators::draft_chains::{DraftChainRows, DraftChains, Verified};
+pub use operators::judge::{DraftTrees, Judge, Judged};
 pub use operators::numeric_check;
 pub use operators::softmax::Softmax;
 pub use operators::verify::Verify;

@@ -73,6 +73,7 @@ mod device;
 pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+pub use gumball_spec::verify::by_probabilities::Judgement;
 pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
@@ -90,8 +91,8 @@ pub use device::{
 pub use draft::{Paths, Proposals};
 pub use logits::Logits;
 pub use operators::{
-    DraftChainCounts, DraftChains, Draws, HostDraftChains, LogitsMut, Operators, PerRow, PerRowMut,
-    RowParams, RowsIn, RowsInOut,
+    DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,
+    LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsIn, RowsInOut,
 };
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;

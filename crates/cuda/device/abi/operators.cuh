@@ -23,6 +23,9 @@
 #define MAX_TILES_PER_WARP 4
 #define VERIFY_FINISH_THREADS 1024
 
+// The most drafts of a tree that judge_drafts judges.
+#define MAX_JUDGED 64
+
 // Of softmax_cluster: the most blocks of a cluster, the most warps of a block that work on tiles,
 // the most rows that a block has in flight, and the most bytes of its static shared memory.
 #define MAX_CLUSTER_BLOCKS 16
@@ -242,6 +245,44 @@ struct Chains {
     u32 reserved;
 };
 
+// The rules by which drafts are judged: values of `JudgeDrafts::rule`.
+enum JudgeRule : u32 {
+    // By rejection, sibling after sibling (S5).
+    JUDGE_REJECTION = 0,
+    // A chain as a whole (S6).
+    JUDGE_BLOCK = 1,
+    // By thresholds (S7).
+    JUDGE_THRESHOLD = 2,
+};
+
+// Bits of `JudgeDrafts::flags`.
+enum JudgeFlags : u32 {
+    // Parents have 64 bits instead of 32.
+    JUDGE_PARENTS_I64 = 1 << 0,
+};
+
+// The argument of judge_drafts: trees of n = `chains.draft_count` drafts each.
+struct JudgeDrafts {
+    // The trees' drafts, rows, random numbers and results. A tree has a row of the drafter for each row of
+    // the target: n + 1. `draft_probs` is null if the drafter has no probabilities; `accepted` is null.
+    Chains chains;
+    // `[trees, n]`; -1 is the root. Null: the parent of each draft is the one before it.
+    const void* parents;
+    u64 parents_stride;
+    // `[trees, n + 1]`: the rows of the walk, then -1. Null: the kernel does not write it.
+    int* rows;
+    u64 rows_stride;
+    // `[trees, 2, tiles]`
+    TileSum* tile_sums;
+    // In units of 2^-32.
+    u64 threshold_acc;
+    float threshold_single;
+    // One of JudgeRule.
+    u32 rule;
+    u32 flags;
+    u32 reserved;
+};
+
 // The argument of the kernel numbers, which evaluates a function of number `which` on an arithmetic
 // sequence of inputs.
 struct Sweep {
@@ -349,6 +390,18 @@ static_assert(OFFSET_OF(Chains, tiles_per_warp) == 168);
 static_assert(OFFSET_OF(Chains, flags) == 172);
 static_assert(OFFSET_OF(Chains, first_chain) == 176);
 static_assert(OFFSET_OF(Chains, reserved) == 180);
+static_assert(sizeof(JudgeDrafts) == 248 && alignof(JudgeDrafts) == 8);
+static_assert(OFFSET_OF(JudgeDrafts, chains) == 0);
+static_assert(OFFSET_OF(JudgeDrafts, parents) == 184);
+static_assert(OFFSET_OF(JudgeDrafts, parents_stride) == 192);
+static_assert(OFFSET_OF(JudgeDrafts, rows) == 200);
+static_assert(OFFSET_OF(JudgeDrafts, rows_stride) == 208);
+static_assert(OFFSET_OF(JudgeDrafts, tile_sums) == 216);
+static_assert(OFFSET_OF(JudgeDrafts, threshold_acc) == 224);
+static_assert(OFFSET_OF(JudgeDrafts, threshold_single) == 232);
+static_assert(OFFSET_OF(JudgeDrafts, rule) == 236);
+static_assert(OFFSET_OF(JudgeDrafts, flags) == 240);
+static_assert(OFFSET_OF(JudgeDrafts, reserved) == 244);
 static_assert(sizeof(Sweep) == 40 && alignof(Sweep) == 8);
 static_assert(OFFSET_OF(Sweep, from) == 0);
 static_assert(OFFSET_OF(Sweep, step) == 8);

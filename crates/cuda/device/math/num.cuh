@@ -40,7 +40,9 @@ enum Tag : u32 {
     TAG_XTC = 2,
     TAG_ACCEPT = 3,
     TAG_RESIDUAL_TILE = 4,
-    TAG_RESIDUAL_TOKEN = 5
+    TAG_RESIDUAL_TOKEN = 5,
+    TAG_BLOCK = 6,
+    TAG_THRESHOLD = 7
 };
 
 // P(f): log2(1 + f) is f P(f) (N1).

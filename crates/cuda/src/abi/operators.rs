@@ -28,6 +28,9 @@ shared! {
         MAX_TILES_PER_WARP: usize = 4;
         VERIFY_FINISH_THREADS: u32 = 2 * ROW_THREADS;
 
+        /// The most drafts of a tree that judge_drafts judges.
+        MAX_JUDGED: usize = gumball_spec::verify::MAX_DRAFTS;
+
         /// Of softmax_cluster: the most blocks of a cluster, the most warps of a block that work on tiles,
         /// the most rows that a block has in flight, and the most bytes of its static shared memory.
         MAX_CLUSTER_BLOCKS: usize = 16;
@@ -245,6 +248,44 @@ shared! {
         flags: u32;
         /// The index of the first chain of this launch.
         first_chain: u32;
+        reserved: u32;
+    }
+
+    /// The rules by which drafts are judged: values of `JudgeDrafts::rule`.
+    codes judge_rules = JudgeRule "JUDGE_" {
+        /// By rejection, sibling after sibling (S5).
+        REJECTION = 0;
+        /// A chain as a whole (S6).
+        BLOCK = 1;
+        /// By thresholds (S7).
+        THRESHOLD = 2;
+    }
+
+    /// Bits of `JudgeDrafts::flags`.
+    bits judge_flags = JudgeFlags "JUDGE_" {
+        /// Parents have 64 bits instead of 32.
+        PARENTS_I64 = 1 << 0;
+    }
+
+    /// The argument of judge_drafts: trees of n = `chains.draft_count` drafts each.
+    struct JudgeDrafts {
+        /// The trees' drafts, rows, random numbers and results. A tree has a row of the drafter for each row of
+        /// the target: n + 1. `draft_probs` is null if the drafter has no probabilities; `accepted` is null.
+        chains: Chains;
+        /// `[trees, n]`; -1 is the root. Null: the parent of each draft is the one before it.
+        parents: (const void*);
+        parents_stride: u64;
+        /// `[trees, n + 1]`: the rows of the walk, then -1. Null: the kernel does not write it.
+        rows: (int*);
+        rows_stride: u64;
+        /// `[trees, 2, tiles]`
+        tile_sums: (TileSum*);
+        /// In units of 2^-32.
+        threshold_acc: u64;
+        threshold_single: f32;
+        /// One of JudgeRule.
+        rule: u32;
+        flags: u32;
         reserved: u32;
     }
 

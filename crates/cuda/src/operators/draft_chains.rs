@@ -157,16 +157,41 @@ impl<'b> Verified<'b> {
     }
 
     pub(crate) fn check(&self, chains: usize, n: usize) -> Result<()> {
-        self.tokens.ids().check("tokens", chains, n + 1)?;
-        let columns =
-            [("accepted", &self.accepted), ("emitted", &self.emitted), ("statuses", &self.statuses)];
-        for (name, column) in columns {
-            if let Some(column) = column {
-                column.check_type(name, WORDS)?;
-                if column.rows != chains {
-                    let allowed = format!("one for each of {chains} chains");
-                    return Err(Error::length(name, column.rows, allowed));
-                }
+        self.written().check((chains, "chains"), n)
+    }
+
+    /// Returns what kernels write.
+    pub(crate) fn written(&self) -> Written<'_> {
+        Written {
+            tokens: self.tokens.ids(),
+            accepted: self.accepted.as_ref(),
+            emitted: self.emitted.as_ref(),
+            statuses: self.statuses.as_ref(),
+            adds: self.adds,
+        }
+    }
+}
+
+/// What kernels write of chains or trees; the fields are those of [`Verified`].
+pub(crate) struct Written<'a> {
+    pub tokens: &'a DeviceIntMatrix<'a>,
+    pub accepted: Option<&'a DeviceSlice<'a>>,
+    pub emitted: Option<&'a DeviceSlice<'a>>,
+    pub statuses: Option<&'a DeviceSlice<'a>>,
+    pub adds: bool,
+}
+
+impl Written<'_> {
+    /// Checks the shapes and types for `count` chains or trees of n drafts each.
+    pub fn check(&self, (count, what): (usize, &str), n: usize) -> Result<()> {
+        self.tokens.check("tokens", count, n + 1)?;
+        for (name, column) in
+            [("accepted", self.accepted), ("emitted", self.emitted), ("statuses", self.statuses)]
+        {
+            let Some(column) = column else { continue };
+            column.check_type(name, WORDS)?;
+            if column.rows != count {
+                return Err(Error::length(name, column.rows, format!("one for each of {count} {what}")));
             }
         }
         Ok(())

@@ -8,6 +8,7 @@
 //! Depends on every folder but `pipeline`.
 
 pub(crate) mod draft_chains;
+pub(crate) mod judge;
 pub mod numeric_check;
 mod params;
 mod sample;
@@ -18,6 +19,7 @@ mod write;
 
 use std::sync::Arc;
 
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::{ColumnType, Dtype};
@@ -26,6 +28,7 @@ use crate::driver::runtime::Runtime;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::draft_chains::{DraftChains, Verified};
+use crate::operators::judge::{DraftTrees, Judge, Judged};
 use crate::operators::softmax::Softmax;
 use crate::operators::verify::Verify;
 
@@ -47,6 +50,8 @@ pub struct Operators {
     softmax: Option<Softmax>,
     /// Made at its first use.
     verify: Option<Verify>,
+    /// Made at its first use.
+    judge: Option<Judge>,
 }
 
 impl Operators {
@@ -54,7 +59,7 @@ impl Operators {
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         let scratch = Scratch::new(Arc::clone(&runtime));
-        Self { device: runtime.limits(), scratch, softmax: None, verify: None, runtime }
+        Self { device: runtime.limits(), scratch, softmax: None, verify: None, judge: None, runtime }
     }
 
     /// Enqueues the verification of chains of drafts; see [`Verify::enqueue`].
@@ -63,6 +68,14 @@ impl Operators {
     /// Those of [`Verify::new`] and [`Verify::enqueue`].
     pub fn verify(&mut self, chains: &DraftChains<'_>, out: &Verified<'_>) -> Result<()> {
         made(&self.runtime, &mut self.verify, Verify::new)?.enqueue(chains, out)
+    }
+
+    /// Enqueues the judgement of trees of drafts; see [`Judge::enqueue`].
+    ///
+    /// # Errors
+    /// Those of [`Judge::new`] and [`Judge::enqueue`].
+    pub fn judge(&mut self, trees: &DraftTrees<'_>, judgement: Judgement, out: &Judged<'_>) -> Result<()> {
+        made(&self.runtime, &mut self.judge, Judge::new)?.enqueue(trees, judgement, out)
     }
 }
 

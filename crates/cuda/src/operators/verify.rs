@@ -16,13 +16,13 @@ use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::DeviceSlice;
-use crate::operators::draft_chains::{DraftChains, Verified};
+use crate::operators::draft_chains::{DraftChains, Verified, Written};
 use crate::operators::params::Numbers;
 use crate::programs::kernels::{VERIFY_FINISH, VERIFY_SURVEY};
 use crate::requests::step_features::StepFeatures;
 
 /// The number of records in the scratch memory.
-const RECORDS: usize = 1 << 18;
+pub(super) const RECORDS: usize = 1 << 18;
 
 /// Verification on a device. It holds 4 MiB of scratch memory, whatever the shapes of its calls are.
 #[derive(Debug)]
@@ -71,8 +71,10 @@ impl Verify {
         let chains_per_launch = self.max_chains.min(RECORDS / tiles);
         for from in (0..count).step_by(chains_per_launch) {
             let launched = chains_per_launch.min(count - from);
-            let argument =
-                abi::Chains { records: self.records.address(), ..argument(chains, &keys, out, from) };
+            let argument = abi::Chains {
+                records: self.records.address(),
+                ..argument(chains, &keys, &out.written(), from)
+            };
             // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` checked
             // their shapes. The scratch memory has a record for each tile of `launched` chains.
             unsafe { self.launch(launched, argument) }?;
@@ -106,14 +108,14 @@ impl Verify {
 }
 
 /// Returns the argument for the chains from index `from` on, without the scratch memory.
-fn argument(
+pub(super) fn argument(
     chains: &DraftChains<'_>,
     [seeds, positions, draws]: &[Numbers; 3],
-    out: &Verified<'_>,
+    out: &Written<'_>,
     from: usize,
 ) -> abi::Chains {
     let [_, length, vocab] = chains.shape();
-    let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
+    let (drafts, tokens) = (&chains.draft_token_ids, out.tokens);
     let flags = [
         (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::DRAFTS_I64),
         (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::TOKENS_I64),
@@ -128,7 +130,7 @@ fn argument(
         (chains.draws.offsets && positions.is_64_bit, chain_flags::OFFSETS),
         (chains.draws.zero_for_none, chain_flags::ZERO_FOR_NONE),
     ];
-    let column = |column: &Option<DeviceSlice<'_>>| column.as_ref().map_or(0, |column| column.at(from));
+    let column = |column: Option<&DeviceSlice<'_>>| column.map_or(0, |column| column.at(from));
     abi::Chains {
         draft_probs: chains.draft_probs.chain(from),
         draft_stride: chains.draft_probs.strides[0] as u64,
@@ -140,9 +142,9 @@ fn argument(
         drafts_stride: drafts.stride as u64,
         tokens: tokens.row(from),
         tokens_stride: tokens.stride as u64,
-        accepted: column(&out.accepted),
-        emitted: column(&out.emitted),
-        statuses: column(&out.statuses),
+        accepted: column(out.accepted),
+        emitted: column(out.emitted),
+        statuses: column(out.statuses),
         seeds: seeds.from(from),
         positions: positions.from(from),
         draws: draws.from(from),

@@ -87,6 +87,8 @@ kernels! {
     "write_rows" { WRITE_ROWS: BY_ROWS.to_f32() }
     // Verify chains of drafts.
     "verify" { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
+    // Judge trees of drafts by probabilities.
+    "judge_drafts" { JUDGE_DRAFTS: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
     "numeric_check" { NUMERIC_CHECK: ONE }
 }

@@ -53,6 +53,7 @@ const DEVICE: &[Source] = device_files![
     "block/bounded_race.cuh",
     "stage/row_result.cuh",
     "stage/accept_drafts.cuh",
+    "stage/residual_records.cuh",
     "stage/written_probability.cuh",
     "stage/filter.cuh",
     "stage/candidate_filter.cuh",

@@ -8,7 +8,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `arrays`, `matrix` | what operators read and write |
-//! | `params`, `draws`, `draft_chains` | arguments; draws and draft chains on the host |
+//! | `params`, `draws`, `draft_chains`, `draft_trees` | arguments; draws, draft chains and draft trees on the host |
 //! | `host` | rows over threads |
 //! | `device`, `columns` | kernels of a device; lists that are copied there |
 
@@ -18,6 +18,7 @@ mod columns;
 #[cfg(feature = "cuda")]
 mod device;
 mod draft_chains;
+mod draft_trees;
 mod draws;
 mod host;
 mod matrix;
@@ -27,6 +28,7 @@ mod params;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gumball_cpu::{Level, Output};
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
 
 use arrays::host_column;
@@ -38,6 +40,7 @@ use host::Host;
 
 pub use arrays::{PerRowMut, RowsIn, RowsInOut};
 pub use draft_chains::{DraftChainCounts, DraftChains, HostDraftChains};
+pub use draft_trees::{DraftTreeCounts, DraftTrees, HostDraftTrees};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
@@ -303,6 +306,55 @@ impl Operators {
             ) => lock(device).verify([draft_probs, target_probs], draft_token_ids, draws, tokens, counts),
             #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("chains")),
+        }
+    }
+
+    /// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends: by
+    /// rejection (rule S5), a chain as a whole (S6), or by thresholds (S7).
+    ///
+    /// By rejection and as a block every emitted token has the distribution of the target's row, if the drafts were drawn as
+    /// these rules ask for. Thresholds are biased towards the drafts. A chain is judged by rejection as
+    /// [`Operators::chain_speculative_sampling`] judges it, which is faster.
+    ///
+    /// # Shapes and units
+    /// `trees`: the shapes that its fields name. `draws`: one per tree, at the position of its first drafts. `counts`: one
+    /// per tree.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts, a threshold outside 0..=1, or a
+    ///   parent that the host sees and that makes no tree, or no chain although it is judged as a block.
+    /// - [`Error::Length`] if a shape differs.
+    /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
+    ///
+    /// After an error nothing has been written.
+    pub fn tree_speculative_sampling(
+        &self,
+        trees: DraftTrees<'_>,
+        judgement: Judgement,
+        draws: &Draws<'_>,
+        counts: DraftTreeCounts<'_>,
+    ) -> Result<()> {
+        match (&self.place, trees) {
+            (Place::Host(host), DraftTrees::Host { trees, tokens, rows }) => {
+                host.judge(&trees, judgement, draws, (tokens, rows), counts)
+            }
+            #[cfg(feature = "cuda")]
+            (
+                Place::Device(device),
+                DraftTrees::Device { draft_probs, draft_token_ids, parents, target_probs, tokens, rows },
+            ) => {
+                let drafts = (draft_token_ids, parents);
+                lock(device).judge(
+                    (draft_probs, target_probs),
+                    drafts,
+                    judgement,
+                    draws,
+                    (tokens, rows),
+                    counts,
+                )
+            }
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("trees")),
         }
     }
 

@@ -9,6 +9,7 @@ mod device_operators;
 #[cfg(feature = "emulator")]
 mod device_verify;
 mod draft;
+mod draft_trees;
 mod invariance;
 mod limits;
 mod masks;

@@ -1,0 +1,224 @@
+//! Trees of drafts that are judged in batches, on the host and on a device, come to what the definition makes of each.
+
+#[cfg(feature = "emulator")]
+use gumball_engine::{
+    Device, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, IntType,
+};
+use gumball_engine::{
+    DraftTreeCounts, DraftTrees, Draws, Error, HostDraftTrees, Judgement, NONE, Operators, Status,
+};
+use gumball_spec::verify::DraftTree;
+use gumball_spec::verify::by_probabilities::{Emitted, Trial};
+
+use crate::cases::VOCAB;
+
+const TREES: usize = 12;
+const DRAFTS: usize = 5;
+const ROWS: usize = DRAFTS + 1;
+
+/// Trees of one shape: siblings, and children of the first and of the last of them.
+const PARENTS: [i32; DRAFTS] = [-1, -1, 0, -1, 3];
+
+const THRESHOLDS: Judgement = Judgement::Threshold { single: 0.3, acc: 0.5 };
+
+/// The arrays of a batch of trees.
+struct Batch {
+    drafts: Vec<i32>,
+    parents: Vec<i32>,
+    draft_probs: Vec<f32>,
+    target_probs: Vec<f32>,
+}
+
+impl Batch {
+    /// Makes rows of few likely tokens, and drafts that are often among them.
+    fn new() -> Self {
+        let probs = |salt: usize| -> Vec<f32> {
+            let weight = |row: usize, id: usize| match (id + salt + row * 5) % 97 {
+                place @ 0..4 => 0.1 * (place + 1) as f32,
+                place => 1e-4 * place as f32,
+            };
+            (0..TREES * ROWS).flat_map(|row| (0..VOCAB).map(move |id| weight(row, id))).collect()
+        };
+        let (draft_probs, target_probs) = (probs(0), probs(1));
+        let likely = |place: usize| {
+            let (tree, node) = (place / DRAFTS, place % DRAFTS);
+            let row = &draft_probs[(tree * ROWS + (PARENTS[node] + 1) as usize) * VOCAB..][..VOCAB];
+            let mut ids: Vec<usize> = (0..VOCAB).collect();
+            ids.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+            if place % 11 == 10 { NONE } else { ids[place % 4 * (VOCAB / 97)] as i32 }
+        };
+        let drafts = (0..TREES * DRAFTS).map(likely).collect();
+        Self { drafts, parents: PARENTS.repeat(TREES), draft_probs, target_probs }
+    }
+
+    /// Returns what the definition makes of a tree.
+    fn judged(&self, i: usize, case: Case) -> Emitted {
+        let (nodes, numbers) = (i * DRAFTS..(i + 1) * DRAFTS, i * ROWS * VOCAB..(i + 1) * ROWS * VOCAB);
+        let trial = Trial {
+            tree: DraftTree {
+                drafts: &self.drafts[nodes.clone()],
+                parents: case.has_parents.then(|| &self.parents[nodes]),
+            },
+            draft_probs: case.has_q.then(|| &self.draft_probs[numbers.clone()]),
+            target_probs: &self.target_probs[numbers],
+            vocab: VOCAB,
+            seed: 3,
+            position: 17,
+            draw: i as u32,
+        };
+        trial.judge(case.judgement).unwrap()
+    }
+
+    fn host(&self, case: Case) -> HostDraftTrees<'_> {
+        HostDraftTrees {
+            trees: TREES,
+            drafts: DRAFTS,
+            vocab: VOCAB,
+            draft_probs: case.has_q.then_some(&self.draft_probs[..]),
+            draft_token_ids: &self.drafts,
+            parents: case.has_parents.then_some(&self.parents[..]),
+            target_probs: &self.target_probs,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    judgement: Judgement,
+    has_q: bool,
+    has_parents: bool,
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let of = |(judgement, has_parents)| [true, false].map(|has_q| Case { judgement, has_q, has_parents });
+    [
+        (Judgement::Rejection, true),
+        (Judgement::Rejection, false),
+        (Judgement::Block, false),
+        (THRESHOLDS, true),
+        (THRESHOLDS, false),
+    ]
+    .into_iter()
+    .flat_map(of)
+}
+
+/// What an operator wrote of a batch.
+#[derive(Debug)]
+struct Written {
+    tokens: Vec<i32>,
+    rows: Vec<i32>,
+    accepted: Vec<u32>,
+    statuses: Vec<Status>,
+}
+
+impl Written {
+    fn new() -> Self {
+        let filled = || vec![7; TREES * ROWS];
+        let (accepted, statuses) = (vec![7; TREES], vec![Status(7); TREES]);
+        Self { tokens: filled(), rows: filled(), accepted, statuses }
+    }
+
+    /// Compares with the definition. Returns how many drafts were accepted in all.
+    fn check(&self, batch: &Batch, case: Case) -> u32 {
+        for i in 0..TREES {
+            let mut wanted = batch.judged(i, case);
+            let mut rows: Vec<i32> = wanted.rows.iter().map(|row| *row as i32).collect();
+            assert_eq!(self.accepted[i] as usize + 1, rows.len(), "{case:?}");
+            wanted.tokens.resize(ROWS, NONE);
+            rows.resize(ROWS, -1);
+            assert_eq!(self.tokens[i * ROWS..][..ROWS], wanted.tokens, "{case:?}");
+            assert_eq!(self.rows[i * ROWS..][..ROWS], rows, "{case:?}");
+            assert_eq!(self.statuses[i], wanted.status, "{case:?}");
+        }
+        self.accepted.iter().sum()
+    }
+}
+
+#[test]
+fn trees_are_the_definitions() {
+    let batch = Batch::new();
+    for threads in [1, 3] {
+        let operators = Operators::new(None, Some(threads)).unwrap();
+        for case in cases() {
+            let mut written = Written::new();
+            let Written { tokens, rows, accepted, statuses } = &mut written;
+            let trees = DraftTrees::Host { trees: batch.host(case), tokens, rows: Some(rows) };
+            let counts = DraftTreeCounts { accepted: Some(accepted.into()), statuses: Some(statuses.into()) };
+            operators.tree_speculative_sampling(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
+            let accepted = written.check(&batch, case);
+            assert!((1..(TREES * DRAFTS) as u32).contains(&accepted), "{accepted} {case:?}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_about_trees_are_named_and_nothing_is_written() {
+    let batch = Batch::new();
+    let operators = Operators::new(None, Some(1)).unwrap();
+    let whole = batch.host(Case { judgement: THRESHOLDS, has_q: true, has_parents: true });
+    let refused = |trees: HostDraftTrees<'_>, judgement: Judgement| {
+        let mut tokens = vec![7; TREES * ROWS];
+        let trees = DraftTrees::Host { trees, tokens: &mut tokens, rows: None };
+        let done = operators.tree_speculative_sampling(
+            trees,
+            judgement,
+            &Draws::new(0, 0),
+            DraftTreeCounts::default(),
+        );
+        assert!(tokens.iter().all(|token| *token == 7));
+        done.map_err(|error: Error| error.to_string()).unwrap_err()
+    };
+    let text = refused(HostDraftTrees { draft_probs: Some(&[0.5; 9]), ..whole }, THRESHOLDS);
+    let wanted = TREES * ROWS * VOCAB;
+    let shape = format!("for {TREES} trees of {DRAFTS} drafts and {VOCAB} ids");
+    assert_eq!(text, format!("draft_probs has length 9, but must have {wanted} {shape}"));
+    let text = refused(HostDraftTrees { drafts: 65, ..whole }, THRESHOLDS);
+    assert_eq!(text, "drafts is 65, but must be in 0..=64");
+    let mut cycle = batch.parents.clone();
+    cycle[DRAFTS + 1] = 4;
+    let text = refused(HostDraftTrees { parents: Some(&cycle), ..whole }, Judgement::Rejection);
+    assert_eq!(text, "parents is 4 for node 1 of tree 1, but must be in -1..1, a node before it");
+    let text = refused(whole, Judgement::Block);
+    assert_eq!(text, "parents is -1 for node 1 of tree 0, but must be 0 in a chain");
+    let text = refused(whole, Judgement::Threshold { single: 1.5, acc: 0.5 });
+    assert_eq!(text, "threshold_single is 1.5, but must be in 0..=1");
+}
+
+#[cfg(feature = "emulator")]
+#[test]
+fn a_device_judges_trees_as_the_host_does() {
+    let Ok(device) = Device::emulated().inspect_err(|error| println!("skipped: {error}")) else { return };
+    let (batch, runtime) = (Batch::new(), device.runtime().clone());
+    let operators = Operators::on_device(device);
+    let floats = |values: &[f32]| DeviceBuffer::of(&runtime, values).unwrap();
+    let ints = |values: &[i32]| DeviceBuffer::of(&runtime, values).unwrap();
+    let (draft_probs, target_probs) = (floats(&batch.draft_probs), floats(&batch.target_probs));
+    let (drafts, parents) = (ints(&batch.drafts), ints(&batch.parents));
+    let probs = |buffer| DraftChainRows::of(buffer, 0, [TREES, ROWS, VOCAB], [ROWS * VOCAB, VOCAB]).unwrap();
+    let nodes = |buffer| DeviceIntMatrix::of(buffer, IntType::I32, 0, TREES, DRAFTS, DRAFTS).unwrap();
+    for case in cases() {
+        let mut written = Written::new();
+        let (mut tokens, mut rows) = (ints(&written.tokens), ints(&written.rows));
+        let (accepted, statuses) = (ints(&[7; TREES]), ints(&[7; TREES]));
+        let trees = DraftTrees::Device {
+            draft_probs: case.has_q.then(|| probs(&draft_probs)),
+            draft_token_ids: nodes(&drafts),
+            parents: case.has_parents.then(|| nodes(&parents)),
+            target_probs: probs(&target_probs),
+            tokens: DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, TREES, ROWS, ROWS).unwrap(),
+            rows: Some(DeviceIntMatrixMut::of(&mut rows, IntType::I32, 0, TREES, ROWS, ROWS).unwrap()),
+        };
+        let counts = DraftTreeCounts {
+            accepted: Some(gumball_engine::PerRowMut::Device(DeviceSlice::of(&accepted, IntType::I32))),
+            statuses: Some(gumball_engine::PerRowMut::Device(DeviceSlice::of(&statuses, IntType::I32))),
+        };
+        operators.tree_speculative_sampling(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
+        tokens.read(0, &mut written.tokens).unwrap();
+        rows.read(0, &mut written.rows).unwrap();
+        accepted.read(0, &mut written.accepted).unwrap();
+        let mut bits = [0u32; TREES];
+        statuses.read(0, &mut bits).unwrap();
+        written.statuses = bits.map(Status).to_vec();
+        written.check(&batch, case);
+    }
+}
