@@ -125,6 +125,8 @@ enum gumball_status
     GUMBALL_STATUS_INF = 2,
     // No token was above -inf; the token is -1.
     GUMBALL_STATUS_EMPTY = 4,
+    // The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted.
+    GUMBALL_STATUS_NO_TREE = 8,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -410,6 +412,22 @@ typedef struct {
     // was becomes it.
     int64_t kind;
 } gumball_device_input;
+
+// The drafts of all requests in the device's memory, those of one request after those of another. They stay there until they are
+// verified; for captured ones, until the graph is replayed no more, and each replay reads those that are there then.
+typedef struct {
+    // sizeof(gumball_device_drafts).
+    size_t struct_size;
+    // The draft tokens; a CUdeviceptr is cast. One that is no id, such as -1, is never accepted.
+    const void *ids;
+    // For each its parent in the tree of its request, as in gumball_drafts. NULL: each draft follows the one before it. Nobody checks
+    // them: a request whose parents are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
+    const void *parents;
+    // Their number, the sum of the counts that were assigned.
+    size_t len;
+    // 32 or 64: the bits of an id and of a parent; 0: 32.
+    int64_t bits;
+} gumball_device_drafts;
 
 // A batch of rows of logits, or of probabilities, in host memory.
 typedef struct {
@@ -875,6 +893,44 @@ size_t gumball_pool_capacity(const gumball_pool *pool);
 // Returns the number of ids in the vocabulary; 0 after an error.
 size_t gumball_pool_vocab(const gumball_pool *pool);
 
+// Says for which slots the next gumball_pool_enqueue_verify verifies drafts, those of captured graphs included, and how many drafts
+// each has, in 0..=64.
+//
+// A request with n drafts has n + 1 rows, as for gumball_pool_verify; lists in the options have one element for each. `mode`:
+// GUMBALL_COUPLED or GUMBALL_GREEDY. Waits for nothing, and copies nothing if it is what was assigned already.
+gumball_code gumball_pool_assign_drafts(gumball_pool *pool,
+                                        const int32_t *slots,
+                                        const uint32_t *counts,
+                                        size_t requests,
+                                        int64_t mode,
+                                        const gumball_step_options *options);
+
+// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given: launches and nothing else.
+// Returns before the device is done.
+//
+// The device advances each request by its emitted tokens, so a step or another verification may follow at once. `variant`, and a
+// graph that the program captures: as for gumball_pool_enqueue_variant.
+gumball_code gumball_pool_enqueue_verify(gumball_pool *pool,
+                                         const gumball_device_input *input,
+                                         const gumball_device_drafts *drafts,
+                                         const char *variant);
+
+// Captures the verification of drafts, to be replayed by gumball_pool_replay. Nothing runs yet. NULL after an error.
+//
+// A replay verifies for what is assigned then: the numbers of requests and of rows, the mode, and whether there are row_indices
+// and masks, must stay.
+gumball_graph *gumball_pool_capture_verify(gumball_pool *pool,
+                                           const gumball_device_input *input,
+                                           const gumball_device_drafts *drafts);
+
+// Waits for what was enqueued so far and copies what came out of the last verification.
+gumball_code gumball_pool_fetch_verification(gumball_pool *pool, gumball_verification *verification);
+
+// Returns where in the device's memory the last verification says which row each row of the outputs comes from, uint32_t
+// [rows], UINT32_MAX where no token was emitted; behind these is how many drafts of each request were accepted, uint32_t
+// [requests]. It lies behind the outputs, and moves with their number of rows. NULL after an error.
+const void *gumball_pool_walks_address(gumball_pool *pool);
+
 // Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
 // forced tokens and row_indices from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
 //
@@ -1008,8 +1064,8 @@ const uint32_t *gumball_verification_rows(const gumball_verification *verificati
 // that it comes from. The others are as of padding. NULL after an error.
 const gumball_outputs *gumball_verification_outputs(const gumball_verification *verification);
 
-// Verifies the drafts of each request, and appends the emitted tokens to its sequence. On the host only; a pool on a device
-// is GUMBALL_UNAVAILABLE.
+// Verifies the drafts of each request, and appends the emitted tokens to its sequence. In a pool on a device, logits and drafts
+// are copied up and the outputs down; it knows GUMBALL_COUPLED and GUMBALL_GREEDY, and any other mode is GUMBALL_UNAVAILABLE.
 //
 // A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
 // draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are
@@ -1027,8 +1083,8 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
 // Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
 // more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
 //
-// `len`: the number of slots and of counts; no slot twice. On the host only: a pool on a device is GUMBALL_UNAVAILABLE, where
-// gumball_pool_truncate does this for one slot. After an error no sequence was changed.
+// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait.
+// After an error no sequence was changed.
 gumball_code gumball_pool_shorten(gumball_pool *pool,
                                   const int32_t *slots,
                                   const size_t *counts,

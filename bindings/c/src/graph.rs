@@ -16,8 +16,8 @@ use crate::versioned::{VersionedStruct, read, write};
 /// Steps that were captured, to be replayed with one call.
 #[derive(Debug)]
 pub struct Graph {
-    inner: DeviceGraph<'static>,
-    pool: u64,
+    pub(crate) inner: DeviceGraph<'static>,
+    pub(crate) pool: u64,
 }
 
 /// What a step reads of the device's memory. It stays there, and as it is, until the step is done; for a captured one, until

@@ -13,7 +13,7 @@
 //! | `state`, `logits`, `options` | inputs |
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
-//! | `device`, `pool`, `step`, `verify`, `graph`, `variants` | many sequences, on the host or on a device |
+//! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts` | many sequences, on the host or on a device |
 //! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
@@ -37,6 +37,7 @@ mod sampler;
 mod device;
 mod pool;
 
+mod device_drafts;
 mod graph;
 mod step;
 mod variants;
@@ -67,6 +68,7 @@ pub use sampler::*;
 pub use device::*;
 pub use pool::*;
 
+pub use device_drafts::*;
 pub use graph::*;
 pub use step::*;
 pub use variants::*;

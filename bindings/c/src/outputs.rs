@@ -29,6 +29,8 @@ pub enum Status {
     GUMBALL_STATUS_INF = 2,
     /// No token was above -inf; the token is -1.
     GUMBALL_STATUS_EMPTY = 4,
+    /// The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted.
+    GUMBALL_STATUS_NO_TREE = 8,
 }
 
 /// Where the sections of outputs lie, as their first words. R rows, T = top_n and I = ids.

@@ -3,14 +3,14 @@
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{Error, Pool as HostPool, VerifyMode as Mode};
+use gumball_engine::VerifyMode as Mode;
 
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, end, make, require, slice};
 use crate::logits::{Logits, read_logits};
 use crate::options::{StepOptions, list, read_options};
 use crate::outputs::{Outputs, first};
-use crate::pool::{Home, Pool};
+use crate::pool::{Pool, either};
 use crate::step::select;
 use crate::versioned::{VersionedStruct, read};
 
@@ -104,12 +104,17 @@ impl Drafts {
 /// What is read of it stays until it is handed to another call.
 #[derive(Debug)]
 pub struct Verification {
-    inner: gumball_engine::Verification,
+    pub(crate) inner: gumball_engine::Verification,
     /// A copy of the outputs in `inner`, as the type that C knows.
     outputs: Outputs,
 }
 
 impl Verification {
+    /// Copies the outputs, after a change of `inner`.
+    pub(crate) fn copy_outputs(&mut self) {
+        self.outputs.inner.clone_from(self.inner.outputs());
+    }
+
     /// Returns an error if there is no such request.
     fn check(&self, request: usize) -> Result<()> {
         let requests = self.inner.accepted().len();
@@ -192,16 +197,8 @@ pub extern "C" fn gumball_verification_outputs(verification: Option<&Verificatio
     call_or(ptr::null(), || Ok(ptr::from_ref(&require("verification", verification)?.outputs)))
 }
 
-/// Returns the host's pool; an error if the pool is on a device.
-fn on_host<'a>(pool: &'a mut Pool, resource: &'static str, instead: &str) -> Result<&'a mut HostPool> {
-    match &mut pool.home {
-        Home::Host(pool) => Ok(pool),
-        Home::Device(_) => Err(Error::Unavailable { resource, reason: instead.to_owned() }.into()),
-    }
-}
-
-/// Verifies the drafts of each request, and appends the emitted tokens to its sequence. On the host only; a pool on a device
-/// is GUMBALL_UNAVAILABLE.
+/// Verifies the drafts of each request, and appends the emitted tokens to its sequence. In a pool on a device, logits and drafts
+/// are copied up and the outputs down; it knows GUMBALL_COUPLED and GUMBALL_GREEDY, and any other mode is GUMBALL_UNAVAILABLE.
 ///
 /// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
 /// draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are
@@ -220,8 +217,6 @@ pub unsafe extern "C" fn gumball_pool_verify(
 ) -> Code {
     call(|| {
         let (pool, verification) = (require("pool", pool)?, require("verification", verification)?);
-        let instead = "kernels for it are missing; verify in a pool of the host, or step without drafts";
-        let pool = on_host(pool, "verification on a device", instead)?;
         // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
         // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
@@ -238,9 +233,11 @@ pub unsafe extern "C" fn gumball_pool_verify(
         // have one element per row.
         let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;
         let logits = select(logits, &options)?;
-        let Verification { inner, outputs } = verification;
-        options.with(|batch| Ok(pool.verify(logits, slots, &drafts, mode, batch, inner)?))?;
-        outputs.inner.clone_from(inner.outputs());
+        let inner = &mut verification.inner;
+        options.with(|batch| {
+            Ok(either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, inner))?)
+        })?;
+        verification.copy_outputs();
         Ok(())
     })
 }
@@ -248,8 +245,8 @@ pub unsafe extern "C" fn gumball_pool_verify(
 /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
 /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
 ///
-/// `len`: the number of slots and of counts; no slot twice. On the host only: a pool on a device is GUMBALL_UNAVAILABLE, where
-/// gumball_pool_truncate does this for one slot. After an error no sequence was changed.
+/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait.
+/// After an error no sequence was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_shorten(
     pool: Option<&mut Pool>,
@@ -258,12 +255,11 @@ pub unsafe extern "C" fn gumball_pool_shorten(
     len: usize,
 ) -> Code {
     call(|| {
-        let instead = "gumball_pool_truncate does this for one slot";
-        let pool = on_host(require("pool", pool)?, "shorten on a device", instead)?;
+        let pool = require("pool", pool)?;
         // SAFETY: the C caller ensures that `slots` has `len` slots.
         let slots = unsafe { slice("slots", slots, len) }?;
         // SAFETY: the C caller ensures that `counts` has `len` numbers.
         let counts = unsafe { slice("counts", counts, len) }?;
-        Ok(pool.shorten(slots, counts)?)
+        Ok(either!(pool, pool => pool.shorten(slots, counts))?)
     })
 }

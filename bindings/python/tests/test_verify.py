@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -278,9 +279,90 @@ def test_routes_without_probabilities_and_pools_on_a_device_say_so(device: str) 
             with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
                 pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
         return
-    for mode in MODES:
-        text = f"no verification on a device: the pool is on {device}; kernels for it are missing"
+    for mode in MODES[2:]:
+        text = f"no verification by probabilities on a device: mode {mode} is not implemented there"
         with pytest.raises(UnavailableError, match=text):
             pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
-    with pytest.raises(UnavailableError, match=f"no shorten on a device: the pool is on {device}; truncate"):
-        pool.shorten([slot], [0])
+    with pytest.raises(UnavailableError, match="no hooks on a device: row 1 has one"):
+        pool.verify(sure(1, 2), [slot], [[1]], hooks=[None, print])
+    assert pool.output(slot) == []
+
+
+def test_a_device_verifies_what_the_host_does(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+    pools = [make(), make(device=device, rows=128, history_growth=3)]
+    slots = [[pool.admit(params, [3, 7]) for params in requests] for pool in pools]
+    random = np.random.default_rng(6)
+    for mode in ("coupled", "greedy", "coupled"):
+        ids, parents, rows = [], [], []
+        for params, slot in zip(requests, slots[0]):
+            count = 0 if params.mirostat else int(random.integers(6))
+            coming = [int(random.integers(11)) * 80 for _ in range(count)]
+            more = drafted(random, pools[0].history(slot), coming, count, batch)
+            ids.append(more[0])
+            parents.append(more[1])
+            rows.extend(more[2])
+        wanted, seen = (
+            pool.verify(np.stack(rows), own, ids, parents=parents, mode=mode) for pool, own in zip(pools, slots)
+        )
+        assert seen.tolist() == wanted.tolist() and seen.accepted.tolist() == wanted.accepted.tolist()
+        for request in range(len(requests)):
+            assert seen.rows(request).tolist() == wanted.rows(request).tolist()
+        for name in "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs".split():
+            np.testing.assert_array_equal(getattr(seen.outputs, name), getattr(wanted.outputs, name), name)
+        taken = [len(tokens) // 2 for tokens in wanted.tolist()]
+        for pool, own in zip(pools, slots):
+            pool.shorten(own, taken)
+        for own in zip(*slots):
+            assert pools[0].state(own[0]) == pools[1].state(own[1])
+
+
+def on(device: str, array: np.ndarray) -> Any:
+    """An array on a device; the emulated one takes the host's memory for its own."""
+    if not device.startswith("cuda"):
+        return array
+    torch = pytest.importorskip("torch")
+    return torch.from_numpy(array).to(device)
+
+
+def test_drafts_on_a_device_are_read_when_they_are_verified(device: str) -> None:
+    if device == "cpu":
+        with pytest.raises(UnavailableError, match="no drafts in the memory of a device: the pool is on cpu"):
+            make().assign_drafts([], [])
+        return
+    pool = make(device=device, keep_histories=True)
+    slots = [pool.admit(SamplingParams(temperature=0), [1]) for _ in range(2)]
+    logits = on(device, sure(5, 6, 8, 9))
+    drafts, parents = on(device, np.array([5, 6])), on(device, np.array([-1, 0], np.int32))
+    with pytest.raises(ValueError, match="needs an assignment with their counts"):
+        pool.enqueue_verify(logits, drafts)
+    pool.assign_drafts(slots, [2, 0])
+    graph = pool.capture_verify(logits, drafts, parents=parents)
+    pool.enqueue_verify(logits, drafts, variant="full")
+    out = pool.fetch_verification()
+    assert out.tolist() == [[5, 6, 8], [9]] and out.accepted.tolist() == [2, 0]
+    assert [out.rows(request).tolist() for request in range(2)] == [[0, 1, 2], [3]]
+    drafts[0], drafts[1], parents[1] = 7, 5, -1
+    pool.replay(graph)
+    # A step goes on from there, without a look at what was accepted.
+    pool.assign(slots)
+    pool.enqueue(logits[2:])
+    assert pool.fetch().tolist() == [8, 9]
+    pool.assign_drafts(slots, [2, 0])
+    parents[0] = 1
+    pool.replay(graph)
+    for name, wanted in (("tokens", [5, -1, -1, 9]), ("rows", [0, 2**32 - 1, 2**32 - 1, 3]), ("accepted", [0, 0])):
+        lent = pool.outputs_on_device(name)
+        seen = np.from_dlpack(lent) if device == "emulated" else pytest.importorskip("torch").from_dlpack(lent).cpu()
+        assert np.asarray(seen).astype(np.int64).tolist() == wanted, name
+    out = pool.fetch_verification()
+    assert out.tolist() == [[5], [9]] and Status(int(out.outputs.statuses[0])) == Status.NO_TREE
+    assert pool.output(slots[0]) == [5, 6, 8, 5, 8, 8, 5]
+    for wrong, kind, text in (
+        ((logits, drafts[:1]), ValueError, "ids has length 1, but must have 2, the sum of the counts"),
+        ((logits[:3], drafts), ValueError, "logits has length 3"),
+        ((logits, sure(1)[0]), TypeError, "drafts is of float32, but must be of int32 or int64"),
+    ):
+        with pytest.raises(kind, match=text):
+            pool.enqueue_verify(*wrong)
+    with pytest.raises(UnavailableError, match="mode block is not implemented there"):
+        pool.assign_drafts(slots, [2, 0], mode="block")

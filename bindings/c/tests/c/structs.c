@@ -44,6 +44,7 @@ static gumball_step_options options;
 static gumball_scored scored;
 static gumball_state state;
 static gumball_device_input input;
+static gumball_device_drafts device_drafts;
 
 // Makes a struct of another size, in memory of its own: what is known, then zeros.
 static void *of_size(const sized *it, size_t size) {
@@ -294,6 +295,34 @@ static int pool_capture(void *given) {
     return graph != NULL;
 }
 
+static int pool_assign_drafts(void *given) {
+    const gumball_step_options *with = (const gumball_step_options *)given;
+    return gumball_pool_assign_drafts(device_pool, device_slots, drafts.counts, ROWS, GUMBALL_COUPLED, with) ==
+           GUMBALL_OK;
+}
+
+static int enqueue_verify_input(void *given) {
+    const gumball_device_input *all = (const gumball_device_input *)given;
+    return gumball_pool_enqueue_verify(device_pool, all, &device_drafts, NULL) == GUMBALL_OK;
+}
+
+static int enqueue_verify_drafts(void *given) {
+    const gumball_device_drafts *all = (const gumball_device_drafts *)given;
+    return gumball_pool_enqueue_verify(device_pool, &input, all, NULL) == GUMBALL_OK;
+}
+
+static int capture_verify(const gumball_device_input *all, const gumball_device_drafts *with) {
+    gumball_graph *graph = gumball_pool_capture_verify(device_pool, all, with);
+    gumball_graph_free(graph);
+    return graph != NULL;
+}
+
+static int capture_verify_input(void *given) {
+    return capture_verify((const gumball_device_input *)given, &device_drafts);
+}
+
+static int capture_verify_drafts(void *given) { return capture_verify(&input, (const gumball_device_drafts *)given); }
+
 static void *first_of(const gumball_buffer *memory, size_t floats) {
     return (char *)gumball_buffer_address(memory) + floats * sizeof(float);
 }
@@ -398,6 +427,13 @@ static void on_a_device(void) {
     READ(some_options, pool_assign);
     READ(an_input, pool_enqueue);
     READ(an_input, pool_capture);
+    device_drafts.struct_size = sizeof device_drafts;
+    const sized some_device_drafts = SIZED_STRUCT(gumball_device_drafts, device_drafts, bits);
+    READ(some_options, pool_assign_drafts);
+    READ(an_input, enqueue_verify_input);
+    READ(some_device_drafts, enqueue_verify_drafts);
+    READ(an_input, capture_verify_input);
+    READ(some_device_drafts, capture_verify_drafts);
     WRITTEN(a_layout, pool_outputs_layout);
     gumball_operators_free(operators);
     operators = gumball_operators_new_on_device(device);

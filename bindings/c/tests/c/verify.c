@@ -1,4 +1,4 @@
-// Drafts: whatever is drafted, the tokens are those of steps; the path through a tree; what is refused, also on a device.
+// Drafts: whatever is drafted, the tokens are those of steps; the path through a tree; what is refused; the same on a device.
 
 #include "check.h"
 #include "rows.h"
@@ -204,22 +204,110 @@ static void refusals(void) {
     gumball_pool_free(pool);
 }
 
-static void a_device_says_what_is_missing(const char *name) {
+static void a_device_verifies_what_the_host_does(const char *name) {
     gumball_device *device = gumball_device_open(name);
     CHECK(device != NULL);
-    gumball_pool *pool = device_pool_of(device, VOCAB);
-    const int32_t slot = admit(pool, "{\"seed\": 1}", NULL, 0);
-    const uint32_t count = 0;
-    const size_t none = 0;
+    gumball_pool *pools[2] = {pool_of(VOCAB, 1), device_pool_of(device, VOCAB)};
+    // A chain of which the second draft is wrong, and a request without drafts.
+    const int likely[] = {5, 6, 8, 9};
+    sure(likely, 4);
+    const uint32_t counts[] = {2, 0}, path[] = {0, 1}, alone[] = {3};
+    const int32_t ids[] = {5, 7}, wanted[] = {5, 6}, nine[] = {9};
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
     SIZED(gumball_drafts, drafts);
-    drafts.counts = &count;
-    gumball_logits logits = logits_of(rows, GUMBALL_F32, 1, VOCAB);
+    drafts.counts = counts;
+    drafts.ids = ids;
     gumball_verification *verification = gumball_verification_new(0);
-    REFUSED(gumball_pool_verify(pool, &logits, &slot, 1, &drafts, NULL, verification), GUMBALL_UNAVAILABLE,
-            "no verification on a device: kernels for it are missing; verify in a pool of the host, or step without "
-            "drafts");
-    REFUSED(gumball_pool_shorten(pool, &slot, &none, 1), GUMBALL_UNAVAILABLE,
-            "no shorten on a device: gumball_pool_truncate does this for one slot");
+    for (size_t i = 0; i < 2; i++) {
+        int32_t slots[2];
+        for (size_t j = 0; j < 2; j++) {
+            slots[j] = admit(pools[i], "{\"seed\": 1, \"temperature\": 0}", NULL, 0);
+        }
+        drafts.mode = GUMBALL_COUPLED;
+        OK(gumball_pool_verify(pools[i], &logits, slots, 2, &drafts, NULL, verification));
+        CHECK(tokens_are(verification, 0, wanted, 2) && rows_are(verification, 0, path, 2));
+        CHECK(tokens_are(verification, 1, nine, 1) && rows_are(verification, 1, alone, 1));
+        CHECK(gumball_verification_accepted(verification)[0] == 1);
+        const size_t one = 1;
+        OK(gumball_pool_shorten(pools[i], slots, &one, 1));
+        SIZED(gumball_state, state);
+        OK(gumball_pool_state(pools[i], slots[0], &state));
+        CHECK(state.output_len == 1 && state.output[0] == 5);
+        drafts.mode = GUMBALL_REJECTION;
+        if (i == 1) {
+            REFUSED(
+                gumball_pool_verify(pools[i], &logits, slots, 2, &drafts, NULL, verification), GUMBALL_UNAVAILABLE,
+                "no verification by probabilities on a device: mode rejection is not implemented there; take coupled "
+                "or greedy, or Pool::verify on the host");
+        }
+        gumball_pool_free(pools[i]);
+    }
+    gumball_verification_free(verification);
+    gumball_device_free(device);
+}
+
+static gumball_buffer *copied_up(gumball_device *device, const void *data, size_t bytes) {
+    gumball_buffer *buffer = gumball_buffer_new(device, bytes);
+    OK(gumball_buffer_write(buffer, 0, data, bytes));
+    return buffer;
+}
+
+// Drafts in the device's memory, which each replay reads; one request advances by what it emitted before the other.
+static void drafts_on_a_device_are_read_when_they_are_verified(const char *name) {
+    gumball_device *device = gumball_device_open(name);
+    gumball_pool *pool = device_pool_of(device, VOCAB);
+    gumball_verification *verification = gumball_verification_new(0);
+    const int likely[] = {5, 6, 8, 9};
+    sure(likely, 4);
+    const uint32_t counts[] = {2, 0}, both[] = {0, 1, 2}, path[] = {0, 2};
+    const int32_t slots[] = {admit(pool, "{\"temperature\": 0}", NULL, 0),
+                             admit(pool, "{\"temperature\": 0}", NULL, 0)};
+    const int64_t ids[] = {5, 6}, others[] = {7, 5};
+    const int64_t chain[] = {-1, 0}, siblings[] = {-1, -1}, none[] = {1, 0};
+    const int32_t all[] = {5, 6, 8}, some[] = {5, 8}, five[] = {5};
+    gumball_buffer *logits = copied_up(device, rows, 4 * VOCAB * sizeof *rows);
+    gumball_buffer *drafted = copied_up(device, ids, sizeof ids), *parents = copied_up(device, chain, sizeof chain);
+    SIZED(gumball_device_input, input);
+    input.logits = gumball_buffer_address(logits);
+    input.rows = 4;
+    input.vocab = VOCAB;
+    SIZED(gumball_device_drafts, drafts);
+    drafts.ids = gumball_buffer_address(drafted);
+    drafts.parents = gumball_buffer_address(parents);
+    drafts.len = 2;
+    drafts.bits = 64;
+    OK(gumball_pool_assign_drafts(pool, slots, counts, 2, GUMBALL_COUPLED, NULL));
+    gumball_graph *graph = gumball_pool_capture_verify(pool, &input, &drafts);
+    CHECK(graph != NULL && gumball_graph_steps(graph) == 1);
+    OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, all, 3) && rows_are(verification, 0, both, 3));
+    OK(gumball_buffer_write(drafted, 0, others, sizeof others));
+    OK(gumball_buffer_write(parents, 0, siblings, sizeof siblings));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, some, 2) && rows_are(verification, 0, path, 2));
+    OK(gumball_buffer_write(parents, 0, none, sizeof none));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, five, 1));
+    CHECK(gumball_outputs_statuses(gumball_verification_outputs(verification))[0] == GUMBALL_STATUS_NO_TREE);
+    CHECK((const char *)gumball_pool_walks_address(pool) > (const char *)gumball_pool_outputs_address(pool));
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slots[0], &state));
+    CHECK(state.output_len == 6 && state.output[5] == 5);
+    drafts.bits = 16;
+    REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_OUT_OF_RANGE,
+            "bits is 16, but must be 0, 32 or 64");
+    drafts.bits = 64;
+    drafts.len = 1;
+    CHECK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL) == GUMBALL_LENGTH);
+    REFUSED(gumball_pool_assign_drafts(pool, slots, counts, 2, GUMBALL_BLOCK, NULL), GUMBALL_OUT_OF_RANGE,
+            "mode is 3, but must be GUMBALL_COUPLED or GUMBALL_GREEDY");
+    gumball_graph_free(graph);
+    gumball_buffer_free(logits);
+    gumball_buffer_free(drafted);
+    gumball_buffer_free(parents);
     gumball_verification_free(verification);
     gumball_pool_free(pool);
     gumball_device_free(device);
@@ -231,7 +319,8 @@ int main(int argc, char **argv) {
     modes_judge_by_probabilities();
     refusals();
     if (argc > 1) {
-        a_device_says_what_is_missing(argv[1]);
+        a_device_verifies_what_the_host_does(argv[1]);
+        drafts_on_a_device_are_read_when_they_are_verified(argv[1]);
     }
     return verdict("verify");
 }

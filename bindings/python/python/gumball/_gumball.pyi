@@ -316,8 +316,43 @@ class Pool:
         forced: Sequence[int | None] | _Array | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
+        stream: _Stream | None = None,
     ) -> Verification: ...
     def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
+    def assign_drafts(
+        self,
+        slots: _Integers,
+        counts: _Integers,
+        *,
+        mode: str = "coupled",
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        row_indices: _Integers | None = None,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def enqueue_verify(
+        self,
+        logits: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        masks: _Array | None = None,
+        kind: str = "logits",
+        variant: str | None = None,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def capture_verify(
+        self,
+        logits: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        masks: _Array | None = None,
+        kind: str = "logits",
+        stream: _Stream | None = None,
+    ) -> Graph: ...
+    def fetch_verification(self, *, stream: _Stream | None = None) -> Verification: ...
     def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
     def variants(self) -> list[Variant]: ...
     def needed_variant(self) -> str: ...

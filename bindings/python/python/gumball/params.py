@@ -35,6 +35,8 @@ class Status(enum.IntFlag):
     """A logit that bans and bitmask allow was +inf; it counted as the largest float32."""
     EMPTY = 4
     """No token was above -inf; the token is -1, or None."""
+    NO_TREE = 8
+    """The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,12 @@
 //! | `requests.rs` | admission, release, fork, truncation, state |
 //! | `steps.rs` | steps, assignments, outputs, scores |
 //! | `verify.rs` | drafts: verified, and tokens taken away |
+//! | `drafts.rs` | drafts on a device: assigned, enqueued, captured, fetched |
 //! | `graphs.rs` | captured and replayed steps |
 //! | `variants.rs` | the variants of steps in graphs of the host program |
 
 mod backend;
+mod drafts;
 mod graphs;
 mod requests;
 mod steps;
@@ -85,8 +87,9 @@ pub struct Pool {
 #[derive(Debug)]
 struct Inner {
     backend: Backend,
-    /// The number of rows in the last assignment.
+    /// The number of rows in the last assignment, and of its requests if these have drafts on a device.
     rows: usize,
+    requests: usize,
     out: EngineOutputs,
 }
 
@@ -101,7 +104,7 @@ impl Inner {
         if let Backend::Device(pool) = &self.backend
             && pool.device().runtime().is_capturing()?
         {
-            let reason = "a graph holds enqueue(logits) alone; admit and assign before, fetch after a replay";
+            let reason = "a graph holds enqueue(logits) or enqueue_verify alone; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
         }
         Ok(&mut self.backend)
@@ -242,7 +245,7 @@ impl Pool {
         };
         let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
         Ok(Self {
-            inner: Turns::new(Inner { backend, rows: 0, out }),
+            inner: Turns::new(Inner { backend, rows: 0, requests: 0, out }),
             process: forks::count(),
             vocab,
             device,

@@ -56,13 +56,7 @@ impl Inner {
         if matches!(self.backend, Backend::Device(_)) {
             options.refuse_hooks()?;
         }
-        for stream in others.iter().flatten() {
-            if let Some(gpu) = self.backend.gpu() {
-                // SAFETY: the array's owner names the live stream of this device on which it writes the
-                // array.
-                unsafe { gpu.order_after(*stream) }?;
-            }
-        }
+        self.order_after(others)?;
         let rows = slots.map_or(self.rows, <[Slot]>::len);
         if slots.is_some() {
             self.outside_a_capture()?;
@@ -111,7 +105,7 @@ impl Inner {
                 backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options, *variant)?;
             }
         }
-        self.rows = rows;
+        (self.rows, self.requests) = (rows, 0);
         Ok(())
     }
 
@@ -156,8 +150,7 @@ impl Pool {
             }
         }
         options.check_present().map_err(to_py_err)?;
-        let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)]
-            .map(|stream| stream.map(|s| if s == 1 { 0 } else { s }));
+        let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)];
         let (kind, variant) = (Kind::Logits, None);
         Ok(Step { logits: matrix, slots, options, stream, others, kind, variant, _held: (array, masks) })
     }
@@ -301,7 +294,7 @@ impl Pool {
                     pool.assign(&slots, &unsafe { options.for_device() }?)?;
                 }
             }
-            inner.rows = slots.len();
+            (inner.rows, inner.requests) = (slots.len(), 0);
             Ok(())
         })
     }
@@ -320,7 +313,9 @@ impl Pool {
         Self::outputs_on_device(slf, "tokens")
     }
 
-    /// One of the last step's outputs, by its name in Outputs, in the memory that tokens describes.
+    /// One of the last step's outputs, by its name in Outputs, in the memory that tokens describes. Of drafts also
+    /// "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was emitted, and "accepted",
+    /// [requests] uint32.
     ///
     /// Raises ValueError for another name.
     fn outputs_on_device<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -329,12 +324,13 @@ impl Pool {
             Ok(match &inner.backend {
                 Backend::Host(_) => None,
                 Backend::Device(pool) => {
-                    Some((pool.outputs_address(), Layout { rows: inner.rows, ..pool.outputs_layout() }))
+                    let layout = Layout { rows: inner.rows, ..pool.outputs_layout() };
+                    Some((pool.outputs_address(), layout, inner.requests))
                 }
             })
         })?;
-        let (address, layout) = found.unwrap_or_default();
-        let (rows, widths) = (layout.rows, layout.widths);
+        let (address, layout, requests) = found.unwrap_or_default();
+        let (rows, widths, end) = (layout.rows, layout.widths, layout.words());
         let (section, dtype, width) = match name {
             "tokens" => (layout.tokens(), Dtype::I32, None),
             "statuses" => (layout.statuses(), Dtype::U32, None),
@@ -346,13 +342,16 @@ impl Pool {
             "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
             "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),
             "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
+            // Of drafts, behind the outputs.
+            "rows" => (end..end + rows, Dtype::U32, None),
+            "accepted" => (end + rows..end + rows + requests, Dtype::U32, None),
             _ => return Err(crate::errors::out_of_range("name", name, "an attribute of Outputs")),
         };
         if found.is_none() {
             return this.fetch(py, None)?.into_pyobject(py)?.into_any().getattr(name);
         }
         let address = address as usize + section.start * size_of::<u32>();
-        let shape = std::iter::once(rows).chain(width).collect();
+        let shape = std::iter::once(if name == "accepted" { requests } else { rows }).chain(width).collect();
         let array = DeviceArray::new(slf.clone().unbind(), address, this.location, dtype, shape);
         Ok(Bound::new(py, array)?.into_any())
     }

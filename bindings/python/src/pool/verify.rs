@@ -1,15 +1,18 @@
 //! Drafts of a pool's requests: their verification, and tokens that are taken away again.
 
-use gumball_engine::{BatchOptions, Drafts, Error, Verification as Verified, VerifyMode};
+use gumball_engine::{
+    BatchOptions, DeviceInput, Drafts, Error, Kind, Result, Slot, Verification as Verified, VerifyMode,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::Pool;
-use super::backend::{Backend, HostPool};
+use super::backend::Backend;
+use super::{Inner, Pool};
 use crate::arrays::{self, Location, Matrix};
 use crate::errors::{out_of_range, to_py_err};
 use crate::lists::{integer_lists, integers, number};
-use crate::options::{self, Keywords};
+use crate::options::{self, Keywords, Options};
+use crate::turns::Caller;
 use crate::verification::Verification;
 
 /// The drafts of all requests, and where in the trees they stand.
@@ -44,7 +47,7 @@ impl DraftLists {
 }
 
 /// Reads how drafts are judged.
-fn mode(
+pub(super) fn mode(
     name: &str,
     single: Option<&Bound<'_, PyAny>>,
     acc: Option<&Bound<'_, PyAny>>,
@@ -87,34 +90,87 @@ fn check_probs(probs: &Matrix, logits: &Matrix) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the pool of the host; verification and shortening are refused elsewhere before a lock is taken.
-fn host(backend: &mut Backend) -> &mut HostPool {
-    let Backend::Host(host) = backend else { unreachable!("pools on a device were refused") };
-    host
+impl Inner {
+    /// Makes the pool's stream wait for those on which the owners of arrays write them, if they name one.
+    pub(super) fn order_after(&self, streams: &[Option<usize>]) -> Result<()> {
+        let Some(gpu) = self.backend.gpu() else { return Ok(()) };
+        for stream in streams.iter().flatten() {
+            // SAFETY: the array's owner names the live stream of this device on which it writes the array.
+            unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }?;
+        }
+        Ok(())
+    }
+
+    /// Verifies drafts on the host or on the device.
+    fn verify(&mut self, work: &Work<'_>, out: &mut Verified) -> Result<()> {
+        let Work { logits, kind, slots, drafts, mode, options, others, caller } = work;
+        self.order_after(others)?;
+        match self.outside_a_capture()? {
+            Backend::Device(pool) if logits.location != Location::Host => {
+                options.refuse_hooks()?;
+                // SAFETY: the logits lie on the device. Their owner reuses memory in stream order, so it is
+                // not reused before the verification is done. The caller ensures that nobody writes them
+                // until then.
+                let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
+                let masks = match &options.masks {
+                    // SAFETY: the masks lie on the device; their owner reuses memory in stream order, and
+                    // nobody writes them until the verification is done.
+                    Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
+                    _ => None,
+                };
+                // SAFETY: masks on the host are copied up before the call returns, and the caller keeps
+                // their array alive until then.
+                let options = unsafe { options.for_device() }?;
+                pool.enqueue_host_drafts(DeviceInput { logits, masks }, slots, drafts, *mode, &options)?;
+                pool.fetch_verification(out)?;
+            }
+            backend => {
+                // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the
+                // call.
+                let logits = unsafe { logits.logits(&[]) }?.with_kind(*kind);
+                // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the
+                // call.
+                let batch = unsafe { options.on_host() }?;
+                let hooks = options.hooks(caller);
+                let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
+                let options = BatchOptions { hooks: &hooks, ..batch };
+                match backend {
+                    Backend::Host(host) => host.pool.verify(logits, slots, drafts, *mode, &options, out)?,
+                    Backend::Device(pool) => pool.verify(logits, slots, drafts, *mode, &options, out)?,
+                }
+            }
+        }
+        if let Backend::Device(pool) = &self.backend {
+            (self.rows, self.requests) = (pool.outputs_layout().rows, slots.len());
+        }
+        Ok(())
+    }
 }
 
-impl Pool {
-    /// Refuses a call that pools on a device do not have.
-    fn refuse_device(&self, resource: &'static str, instead: &str) -> PyResult<()> {
-        if self.device == "cpu" {
-            return Ok(());
-        }
-        let reason = format!("the pool is on {}; {instead}", self.device);
-        Err(to_py_err(Error::Unavailable { resource, reason }))
-    }
+/// The parts of a verification that are needed without the GIL.
+struct Work<'a> {
+    logits: Matrix,
+    kind: Kind,
+    slots: &'a [Slot],
+    drafts: Drafts<'a>,
+    mode: VerifyMode,
+    options: &'a Options,
+    /// The streams on which the owners of logits and masks write them, if they name one.
+    others: [Option<usize>; 2],
+    caller: Caller<'a>,
 }
 
 #[pymethods]
 impl Pool {
     /// Verifies the drafts of each request, appends the emitted tokens to the sequences, and returns a
-    /// Verification. On the host only.
+    /// Verification.
     ///
     /// A request with n drafts, 0 to 64, has n + 1 rows of logits, one after the other: that at the end of its
     /// history, then one behind each draft. Without drafts that is a step. Every parameter acts in every row,
-    /// with the path to it as output. A stop id that is emitted is the last token. tokens and fetch stay those of
-    /// the last step.
+    /// with the path to it as output. A stop id that is emitted is the last token. In a pool of the host tokens and
+    /// fetch stay those of the last step; on a device they have the outputs of the Verification, until the next step.
     ///
-    /// logits: [requests + drafts, vocab], as for step, on the host. slots: one per request, -1 for padding,
+    /// logits: [requests + drafts, vocab], as for step. slots: one per request, -1 for padding,
     /// whose drafts and rows are not read. drafts: for each request a list or an integer array of ids; an array
     /// [requests, n] if all have n. An id outside the vocabulary, such as -1, is never accepted. parents: for each
     /// draft, in the same shape, its parent in the tree of its request: -1 for the end of the history, or the
@@ -130,20 +186,20 @@ impl Pool {
     /// behind them are not read; for "rejection" and "block", None if the drafter has none.
     ///
     /// masks, mask_present, forced, hooks: as for step, one for each row of logits; a row's mask is that behind the
-    /// drafts on the path to it. kind: as for step.
+    /// drafts on the path to it. kind, stream: as for step.
     ///
-    /// Raises UnavailableError for a pool on a device, which has no kernels for this, and on the route
-    /// "probabilities" for the modes other than "coupled" and "greedy"; ValueError for more than 64 drafts, for a
+    /// Raises UnavailableError on a device and on the route "probabilities" for the modes other than "coupled" and
+    /// "greedy", and on a device for hooks; ValueError for more than 64 drafts, for a
     /// parent that is no draft before in the same request, for drafts of a request with mirostat, for a threshold
     /// outside 0..=1, and in mode "block" for a tree that is no chain and for forced tokens beside drafts; and the
     /// errors of step. After an error no sequence has changed.
     #[pyo3(
         signature = (
             logits, slots, drafts, *, parents=None, draft_probs=None, mode="coupled", threshold_single=None, threshold_acc=None,
-            masks=None, mask_present=None, forced=None, hooks=None, kind="logits",
+            masks=None, mask_present=None, forced=None, hooks=None, kind="logits", stream=None,
         ),
         text_signature = "($self, logits, slots, drafts, *, parents=None, draft_probs=None, mode='coupled', threshold_single=1.0, \
-                          threshold_acc=1.0, masks=None, mask_present=None, forced=None, hooks=None, kind='logits')"
+                          threshold_acc=1.0, masks=None, mask_present=None, forced=None, hooks=None, kind='logits', stream=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn verify<'py>(
@@ -162,60 +218,68 @@ impl Pool {
         forced: Option<&Bound<'py, PyAny>>,
         hooks: Option<&Bound<'py, PyAny>>,
         kind: &str,
+        stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Verification> {
-        let instead = "kernels for it are missing: verify in a pool of the host, or step without drafts";
-        self.refuse_device("verification on a device", instead)?;
         let mode = self::mode(mode, threshold_single, threshold_acc)?;
         let kind = options::kind(kind)?;
-        let array = arrays::read(logits, "logits", None)?;
+        let stream = self.on(py, stream)?;
+        let array = arrays::read(logits, "logits", stream)?;
         let matrix = array.matrix("logits")?;
         matrix.check_float()?;
-        self.check_location("logits", matrix.location, "")?;
+        let is_on_host = matrix.location == Location::Host;
+        if !is_on_host {
+            self.check_location("logits", matrix.location, "")?;
+        }
         let slots = integers(slots, "slots")?;
         let lists = DraftLists::read(drafts, parents)?;
         let keywords = Keywords { masks, mask_present, forced, hooks, ..Keywords::default() };
-        let (options, _masks) = keywords.read(None)?;
-        options.masks_on_host()?;
+        let (options, masks) = keywords.read(stream)?;
+        match &options.masks {
+            Some(masks) if !is_on_host && masks.location != Location::Host => {
+                self.check_location("masks", masks.location, " or the host")?;
+            }
+            _ => options.masks_on_host()?,
+        }
+        options.check_present().map_err(to_py_err)?;
         let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", None)).transpose()?;
         let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
         probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, &matrix))?;
-
-        // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
-        // meanwhile.
-        let logits = unsafe { matrix.logits(&[]) }.map_err(to_py_err)?.with_kind(kind);
         // SAFETY: the elements are float32 on the host, as checked. `probs_array` keeps them alive during the
         // call; Python's callers do not write them meanwhile.
         let probs = probs.map(|probs| unsafe { probs.elements::<f32>() });
-        // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
-        // meanwhile.
-        let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
-        let caller = self.caller();
-        let hooks = options.hooks(&caller);
         let DraftLists { counts, ids, parents } = &lists;
-        let drafts = Drafts { counts, ids, parents: parents.as_deref(), probs };
+        let work = Work {
+            logits: matrix,
+            kind,
+            slots: &slots,
+            drafts: Drafts { counts, ids, parents: parents.as_deref(), probs },
+            mode,
+            options: &options,
+            others: [array.stream, masks.as_ref().and_then(|masks| masks.stream)],
+            caller: self.caller(),
+        };
         let kept = self.kept;
-        let verified = self.with(py, None, |inner| {
+        let verified = self.with(py, stream, |inner| {
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            let options = BatchOptions { hooks: &hooks, ..batch };
-            host(&mut inner.backend).pool.verify(logits, &slots, &drafts, mode, &options, &mut out)?;
+            inner.verify(&work, &mut out)?;
             Ok(out)
         })?;
         Verification::new(py, verified, kept)
     }
 
     /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops behind a
-    /// token that more were emitted after. On the host only.
+    /// token that more were emitted after.
     ///
     /// The sequence is then as it was when the remaining tokens had been emitted. slots, counts: lists or integer
-    /// arrays of the same length.
+    /// arrays of the same length. On a device the states go through the host, which may have to wait.
     ///
-    /// Raises UnavailableError for a pool on a device, where truncate does this for one slot; ValueError for a slot
-    /// that is vacant or occurs twice, and for more tokens than truncate could take away. After an error no
-    /// sequence has changed.
+    /// Raises ValueError for a slot that is vacant or occurs twice, and for more tokens than truncate could take
+    /// away. After an error no sequence has changed.
     fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.refuse_device("shorten on a device", "truncate does this for one slot")?;
         let (slots, counts) = (integers(slots, "slots")?, integers(counts, "counts")?);
-        self.with(py, None, |inner| host(&mut inner.backend).pool.shorten(&slots, &counts))
+        self.with(py, None, |inner| match inner.outside_a_capture()? {
+            Backend::Host(host) => host.pool.shorten(&slots, &counts),
+            Backend::Device(pool) => pool.shorten(&slots, &counts),
+        })
     }
 }

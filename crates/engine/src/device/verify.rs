@@ -55,14 +55,7 @@ impl DevicePool {
         out: &mut Verification,
     ) -> Result<()> {
         drafts.check(slots.len(), self.config.vocab)?;
-        let starts = drafts.starts();
-        check_rows(logits, self.config.vocab, &starts, options)?;
-        self.check_slots(slots)?;
-        for (request, places) in starts.array_windows().map(|[start, end]| *start..*end).enumerate() {
-            if slots[request] != PADDING {
-                drafts.tree(places, request).check().map_err(|error| in_request(error, request))?;
-            }
-        }
+        check_rows(logits, self.config.vocab, &drafts.starts(), options)?;
         self.refuse_hooks(options, logits.rows())?;
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
         self.check_kept(&out.outputs)?;
@@ -73,28 +66,58 @@ impl DevicePool {
             forced: options.forced,
             row_indices: select.unwrap_or_default(),
         };
-        self.assign_drafts(slots, drafts.counts, mode, &on_device)?;
+        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
+        let enqueued = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride).and_then(|rows| {
+            self.enqueue_host_drafts(rows.with_kind(logits.kind()), slots, drafts, mode, &on_device)
+        });
+        self.upload = Some(buffer);
+        enqueued?;
+        self.fetch_verification(out)
+    }
+
+    /// Enqueues the verification of drafts that the host has, for rows in the device's memory.
+    ///
+    /// The call copies the drafts to the device, and does not wait. Everything else is as of [`DevicePool::enqueue_verify`], but that
+    /// trees are checked first.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue_verify`].
+    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request.
+    pub fn enqueue_host_drafts<'b>(
+        &mut self,
+        input: impl Into<DeviceInput<'b>>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        let input: DeviceInput<'_> = input.into();
+        drafts.check(slots.len(), self.config.vocab)?;
+        self.check_slots(slots)?;
+        for (request, places) in drafts.starts().array_windows().map(|[start, end]| *start..*end).enumerate()
+        {
+            if slots[request] != PADDING {
+                drafts.tree(places, request).check().map_err(|error| in_request(error, request))?;
+            }
+        }
+        self.assign_drafts(slots, drafts.counts, mode, options)?;
         if slots.is_empty() {
             self.note(0);
-            return self.fetch_verification(out);
+            return Ok(());
         }
         let runtime = self.device.runtime();
-        let (buffer, dtype) = copy_up(runtime, &mut self.upload, data)?;
         let [id_memory, parent_memory] = &mut self.draft_uploads;
         let ids = copy_bytes_up(runtime, id_memory, bytemuck::cast_slice(drafts.ids))?;
         let parents = bytemuck::cast_slice(drafts.parents.unwrap_or(&[]));
         let parents = copy_bytes_up(runtime, parent_memory, parents)?;
         let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
-        let enqueued = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride).and_then(|rows| {
-            let on_device = DraftIds {
-                ids: column(&ids)?,
-                parents: drafts.parents.map(|_| column(&parents)).transpose()?,
-            };
-            self.enqueue_verify_assigned(rows.with_kind(logits.kind()), &on_device)
+        let on_device = column(&ids).and_then(|column_of_ids| {
+            let parents = drafts.parents.map(|_| column(&parents)).transpose()?;
+            Ok(DraftIds { ids: column_of_ids, parents })
         });
-        (self.upload, self.draft_uploads) = (Some(buffer), [Some(ids), Some(parents)]);
-        enqueued?;
-        self.fetch_verification(out)
+        let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(input, &on_device));
+        self.draft_uploads = [Some(ids), Some(parents)];
+        enqueued
     }
 
     /// Enqueues the verification of drafts that lie in the device's memory, and returns before the device has finished.
@@ -237,6 +260,17 @@ impl DevicePool {
             out.accepted = vec![0; self.last.slots.len()];
         }
         Ok(())
+    }
+
+    /// Returns the addresses, in the device's memory, of what [`Verification::rows`] and [`Verification::accepted`] are of the last
+    /// verification: for each row of the outputs a u32, [`u32::MAX`] where it has no emitted token; and for each request a u32.
+    ///
+    /// They lie behind the outputs, so they move with the number of rows, and with nothing else.
+    #[must_use]
+    pub fn walks_addresses(&self) -> [u64; 2] {
+        let Layout { rows, .. } = self.outputs_layout();
+        let path = self.outputs_address() + (self.outputs_layout().words() * size_of::<u32>()) as u64;
+        [path, path + (rows * size_of::<u32>()) as u64]
     }
 
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See

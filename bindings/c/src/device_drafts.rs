@@ -1,0 +1,185 @@
+//! Drafts in the memory of a pool's device: assigned, verified there, captured, and what came out.
+
+use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
+
+use gumball_engine::{
+    DeviceDrafts as Columns, DeviceOptions, DeviceSlice, Error, IntType, Kind, VerifyMode as Mode,
+};
+
+use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, call_or, make, require, slice};
+use crate::graph::{DeviceRows, Graph, device_input};
+use crate::options::{StepOptions, read_options};
+use crate::pool::Pool;
+use crate::variants::variant;
+use crate::verify::Verification;
+use crate::versioned::{VersionedStruct, read};
+
+/// The drafts of all requests in the device's memory, those of one request after those of another. They stay there until they are
+/// verified; for captured ones, until the graph is replayed no more, and each replay reads those that are there then.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceDrafts {
+    /// sizeof(gumball_device_drafts).
+    pub struct_size: usize,
+    /// The draft tokens; a CUdeviceptr is cast. One that is no id, such as -1, is never accepted.
+    pub ids: *const c_void,
+    /// For each its parent in the tree of its request, as in gumball_drafts. NULL: each draft follows the one before it. Nobody checks
+    /// them: a request whose parents are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
+    pub parents: *const c_void,
+    /// Their number, the sum of the counts that were assigned.
+    pub len: usize,
+    /// 32 or 64: the bits of an id and of a parent; 0: 32.
+    pub bits: i64,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
+unsafe impl VersionedStruct for DeviceDrafts {
+    const NAME: &'static str = "gumball_device_drafts";
+    const LEAST: usize = offset_of!(Self, bits) + size_of::<i64>();
+}
+
+/// Returns drafts as the engine takes them.
+///
+/// # Safety
+/// `drafts` is NULL or a struct with the size it states. Its arrays stay in the device's memory as long as
+/// verifications read them, and nobody writes them while one does.
+unsafe fn device_drafts(drafts: *const DeviceDrafts) -> Result<Columns<'static>> {
+    // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
+    let drafts = unsafe { read("drafts", drafts) }?;
+    let dtype = match drafts.bits {
+        0 | 32 => IntType::I32,
+        64 => IntType::I64,
+        other => return Err(Failure::out_of_range("bits", other, "0, 32 or 64")),
+    };
+    if drafts.ids.is_null() && drafts.len > 0 {
+        return Err(Failure::null("ids"));
+    }
+    let column = |array: *const c_void| {
+        // SAFETY: the caller ensures that the array is one of the device's with `len` numbers of this type.
+        unsafe { DeviceSlice::new(array.addr() as u64, dtype, drafts.len) }
+    };
+    let parents = (!drafts.parents.is_null()).then(|| column(drafts.parents)).transpose()?;
+    Ok(Columns { ids: column(drafts.ids)?, parents })
+}
+
+/// Says for which slots the next gumball_pool_enqueue_verify verifies drafts, those of captured graphs included, and how many drafts
+/// each has, in 0..=64.
+///
+/// A request with n drafts has n + 1 rows, as for gumball_pool_verify; lists in the options have one element for each. `mode`:
+/// GUMBALL_COUPLED or GUMBALL_GREEDY. Waits for nothing, and copies nothing if it is what was assigned already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_assign_drafts(
+    pool: Option<&mut Pool>,
+    slots: *const i32,
+    counts: *const u32,
+    requests: usize,
+    mode: i64,
+    options: *const StepOptions,
+) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?.on_device()?;
+        // SAFETY: the C caller ensures that `slots` has one slot per request.
+        let slots = unsafe { slice("slots", slots, requests) }?;
+        // SAFETY: the C caller ensures that `counts` has one number per request.
+        let counts = unsafe { slice("counts", counts, requests) }?;
+        let mode = match mode {
+            0 => Mode::Coupled,
+            1 => Mode::Greedy,
+            other => {
+                return Err(Failure::out_of_range("mode", other, "GUMBALL_COUPLED or GUMBALL_GREEDY"));
+            }
+        };
+        let rows = requests + counts.iter().map(|count| *count as usize).sum::<usize>();
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element per row.
+        let options = unsafe { read_options(options, rows) }?;
+        if options.has_hooks() {
+            let reason = "a hook runs on the host; verify in a pool of the host".to_owned();
+            return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
+        }
+        if options.kind == Kind::Probabilities {
+            let reason = "gumball_device_input says what its rows hold";
+            return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
+        }
+        let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
+        let options = DeviceOptions { masks, forced: &options.forced, row_indices };
+        Ok(pool.assign_drafts(slots, counts, mode, &options)?)
+    })
+}
+
+/// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given: launches and nothing else.
+/// Returns before the device is done.
+///
+/// The device advances each request by its emitted tokens, so a step or another verification may follow at once. `variant`, and a
+/// graph that the program captures: as for gumball_pool_enqueue_variant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_enqueue_verify(
+    pool: Option<&mut Pool>,
+    input: *const DeviceRows,
+    drafts: *const DeviceDrafts,
+    variant: *const c_char,
+) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?.on_device()?;
+        // SAFETY: the C caller ensures that `variant` is NULL or ends with a NUL.
+        let variant = unsafe { self::variant(variant) }?;
+        // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
+        // until the verification is done.
+        let input = unsafe { device_input(input) }?;
+        // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory stays
+        // until the verification is done.
+        let drafts = unsafe { device_drafts(drafts) }?;
+        Ok(pool.enqueue_verify_variant(input, &drafts, variant)?)
+    })
+}
+
+/// Captures the verification of drafts, to be replayed by gumball_pool_replay. Nothing runs yet. NULL after an error.
+///
+/// A replay verifies for what is assigned then: the numbers of requests and of rows, the mode, and whether there are row_indices
+/// and masks, must stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_capture_verify(
+    pool: Option<&mut Pool>,
+    input: *const DeviceRows,
+    drafts: *const DeviceDrafts,
+) -> Option<Box<Graph>> {
+    make(|| {
+        let pool = require("pool", pool)?;
+        // SAFETY: the C caller ensures that `input` has the size it states and that its device memory
+        // outlives the graph's replays.
+        let input = unsafe { device_input(input) }?;
+        // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory
+        // outlives the graph's replays.
+        let drafts = unsafe { device_drafts(drafts) }?;
+        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture_verify(&[(input, drafts)])? })
+    })
+}
+
+/// Waits for what was enqueued so far and copies what came out of the last verification.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_fetch_verification(
+    pool: Option<&mut Pool>,
+    verification: Option<&mut Verification>,
+) -> Code {
+    call(|| {
+        let (pool, verification) = (require("pool", pool)?, require("verification", verification)?);
+        pool.on_device()?.fetch_verification(&mut verification.inner)?;
+        verification.copy_outputs();
+        Ok(())
+    })
+}
+
+/// Returns where in the device's memory the last verification says which row each row of the outputs comes from, uint32_t
+/// [rows], UINT32_MAX where no token was emitted; behind these is how many drafts of each request were accepted, uint32_t
+/// [requests]. It lies behind the outputs, and moves with their number of rows. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_walks_address(pool: Option<&mut Pool>) -> *const c_void {
+    call_or(std::ptr::null(), || {
+        let [address, _] = require("pool", pool)?.on_device()?.walks_addresses();
+        // The address is one of the device's, so the pointer has no provenance on the host.
+        Ok(std::ptr::without_provenance(address as usize))
+    })
+}

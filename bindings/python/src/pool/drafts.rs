@@ -1,0 +1,240 @@
+//! Drafts in the memory of a pool's device: assigned, verified there without a wait, captured, fetched.
+
+use gumball_engine::{
+    DeviceDrafts, DeviceInput, DevicePool, DeviceSlice, Error, IntType, Result, Slot,
+    Verification as Verified,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use super::backend::Backend;
+use super::{Inner, Pool, variants, verify};
+use crate::arrays::{self, Array, Dtype};
+use crate::errors::to_py_err;
+use crate::graph::{Graph, Recorded};
+use crate::lists::integers;
+use crate::options::{self, Keywords};
+use crate::verification::Verification;
+
+/// The arrays of a verification on a device.
+struct Arrays<'py> {
+    input: DeviceInput<'static>,
+    drafts: DeviceDrafts<'static>,
+    /// The streams on which their owners write them, if they name one.
+    others: Vec<Option<usize>>,
+    /// Logits, masks, drafts and parents.
+    arrays: Vec<Array<'py>>,
+}
+
+/// Returns the pool of a device; on the host there is none.
+fn on_device(inner: &mut Inner) -> Result<&mut DevicePool> {
+    match &mut inner.backend {
+        Backend::Device(pool) => Ok(pool),
+        Backend::Host(_) => {
+            let reason = "the pool is on cpu, where verify does all at once".to_owned();
+            Err(Error::Unavailable { resource: "drafts in the memory of a device", reason })
+        }
+    }
+}
+
+impl Pool {
+    /// Reads an array of integers on the pool's device.
+    fn read_drafts<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        stream: Option<usize>,
+    ) -> PyResult<(DeviceSlice<'static>, Array<'py>)> {
+        let array = arrays::read(object, name, stream)?.flat();
+        self.check_location(name, array.location, "; verify takes lists of the host")?;
+        let dtype = match array.dtype {
+            Dtype::I32 => IntType::I32,
+            Dtype::I64 => IntType::I64,
+            other => {
+                let text = format!("{name} is of {}, but must be of int32 or int64", other.name());
+                return Err(PyTypeError::new_err(text));
+            }
+        };
+        if array.ndim != 1 || (array.shape[0] > 1 && array.strides[0] != 1) {
+            let text = format!("{name} must have one dimension, or two, without gaps");
+            return Err(PyValueError::new_err(text));
+        }
+        // SAFETY: the array has as many numbers of this type. The caller keeps it alive; its owner reuses memory
+        // in stream order, and the methods' documentation forbids other writes until the work is done.
+        let column = unsafe { DeviceSlice::new(array.address as u64, dtype, array.shape[0]) };
+        Ok((column.map_err(to_py_err)?, array))
+    }
+
+    /// Reads the arrays of a verification on the pool's device.
+    fn read_verify<'py>(
+        &self,
+        logits: &Bound<'py, PyAny>,
+        drafts: &Bound<'py, PyAny>,
+        parents: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+        stream: Option<usize>,
+    ) -> PyResult<Arrays<'py>> {
+        let kind = options::kind(kind)?;
+        let matrix = |object: &Bound<'py, PyAny>, name: &str| {
+            let array = arrays::read(object, name, stream)?;
+            let matrix = array.matrix(name)?;
+            self.check_location(name, matrix.location, "; verify copies rows of the host up")?;
+            if name == "logits" { matrix.check_float() } else { matrix.check_words() }?;
+            Ok::<_, PyErr>((matrix, array))
+        };
+        let (rows, logits) = matrix(logits, "logits")?;
+        let masks = masks.map(|masks| matrix(masks, "masks")).transpose()?;
+        let (ids, drafts) = self.read_drafts(drafts, "drafts", stream)?;
+        let parents = parents.map(|parents| self.read_drafts(parents, "parents", stream)).transpose()?;
+        // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream
+        // order, and the methods' documentation forbids other writes until the work is done.
+        let rows = unsafe { rows.device_logits() }.map_err(to_py_err)?.with_kind(kind);
+        let words = masks.as_ref().map(|(words, _)| {
+            // SAFETY: the masks lie on the device; the rest is as of the logits.
+            unsafe { words.device_masks() }
+        });
+        let input = DeviceInput { logits: rows, masks: words.transpose().map_err(to_py_err)? };
+        let (parents, parents_array) = parents.unzip();
+        let arrays: Vec<_> = [Some(logits), masks.map(|(_, array)| array), Some(drafts), parents_array]
+            .into_iter()
+            .flatten()
+            .collect();
+        let others = arrays.iter().map(|array| array.stream).collect();
+        Ok(Arrays { input, drafts: DeviceDrafts { ids, parents }, others, arrays })
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// Assigns slots with their numbers of drafts to the next verifications of drafts on the device, those of captured
+    /// graphs included. On a device only.
+    ///
+    /// slots: one per request, -1 for padding. counts: for each slot how many drafts its request has, 0 to 64; it has one
+    /// row more. mode: "coupled" or "greedy", as for verify. Other arguments: as for assign, with one element for each row:
+    /// that at the end of a request's history, then one behind each of its drafts.
+    ///
+    /// Raises UnavailableError for a pool of the host and for other modes, and the errors of verify.
+    #[pyo3(
+        signature = (
+            slots, counts, *, mode="coupled", masks=None, mask_present=None, forced=None, row_indices=None, stream=None,
+        )
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn assign_drafts<'py>(
+        &self,
+        py: Python<'py>,
+        slots: &Bound<'py, PyAny>,
+        counts: &Bound<'py, PyAny>,
+        mode: &str,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+        row_indices: Option<&Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let (stream, mode) = (self.on(py, stream)?, verify::mode(mode, None, None)?);
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let counts: Vec<u32> = integers(counts, "counts")?;
+        let keywords = Keywords { masks, mask_present, forced, row_indices, hooks: None };
+        let (options, _held) = keywords.read(stream)?;
+        options.masks_on_host()?;
+        options.check_present().map_err(to_py_err)?;
+        self.with(py, stream, |inner| {
+            inner.outside_a_capture()?;
+            // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write
+            // them meanwhile.
+            let options = unsafe { options.for_device() }?;
+            on_device(inner)?.assign_drafts(&slots, &counts, mode, &options)?;
+            inner.rows = slots.len() + counts.iter().map(|count| *count as usize).sum::<usize>();
+            inner.requests = slots.len();
+            Ok(())
+        })
+    }
+
+    /// Enqueues the verification of drafts that lie on the device, for the requests that assign_drafts was given, and returns
+    /// without waiting. On a device only.
+    ///
+    /// The device advances each request by its emitted tokens, so a step or another verification may follow at once. The
+    /// call only launches kernels. To capture it with torch, call reserve_replays before replays; each replay reads the
+    /// drafts that lie there then.
+    ///
+    /// logits: [requests + drafts, vocab]. drafts: int32 or int64, the drafts of all requests, one request after the other;
+    /// or [requests, n] if all have n. Values that are no ids, such as -1, are never accepted. parents: in the same shape, as
+    /// for verify. They are not checked: a request whose parents are no tree takes a step, with the status NO_TREE. masks: on
+    /// the device, one for each row. Until the work is done, write or free the arrays only in stream order. kind, variant,
+    /// stream: as for enqueue.
+    ///
+    /// Raises UnavailableError for a pool of the host; ValueError or TypeError for another shape, type or device, without
+    /// drafts assigned, and for a variant that does not serve a request. No sequence has changed then.
+    #[pyo3(signature = (logits, drafts, *, parents=None, masks=None, kind="logits", variant=None, stream=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn enqueue_verify<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        drafts: &Bound<'py, PyAny>,
+        parents: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+        variant: Option<&str>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let (stream, variant) = (self.on(py, stream)?, variants::variant(variant)?);
+        let Arrays { input, drafts, others, arrays: _held } =
+            self.read_verify(logits, drafts, parents, masks, kind, stream)?;
+        self.with(py, stream, |inner| {
+            inner.order_after(&others)?;
+            let pool = on_device(inner)?;
+            match variant {
+                Some(variant) => pool.enqueue_verify_variant(input, &drafts, variant),
+                None => pool.enqueue_verify_assigned(input, &drafts),
+            }
+        })
+    }
+
+    /// Captures the verification of drafts on the device, to be replayed. Returns a Graph. On a device only.
+    ///
+    /// Nothing runs yet. A replay uses the assignment of that moment, and reads the drafts that lie there then. The numbers of
+    /// requests and of rows, the mode, and whether row_indices and masks are given, must stay the same. The graph keeps the
+    /// arrays alive; their addresses must not change. Arguments: as for enqueue_verify.
+    #[pyo3(signature = (logits, drafts, *, parents=None, masks=None, kind="logits", stream=None))]
+    fn capture_verify<'py>(
+        slf: &Bound<'py, Self>,
+        logits: &Bound<'py, PyAny>,
+        drafts: &Bound<'py, PyAny>,
+        parents: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Graph> {
+        let (py, this) = (slf.py(), slf.get());
+        let stream = this.on(py, stream)?;
+        let objects = [Some(logits), masks, Some(drafts), parents].into_iter().flatten();
+        let objects: Vec<_> = objects.map(|object| object.clone().unbind()).collect();
+        let Arrays { input, drafts, arrays, .. } =
+            this.read_verify(logits, drafts, parents, masks, kind, stream)?;
+        let recorded = this.with(py, stream, |inner| {
+            on_device(inner)?.capture_verify(&[(input, drafts)]).map(Recorded::device)
+        })?;
+        let loans = arrays.into_iter().filter_map(Array::into_loan);
+        Ok(Graph::new(slf.clone().unbind(), recorded, objects.into_iter().chain(loans).collect()))
+    }
+
+    /// Waits for the enqueued work and returns the Verification of the last drafts. On a device only.
+    #[pyo3(signature = (*, stream=None))]
+    fn fetch_verification(
+        &self,
+        py: Python<'_>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Verification> {
+        let (stream, kept) = (self.on(py, stream)?, self.kept);
+        let verified = self.with(py, stream, |inner| {
+            inner.outside_a_capture()?;
+            let mut out = if kept { Verified::with_kept() } else { Verified::new() };
+            on_device(inner)?.fetch_verification(&mut out)?;
+            Ok(out)
+        })?;
+        Verification::new(py, verified, kept)
+    }
+}
