@@ -9,7 +9,8 @@
 // Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
 //            history and one behind each draft; outputs: the sections of Layout (spec/src/layout.rs)
 // Grid       begin_drafts: x = rows; end_drafts: x = requests; whole warps
-// Traffic    begin_drafts: 320 bytes a row; behind drafts also the lists that tokens change, read and written once
+// Traffic    begin_drafts: 320 bytes a row; behind drafts also the lists that tokens change: the bits of touched ids,
+//            the history's ids, and of each entry that is used 32 bytes in and 64 to 128 out
 //            end_drafts: the outputs of rows that no token was emitted for, and of those that move
 // Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream
 //
@@ -102,23 +103,93 @@ DEVICE void copy_units(void* to, const void* from, u64 count) {
     }
 }
 
-// Copies those lists of a request that the tokens on a path change, and adds the path to them. Returns the request with
-// these lists. `list_bytes` in src/requests/request_table.rs is the size of their memory.
-DEVICE Request copy_lists(const DraftStep& args, const Request& request, u32 features, u32 length, TokenEntry* memory,
-                          const int* path, u32 depth) {
+// Copies the entry of an id to the table of another request, which has none; no two threads copy the same id.
+DEVICE void copy_entry(const Request& from, const Request& to, u32 id) {
+    const TokenEntry entry = *find_entry(from.entries, from.entries_mask, id);
+    u32 index = home_index(id, to.entries_mask);
+    while (atomicCAS(&to.entries[index].id_plus_1, 0u, id + 1) != 0) {
+        index = (index + 1) & to.entries_mask;
+    }
+    to.entries[index] = entry;
+}
+
+// Ids that have entries, in shared memory: as many as fit, so that each thread copies as many as another. `count` is
+// the number of all of them.
+struct EntryIds {
+    static constexpr u32 CAPACITY = 2048;
+    u32 count;
+    u32 listed;
+    u32 ids[CAPACITY];
+};
+
+// Copies the entries of a request to the table of `to`, which is cleared first; by all threads of a block.
+DEVICE void copy_entries(const Request& from, const Request& to, u32 words, EntryIds& ids) {
+    for (u32 i = threadIdx.x; i < (to.entries_mask + 1) * (u32)(sizeof(TokenEntry) / sizeof(U32x4)); i += blockDim.x) {
+        ((U32x4*)to.entries)[i] = U32x4{};
+    }
+    // RAW on the table: all threads cleared parts of it, threads add entries anywhere.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < words; i += blockDim.x) {
+        for (u32 bits = from.touched[i]; bits != 0; bits &= bits - 1) {
+            const u32 id = i * 32 + (u32)__ffs((int)bits) - 1, place = atomicAdd(&ids.listed, 1u);
+            if (place < EntryIds::CAPACITY) {
+                ids.ids[place] = id;
+            } else {
+                copy_entry(from, to, id);
+            }
+        }
+    }
+    // RAW on the list: all threads added ids, all threads read them.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < ids.listed && i < EntryIds::CAPACITY; i += blockDim.x) {
+        copy_entry(from, to, ids.ids[i]);
+    }
+}
+
+// Returns the size of a table, at most half full, for `count` entries and `more` ids that may have entries already. The
+// request's own has room for all ids that its history may yet take, so `most`, its size, always suffices.
+DEVICE u32 table_size(u32 count, u32 more, u32 most) {
+    u32 size = 2;
+    while (size < 2 * (count + more) && size < most) {
+        size *= 2;
+    }
+    return size;
+}
+
+// Copies to `memory` those lists of a request that the tokens on a path change, and adds the path to them. `own`, in
+// shared memory, is a copy of the request, and gets these lists. `list_bytes` in src/requests/request_table.rs is the
+// size of their memory. By all threads of a block.
+DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& own, u32 features, u32 length,
+                       TokenEntry* memory, const int* path, u32 depth, EntryIds& ids) {
     const bool counts = features & FEATURE_TOKEN_COUNTS, history = features & FEATURE_HISTORY_EDITS;
-    const u32 entries = request.entries_mask + 1, touched_units = args.step.tiles * MASK_WORDS / 4;
-    Request own = request;
-    own.entries = memory;
-    copy_units(own.entries, request.entries, (u64)entries * (sizeof(TokenEntry) / 16));
-    char* next = (char*)(memory + entries);
+    const u32 words = args.step.tiles * MASK_WORDS;
+    if (threadIdx.x == 0) {
+        ids.count = ids.listed = 0;
+    }
+    // WAW on the counts: thread 0 cleared them, all threads add to them.
+    __syncthreads();
+    u32 count = 0;
+    for (u32 i = threadIdx.x; i < words; i += blockDim.x) {
+        count += __popc(request.touched[i]);
+    }
+    atomicAdd(&ids.count, count);
+    // RAW on the count: all threads added to it, thread 0 reads it.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const u32 size = request.entries_mask + 1;
+        u32* touched = (u32*)(memory + size);
+        own.entries = memory;
+        own.entries_mask = table_size(ids.count, counts ? depth : 0, size) - 1;
+        own.touched = counts ? touched : own.touched;
+        own.history = history ? touched + (counts ? words : 0) : own.history;
+    }
+    // RAW on the lists' addresses: thread 0 wrote them, all threads read them.
+    __syncthreads();
+    copy_entries(request, own, words, ids);
     if (counts) {
-        own.touched = (u32*)next;
-        copy_units(own.touched, request.touched, touched_units);
-        next += (u64)touched_units * 16;
+        copy_units(own.touched, request.touched, words / 4);
     }
     if (history) {
-        own.history = (u32*)next;
         // A list begins at a multiple of 32 bytes, so whole units of it can be read.
         copy_units(own.history, request.history, (length + 3) / 4);
     }
@@ -132,7 +203,6 @@ DEVICE Request copy_lists(const DraftStep& args, const Request& request, u32 fea
             own.history[length + i] = (u32)path[i];
         }
     }
-    return own;
 }
 
 KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
@@ -142,6 +212,8 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     __shared__ int path[MAX_DRAFTS];
     __shared__ u32 depth;
     __shared__ u32 is_dead;
+    __shared__ EntryIds ids;
+    __shared__ Request request;
     const u32 row = blockIdx.x;
     const DraftRow own = args.rows[row];
     const DraftRequest drafts = args.requests[own.request];
@@ -182,28 +254,32 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         return;
     }
     const Params& params = args.slot_params[slot];
-    const State state = args.slot_states[slot];
-    Request request = args.slot_requests[slot];
-    if (depth > 0 && own.lists != nullptr) {
-        request = copy_lists(args, request, params.features, state.length, own.lists, path, depth);
+    if (threadIdx.x < sizeof(Request) / 4) {
+        ((u32*)&request)[threadIdx.x] = ((const u32*)(args.slot_requests + slot))[threadIdx.x];
     }
-    // Threads of several warps write, so that they wait for memory side by side.
-    if (threadIdx.x == 0) {
-        State behind = state;
+    // RAW on the request: several threads copied it, all threads read it.
+    __syncthreads();
+    if (depth > 0 && own.lists != nullptr) {
+        copy_lists(args, args.slot_requests[slot], request, params.features, args.slot_states[slot].length, own.lists,
+                   path, depth, ids);
+    }
+    // Three warps write, so that they wait for memory side by side.
+    static_assert(sizeof(Request) <= 128, "a warp copies a request, a word per thread");
+    const u32 lane = lane_id();
+    if (warp_id() == 0 && lane < sizeof(Request) / 4) {
+        ((u32*)(args.row_requests + row))[lane] = ((const u32*)&request)[lane];
+    } else if (threadIdx.x == 32) {
+        State behind = args.slot_states[slot];
         behind.position += depth;
         behind.length += depth;
         args.row_states[row] = behind;
         args.row_slots[row] = (int)row;
-    } else if (threadIdx.x == 32) {
-        Params copy = params;
-        if (args.greedy_params != nullptr) {
-            copy = args.greedy_params[own.request];
-            copy.seed = params.seed;
-            copy.draw = params.draw;
+    } else if (warp_id() == 2) {
+        const Params& from = args.greedy_params == nullptr ? params : args.greedy_params[own.request];
+        for (u32 i = lane; i < sizeof(Params) / 4; i += 32) {
+            const bool is_key = i < 2 || i == OFFSET_OF(Params, draw) / 4;
+            ((u32*)(args.row_params + row))[i] = ((const u32*)(is_key ? &params : &from))[i];
         }
-        args.row_params[row] = copy;
-    } else if (threadIdx.x == 64) {
-        args.row_requests[row] = request;
     }
 }
 

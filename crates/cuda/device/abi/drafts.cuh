@@ -10,8 +10,8 @@
 // The most drafts of a request.
 #define MAX_DRAFTS 64
 
-// The threads of a block of begin_drafts and of end_drafts.
-#define BEGIN_DRAFTS_THREADS 256
+// The most threads of a block of begin_drafts, which copies lists, and the threads of a block of end_drafts.
+#define BEGIN_DRAFTS_THREADS 512
 #define END_DRAFTS_THREADS 128
 
 // In `DraftStep::path`: a row that no token was emitted for.

@@ -15,8 +15,8 @@ shared! {
         /// The most drafts of a request.
         MAX_DRAFTS: usize = gumball_spec::verify::MAX_DRAFTS;
 
-        /// The threads of a block of begin_drafts and of end_drafts.
-        BEGIN_DRAFTS_THREADS: u32 = 256;
+        /// The most threads of a block of begin_drafts, which copies lists, and the threads of a block of end_drafts.
+        BEGIN_DRAFTS_THREADS: u32 = 512;
         END_DRAFTS_THREADS: u32 = 128;
 
         /// In `DraftStep::path`: a row that no token was emitted for.

@@ -5,13 +5,14 @@ use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
 use crate::programs::kernels::{BEGIN_DRAFTS, END_DRAFTS};
+use crate::requests::step_features::Edits;
 
-/// Enqueues `begin_drafts`, which makes the requests of the step's rows.
+/// Enqueues `begin_drafts`, which makes the requests of the step's rows, of which some may have `edits`.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
-pub(crate) unsafe fn begin(runtime: &dyn Runtime, drafts: &DraftStep) -> Result<()> {
-    let grid = tuning::begin_drafts(drafts.step.rows as usize);
+pub(crate) unsafe fn begin(runtime: &dyn Runtime, edits: Edits, drafts: &DraftStep) -> Result<()> {
+    let grid = tuning::begin_drafts(drafts.step.rows as usize, edits);
     // SAFETY: the grid is the one that drafts.cu expects. The caller guarantees what `drafts` points to.
     unsafe { runtime.launch(BEGIN_DRAFTS.kernel(), grid, bytemuck::bytes_of(drafts)) }
 }

@@ -233,13 +233,13 @@ impl Workspace {
         if let (Some(logits), Some(own)) = (&fixed.softmax_of, &self.probability_rows) {
             own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;
         }
+        let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         let draft_step = fixed.drafts.map(|(drafts, shape)| (self.draft_step(step, &drafts, shape), shape));
         if let Some((draft_step, _)) = &draft_step {
             // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
             // rows and requests that `check` compared. The creator of the drafts' columns guarantees these.
-            unsafe { drafts::begin(runtime, draft_step) }?;
+            unsafe { drafts::begin(runtime, needs.edits, draft_step) }?;
         }
-        let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         if needs.edits == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.

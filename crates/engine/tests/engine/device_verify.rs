@@ -431,3 +431,40 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
     both.device.push(slot, 9).unwrap();
     both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
 }
+
+#[test]
+fn rows_behind_drafts_copy_lists_of_any_length() {
+    let Some(device) = device() else { return };
+    const LARGE: usize = 5000;
+    let config = DevicePoolConfig { history_growth: 70, ..DevicePoolConfig::new(LARGE) };
+    let mut both = Both {
+        host: Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(LARGE) }).unwrap(),
+        device: DevicePool::new(device, config).unwrap(),
+        wanted: Verification::new(),
+        seen: Verification::new(),
+    };
+    // More ids than a block lists at once, and none but those that are biased.
+    let long: Vec<u32> = (0..2600).collect();
+    let penalties = SamplingParams {
+        repetition_penalty: 1.3,
+        presence_penalty: 0.5,
+        logit_bias: vec![(4999, 0.5), (3000, -1.0)],
+        seed: Some(3),
+        ..Default::default()
+    };
+    let bigrams = SamplingParams { no_repeat_ngram: 2, ..penalties.clone() };
+    let slots = [(&penalties, &long[..]), (&bigrams, &long), (&penalties, &[])]
+        .map(|(params, prompt)| both.admit(params.clone(), prompt));
+    let line = |seed: usize| (0..LARGE).map(move |id| ((id * 7919 + seed * 31) % 1009) as f32 / 300.0);
+    for turn in 0..3 {
+        let data: Vec<f32> = (0..12).flat_map(|row| line(row / 4 + turn)).collect();
+        let logits = Logits::new(&data, 12, LARGE).unwrap();
+        // Forced tokens make the walks long, over ids that are known and others.
+        let forced = [Some(7), Some(3000), Some(4998), None].repeat(3);
+        let options = BatchOptions { forced: &forced, ..Default::default() };
+        let ids = [7, 3000, 4998].repeat(3);
+        let drafts = Drafts { counts: &[3; 3], ids: &ids, parents: None, probs: None };
+        both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &options);
+        assert_eq!(both.seen.accepted(), [3; 3]);
+    }
+}

@@ -2,10 +2,16 @@
 
 use crate::abi::{BEGIN_DRAFTS_THREADS, END_DRAFTS_THREADS};
 use crate::driver::runtime::Grid;
+use crate::requests::step_features::Edits;
 
-/// Returns the grid of `begin_drafts`: a block makes the request of a row.
-pub(crate) fn begin_drafts(rows: usize) -> Grid {
-    Grid::new(rows as u32, BEGIN_DRAFTS_THREADS)
+/// The threads that make the request of a row that copies no lists.
+const THREADS_WITHOUT_LISTS: u32 = 128;
+
+/// Returns the grid of `begin_drafts`: a block makes the request of a row. If rows may have edits, it may copy lists
+/// with thousands of entries.
+pub(crate) fn begin_drafts(rows: usize, edits: Edits) -> Grid {
+    let threads = if edits == Edits::None { THREADS_WITHOUT_LISTS } else { BEGIN_DRAFTS_THREADS };
+    Grid::new(rows as u32, threads)
 }
 
 /// Returns the grid of `end_drafts`: a block accepts the drafts of a request.
