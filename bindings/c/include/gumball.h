@@ -905,8 +905,8 @@ gumball_code gumball_pool_assign_drafts(gumball_pool *pool,
                                         int64_t mode,
                                         const gumball_step_options *options);
 
-// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given: launches and nothing else.
-// Returns before the device is done.
+// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given. It only launches kernels, and
+// returns before the device is done.
 //
 // The device advances each request by its emitted tokens, so a step or another verification may follow at once. `variant`, and a
 // graph that the program captures: as for gumball_pool_enqueue_variant.
@@ -926,9 +926,9 @@ gumball_graph *gumball_pool_capture_verify(gumball_pool *pool,
 // Waits for what was enqueued so far and copies what came out of the last verification.
 gumball_code gumball_pool_fetch_verification(gumball_pool *pool, gumball_verification *verification);
 
-// Returns where in the device's memory the last verification says which row each row of the outputs comes from, uint32_t
-// [rows], UINT32_MAX where no token was emitted; behind these is how many drafts of each request were accepted, uint32_t
-// [requests]. It lies behind the outputs, and moves with their number of rows. NULL after an error.
+// Returns where in the device's memory the last verification says which row each row of the outputs comes from: a uint32_t for
+// each row, UINT32_MAX where no token was emitted. Behind these is how many drafts were accepted: a uint32_t for each request.
+// All of it lies behind the outputs, and moves with their number of rows. NULL after an error.
 const void *gumball_pool_walks_address(gumball_pool *pool);
 
 // Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,

@@ -110,8 +110,8 @@ pub unsafe extern "C" fn gumball_pool_assign_drafts(
     })
 }
 
-/// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given: launches and nothing else.
-/// Returns before the device is done.
+/// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given. It only launches kernels, and
+/// returns before the device is done.
 ///
 /// The device advances each request by its emitted tokens, so a step or another verification may follow at once. `variant`, and a
 /// graph that the program captures: as for gumball_pool_enqueue_variant.
@@ -172,9 +172,9 @@ pub extern "C" fn gumball_pool_fetch_verification(
     })
 }
 
-/// Returns where in the device's memory the last verification says which row each row of the outputs comes from, uint32_t
-/// [rows], UINT32_MAX where no token was emitted; behind these is how many drafts of each request were accepted, uint32_t
-/// [requests]. It lies behind the outputs, and moves with their number of rows. NULL after an error.
+/// Returns where in the device's memory the last verification says which row each row of the outputs comes from: a uint32_t for
+/// each row, UINT32_MAX where no token was emitted. Behind these is how many drafts were accepted: a uint32_t for each request.
+/// All of it lies behind the outputs, and moves with their number of rows. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_walks_address(pool: Option<&mut Pool>) -> *const c_void {
     call_or(std::ptr::null(), || {

@@ -196,7 +196,7 @@ fn batches(name: &str, shapes: &[Shape]) -> Result<bool, String> {
 }
 
 /// Bodies that together reach every kernel and every branch of one that rows choose.
-const REDUCED: [&str; 12] = [
+const REDUCED: [&str; 13] = [
     "every_bf16_bit_pattern_has_its_place",
     "edits_come_in_their_order",
     "the_power_stops_growing_after_64_products",
@@ -209,6 +209,7 @@ const REDUCED: [&str; 12] = [
     "temperature_last_filters_at_one_and_draws_at_t",
     "ranks_follow_the_order_of_the_mode",
     "a_row_draws_the_same_in_any_batch",
+    "any_request_with_drafts_is_the_definitions",
 ];
 
 fn each_seed(
