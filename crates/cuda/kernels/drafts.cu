@@ -384,6 +384,10 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     const int slot = args.slots[request_index];
     const u32 rows = drafts.draft_count + 1, first = drafts.first_row;
     load_tree(args, request_index, drafts, tree);
+    // The step changes no request of a slot, so these loads overlap with it.
+    const int source = slot < 0 ? 0 : slot;
+    const u32 features = args.slot_params[source].features;
+    const State state = args.slot_states[source];
     grid_dependency_wait();
     if (slot < 0) {
         // The step has written the rows' outputs.
@@ -409,9 +413,6 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     __syncthreads();
     const u32 emitted = walk.emitted, last_row = walk.path[emitted - 1];
     const u32 tokens = emitted - (walk.tokens[last_row] == NO_TOKEN ? 1 : 0);
-    const u32 features = args.slot_params[slot].features;
-    const Request request = args.slot_requests[slot];
-    const State state = args.slot_states[slot];
     const float mirostat_mu = bits_float(*output_word(step, first + last_row, OUTPUT_MIROSTAT_MU));
     if (threadIdx.x == 0) {
         if (!tree.is_tree) {
@@ -422,8 +423,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
         args.path[first + i] = i < emitted ? first + walk.path[i] : NO_ROW;
     }
-    // WAR on the outputs: all threads read the last row's mu, threads move rows. WAR on the state: all threads read it,
-    // thread 0 writes it.
+    // WAR on the outputs: all threads read the last row's mu, threads move rows.
     __syncthreads();
     compact_rows(
         walk, rows, output_words(step), [&](u32 row, u32 word) INLINE { return output_word(step, first + row, word); },
@@ -446,6 +446,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     if (!(features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY))) {
         return;
     }
+    const Request& request = args.slot_requests[slot];
     for (u32 i = threadIdx.x; i < tokens; i += blockDim.x) {
         const u32 id = (u32)walk.tokens[walk.path[i]];
         // The host counts tokens and refuses those beyond the capacity; this test keeps the writes in bounds even if
