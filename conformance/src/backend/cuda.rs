@@ -518,6 +518,11 @@ impl Backend for Cuda {
         if self.name.starts_with("cuda_emulated") { count.div_ceil(20) } else { count }
     }
 
+    /// A call copies its rows there and its results back.
+    fn patience_one_by_one(&self, count: u32) -> u32 {
+        self.patience(count).min(count.div_ceil(10))
+    }
+
     /// Draws many rows in a step, all of which read one line.
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
         if prepare(case).is_err() {

@@ -91,6 +91,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         count
     }
 
+    /// Returns how many drafts shall be judged one after the other where a law would like `count`: fewer than
+    /// [`Backend::patience`] where a call takes long though many calls at once would not.
+    fn patience_one_by_one(&self, count: u32) -> u32 {
+        self.patience(count)
+    }
+
     /// Draws `count` tokens of a case; `vary` gives it the seed, the position and the draw index of each.
     ///
     /// # Errors

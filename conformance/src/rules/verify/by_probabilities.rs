@@ -119,7 +119,7 @@ impl Setup {
     /// Counts the first three tokens of streams, each of as many calls as it takes.
     fn counts(&self, check: &Check<'_>, streams: u32) -> Vec<u64> {
         let mut counts = vec![0; V * V * V];
-        for seed in 0..u64::from(check.backend.patience(streams)) {
+        for seed in 0..u64::from(check.backend.patience_one_by_one(streams)) {
             let mut stream: Vec<i32> = Vec::new();
             while stream.len() < 3 {
                 let more = self.emit(check, seed, 5 + stream.len() as u32, stream.last().copied());
