@@ -489,6 +489,20 @@ typedef struct {
     float threshold_acc;
 } gumball_drafts;
 
+// How drafts are drawn from the rows of a draft model, and where these stand; n is the sum of `counts`.
+typedef struct {
+    // sizeof(gumball_draft_rows).
+    size_t struct_size;
+    // For each row the number of drafts between the end of the history and the row, in 0..64. NULL: none for any row.
+    const uint32_t *counts;
+    // n ids of the vocabulary: the drafts on the path to each row, those of one row after those of another.
+    const int32_t *ids;
+    // The drafts of each row: 1 for chains.
+    size_t siblings;
+    // The gumball_verify_mode that the drafts will be judged by. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
+    int64_t mode;
+} gumball_draft_rows;
+
 // How operators of the host are made.
 typedef struct {
     // sizeof(gumball_operators_config).
@@ -1079,6 +1093,23 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
                                  const gumball_drafts *drafts,
                                  const gumball_step_options *options,
                                  gumball_verification *verification);
+
+// Draws drafts from rows of a draft model, and changes no sequence. On the host only; a pool on a device is GUMBALL_UNAVAILABLE.
+//
+// A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
+// the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw
+// there if the row were the target's, the others, siblings of a tree, are the runners-up. `slots`: one for each of `rows` rows, -1 for
+// padding; a slot may stand there several times. `drafts`: `siblings` ids for each row, -1 where there are no more. `probs`: NULL, or
+// `vocab` floats for each row: the probabilities that its drafts are drawn from, as gumball_drafts.probs has them. Lists in the
+// options have one element for each row; a forced token is the only draft of its row. After an error nothing was written.
+gumball_code gumball_pool_draft(gumball_pool *pool,
+                                const gumball_logits *logits,
+                                const int32_t *slots,
+                                size_t rows,
+                                const gumball_draft_rows *from,
+                                const gumball_step_options *options,
+                                int32_t *drafts,
+                                float *probs);
 
 // Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
 // more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.

@@ -1,16 +1,16 @@
-//! Drafts of a pool's requests: their verification, and tokens that are taken away again.
+//! Drafts of a pool's requests: how they are drawn, their verification, and tokens that are taken away again.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::VerifyMode as Mode;
+use gumball_engine::{Error, Paths, Proposals, VerifyMode as Mode};
 
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, call_or, end, make, require, slice};
+use crate::ffi::{call, call_or, end, make, out_slice, require, slice};
 use crate::logits::{Logits, read_logits};
 use crate::options::{StepOptions, list, read_options};
 use crate::outputs::{Outputs, first};
-use crate::pool::{Pool, either};
+use crate::pool::{Home, Pool, either};
 use crate::step::select;
 use crate::versioned::{VersionedStruct, read};
 
@@ -63,20 +63,25 @@ unsafe impl VersionedStruct for Drafts {
     const LEAST: usize = offset_of!(Self, threshold_acc) + size_of::<f32>();
 }
 
+/// Reads how drafts are judged.
+fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
+    match mode {
+        0 => Ok(Mode::Coupled),
+        1 => Ok(Mode::Greedy),
+        2 => Ok(Mode::Rejection),
+        3 => Ok(Mode::Block),
+        4 => Ok(Mode::Threshold { single, acc }),
+        other => {
+            let allowed =
+                "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
+            Err(Failure::out_of_range("mode", other, allowed))
+        }
+    }
+}
+
 impl Drafts {
     fn mode(&self) -> Result<Mode> {
-        match self.mode {
-            0 => Ok(Mode::Coupled),
-            1 => Ok(Mode::Greedy),
-            2 => Ok(Mode::Rejection),
-            3 => Ok(Mode::Block),
-            4 => Ok(Mode::Threshold { single: self.threshold_single, acc: self.threshold_acc }),
-            other => {
-                let allowed =
-                    "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
-                Err(Failure::out_of_range("mode", other, allowed))
-            }
-        }
+        read_mode(self.mode, self.threshold_single, self.threshold_acc)
     }
 
     /// Returns the arrays as the engine takes them.
@@ -97,6 +102,29 @@ impl Drafts {
         let probs = unsafe { list("probs", self.probs, probs) }?;
         Ok(gumball_engine::Drafts { counts, ids, parents, probs })
     }
+}
+
+/// How drafts are drawn from the rows of a draft model, and where these stand; n is the sum of `counts`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DraftRows {
+    /// sizeof(gumball_draft_rows).
+    pub struct_size: usize,
+    /// For each row the number of drafts between the end of the history and the row, in 0..64. NULL: none for any row.
+    pub counts: *const u32,
+    /// n ids of the vocabulary: the drafts on the path to each row, those of one row after those of another.
+    pub ids: *const i32,
+    /// The drafts of each row: 1 for chains.
+    pub siblings: usize,
+    /// The gumball_verify_mode that the drafts will be judged by. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
+    pub mode: i64,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
+unsafe impl VersionedStruct for DraftRows {
+    const NAME: &'static str = "gumball_draft_rows";
+    const LEAST: usize = offset_of!(Self, mode) + size_of::<i64>();
 }
 
 /// What came out of a verification, in memory that is used again from call to call.
@@ -238,6 +266,66 @@ pub unsafe extern "C" fn gumball_pool_verify(
             Ok(either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, inner))?)
         })?;
         verification.copy_outputs();
+        Ok(())
+    })
+}
+
+/// Draws drafts from rows of a draft model, and changes no sequence. On the host only; a pool on a device is GUMBALL_UNAVAILABLE.
+///
+/// A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
+/// the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw
+/// there if the row were the target's, the others, siblings of a tree, are the runners-up. `slots`: one for each of `rows` rows, -1 for
+/// padding; a slot may stand there several times. `drafts`: `siblings` ids for each row, -1 where there are no more. `probs`: NULL, or
+/// `vocab` floats for each row: the probabilities that its drafts are drawn from, as gumball_drafts.probs has them. Lists in the
+/// options have one element for each row; a forced token is the only draft of its row. After an error nothing was written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_draft(
+    pool: Option<&mut Pool>,
+    logits: *const Logits,
+    slots: *const i32,
+    rows: usize,
+    from: *const DraftRows,
+    options: *const StepOptions,
+    drafts: *mut i32,
+    probs: *mut f32,
+) -> Code {
+    call(|| {
+        let pool = match &mut require("pool", pool)?.home {
+            Home::Host(pool) => pool,
+            Home::Device(_) => {
+                let reason = "kernels for it are missing; draft in a pool of the host".to_owned();
+                return Err(Error::Unavailable { resource: "drafts on a device", reason }.into());
+            }
+        };
+        // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
+        // nobody writes meanwhile.
+        let logits = unsafe { read_logits(logits) }?;
+        // SAFETY: the C caller ensures that `slots` has one slot per row.
+        let slots = unsafe { slice("slots", slots, rows) }?;
+        // SAFETY: the C caller ensures that `from` is NULL or points to the bytes that its `struct_size` names.
+        let from = unsafe { read("from", from) }?;
+        let mode = read_mode(from.mode, 1.0, 1.0)?;
+        // SAFETY: the C caller ensures that `counts` is NULL or has one number per row.
+        let counts = unsafe { list("counts", from.counts, rows) }?.unwrap_or_default();
+        let total = counts.iter().map(|count| *count as usize).sum::<usize>();
+        // SAFETY: the C caller ensures that `ids` has as many ids as the counts sum to.
+        let ids = unsafe { slice("ids", from.ids, total) }?;
+        let paths = Paths { counts, ids };
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element per row.
+        let options = unsafe { read_options(options, rows) }?;
+        let logits = select(logits, &options)?;
+        // SAFETY: the C caller ensures that `drafts` is NULL or has `siblings` places for each row.
+        let drafts = unsafe { out_slice("drafts", drafts, rows.saturating_mul(from.siblings)) }?;
+        let (mut out, places) = match probs.is_null() {
+            true => (Proposals::new(from.siblings), 0),
+            false => (Proposals::with_probs(from.siblings), rows.saturating_mul(logits.vocab())),
+        };
+        // SAFETY: the C caller ensures that `probs`, if not NULL, has `vocab` places for each row.
+        let probs = unsafe { out_slice("probs", probs, places) }?;
+        options.with(|batch| Ok(pool.draft(logits, slots, &paths, mode, batch, &mut out)?))?;
+        drafts.write_copy_of_slice(out.ids());
+        probs.write_copy_of_slice(out.probs());
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gumball import Pool, SamplingParams, Status, UnavailableError
+from gumball import Mirostat, Pool, SamplingParams, Status, UnavailableError
 
 VOCAB = 900
 MODES = "coupled greedy rejection block threshold".split()
@@ -161,6 +161,54 @@ def test_modes_that_judge_by_probabilities_keep_the_distribution() -> None:
     assert first("threshold", threshold_acc=0.5)[1] > accepted + 0.1
 
 
+def test_a_draft_model_that_is_the_target_is_always_right(requests: list[SamplingParams], batch: np.ndarray) -> None:
+    for mode in MODES[:4]:
+        pool = make()
+        kept = [params for params in requests if not params.mirostat]
+        slots = [pool.admit(params, [3, 7]) for params in kept]
+        paths: list[list[int]] = [[] for _ in slots]
+        probs = np.full((len(slots), 4, VOCAB), np.nan, np.float32)
+        for depth in range(3):
+            rows = np.stack([model([3, 7, *path], batch) for path in paths])
+            given = np.array(paths, np.int32) if depth == 2 else paths
+            drafts, probs[:, depth] = pool.draft(rows, slots, paths=given, mode=mode, probs=True)
+            np.testing.assert_array_equal(drafts, pool.draft(rows, slots, paths=paths, mode=mode))
+            assert drafts.shape == (len(slots), 1) and drafts.dtype == np.int32
+            for path, (draft,) in zip(paths, drafts.tolist()):
+                path.append(draft)
+        assert [pool.output(slot) for slot in slots] == [[] for _ in slots]
+        rows = np.stack([model([3, 7, *path[:n]], batch) for path in paths for n in range(4)])
+        more = {"draft_probs": probs.reshape(-1, VOCAB)} if mode in ("rejection", "block") else {}
+        out = pool.verify(rows, slots, paths, mode=mode, **more)
+        assert out.accepted.tolist() == [3] * len(slots), mode
+
+
+def test_siblings_are_the_runners_up_and_refusals_name_what_is_wrong() -> None:
+    pool = make()
+    slot = pool.admit(SamplingParams(top_k=3, seed=1), [1])
+    mirostat = pool.admit(SamplingParams(mirostat=Mirostat(tau=3, eta=0.1)), [1])
+    rows = np.zeros((2, VOCAB), np.float32)
+    rows[:, 5:8] = 3
+    drafts = pool.draft(rows, [-1, slot], paths=[[9], [9]], siblings=5)
+    assert drafts[0].tolist() == [-1] * 5 and sorted(drafts[1].tolist()) == [-1, -1, 5, 6, 7]
+    assert drafts[1, 0] >= 0 and pool.draft(rows[:0], []).shape == (0, 1)
+    one = rows[:1]
+    for args, keywords, text in (
+        ((rows, [slot]), {}, "slots has length 1, but must have one per row, 2"),
+        ((one, [slot]), {"paths": [[1], [2]]}, "paths.counts has length 2, but must have one per row, 1, or 0"),
+        ((one, [slot]), {"paths": [[900]]}, r"paths.ids is 900, but must be an id in 0\.\.900"),
+        ((one, [slot]), {"paths": [[1] * 64]}, "the length of a path is 64"),
+        ((one, [mirostat]), {}, "mirostat cannot be combined with drafts"),
+        ((one, [slot]), {"mode": "chain"}, 'mode is "chain"'),
+        ((one, [slot]), {"siblings": -1}, "siblings is -1"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            pool.draft(*args, **keywords)
+    with pytest.raises(UnavailableError, match="siblings and drafts of blocks on this route"):
+        pool = Pool(VOCAB, slots=1, route="probabilities")
+        pool.draft(one, [pool.admit(SamplingParams(), [1])], siblings=2)
+
+
 def test_greedy_mode_draws_the_first_tokens() -> None:
     pool = make()
     slot = pool.admit(SamplingParams(temperature=2, seed=1), [5])
@@ -283,6 +331,10 @@ def test_routes_without_probabilities_and_pools_on_a_device_say_so(device: str) 
         text = f"no verification by probabilities on a device: mode {mode} is not implemented there"
         with pytest.raises(UnavailableError, match=text):
             pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
+    with pytest.raises(
+        UnavailableError, match=f"no drafts on a device: the pool is on {device}; kernels for it are missing"
+    ):
+        pool.draft(sure(1), [slot])
     with pytest.raises(UnavailableError, match="no hooks on a device: row 1 has one"):
         pool.verify(sure(1, 2), [slot], [[1]], hooks=[None, print])
     assert pool.output(slot) == []

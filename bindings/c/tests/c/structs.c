@@ -39,6 +39,8 @@ static gumball_row_params row_params;
 static gumball_draws draws;
 static gumball_draft_chains chains;
 static gumball_drafts drafts;
+static gumball_draft_rows draft_rows;
+static int32_t drafted[ROWS];
 static gumball_verification *verification;
 static gumball_step_options options;
 static gumball_scored scored;
@@ -194,6 +196,11 @@ static int verify_drafts(void *given) {
 static int verify_options(void *given) {
     const gumball_step_options *with = (const gumball_step_options *)given;
     return gumball_pool_verify(pool, &logits, slots, ROWS, &drafts, with, verification) == GUMBALL_OK;
+}
+
+static int draft_from(void *given) {
+    const gumball_draft_rows *from = (const gumball_draft_rows *)given;
+    return gumball_pool_draft(pool, &logits, slots, ROWS, from, NULL, drafted, NULL) == GUMBALL_OK;
 }
 
 static int score_logits(void *given) {
@@ -370,6 +377,7 @@ static void on_the_host(void) {
     const sized a_row_params = SIZED_STRUCT(gumball_row_params, row_params, min_p);
     const sized some_draws = SIZED_STRUCT(gumball_draws, draws, position);
     const sized some_drafts = SIZED_STRUCT(gumball_drafts, drafts, threshold_acc);
+    const sized some_draft_rows = SIZED_STRUCT(gumball_draft_rows, draft_rows, mode);
     const sized some_chains = SIZED_STRUCT(gumball_draft_chains, chains, target_probs);
     SIZED(gumball_layout, layout);
     const sized a_layout = SIZED_STRUCT(gumball_layout, layout, id_ranks);
@@ -384,6 +392,7 @@ static void on_the_host(void) {
     READ(some_options, step_options);
     READ(a_logits, verify_logits);
     READ(some_drafts, verify_drafts);
+    READ(some_draft_rows, draft_from);
     READ(some_options, verify_options);
     READ(a_logits, score_logits);
     READ(a_scored, score_scored);

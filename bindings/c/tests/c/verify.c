@@ -152,6 +152,61 @@ static void modes_judge_by_probabilities(void) {
     gumball_pool_free(pool);
 }
 
+// A draft model that is the target is right in every mode; siblings are other tokens; a sequence does not change.
+static void drafts_are_what_the_request_would_draw(void) {
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    const uint32_t prompt[] = {4};
+    const int32_t slot = admit(pool, "{\"seed\": 5, \"temperature\": 0.9}", prompt, 1);
+    gumball_verification *verification = gumball_verification_new(0);
+    static float probs[ROWS * VOCAB];
+    for (int64_t mode = GUMBALL_COUPLED; mode <= GUMBALL_BLOCK; mode++) {
+        int32_t path[DRAFTS];
+        gumball_logits logits = logits_of(rows, GUMBALL_F32, 1, VOCAB);
+        SIZED(gumball_draft_rows, from);
+        from.ids = path;
+        from.mode = mode;
+        from.siblings = 1;
+        for (uint32_t depth = 0; depth < DRAFTS; depth++) {
+            model(rows, depth);
+            from.counts = &depth;
+            OK(gumball_pool_draft(pool, &logits, &slot, 1, &from, NULL, path + depth, probs + depth * VOCAB));
+        }
+        const uint32_t count = DRAFTS;
+        SIZED(gumball_drafts, drafts);
+        drafts.counts = &count;
+        drafts.ids = path;
+        drafts.probs = mode >= GUMBALL_REJECTION ? probs : NULL;
+        drafts.mode = mode;
+        for (int32_t row = 0; row < ROWS; row++) {
+            model(rows + row * VOCAB, row);
+        }
+        logits.rows = ROWS;
+        OK(gumball_pool_verify(pool, &logits, &slot, 1, &drafts, NULL, verification));
+        CHECK(gumball_verification_accepted(verification)[0] == DRAFTS);
+    }
+    int32_t siblings[2 * 3];
+    const int32_t slots[] = {slot, -1};
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, 2, VOCAB);
+    SIZED(gumball_draft_rows, from);
+    from.siblings = 3;
+    OK(gumball_pool_draft(pool, &logits, slots, 2, &from, NULL, siblings, NULL));
+    CHECK(siblings[0] != siblings[1] && siblings[1] != siblings[2] && siblings[0] != siblings[2]);
+    CHECK(siblings[0] >= 0 && siblings[3] == -1 && siblings[5] == -1);
+#define DRAFT(to) gumball_pool_draft(pool, &logits, slots, 2, &from, NULL, to, NULL)
+    CHECK(DRAFT(NULL) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "drafts") == 0);
+    from.mode = 9;
+    CHECK(DRAFT(siblings) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "mode") == 0);
+    from.mode = GUMBALL_COUPLED;
+    const uint32_t counts[] = {1, 0};
+    const int32_t beyond = VOCAB;
+    from.counts = counts;
+    CHECK(DRAFT(siblings) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "ids") == 0);
+    from.ids = &beyond;
+    REFUSED(DRAFT(siblings), GUMBALL_OUT_OF_RANGE, "paths.ids is 300, but must be an id in 0..300");
+    gumball_verification_free(verification);
+    gumball_pool_free(pool);
+}
+
 static void refusals(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), 7};
@@ -317,6 +372,7 @@ int main(int argc, char **argv) {
     the_stream_is_that_of_steps();
     rows_and_tokens_are_those_of_the_path();
     modes_judge_by_probabilities();
+    drafts_are_what_the_request_would_draw();
     refusals();
     if (argc > 1) {
         a_device_verifies_what_the_host_does(argv[1]);

@@ -1,7 +1,7 @@
 """The compiled half of gumball; docstrings are in the classes themselves."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -318,6 +318,38 @@ class Pool:
         kind: str = "logits",
         stream: _Stream | None = None,
     ) -> Verification: ...
+    @overload
+    def draft(
+        self,
+        logits: _Array,
+        slots: _Integers,
+        *,
+        paths: Sequence[_Integers] | _Array | None = None,
+        siblings: int = 1,
+        mode: str = "coupled",
+        probs: Literal[False] = False,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+        kind: str = "logits",
+    ) -> NDArray[np.int32]: ...
+    @overload
+    def draft(
+        self,
+        logits: _Array,
+        slots: _Integers,
+        *,
+        paths: Sequence[_Integers] | _Array | None = None,
+        siblings: int = 1,
+        mode: str = "coupled",
+        probs: Literal[True],
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+        kind: str = "logits",
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
     def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
     def assign_drafts(
         self,
