@@ -108,6 +108,11 @@ def test_rows_and_tokens_are_those_of_the_path() -> None:
     for request in (3, -1, 1 << 70):
         with pytest.raises(IndexError, match=r"must be in 0\.\.3"):
             out.tokens(request)
+    # The tree as links between its rows.
+    first_child, next_sibling = [1, -1, 3, -1, -1], [-1, 2, -1, 4, -1]
+    links = {"first_child": np.array([first_child]), "next_sibling": [next_sibling]}
+    out = pool.verify(logits[6:], slots[1:], [[20, 21, 22, 23]], **links)
+    assert out.tolist() == [[21, 23, 3]]
     # Chains need no parents, and a matrix holds as many drafts for each request.
     logits = sure(5, 6, 8, 7, 7, 7).astype(np.float16)
     assert pool.verify(logits, slots, np.array([[5, 6], [9, 9]])).tolist() == [[5, 6, 8], [7]]
@@ -273,6 +278,16 @@ def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tupl
     yield ValueError, r"parents\[0\] has length 1, but must have one per draft, 2", good, {"parents": [[-1]]}
     for parents in ([-1, 1], [0, -1], [-2, -1], [1, 0]):
         yield ValueError, "parent.*of request 0, but must be", good, {"parents": [parents]}
+    for first_child, next_sibling, text in (
+        ([1, 2, 1], [-1, -1, -1], r"first_child is 1 for row 2 of request 0, but must be in 3\.\.3, or -1"),
+        ([1, -1, -1], [-1, -1, -1], "none to row 2 of request 0"),
+        ([1, 9, -1], [-1, -1, -1], "first_child is 9 for row 1 of request 0"),
+        ([1, -1], [-1, -1], "first_child has length 2, but must have one per request and one per draft, 3"),
+    ):
+        yield ValueError, text, good, {"first_child": [first_child], "next_sibling": [next_sibling]}
+    yield ValueError, "first_child and next_sibling come together", good, {"first_child": [[1, 2, -1]]}
+    links = {"first_child": [[1, 2, -1]], "next_sibling": [[-1, -1, -1]]}
+    yield ValueError, "parents cannot be combined with first_child", good, {**links, "parents": [[-1, 0]]}
     yield ValueError, "mirostat cannot be combined with drafts", (rows, [mirostat], none), {}
     yield ValueError, 'mode is "chain", but must be "coupled", "greedy", "rejection"', good, {"mode": "chain"}
     yield ValueError, "chain|parent", good, {"mode": "block", "parents": [[-1, -1]]}

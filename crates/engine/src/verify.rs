@@ -10,7 +10,7 @@ use gumball_cpu::Prepared;
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::verify::coupled::check_drafts;
-use gumball_spec::verify::{DraftTree, MAX_DRAFTS};
+use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
 use gumball_spec::{Error, NONE, Result, SamplingParams};
 
 use crate::logits::Logits;
@@ -326,18 +326,49 @@ impl Pool {
 }
 
 impl<'a> Drafts<'a> {
+    /// Returns what [`Drafts::parents`] takes for trees that are held as links, as SGLang and TokenSpeed hold them.
+    ///
+    /// Rows are those of logits: a request with n drafts has n + 1, counted from 0, its root's first. `first_child` and
+    /// `next_sibling` have an element for each row of each request: a row of the same request behind this one, or -1.
+    ///
+    /// ```
+    /// # use gumball_engine::*;
+    /// // A root with the children 1 and 3; 1 has the child 2. Then a request without drafts.
+    /// let parents = Drafts::parents_of(&[3, 0], &[1, 2, -1, -1, -1], &[-1, 3, -1, -1, -1])?;
+    /// assert_eq!(parents, [-1, 0, -1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a shape is not so.
+    /// - [`Error::OutOfRange`] for more than 64 drafts, a link that is neither -1 nor a row behind its own, a row that two links lead
+    ///   to or none, and a sibling of a root. So cycles and orphans are refused.
+    pub fn parents_of(counts: &[u32], first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
+        check_draft_counts(counts)?;
+        let rows: usize = counts.iter().map(|count| *count as usize + 1).sum();
+        for (name, links) in [("first_child", first_child), ("next_sibling", next_sibling)] {
+            if links.len() != rows {
+                let allowed = format!("one per request and one per draft, {rows}");
+                return Err(Error::length(name, links.len(), allowed));
+            }
+        }
+        let (mut parents, mut start) = (Vec::with_capacity(rows - counts.len()), 0);
+        for (request, count) in counts.iter().enumerate() {
+            let rows = start..start + *count as usize + 1;
+            start = rows.end;
+            let tree = parents_of(&first_child[rows.clone()], &next_sibling[rows]);
+            parents.extend(tree.map_err(|error| in_request(error, request))?);
+        }
+        Ok(parents)
+    }
+
     /// Checks what can be checked without the requests.
     pub(crate) fn check(&self, requests: usize, vocab: usize) -> Result<()> {
         if self.counts.len() != requests {
             let wanted = format!("one per request, {requests}");
             return Err(Error::length("drafts.counts", self.counts.len(), wanted));
         }
-        if let Some((request, count)) =
-            self.counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS)
-        {
-            let value = format!("{count} in request {request}");
-            return Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")));
-        }
+        check_draft_counts(self.counts)?;
         let total = self.counts.iter().map(|count| *count as usize).sum();
         let parents = self.parents.map(|parents| ("drafts.parents", parents.len()));
         for (name, length) in parents.into_iter().chain([("drafts.ids", self.ids.len())]) {
@@ -410,6 +441,17 @@ pub(crate) fn check_taken(slot: Slot, count: usize, sequence: &Sequence) -> Resu
     }
     let value = format!("{count} of slot {slot}");
     Err(Error::out_of_range("counts", value, format!("in 0..={most}, its output tokens")))
+}
+
+/// Checks that no request has too many drafts.
+fn check_draft_counts(counts: &[u32]) -> Result<()> {
+    match counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS) {
+        Some((request, count)) => {
+            let value = format!("{count} in request {request}");
+            Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns the requests whose rows are in a range, which cuts none in two.

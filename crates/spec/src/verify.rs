@@ -24,7 +24,7 @@ pub mod by_probabilities;
 
 use weights::{Key, Naive, Weigh, uniform};
 
-pub use tree::{DraftTree, MAX_DRAFTS, ROOT};
+pub use tree::{DraftTree, MAX_DRAFTS, ROOT, parents_of};
 pub use weights::counted;
 
 /// A chain of n drafts with the rows it is judged by.

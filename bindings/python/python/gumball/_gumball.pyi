@@ -307,6 +307,8 @@ class Pool:
         drafts: Sequence[_Integers] | _Array,
         *,
         parents: Sequence[_Integers] | _Array | None = None,
+        first_child: Sequence[_Integers] | _Array | None = None,
+        next_sibling: Sequence[_Integers] | _Array | None = None,
         draft_probs: _Array | None = None,
         mode: str = "coupled",
         threshold_single: float = 1.0,

@@ -47,6 +47,27 @@ impl DraftLists {
         let counts = drafts.iter().map(|drafts| drafts.len() as u32).collect();
         Ok(Self { counts, ids: drafts.concat(), parents: parents.map(|parents| parents.concat()) })
     }
+
+    /// Takes parents from links between rows, if both are given.
+    fn with_links(
+        self,
+        first_child: Option<&Bound<'_, PyAny>>,
+        next_sibling: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let (first_child, next_sibling) = match (first_child, next_sibling) {
+            (None, None) => return Ok(self),
+            (Some(first_child), Some(next_sibling)) => (first_child, next_sibling),
+            _ => return Err(PyValueError::new_err("first_child and next_sibling come together")),
+        };
+        if self.parents.is_some() {
+            let text = "parents cannot be combined with first_child: a tree is held one way or the other";
+            return Err(PyValueError::new_err(text));
+        }
+        let first_child = integer_lists::<i32>(first_child, "first_child")?.concat();
+        let next_sibling = integer_lists::<i32>(next_sibling, "next_sibling")?.concat();
+        let parents = Drafts::parents_of(&self.counts, &first_child, &next_sibling).map_err(to_py_err)?;
+        Ok(Self { parents: Some(parents), ..self })
+    }
 }
 
 /// Reads how drafts are judged.
@@ -177,7 +198,10 @@ impl Pool {
     /// whose drafts and rows are not read. drafts: for each request a list or an integer array of ids; an array
     /// [requests, n] if all have n. An id outside the vocabulary, such as -1, is never accepted. parents: for each
     /// draft, in the same shape, its parent in the tree of its request: -1 for the end of the history, or the
-    /// number of a draft before it, from 0; if omitted, each draft follows the one before it, a chain.
+    /// number of a draft before it, from 0; if omitted, each draft follows the one before it, a chain. first_child,
+    /// next_sibling: the tree as links instead, as SGLang and TokenSpeed hold it: for each request a list or an integer array
+    /// with one element for each of its rows, the root's first, or arrays [requests, n + 1]; each is a row of the
+    /// request behind this one, or -1.
     ///
     /// mode: how drafts are judged. "coupled": a draft is accepted if it is the token that the request would have
     /// drawn, so that the output is that of decoding without drafts. "greedy": the same at temperature 0.
@@ -198,11 +222,13 @@ impl Pool {
     /// errors of step. After an error no sequence has changed.
     #[pyo3(
         signature = (
-            logits, slots, drafts, *, parents=None, draft_probs=None, mode="coupled", threshold_single=None, threshold_acc=None,
-            masks=None, mask_present=None, forced=None, hooks=None, kind="logits", stream=None,
+            logits, slots, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, mode="coupled",
+            threshold_single=None, threshold_acc=None, masks=None, mask_present=None, forced=None, hooks=None, kind="logits",
+            stream=None,
         ),
-        text_signature = "($self, logits, slots, drafts, *, parents=None, draft_probs=None, mode='coupled', threshold_single=1.0, \
-                          threshold_acc=1.0, masks=None, mask_present=None, forced=None, hooks=None, kind='logits', stream=None)"
+        text_signature = "($self, logits, slots, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, \
+                          mode='coupled', threshold_single=1.0, threshold_acc=1.0, masks=None, mask_present=None, forced=None, \
+                          hooks=None, kind='logits', stream=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn verify<'py>(
@@ -212,6 +238,8 @@ impl Pool {
         slots: &Bound<'py, PyAny>,
         drafts: &Bound<'py, PyAny>,
         parents: Option<&Bound<'py, PyAny>>,
+        first_child: Option<&Bound<'py, PyAny>>,
+        next_sibling: Option<&Bound<'py, PyAny>>,
         draft_probs: Option<&Bound<'py, PyAny>>,
         mode: &str,
         threshold_single: Option<&Bound<'py, PyAny>>,
@@ -234,7 +262,7 @@ impl Pool {
             self.check_location("logits", matrix.location, "")?;
         }
         let slots = integers(slots, "slots")?;
-        let lists = DraftLists::read(drafts, parents)?;
+        let lists = DraftLists::read(drafts, parents)?.with_links(first_child, next_sibling)?;
         let keywords = Keywords { masks, mask_present, forced, hooks, ..Keywords::default() };
         let (options, masks) = keywords.read(stream)?;
         match &options.masks {

@@ -99,9 +99,90 @@ impl<'a> DraftTree<'a> {
     }
 }
 
+/// Returns the parents of the nodes of a tree that is held as links between rows, as SGLang and TokenSpeed hold it: for each row,
+/// the root's first, the row of its first child and that of its next sibling, -1 for none.
+///
+/// A link leads to a row behind its own, so no links form a cycle.
+///
+/// # Errors
+/// - [`Error::Length`] if there is not one of both for each row, the root's included.
+/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row behind its own, for a row that two links lead to or none, and for a
+///   sibling of the root.
+pub fn parents_of(first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
+    let rows = first_child.len();
+    if rows == 0 {
+        return Err(Error::length("first_child", 0, "one for the root and one for each draft"));
+    }
+    if next_sibling.len() != rows {
+        return Err(Error::length("next_sibling", next_sibling.len(), format!("one per row, {rows}")));
+    }
+    let mut parents: Vec<Option<i32>> = vec![None; rows];
+    for row in 0..rows {
+        // A link to this row lies before it, so its parent is known by now.
+        let parent = parents[row];
+        if row > 0 && parent.is_none() {
+            let value = format!("none to row {row}");
+            return Err(Error::out_of_range("first_child and next_sibling", value, "a link to each draft"));
+        }
+        let links = [
+            ("first_child", first_child[row], Some(row as i32 - 1)),
+            ("next_sibling", next_sibling[row], parent),
+        ];
+        for (parameter, to, parent) in links {
+            let refused =
+                |allowed: &str| Err(Error::out_of_range(parameter, format!("{to} for row {row}"), allowed));
+            match (usize::try_from(to).ok().filter(|to| (row + 1..rows).contains(to)), parent) {
+                (None, _) if to == ROOT => {}
+                (None, _) => return refused(&format!("in {}..{rows}, or -1", row + 1)),
+                (Some(_), None) => return refused("-1: the root has no sibling"),
+                (Some(to), _) if parents[to].is_some() => {
+                    return refused("a row that no other link leads to");
+                }
+                (Some(to), parent) => parents[to] = parent,
+            }
+        }
+    }
+    Ok(parents.into_iter().skip(1).map(|parent| parent.expect("each draft has a link")).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_between_rows_are_a_tree_or_refused() {
+        // Row 0 has the children 1 and 3, row 1 the children 2 and 4.
+        assert_eq!(parents_of(&[1, 2, -1, -1, -1], &[-1, 3, 4, -1, -1]), Ok(vec![-1, 0, -1, 0]));
+        assert_eq!(parents_of(&[-1], &[-1]), Ok(vec![]));
+        let refused = |first_child: &[i32], next_sibling: &[i32]| {
+            parents_of(first_child, next_sibling).unwrap_err().to_string()
+        };
+        for (first_child, next_sibling, message) in [
+            (
+                &[][..],
+                &[][..],
+                "first_child has length 0, but must have one for the root and one for each draft",
+            ),
+            (&[1, -1], &[-1], "next_sibling has length 1, but must have one per row, 2"),
+            (&[1, 0], &[-1, -1], "first_child is 0 for row 1, but must be in 2..2, or -1"),
+            (&[1, -1], &[-1, 1], "next_sibling is 1 for row 1, but must be in 2..2, or -1"),
+            (&[2, -1], &[-1, -1], "first_child is 2 for row 0, but must be in 1..2, or -1"),
+            (&[i32::MIN, -1], &[-1, -1], "first_child is -2147483648 for row 0, but must be in 1..2, or -1"),
+            (&[-1, -1], &[1, -1], "next_sibling is 1 for row 0, but must be -1: the root has no sibling"),
+            (
+                &[-1, -1],
+                &[-1, -1],
+                "first_child and next_sibling is none to row 1, but must be a link to each draft",
+            ),
+            (
+                &[1, 2, -1],
+                &[-1, 2, -1],
+                "next_sibling is 2 for row 1, but must be a row that no other link leads to",
+            ),
+        ] {
+            assert_eq!(refused(first_child, next_sibling), message);
+        }
+    }
 
     #[test]
     fn what_is_no_tree_is_an_error_that_names_the_node() {
