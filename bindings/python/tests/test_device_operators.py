@@ -293,3 +293,25 @@ def test_renormalised_rows_are_the_hosts(emulated: None, logits: Any) -> None:
     for mistake in (dict(temperature=0.5), dict(temperature=ps)):
         with pytest.raises(ValueError, match="temperature"):
             gumball.probabilities(probs, kind="probabilities", **mistake)
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block", "threshold"])
+def test_trees_are_the_hosts(emulated: None, rule: str) -> None:
+    rng = np.random.default_rng(4)
+    trees, n, vocab = 6, 4, 300
+    p, q = (torch.from_numpy(rng.dirichlet(np.full(vocab, 0.05), (trees, n + 1)).astype(np.float32)) for _ in range(2))
+    drafts = p[:, :n].argmax(2).to(torch.int32)
+    parents = None if rule == "block" else torch.tensor([[-1, -1, 0, 1]] * trees)
+    for drafter in (q, None):
+
+        def judged(drafter: Any = drafter) -> Any:
+            return gumball.tree_speculative_sampling(drafter, drafts, parents, p, rule=rule, threshold_acc=0.5, seed=9)
+
+        wanted, got = on_host(judged), judged()
+        assert torch.equal(got.tokens, wanted.tokens) and torch.equal(got.rows, wanted.rows)
+        assert (got.accepted.numpy() == np.asarray(wanted.accepted)).all() and got.accepted.sum() > 0
+        assert (got.statuses.numpy() == np.asarray(wanted.statuses)).all()
+    if parents is not None:
+        cycle = torch.tensor([[1, 0, 0, 1]] * trees)
+        got = gumball.tree_speculative_sampling(None, drafts, cycle, p, rule=rule, seed=9)
+        assert (got.accepted == 0).all() and (got.statuses == Status.NO_TREE).all()

@@ -237,6 +237,41 @@ def test_chains_accept_what_the_target_agrees_with_and_keep_its_distribution() -
         gumball.chain_speculative_sampling(q, drafts, p.astype(np.float16))
 
 
+def test_trees_keep_the_distribution_and_say_which_rows_they_walked() -> None:
+    rng = np.random.default_rng(6)
+    trees, vocab = 20_000, 8
+    q, p = rng.dirichlet(np.ones(vocab), 2).astype(np.float32)
+    first, second = rng.integers(0, vocab, (2, trees))
+    drafts = np.stack([first, second], 1).astype(np.int32)
+    parents = np.tile(np.int32([-1, -1]), (trees, 1))
+    target = np.tile(p, (trees, 3, 1))
+    got = gumball.tree_speculative_sampling(None, drafts, parents, target, seed=8)
+    assert got.tokens.shape == (trees, 3) and got.rows.dtype == np.int32
+    assert ((got.rows != NONE).sum(1) == got.accepted + 1).all() and (got.rows[:, 0] == 0).all()
+    took = got.accepted == 1
+    assert (np.take_along_axis(drafts, got.rows[:, 1:2] - 1, 1)[took, 0] == got.tokens[took, 0]).all()
+    counts = np.bincount(got.tokens[:, 0], minlength=vocab) / trees
+    np.testing.assert_allclose(counts, p, atol=0.02)
+    chain = np.stack([p, p, p])[None]
+    drawn = np.tile(q, (1, 3, 1))
+    for rule in ("rejection", "block"):
+        same = gumball.tree_speculative_sampling(chain.copy(), drafts[:1], None, chain, rule=rule, seed=3)
+        assert same.accepted[0] == 2 and (same.tokens[0, :2] == drafts[0]).all()
+        gumball.tree_speculative_sampling(drawn, drafts[:1], None, chain, rule=rule, seed=3)
+    all_of_it = gumball.tree_speculative_sampling(
+        None, drafts[:9], None, target[:9], rule="threshold", threshold_acc=0.0, seed=1, dtype="int64"
+    )
+    assert (all_of_it.accepted == 2).all() and all_of_it.tokens.dtype == np.int64
+    with pytest.raises(ValueError, match="rule is \"nucleus\""):
+        gumball.tree_speculative_sampling(None, drafts, None, target, rule="nucleus")
+    with pytest.raises(ValueError, match="threshold_acc is 2"):
+        gumball.tree_speculative_sampling(None, drafts, None, target, rule="threshold", threshold_acc=2.0)
+    with pytest.raises(ValueError, match=r"parents is 1 for node 0 of tree 0"):
+        gumball.tree_speculative_sampling(None, drafts, parents + 2, target)
+    with pytest.raises(ValueError, match=r"draft_token_ids has shape \(20000, 1\)"):
+        gumball.tree_speculative_sampling(None, drafts[:, :1], None, target)
+
+
 class Cuda:
     """What says that it lies on a GPU."""
 

@@ -24,6 +24,7 @@ was changed then.
 from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, Verification, __version__
 from .operators import (
     DraftChainSamples,
+    DraftTreeSamples,
     chain_speculative_sampling,
     mask_logits,
     min_p_renorm_probs,
@@ -35,6 +36,7 @@ from .operators import (
     top_k_renorm_probs,
     top_k_top_p_renorm_probs,
     top_p_renorm_probs,
+    tree_speculative_sampling,
 )
 from .params import (
     Dry,
@@ -51,6 +53,7 @@ from .params import (
 
 __all__ = [
     "DraftChainSamples",
+    "DraftTreeSamples",
     "DeviceArray",
     "Dry",
     "DynamicTemperature",
@@ -80,4 +83,5 @@ __all__ = [
     "top_k_renorm_probs",
     "top_k_top_p_renorm_probs",
     "top_p_renorm_probs",
+    "tree_speculative_sampling",
 ]

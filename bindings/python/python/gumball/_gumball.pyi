@@ -24,6 +24,7 @@ __all__ = [
     "Graph",
     "break_off",
     "emulate",
+    "judge_trees",
     "row_count",
     "sample_rows",
     "verify_chains",
@@ -91,6 +92,21 @@ def verify_chains(
     offsets: bool = False,
     zero_for_none: bool = False,
 ) -> tuple[Any, Any, Any, Any | None]: ...
+def judge_trees(
+    draft_probs: _Array | None,
+    draft_token_ids: _Integers,
+    parents: _Integers | None,
+    target_probs: _Array,
+    shape: tuple[int, int, int],
+    rule: str,
+    thresholds: tuple[float, float],
+    seed: int | _Integers,
+    position: int | _Integers,
+    draw: int | _Integers | None,
+    dtype: str,
+    stream: _Stream | None,
+    zero_for_none: bool = False,
+) -> tuple[Any, Any, Any, Any]: ...
 
 @final
 class Outputs:

@@ -1,4 +1,4 @@
-"""Operators over rows, without requests: softmax, renormalised and masked rows, draws, chains of drafts.
+"""Operators over rows, without requests: softmax, renormalised and masked rows, draws, chains and trees of drafts.
 
 They serve programs that hold probabilities, or must return them, and that choose seeds and positions themselves. A
 row's result is a function of its numbers, its parameters and its draw; the batch does not change it.
@@ -30,11 +30,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ._gumball import sample_rows, verify_chains, write_rows
+from ._gumball import judge_trees, sample_rows, verify_chains, write_rows
 from .params import SamplingParams
 
 __all__ = [
     "DraftChainSamples",
+    "DraftTreeSamples",
     "chain_speculative_sampling",
     "mask_logits",
     "min_p_renorm_probs",
@@ -46,6 +47,7 @@ __all__ = [
     "top_k_renorm_probs",
     "top_k_top_p_renorm_probs",
     "top_p_renorm_probs",
+    "tree_speculative_sampling",
 ]
 
 # An array of any library.
@@ -69,6 +71,21 @@ class DraftChainSamples(NamedTuple):
     tokens: Any
     accepted: Any
     emitted: Any
+    statuses: Any
+
+
+class DraftTreeSamples(NamedTuple):
+    """The results of a batch of trees.
+
+    tokens: [trees, drafts + 1]: the accepted drafts, the token drawn behind them, then -1. rows: [trees, drafts + 1] int32:
+    the rows of target_probs that these tokens come from, then -1; these are also the rows whose keys and values a
+    model's cache keeps. accepted: [trees] uint32, the number of accepted drafts. statuses: [trees] uint32, of the row
+    that the last token was drawn from.
+    """
+
+    tokens: Any
+    rows: Any
+    accepted: Any
     statuses: Any
 
 
@@ -114,6 +131,24 @@ def chain_shape(draft_probs: _Array, draft_token_ids: _Array, target_probs: _Arr
         text = f"{tuple(draft_token_ids.shape)}, but must have ({chains}, {width - 1})"
         raise ValueError(f"draft_token_ids has shape {text}")
     return chains, width - 1, vocab
+
+
+def tree_shape(
+    draft_probs: _Array | None, draft_token_ids: _Array, parents: _Array | None, target_probs: _Array
+) -> tuple[int, int, int]:
+    """Returns the numbers of trees, drafts and ids of arrays that go together; raises ValueError for others."""
+    if len(getattr(target_probs, "shape", ())) != 3 or target_probs.shape[1] < 1:
+        found = f"shape {tuple(target_probs.shape)}" if hasattr(target_probs, "shape") else "no shape"
+        raise ValueError(f"target_probs has {found}, but must have [trees, drafts + 1, vocab]")
+    trees, width, vocab = target_probs.shape
+    for name, array, shape in (
+        ("draft_probs", draft_probs, (trees, width, vocab)),
+        ("draft_token_ids", draft_token_ids, (trees, width - 1)),
+        ("parents", parents, (trees, width - 1)),
+    ):
+        if array is not None and tuple(array.shape) != shape:
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, but must have {shape}")
+    return trees, width - 1, vocab
 
 
 class Operators:
@@ -360,6 +395,59 @@ class Operators:
             draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream
         )
         return DraftChainSamples(*verified)
+
+
+def tree_speculative_sampling(
+    draft_probs: _Array | None,
+    draft_token_ids: _Array,
+    parents: _Array | None,
+    target_probs: _Array,
+    *,
+    rule: str = "rejection",
+    threshold_single: float = 1.0,
+    threshold_acc: float = 1.0,
+    seed: _Integers | None = None,
+    position: _Integers = 0,
+    draw: _Integers | None = None,
+    dtype: str = "int32",
+    stream: _Stream | None = None,
+) -> DraftTreeSamples:
+    """Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
+
+    rule: "rejection", sibling after sibling; "block", a chain as a whole, which accepts more; "threshold", which accepts a
+    draft of at least threshold_single, or if a coin times threshold_acc is below its probability and that of the
+    siblings before it. By the first two every emitted token has the distribution of the target's row; thresholds
+    below 1 are biased towards the drafts.
+
+    draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary is never accepted, and
+    fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a draft before it;
+    None: each draft follows the one before it. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then
+    the one behind each draft. draft_probs: the same of the drafter, where rows without children are not read; None if
+    it has no probabilities, or drafts were not drawn from them one after the other without replacement. For "block"
+    drafts must not have been drawn by the random words of their positions. seed, position (of the first draft) and draw
+    are a number, or one per tree; draw None takes the tree's own index.
+
+    On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.
+    """
+    shape = tree_shape(draft_probs, draft_token_ids, parents, target_probs)
+    _check_dtype(dtype)
+    seed = fresh_seed() if seed is None else seed
+    thresholds = (threshold_single, threshold_acc)
+    judged = judge_trees(
+        draft_probs,
+        draft_token_ids,
+        parents,
+        target_probs,
+        shape,
+        rule,
+        thresholds,
+        seed,
+        position,
+        draw,
+        dtype,
+        stream,
+    )
+    return DraftTreeSamples(*judged)
 
 
 _OPERATORS = Operators(write_rows, sample_rows, verify_chains, fresh_seed)

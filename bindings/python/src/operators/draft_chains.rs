@@ -19,7 +19,7 @@ use crate::streams::stream_handle;
 type Verified<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 /// Reads an array of three dimensions as a matrix. If the rows are not contiguous, their library copies them.
-fn joined<'py>(
+pub fn joined<'py>(
     object: &Bound<'py, PyAny>,
     name: &str,
     stream: Option<usize>,

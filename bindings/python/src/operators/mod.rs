@@ -1,12 +1,13 @@
 //! Operators over arrays, without requests: `python/gumball/operators.py` gives them their public names.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `sample`, `draft_chains`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
+//! `sample`, `draft_chains`, `draft_trees`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
 //! stream, which `by_stream` keeps.
 
 mod by_stream;
 mod columns;
 mod draft_chains;
+mod draft_trees;
 mod input;
 mod params;
 mod run;
@@ -14,6 +15,7 @@ mod sample;
 mod write;
 
 pub use draft_chains::verify_chains;
+pub use draft_trees::judge_trees;
 pub use input::{emulate, row_count};
 pub use sample::sample_rows;
 pub use write::write_rows;
