@@ -262,7 +262,7 @@ def test_trees_keep_the_distribution_and_say_which_rows_they_walked() -> None:
         None, drafts[:9], None, target[:9], rule="threshold", threshold_acc=0.0, seed=1, dtype="int64"
     )
     assert (all_of_it.accepted == 2).all() and all_of_it.tokens.dtype == np.int64
-    with pytest.raises(ValueError, match="rule is \"nucleus\""):
+    with pytest.raises(ValueError, match='rule is "nucleus"'):
         gumball.tree_speculative_sampling(None, drafts, None, target, rule="nucleus")
     with pytest.raises(ValueError, match="threshold_acc is 2"):
         gumball.tree_speculative_sampling(None, drafts, None, target, rule="threshold", threshold_acc=2.0)

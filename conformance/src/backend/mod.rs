@@ -3,6 +3,7 @@
 mod cuda;
 mod pool;
 mod read_row;
+mod verbs;
 mod verified;
 
 use std::collections::HashMap;

@@ -20,6 +20,7 @@ use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::read_row::read_row;
+use super::verbs::Verbs;
 use super::verified::verify;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
@@ -37,67 +38,6 @@ type Key = (usize, usize, usize);
 
 /// Cases that are stepped together at most.
 const TOGETHER: usize = 128;
-
-/// The verbs that pools have in common, whatever they run on.
-pub trait Verbs: fmt::Debug + Send + Sized {
-    /// Takes up a sequence.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot>;
-
-    /// Returns the state of a slot.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn sequence(&mut self, slot: Slot) -> Result<&Sequence>;
-
-    /// Takes a step.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()>;
-
-    /// Ends a sequence.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn release(&mut self, slot: Slot) -> Result<()>;
-
-    /// Copies a sequence under another draw index.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot>;
-
-    /// Verifies drafts.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn verify(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
-        out: &mut Verification,
-    ) -> Result<()>;
-
-    /// Whether the caller's edits of a row are for it.
-    const HOOKS: bool;
-
-    /// Draws drafts, if the pool has a verb for that.
-    fn draft(&mut self, _case: &Case, _words: DraftWords, _count: usize) -> Option<Result<Vec<i32>>> {
-        None
-    }
-}
 
 macro_rules! verbs {
     () => {

@@ -4,8 +4,8 @@ use gumball_engine::{BatchOptions, Drafts, Logits, Masks, PADDING, RowHook, Slot
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 
-use super::pool::Verbs;
 use super::read_row::read_row;
+use super::verbs::Verbs;
 use crate::drafted::{Drafted, Walked};
 
 /// Rows of the padding in front, whose drafts and logits are hostile.

@@ -347,7 +347,8 @@ DEVICE u32 judge_block(const JudgedTree& t, bool& residual) {
 #pragma unroll 1
     for (u32 node = 0; node < drawn; node++) {
         const i64 id = t.id(node);
-        float p = clean_probability(t.target(node)[id]), q = t.draft(node) ? clean_probability(t.draft(node)[id]) : 1.0f;
+        float p = clean_probability(t.target(node)[id]),
+              q = t.draft(node) ? clean_probability(t.draft(node)[id]) : 1.0f;
         ratio = fminf(ratio * p / q, 1.0f);
         const float u = t.uniform(node, 0, TAG_BLOCK);
         const u32 row = node + 1;
@@ -415,8 +416,8 @@ DEVICE int draw_last(const JudgedTree& t, const LastTokenStream& rng, u32& statu
             if (leader_is_certain(warp_leader, first, 1.0f, leader)) {
                 return (int)key_id(leader);
             }
-            return (int)race_bounded<SurveyDrawRecords>(t.storage.race.open_tiles, records, LogJudgedRow{t.storage.row}, rng,
-                                                        full_cut(), first, 1.0f, leader);
+            return (int)race_bounded<SurveyDrawRecords>(t.storage.race.open_tiles, records, LogJudgedRow{t.storage.row},
+                                                        rng, full_cut(), first, 1.0f, leader);
         }
         if (!is_left) {
             status |= STATUS_EMPTY;

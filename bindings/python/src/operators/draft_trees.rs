@@ -39,7 +39,8 @@ impl Batch {
     /// names. Meanwhile, on a device until the enqueued work is done, nobody frees or writes them, nor reads
     /// the tokens and rows.
     unsafe fn with(&self, work: impl FnOnce(DraftTrees<'_>) -> Result<()>) -> Result<()> {
-        let Self { shape: [trees, n, vocab], draft_probs: q, target_probs: p, ids, parents, tokens, rows } = self;
+        let Self { shape: [trees, n, vocab], draft_probs: q, target_probs: p, ids, parents, tokens, rows } =
+            self;
         let (trees, n, vocab) = (*trees, *n, *vocab);
         let list = |value: &'_ Value<i32>| -> Result<Vec<i32>> {
             match value {
@@ -74,7 +75,9 @@ impl Batch {
         };
         let parents = match parents {
             Some(Value::Device(column)) => Some(DeviceIntMatrix::of_column("parents", *column, trees, n)?),
-            Some(_) => return Err(Error::out_of_range("parents", "on the host", "where draft_token_ids lie")),
+            Some(_) => {
+                return Err(Error::out_of_range("parents", "on the host", "where draft_token_ids lie"));
+            }
             None => None,
         };
         let (shape, strides) = ([trees, n + 1, vocab], [(n + 1) * vocab, vocab]);
