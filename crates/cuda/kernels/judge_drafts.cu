@@ -3,9 +3,9 @@
 // Computes   for each tree the rows that are walked, the accepted drafts, and one more token, drawn from what is left of the last
 //            row
 // Never      writes a row: what is left of one is computed again from the rows as they are, each time they are read
-// Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md
+// Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; records [trees, tiles]; tile_sums [trees, 2, tiles]
-// Grid       x = trees; whole warps, up to 1024 threads; no dynamic shared memory
+// Grid       x = trees; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    a few numbers per draft; the target's and the drafter's row once per refusal with probabilities of the drafter
 //            (S5) or per draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
 // Requires   1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment affects speed only
@@ -465,7 +465,7 @@ DEVICE void write_judgement(const JudgedTree& t, u32 accepted, int token, u32 st
     }
 }
 
-KERNEL(judge_drafts, VERIFY_FINISH_THREADS, JudgeDrafts, args) {
+KERNEL(judge_drafts, JUDGE_DRAFTS_THREADS, JudgeDrafts, args) {
     __shared__ JudgeStorage storage;
     // The preceding kernel may belong to another program and write what this one reads.
     grid_dependency_wait();

@@ -63,13 +63,15 @@ impl Batch {
                     // SAFETY: the caller ensures that the f32 lie on the host and that nobody writes them.
                     target_probs: unsafe { p.elements() },
                 };
-                // SAFETY: the caller ensures that the tokens lie on the host and that nobody else uses them.
-                return unsafe {
-                    write_tokens(tokens, |tokens| {
-                        // SAFETY: the same of the rows, which are i32.
+                let with_tokens = |tokens: &mut [i32]| {
+                    // SAFETY: the caller ensures that the rows, which are i32, lie on the host and that nobody
+                    // else uses them.
+                    unsafe {
                         write_tokens(rows, |rows| work(DraftTrees::Host { trees, tokens, rows: Some(rows) }))
-                    })
+                    }
                 };
+                // SAFETY: the caller ensures that the tokens lie on the host and that nobody else uses them.
+                return unsafe { write_tokens(tokens, with_tokens) };
             }
             Value::All(_) => unreachable!("the ids are an array"),
         };

@@ -23,6 +23,9 @@
 #define MAX_TILES_PER_WARP 4
 #define VERIFY_FINISH_THREADS 1024
 
+// The threads of a block of judge_drafts: more would leave each too few registers.
+#define JUDGE_DRAFTS_THREADS 512
+
 // The most drafts of a tree that judge_drafts judges.
 #define MAX_JUDGED 64
 

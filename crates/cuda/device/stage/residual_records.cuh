@@ -2,7 +2,7 @@
 //
 // Computes   a tile's largest weight and its token; from it, and from a race of the tile if there was one, the tile's
 //            record in the form of SurveyDrawRecords (block/bounded_race.cuh)
-// Twins      oracle spec/src/verify/weights.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md
+// Twins      oracle spec/src/verify/weights.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md, judge.md
 // Requires   whole warps
 //
 // A race of weights r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of the race

@@ -28,6 +28,9 @@ shared! {
         MAX_TILES_PER_WARP: usize = 4;
         VERIFY_FINISH_THREADS: u32 = 2 * ROW_THREADS;
 
+        /// The threads of a block of judge_drafts: more would leave each too few registers.
+        JUDGE_DRAFTS_THREADS: u32 = ROW_THREADS;
+
         /// The most drafts of a tree that judge_drafts judges.
         MAX_JUDGED: usize = gumball_spec::verify::MAX_DRAFTS;
 

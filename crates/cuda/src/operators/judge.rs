@@ -12,7 +12,6 @@ use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::dtype::IntType;
 use crate::abi::{self, judge_flags, judge_rules};
-use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
@@ -22,7 +21,6 @@ use crate::operators::Draws;
 use crate::operators::draft_chains::{DraftChainRows, DraftChains, Written};
 use crate::operators::verify::{RECORDS, argument};
 use crate::programs::kernels::JUDGE_DRAFTS;
-use crate::requests::step_features::StepFeatures;
 
 /// Trees of n drafts each in device memory, with the probabilities that decide which drafts are accepted.
 #[derive(Clone, Copy, Debug)]
@@ -117,8 +115,6 @@ impl Judged<'_> {
 #[derive(Debug)]
 pub struct Judge {
     runtime: Arc<dyn Runtime>,
-    /// What launches are fitted to.
-    device: DeviceLimits,
     records: Buffer,
     tile_sums: Buffer,
     /// The most trees that one launch takes.
@@ -133,7 +129,7 @@ impl Judge {
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         let records = Buffer::zeroed(&runtime, RECORDS / 2 * size_of::<abi::TileRecord>())?;
         let tile_sums = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileSum>())?;
-        Ok(Self { device: runtime.limits(), runtime, records, tile_sums, max_trees: usize::MAX })
+        Ok(Self { runtime, records, tile_sums, max_trees: usize::MAX })
     }
 
     /// Returns a judgement that launches at most `trees` trees at a time, and at least one. For tests.
@@ -182,7 +178,7 @@ impl Judge {
                 flags: if parents_64 { judge_flags::PARENTS_I64 } else { 0 },
                 reserved: 0,
             };
-            let grid = tuning::finish(&self.device, launched, tiles, StepFeatures::SIMPLE);
+            let grid = tuning::judge_drafts(launched);
             // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does anything. The creators
             // of the rows, numbers and outputs guarantee their memory; `check` checked their shapes. The scratch memory has a
             // record and two sums for each tile of `launched` trees.

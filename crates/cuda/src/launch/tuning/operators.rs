@@ -5,7 +5,7 @@ use gumball_spec::Kind;
 use super::TileBlocks;
 use super::survey::{self, Survey};
 use crate::abi::dtype::Dtype;
-use crate::abi::{COLUMNS_THREADS, MAX_TILES_PER_WARP, SURVEY_WARPS, WRITE_ROWS_WARPS};
+use crate::abi::{COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_TILES_PER_WARP, SURVEY_WARPS, WRITE_ROWS_WARPS};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::StepFeatures;
@@ -82,6 +82,11 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
     let at_once = limits.multiprocessors * VERIFY_TILES_PER_SM;
     let tiles_per_warp = (chains * tiles).div_ceil(at_once).clamp(1, MAX_TILES_PER_WARP);
     TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
+}
+
+/// Returns the grid of `judge_drafts`: a block judges a tree.
+pub(crate) fn judge_drafts(trees: usize) -> Grid {
+    Grid::new(trees as u32, JUDGE_DRAFTS_THREADS)
 }
 
 #[cfg(test)]
