@@ -178,7 +178,7 @@ impl Judge {
                 flags: if parents_64 { judge_flags::PARENTS_I64 } else { 0 },
                 reserved: 0,
             };
-            let grid = tuning::judge_drafts(launched);
+            let grid = tuning::judge_drafts(launched, tiles);
             // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does anything. The creators
             // of the rows, numbers and outputs guarantee their memory; `check` checked their shapes. The scratch memory has a
             // record and two sums for each tile of `launched` trees.

@@ -84,9 +84,9 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
     TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
 }
 
-/// Returns the grid of `judge_drafts`: a block judges a tree.
-pub(crate) fn judge_drafts(trees: usize) -> Grid {
-    Grid::new(trees as u32, JUDGE_DRAFTS_THREADS)
+/// Returns the grid of `judge_drafts`: a block judges a tree, with a warp for each tile of a short row.
+pub(crate) fn judge_drafts(trees: usize, tiles: usize) -> Grid {
+    Grid::new(trees as u32, (tiles as u32 * 32).clamp(128, JUDGE_DRAFTS_THREADS))
 }
 
 #[cfg(test)]
