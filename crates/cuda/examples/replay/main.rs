@@ -9,6 +9,8 @@
 //! | `--type f32,bf16,f16` | these types; by default the first two |
 //! | `--like model,bell,..` | rows of these families (`rows.rs`); by default `model`, and with `--json` or `--worst` all |
 //! | `--worst` | prints for each request the median and the worst over the families (`worst.rs`); by default of `headline` and `other` |
+//! | `--drafts 3,5` | times verifications of 3 drafts a request, then of 5, beside steps over as many rows; ROWS are then numbers of requests |
+//! | `--tree` | with `--drafts`: the drafts of a request are a binary tree, not a chain |
 //! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
 //! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
@@ -25,6 +27,7 @@ mod rows;
 mod softmax;
 mod time_operators;
 mod time_steps;
+mod verifications;
 mod worst;
 
 use std::error::Error;
@@ -54,6 +57,9 @@ struct Asked {
     sizes: Vec<usize>,
     /// Whether the results include steps from the host.
     eager: bool,
+    /// The numbers of drafts whose verification is timed.
+    drafts: Vec<usize>,
+    tree: bool,
 }
 
 fn asked() -> Result<Asked, Box<dyn Error>> {
@@ -65,6 +71,8 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         vocabs: vec![151_936],
         sizes: vec![1, 8, 32, 128, 512],
         eager: true,
+        drafts: Vec::new(),
+        tree: false,
     };
     let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let numbers = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
@@ -77,6 +85,11 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             "--profile" => asked.report = Report::Profile,
             "--graphs" => asked.eager = false,
             "--worst" => asked.report = Report::Worst,
+            "--tree" => asked.tree = true,
+            "--drafts" => {
+                let counts = arguments.next().ok_or("--drafts takes numbers of drafts")?;
+                asked.drafts = numbers(&counts)?;
+            }
             "--only" => asked.only = value(),
             "--type" => asked.types = value(),
             "--like" => asked.likes = value(),
@@ -136,6 +149,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for vocab in &asked.vocabs {
         if asked.report == Report::Worst {
             worst(&gpu, &asked, *vocab)?;
+            continue;
+        }
+        if !asked.drafts.is_empty() {
+            asked.likes().try_for_each(|like| verifications::time(&gpu, &asked, *vocab, like))?;
             continue;
         }
         if asked.report == Report::Table {

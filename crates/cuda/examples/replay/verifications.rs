@@ -1,0 +1,226 @@
+//! Times a verification of drafts beside a step over as many rows of as many requests.
+//!
+//! `--drafts N,..` gives each request a chain of N drafts, `--tree` a binary tree of them. A verification draws a token from
+//! each of a request's N + 1 rows, as a step over these rows does, and runs one small kernel before and one after it. It is timed
+//! twice: with drafts of which the walk accepts none, and with chains of which it accepts all.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Assignment, Buffer, DeviceSlice, DraftCounts, DraftIds, Gpu, InitialState, IntType, Prepared, Rows,
+    Runtime, Step, Workspace, WorkspaceLimits,
+};
+use gumball_spec::Widths;
+
+use crate::Asked;
+use crate::requests::{Request, grammar, history, requests};
+use crate::rows::{COLD_BYTES, DISTINCT, Like, Pool};
+use crate::time_steps::{Case, Times};
+
+const WARM_REPLAYS: usize = 3;
+const REPLAYS: usize = 20;
+const POSITION: u32 = 9;
+
+/// The shape of a request's drafts.
+#[derive(Clone, Copy)]
+struct Shape {
+    drafts: usize,
+    is_tree: bool,
+}
+
+/// Times the chosen requests over rows of a family: `asked.sizes` are numbers of requests.
+pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
+    let runtime: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
+    let rows = like.rows(vocab, DISTINCT);
+    let chosen: Vec<Request> =
+        requests(vocab).into_iter().filter(|request| asked.takes(request, like)).collect();
+    println!(
+        "vocab {vocab}, microseconds in a graph, cold: a step, a verification that accepts no draft, one that accepts all"
+    );
+    println!(
+        "{:19} {:10} {:5} {:>8} {:>6} {:>5} {:>9} {:>9} {:>9}",
+        "request", "rows", "type", "requests", "drafts", "shape", "step", "none", "all"
+    );
+    for dtype in asked.types() {
+        for drafts in &asked.drafts {
+            let shape = Shape { drafts: *drafts, is_tree: asked.tree };
+            for size in &asked.sizes {
+                let pool = Pool::new(&runtime, vocab, dtype, &[size * (drafts + 1)], COLD_BYTES)?;
+                pool.fill(&rows)?;
+                let batches = pool.batches(size * (drafts + 1))?;
+                for request in chosen.iter().flat_map(|request| request.at(*size)) {
+                    print_row(gpu, request, like, shape, &batches)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_row(
+    gpu: &Arc<Gpu>,
+    request: Request,
+    like: Like,
+    shape: Shape,
+    batches: &[Rows<'_>],
+) -> Result<(), Box<dyn Error>> {
+    let size = batches[0].rows() / (shape.drafts + 1);
+    let mut step = Case::new(gpu, spread(&request, shape, size), batches)?;
+    let graph = step.capture()?;
+    let step = median((0..WARM_REPLAYS + REPLAYS).map(|_| step.replay_us(&graph)).collect::<Result<_, _>>()?);
+    let mut verification = Verification::new(gpu, &request, shape, batches)?;
+    let mut drafts = Drafts::new(gpu, shape, size, batches)?;
+    let none = verification.replay_us(&drafts)?;
+    // No two siblings have the same token, so a walk through a tree accepts only some drafts.
+    let all = if shape.is_tree {
+        "-".to_owned()
+    } else {
+        verification.accept_all(&mut drafts)?;
+        format!("{:.2}", verification.replay_us(&drafts)?)
+    };
+    let (name, dtype, drafts) = (&request.name, batches[0].dtype().name(), shape.drafts);
+    let kind = if shape.is_tree { "tree" } else { "chain" };
+    println!(
+        "{name:19} {:10} {dtype:5} {size:8} {drafts:6} {kind:>5} {step:9.2} {none:9.2} {all:>9}",
+        like.name
+    );
+    Ok(())
+}
+
+/// Returns what the rows of a step ask for, if the rows of a request's drafts ask for what the request does.
+fn spread(request: &Request, shape: Shape, size: usize) -> Request {
+    let params = request.params.iter().cycle().take(size);
+    let params = params.flat_map(|params| vec![params.clone(); shape.drafts + 1]);
+    Request { params: params.collect(), ..request.clone() }
+}
+
+fn median(mut times: Vec<f32>) -> f32 {
+    Times::new(times.split_off(WARM_REPLAYS), 1).median_us
+}
+
+/// Requests with drafts, and batches of their rows.
+struct Verification<'b> {
+    gpu: &'b Arc<Gpu>,
+    prepared: Vec<Prepared>,
+    request: &'b Request,
+    shape: Shape,
+    history: Vec<u32>,
+    workspace: Workspace,
+    slots: Vec<i32>,
+    batches: &'b [Rows<'b>],
+}
+
+/// The drafts of all batches, in device memory.
+struct Drafts {
+    ids: Buffer,
+    parents: Buffer,
+}
+
+impl Drafts {
+    /// Makes drafts of ids that hardly any row draws.
+    fn new(gpu: &Arc<Gpu>, shape: Shape, size: usize, batches: &[Rows<'_>]) -> gumball_cuda::Result<Self> {
+        let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
+        let vocab = batches[0].vocab();
+        let ids = (0..batches.len() * size * shape.drafts).map(|draft| (draft % vocab) as i32);
+        let parents = (0..shape.drafts as i32).map(|draft| if draft < 2 { -1 } else { draft / 2 - 1 });
+        let parents: Vec<i32> = (0..size).flat_map(|_| parents.clone()).collect();
+        let ids = Buffer::of(&runtime, &ids.collect::<Vec<i32>>())?;
+        Ok(Self { ids, parents: Buffer::of(&runtime, &parents)? })
+    }
+}
+
+impl<'b> Verification<'b> {
+    fn new(
+        gpu: &'b Arc<Gpu>,
+        request: &'b Request,
+        shape: Shape,
+        batches: &'b [Rows<'b>],
+    ) -> Result<Self, Box<dyn Error>> {
+        let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
+        let size = rows / (shape.drafts + 1);
+        let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
+        let limits = WorkspaceLimits { vocab, slots: size, rows, widths: Widths::default(), kept: false };
+        let workspace = Workspace::new(Arc::clone(&runtime), limits)?;
+        let prepared = request.params.iter().map(|params| Prepared::new(params, vocab));
+        let prepared = prepared.collect::<Result<_, _>>()?;
+        let (history, slots) = (history(vocab), (0..size as i32).collect());
+        let mut verification = Self { gpu, prepared, request, shape, history, workspace, slots, batches };
+        verification.admit()?;
+        verification.assign()?;
+        Ok(verification)
+    }
+
+    fn admit(&mut self) -> gumball_spec::Result<()> {
+        let history_growth = (self.batches.len() + 1) * (self.shape.drafts + 1);
+        let start = InitialState {
+            position: POSITION,
+            prompt: &self.history,
+            history_growth,
+            ..InitialState::default()
+        };
+        let requests = self.prepared.iter().zip(&self.request.params).cycle();
+        self.slots.iter().zip(requests).try_for_each(|(slot, (prepared, params))| {
+            let start = InitialState { seed: *slot as u64, mu: params.initial_mu(), ..start };
+            self.workspace.admit(*slot, prepared, &start)
+        })
+    }
+
+    fn assign(&mut self) -> gumball_spec::Result<()> {
+        let counts = vec![self.shape.drafts as u32; self.slots.len()];
+        let vocab = self.batches[0].vocab();
+        let grammar = grammar(vocab);
+        let masks = vec![Some(&grammar[..]); if self.request.masked { self.batches[0].rows() } else { 0 }];
+        let drafts = Some(DraftCounts { counts: &counts, greedy: false });
+        let assignment = Assignment { slots: &self.slots, masks: &masks, drafts, ..Assignment::default() };
+        self.workspace.assign(&assignment)
+    }
+
+    fn steps<'d>(&self, drafts: &'d Drafts) -> gumball_spec::Result<Vec<Step<'d>>>
+    where
+        'b: 'd,
+    {
+        let count = self.slots.len() * self.shape.drafts;
+        let step = |(batch, rows): (usize, &Rows<'b>)| {
+            let address = drafts.ids.address() + (batch * count * size_of::<i32>()) as u64;
+            // SAFETY: the buffer holds the drafts of all batches and is borrowed as long as the steps live, so that nobody
+            // writes to it.
+            let ids = unsafe { DeviceSlice::new(address, IntType::I32, count)? };
+            let parents = self.shape.is_tree.then(|| DeviceSlice::of(&drafts.parents, IntType::I32));
+            self.workspace.verify(rows, None, &DraftIds { ids, parents })
+        };
+        self.batches.iter().enumerate().map(step).collect()
+    }
+
+    /// Returns the median of replays of a graph with a verification of each batch, in microseconds a verification.
+    fn replay_us(&mut self, drafts: &Drafts) -> Result<f32, Box<dyn Error>> {
+        let graph = self.workspace.capture(&self.steps(drafts)?)?;
+        let mut times = Vec::new();
+        for _ in 0..WARM_REPLAYS + REPLAYS {
+            self.admit()?;
+            times.push(self.gpu.elapsed_us(|| self.workspace.replay(&graph))? / self.batches.len() as f32);
+        }
+        Ok(median(times))
+    }
+
+    /// Makes the drafts of each batch what its rows draw. The row behind a draft is drawn from as if the draft were accepted, so
+    /// every draft takes a verification of its own, after all batches before.
+    fn accept_all(&mut self, drafts: &mut Drafts) -> Result<(), Box<dyn Error>> {
+        let (count, rows) = (self.shape.drafts, self.batches[0].rows());
+        for batch in 0..self.batches.len() {
+            let mut ids = vec![0i32; self.slots.len() * count];
+            for known in 0..count {
+                self.admit()?;
+                let steps = self.steps(drafts)?;
+                steps[..=batch].iter().try_for_each(|step| self.workspace.enqueue(step).map(drop))?;
+                drop(steps);
+                let outputs = self.workspace.outputs(rows)?;
+                for (request, ids) in ids.chunks_exact_mut(count).enumerate() {
+                    ids[known] = outputs.token(request * (count + 1) + known);
+                }
+                drafts.ids.write(batch * size_of_val(&ids[..]), &ids)?;
+            }
+        }
+        Ok(())
+    }
+}
