@@ -37,7 +37,7 @@ pub struct SpeculateArgs {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "drafter",
           value_parser = clap::value_parser!(u8).range(1..=MOST_DRAFTS as i64))]
     pub drafts: u8,
-    /// Look up at most N of the last tokens; fewer where so many never stood before
+    /// Look up the last N tokens in the text so far, or fewer of them if those N stand there only once
     #[arg(long, value_name = "N", default_value_t = 3, requires = "speculate",
           value_parser = clap::value_parser!(u8).range(1..))]
     pub ngram: u8,

@@ -190,7 +190,7 @@ fn drafts_of_a_model_change_no_token_of_the_text() {
             let args = [&["--model", &target, "--seed", &seed], *setting, limit].concat();
             let (some, all) = same_text(&args, &["--draft-model", &drafter, "--drafts", "4"]);
             (accepted, drafted) = (accepted + some, drafted + all);
-            // The same race over the same row has the same winner.
+            // A drafter without noise has the target's rows, so every race of its has the target's winner.
             assert!(noise > 0.0 || some == all, "{name}, {setting:?}: {some} of {all}");
         }
         shares.push(accepted as f64 / drafted as f64);

@@ -36,7 +36,7 @@ pub struct Proposals {
 }
 
 impl Proposals {
-    /// Makes an empty one for so many drafts a row: 1 for chains.
+    /// Makes an empty one for `siblings` drafts of each row: 1 for chains.
     #[must_use]
     pub fn new(siblings: usize) -> Self {
         Self { siblings, vocab: 0, ids: Vec::new(), probs: None }

@@ -128,7 +128,7 @@ fn races_over_two_rows_agree_as_often_as_stated(check: &Check<'_>) {
         drawn(&p) == drawn(&q)
     });
     let (least, share) = ((1.0 - tv) / (1.0 + tv), agree.count() as f64 / f64::from(count));
-    // Five deviations of a share of so many.
+    // Five standard deviations of a share of `count` trials, each at most 1 / (2 sqrt(count)).
     let slack = 2.5 / f64::from(count).sqrt();
     assert!(
         share > least - slack && share < 1.0 - tv + slack,

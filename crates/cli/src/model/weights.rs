@@ -25,8 +25,8 @@ use super::gguf::Gguf;
 /// Multiplications that one thread should have at least.
 const WORTH_A_THREAD: usize = 1 << 18;
 
-/// As many rows as get the bits that each would get alone, whatever the weights. Candle has no other kernel for so few rows of
-/// Q4_K.
+/// The most rows of one product that have the same bits as products of one row each, for weights of every type. From 18 rows of
+/// Q4_K on, candle takes another kernel.
 pub const ROWS_LIKE_ONE: usize = 17;
 
 /// Rows of activations, one after another, in the form that candle's kernels take.

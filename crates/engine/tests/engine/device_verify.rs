@@ -1,4 +1,4 @@
-//! Drafts that a device verifies, which the host emulates here, come to what a pool of the host makes of them.
+//! Pools on an emulated device verify drafts with the results that a pool on the host has.
 
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,

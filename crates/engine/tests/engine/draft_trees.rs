@@ -1,4 +1,4 @@
-//! Trees of drafts that are judged in batches, on the host and on a device, come to what the definition makes of each.
+//! Batches of draft trees are judged, on the host and on a device, as the definition judges each tree alone.
 
 #[cfg(feature = "emulator")]
 use gumball_engine::{

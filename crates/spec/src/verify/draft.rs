@@ -49,7 +49,7 @@ impl DraftWords {
     }
 }
 
-/// Checks that a draft may stand behind a path of so many drafts.
+/// Checks that a draft may stand behind a path of `depth` drafts.
 ///
 /// # Errors
 /// - [`Error::OutOfRange`] for a path of [`MAX_DRAFTS`] drafts or more.
