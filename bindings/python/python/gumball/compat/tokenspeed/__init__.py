@@ -1,0 +1,87 @@
+"""A sampling backend for TokenSpeed over a pool, and its sampling operators under their own names.
+
+::
+
+    from gumball.compat import tokenspeed
+    tokenspeed.register()
+
+in the process that makes TokenSpeed's runtime, before it makes its sampling backend by the name "gumball".
+TokenSpeed's command line accepts only the names of its own backends. This backend has the methods of TokenSpeed's
+`SamplingBackend` and takes its config. Each request is a sequence of a :class:`gumball.Pool`: its parameters are
+copied in once. Its draws depend on its seed and on its number of tokens, not on the batch, and penalties count the
+generated tokens. Unlike TokenSpeed's own backends it applies every parameter: temperature, top-k, top-p on what top-k
+keeps, min-p, penalties, bias, and `min_new_tokens` with `stop_token_ids`; and it verifies chains and trees of drafts with all of them.
+
+The operators have the names and arguments of `tokenspeed_kernel.ops.sampling`, release 0.1.4, for programs that call those;
+the backend needs none of them. They run where the tensors lie, on the host as well.
+
+This module needs torch. TokenSpeed itself is needed by `register`, and by a backend whose ranks must agree on tokens.
+"""
+
+from __future__ import annotations
+
+from .backend import CUDA_GRAPH_VARIANT_DEFAULT, GumballSamplingBackend
+from .chains import verify_chain_greedy, verify_chain_target_sampled, verify_tree
+from .draws import (
+    gather_and_expand_scalars,
+    gumbel_sample_from_pools,
+    gumbel_sample_from_pools_compact,
+    gumbel_sample_from_pools_generic,
+    gumbel_sample_min_p_from_pools,
+    gumbel_sample_min_p_from_pools_parallel,
+    gumbel_sample_top_k_top_p_from_pools,
+    gumbel_sample_top_k_top_p_qrita_from_pools,
+    gumbel_sample_top_p_parallel_from_pools,
+    gumbel_scratch_shape,
+)
+from .penalties import accumulate_counts_inplace, apply_penalties_logit_bias_inplace
+from .requests import SamplingBackendConfig, SpeculativeSamplingPools, params_of
+from .rows import (
+    argmax,
+    argmax_pair,
+    fused_topk_topp_available,
+    fused_topk_topp_prepare,
+    fused_topk_topp_renorm,
+    fused_topk_topp_workspace_size,
+    min_p_renorm_prob,
+    selected_token_logprobs,
+)
+
+__all__ = [
+    "CUDA_GRAPH_VARIANT_DEFAULT",
+    "GumballSamplingBackend",
+    "SamplingBackendConfig",
+    "SpeculativeSamplingPools",
+    "accumulate_counts_inplace",
+    "apply_penalties_logit_bias_inplace",
+    "argmax",
+    "argmax_pair",
+    "fused_topk_topp_available",
+    "fused_topk_topp_prepare",
+    "fused_topk_topp_renorm",
+    "fused_topk_topp_workspace_size",
+    "gather_and_expand_scalars",
+    "gumbel_sample_from_pools",
+    "gumbel_sample_from_pools_compact",
+    "gumbel_sample_from_pools_generic",
+    "gumbel_sample_min_p_from_pools",
+    "gumbel_sample_min_p_from_pools_parallel",
+    "gumbel_sample_top_k_top_p_from_pools",
+    "gumbel_sample_top_k_top_p_qrita_from_pools",
+    "gumbel_sample_top_p_parallel_from_pools",
+    "gumbel_scratch_shape",
+    "min_p_renorm_prob",
+    "params_of",
+    "register",
+    "selected_token_logprobs",
+    "verify_chain_greedy",
+    "verify_chain_target_sampled",
+    "verify_tree",
+]
+
+
+def register(name: str = "gumball") -> None:
+    """Registers the backend with TokenSpeed under this name. Raises ImportError without TokenSpeed."""
+    from tokenspeed.runtime.sampling.registry import register_backend
+
+    register_backend(name, GumballSamplingBackend)

@@ -1,0 +1,387 @@
+"""The sampling backend: TokenSpeed's calls, made to a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..._gumball import Pool
+from ..errors import CallerError
+from .requests import SpeculativeSamplingPools, params_of
+
+__all__ = ["CUDA_GRAPH_VARIANT_DEFAULT", "GumballSamplingBackend"]
+
+CUDA_GRAPH_VARIANT_DEFAULT = "default"
+FULL = "full"
+PADDING = -1
+
+
+def _device(device: Any) -> str:
+    wanted = torch.device("cpu" if device is None else device)
+    if wanted.type == "cuda" and wanted.index is None:
+        return f"cuda:{torch.cuda.current_device()}"
+    return str(wanted)
+
+
+class GumballSamplingBackend:
+    """A sampling backend for TokenSpeed.
+
+    config: TokenSpeed's, or :class:`SamplingBackendConfig`; `vocab_size` and `max_req_pool_size` are required. Raises
+    ValueError without them, and the errors of :class:`gumball.Pool`.
+
+    **Drafts.** `verify` is one call of the pool's: on a device `enqueue_verify`, which waits for nothing, else `verify`. A
+    draft is accepted if it equals the token that `sample` would draw there, with the drafts before it as output. The
+    tokens therefore equal those of decoding without drafts, bit for bit, for chains and trees, and for any drafter; the
+    drafter's probabilities are not read.
+
+    **Tokens that TokenSpeed does not keep.** It keeps one token of a request that it takes over from elsewhere or
+    back, for which it has no drafts yet. So after the first step of a request that was not in the step before,
+    `prepare_step` compares what was accepted with what TokenSpeed's cache lengths have grown by, and takes the rest away
+    again; for that alone it waits. Who keeps fewer tokens at another time says so by `shorten`.
+
+    **Graphs.** Steps are captured as TokenSpeed does it: `prepare_capture_variant`, a few eager calls, then the capture.
+    The variants are those of :meth:`gumball.Pool.variants`; TokenSpeed's "default" is "full". Each serves the requests
+    of those before it, too, so a program may capture fewer of them. Before a replay call `prepare_step` and then
+    `cuda_graph_replay_variant`. The latter assigns padding to rows beyond the batch, up to the smallest captured batch
+    size that holds it, and reserves the replay in the pool.
+    """
+
+    _HAS_POOL_STATE = True
+    _SUPPORTS_DP_VERIFY = False
+    supports_tree_verify = True
+
+    def __init__(self, config: Any) -> None:
+        if config.max_req_pool_size <= 0 or config.vocab_size <= 0:
+            found = f"max_req_pool_size={config.max_req_pool_size}, vocab_size={config.vocab_size}"
+            raise ValueError(f"{type(self).__name__} requires max_req_pool_size > 0 and vocab_size > 0; got {found}")
+        self.config = config
+        self.most = max(config.max_draft_tokens_per_req, 1)
+        self.pool = Pool(
+            config.vocab_size,
+            device=_device(config.device),
+            slots=config.max_req_pool_size + 1,
+            rows=config.max_bs * self.most,
+            keep_histories=self.most > 1,
+        )
+        place = {"dtype": torch.int32, "device": self.pool.device}
+        self._tokens = torch.zeros(config.max_bs * self.most, **place)
+        self._lengths = torch.ones(config.max_bs, **place)
+        self._path = torch.full((config.max_bs * self.most,), -1, **place)
+        # What graphs read on a device: the drafts, and their parents.
+        self._drafts = torch.zeros(config.max_bs * self.most, **place)
+        self._parents = torch.zeros(config.max_bs * self.most, **place)
+        places = config.max_req_pool_size + 1
+        self._pools = SpeculativeSamplingPools(
+            torch.ones(places, dtype=torch.float32, device=self.pool.device),
+            torch.ones(places, **place),
+            torch.zeros(places, dtype=torch.int64, device=self.pool.device),
+        )
+        # The request at each of the engine's pool indices; the slot of each request; the requests of the last step.
+        self._requests: dict[int, str] = {}
+        self._slots: dict[str, int] = {}
+        self._present: set[str] = set()
+        # The slots of the step's rows; the variant that a warm-up or a capture launches; the variants captured for each
+        # batch size, and the one whose replay is reserved.
+        self._rows: list[int] = []
+        self._variants = [variant.name for variant in self.pool.variants()]
+        self._variant: str | None = None
+        self._captured: dict[int, set[str]] = {}
+        self._reserved: str | None = None
+        # The engine's cache lengths by pool index, and what they were before the last verification of each row; the rows
+        # whose growth prepare_step compares, with their requests and pool indices.
+        self._cache_lengths: torch.Tensor | None = None
+        self._before = torch.zeros(config.max_bs, **place)
+        self._returned: dict[int, tuple[str, int]] = {}
+        # Views of the pool's outputs on a device, by name, rows and requests; their addresses stay.
+        self._views: dict[tuple[str, int, int], Any] = {}
+        self._group: Any = None
+        if config.enable_tp_sync and config.tp_group is not None and len(config.tp_group) > 1:
+            from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
+
+            self._group = process_group_manager.get_device_process_group(config.tp_group)
+
+    def configure_dp_sampling(self, runtime: Any) -> None:
+        """Does nothing: this backend does not spread rows over ranks."""
+
+    def maybe_broadcast(self, *tensors: torch.Tensor) -> None:
+        """Broadcasts tensors from the group's first rank to all ranks."""
+        if self._group is not None:
+            for tensor in tensors:
+                torch.distributed.broadcast(tensor, src=self.config.tp_group[0], group=self._group)
+
+    def prepare_step(
+        self,
+        request_ids: list[str],
+        request_pool_indices: list[int],
+        sampling_params_list: list[Any],
+        num_tokens_per_req: int = 1,
+    ) -> None:
+        """Assigns requests to the next step's rows; admits a request that is new at its pool index.
+
+        num_tokens_per_req: the step's width, 1 without drafts. Raises a ValueError, which is an AssertionError as well, for
+        lists of unequal length, for an index outside the pool, and for parameters outside their range.
+        """
+        lengths = len(request_ids), len(request_pool_indices), len(sampling_params_list)
+        if len(set(lengths)) != 1:
+            raise CallerError(f"prepare_step has {lengths} ids, places and params, but must have as many of each")
+        self._settle()
+        for request, place, params in zip(request_ids, request_pool_indices, sampling_params_list, strict=True):
+            if not 0 <= place <= self.config.max_req_pool_size:
+                allowed = f"in 0..={self.config.max_req_pool_size}"
+                raise CallerError(f"request_pool_indices has {place} for {request}, but must be {allowed}")
+            if self._requests.get(place) != request:
+                self._reset_slot(place, request, params)
+        self._rows = [self._slots[request] for request in request_ids]
+        self._variant = self._reserved = None
+        if num_tokens_per_req > 1:
+            rows = enumerate(zip(request_ids, request_pool_indices, strict=True))
+            self._returned = {row: pair for row, pair in rows if pair[0] not in self._present}
+        self._present = set(request_ids)
+
+    def _reset_slot(self, place: int, request: str, params: Any) -> None:
+        """Gives a pool index to a request and releases the request that had it."""
+        try:
+            given = params_of(params, self.config.enable_output_logprobs)
+            given.validate(self.config.vocab_size)
+        except ValueError as error:
+            raise CallerError(str(error)) from error
+        if (last := self._requests.pop(place, None)) is not None:
+            self.pool.release(self._slots.pop(last))
+        # A request that moves to another pool index continues its sequence.
+        self._requests = {known: other for known, other in self._requests.items() if other != request}
+        if request not in self._slots:
+            self._slots[request] = self.pool.admit(given)
+        self._requests[place] = request
+        seed = self.pool.seed(self._slots[request])
+        self._pools.temperature[place] = float(params.temperature)
+        self._pools.top_k[place] = int(params.top_k)
+        self._pools.seed[place] = seed - (1 << 64) if seed >> 63 else seed
+
+    def _settle(self) -> None:
+        """Takes away what the engine did not keep of the last verification's tokens, of requests that came back to it."""
+        returned, self._returned = self._returned, {}
+        held = {row: pair for row, pair in returned.items() if pair[0] in self._slots}
+        if self._cache_lengths is None or not held:
+            return
+        rows = torch.tensor(list(held), device=self._before.device)
+        places = torch.tensor([place for _, place in held.values()], device=self._before.device)
+        kept = self._cache_lengths[places] - self._before[rows]
+        surplus: dict[str, int] = {}
+        for (request, _), (drawn, count) in zip(
+            held.values(), torch.stack([self._lengths[rows], kept], 1).tolist(), strict=True
+        ):
+            # Anything else is no growth by this step: the place has another request by now.
+            if 0 < count < drawn:
+                surplus[request] = drawn - count
+        self.shorten(list(surplus), list(surplus.values()))
+
+    def shorten(self, request_ids: list[str], counts: list[int]) -> None:
+        """Takes away the last `counts[i]` tokens of `request_ids[i]`, as if they had never been drawn.
+
+        For a caller who keeps fewer tokens than were accepted. On a device it waits. Raises KeyError for a request that is not
+        known, and the errors of :meth:`gumball.Pool.shorten`.
+        """
+        self.pool.shorten([self._slots[request] for request in request_ids], counts)
+
+    def speculative_sampling_pools(self) -> SpeculativeSamplingPools:
+        """Returns the temperature, top-k and seed of each request by pool index, for drafters that draw their drafts.
+
+        `prepare_step` writes them when it admits a request. They are views: the addresses stay. A draft is accepted more
+        often if it is drawn by the request's own race (:meth:`gumball.Pool.draft`) or is the drafter's first token.
+        """
+        return self._pools
+
+    def prepare_capture(self, bs: int, num_tokens_per_req: int = 1) -> None:
+        """Assigns padding to `bs` rows, for a warm-up or a capture of the default variant."""
+        self.prepare_capture_variant(bs, num_tokens_per_req, CUDA_GRAPH_VARIANT_DEFAULT)
+
+    def cuda_graph_capture_variants(self, num_tokens_per_req: int) -> tuple[str, ...]:
+        """Returns the variants to capture for each batch size. With logprobs, every request needs "edits" at least."""
+        first = self._variants.index("edits") if self.config.enable_output_logprobs else 0
+        return (CUDA_GRAPH_VARIANT_DEFAULT, *self._variants[first:-1])
+
+    def prepare_capture_variant(self, bs: int, num_tokens_per_req: int, variant: str) -> None:
+        """Assigns padding to `bs` rows, for a warm-up or a capture; raises ValueError for an unknown variant."""
+        name = FULL if variant == CUDA_GRAPH_VARIANT_DEFAULT else variant
+        if name not in self._variants:
+            raise ValueError(f"Unsupported CUDA graph variant: {variant}")
+        self._settle()
+        self._rows = [PADDING] * bs
+        self._assign(self._rows, num_tokens_per_req)
+        self._variant = name
+        self._captured.setdefault(bs, set()).add(name)
+
+    def cuda_graph_replay_variant(self, num_tokens_per_req: int) -> str:
+        """Returns the smallest captured variant that serves the prepared step, and reserves its replay in the pool.
+
+        Call it once per step, and only before a replay.
+        """
+        held = [bs for bs in self._captured if bs >= len(self._rows)]
+        if self._reserved is None and held:
+            bs = min(held)
+            self._assign(self._rows + [PADDING] * (bs - len(self._rows)), num_tokens_per_req)
+            needed = self._variants.index(self.pool.needed_variant())
+            captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
+            self._reserved = captured[0] if captured else FULL
+            self.pool.reserve_replays(variant=self._reserved)
+        return CUDA_GRAPH_VARIANT_DEFAULT if self._reserved in (None, FULL) else self._reserved
+
+    def reset_capture_state(self) -> None:
+        """Resets the state after a warm-up: nothing to do, because padding changes no state."""
+
+    def get_packed_output_d2h(
+        self, output_tokens: torch.Tensor, output_lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Returns None: tokens and lengths are not adjacent in memory, so one copy cannot fetch both."""
+        return None
+
+    def _on_host(self) -> bool:
+        return self.pool.device == "cpu"
+
+    def _assign(self, rows: list[int], width: int) -> None:
+        """Assigns a step's rows, with their drafts if it has any. A pool of the host is given both when it verifies."""
+        if width == 1:
+            self.pool.assign(rows)
+        elif not self._on_host():
+            self.pool.assign_drafts(rows, [width - 1] * len(rows))
+
+    def _started(self, logits_output: Any, sampling_info: Any, bs: int, width: int) -> tuple[Any, int, list[int]]:
+        """Returns a step's masked logits, [bs * width, vocab], the first of its requests, and the slots of all of them.
+
+        Assigns the step's rows, except during a capture, which uses the current assignment. If a step has both kinds
+        of rows, each kind is a step here.
+        """
+        if getattr(logits_output, "logits_layout_plan", None) is not None:
+            raise NotImplementedError(f"{type(self).__name__} does not spread rows over ranks")
+        logits = logits_output.next_token_logits
+        if logits.shape[0] != bs * width:
+            raise ValueError(f"next_token_logits has {logits.shape[0]} rows, but must have {bs * width}")
+        if getattr(sampling_info, "vocab_mask", None) is not None:
+            sampling_info.apply_vocab_mask(logits=logits, vocab_mask=sampling_info.vocab_mask)
+        first = getattr(sampling_info, "batch_row_offset", 0)
+        rows = self._rows[first : first + bs]
+        rows += [PADDING] * (bs - len(rows))
+        if not (logits.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self._assign(rows, width)
+        return logits, first, rows
+
+    def _step(self, logits_output: Any, sampling_info: Any, bs: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Takes a step of the pool; a row without a token, or of padding, gets token 0."""
+        logits, first, _ = self._started(logits_output, sampling_info, bs, 1)
+        self._returned = {row: pair for row, pair in self._returned.items() if not first <= row < first + bs}
+        self.pool.enqueue(logits, variant=self._variant)
+        tokens, lengths = self._tokens[first : first + bs], self._lengths[first : first + bs]
+        torch.clamp(self._output("tokens", bs, bs), min=0, out=tokens)
+        self._write_logprobs(logits_output, lambda: self._output("logprobs", bs, bs))
+        return tokens, lengths.fill_(1)
+
+    def _output(self, name: str, rows: int, requests: int) -> Any:
+        """Returns one of the outputs of the pool's last step, without a copy on a device."""
+        if self._on_host():
+            return torch.as_tensor(self.pool.outputs_on_device(name))
+        key = name, rows, requests
+        if (view := self._views.get(key)) is None:
+            view = torch.from_dlpack(self.pool.outputs_on_device(name))
+            self._views[key] = view = view.view(torch.int32) if view.dtype is torch.uint32 else view
+        return view
+
+    def _write_logprobs(self, logits_output: Any, read: Callable[[], torch.Tensor]) -> None:
+        if self.config.enable_output_logprobs:
+            logits_output.next_token_logprobs = read().clone()
+
+    def sample(self, logits_output: Any, sampling_info: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draws the next token of each row. Returns tokens, [rows] int32, and their numbers, 1 each, [rows] int32.
+
+        logits_output: `next_token_logits`, [rows, vocab], are read, and masked in place if sampling_info has a
+        `vocab_mask`. If the config enables logprobs, `next_token_logprobs` are set: at temperature 1, after that mask
+        and before penalties and bias. The next step overwrites both results. A row without a token, or without a
+        request, gets token 0.
+        """
+        tokens, lengths = self._step(logits_output, sampling_info, logits_output.next_token_logits.shape[0])
+        self.maybe_broadcast(tokens)
+        return tokens, lengths
+
+    def verify(
+        self, logits_output: Any, sampling_info: Any, candidates: torch.Tensor, *, tree: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Accepts drafts and draws a token more. Returns tokens, [rows * width] int32, and output lengths, [rows] int32.
+
+        candidates: [rows, width]: the last token of each row, then its drafts. tree: their `parents`, [rows, width]
+        int32, numbers of candidates before, -1 for the first; None for chains. logits_output: its `next_token_logits`,
+        [rows * width, vocab], are the model's logits after each candidate. A row's output is its accepted drafts and one
+        more token: the first of its tokens, as many as its length says; 0 behind these. Logprobs are those of the
+        tokens, in the same places. Masks and rows without a token: as for sample. The results are valid until the next step.
+
+        Raises ValueError for more candidates than the config allows, and on the host for parents that are no tree; on
+        a device such a row accepts no draft.
+        """
+        bs, width = candidates.shape
+        if width > self.most:
+            raise ValueError(f"candidates has width {width}, but must have at most {self.most}")
+        if width == 1:
+            tokens, lengths = self._step(logits_output, sampling_info, bs)
+            if tree is not None:
+                self._path[:bs] = 0
+            self.maybe_broadcast(tokens)
+            return tokens, lengths
+        logits, first, rows = self._started(logits_output, sampling_info, bs, width)
+        if (cached := getattr(sampling_info, "valid_cache_lengths", None)) is not None:
+            self._cache_lengths = cached
+            self._before[first : first + bs] = cached[sampling_info.req_pool_indices[:bs]]
+        tokens = self._tokens[first : first + bs * width]
+        lengths = self._lengths[first : first + bs]
+        path = self._path[: bs * width].view(bs, width)
+        parents = None if tree is None else tree.parents
+        if self._on_host():
+            self._verify_on_host(logits, rows, candidates, parents, (tokens, lengths, path), logits_output)
+        else:
+            self._verify_on_device(logits, candidates, parents, (tokens, lengths, path), logits_output)
+        self.maybe_broadcast(tokens, lengths, self._path[: bs * width])
+        return tokens, lengths
+
+    def _verify_on_host(
+        self, logits: Any, rows: list[int], candidates: Any, parents: Any, out: tuple[Any, Any, Any], logits_output: Any
+    ) -> None:
+        (tokens, lengths, path), width = out, candidates.shape[1]
+        above = None if parents is None else (parents[:, 1:] - 1).contiguous()
+        verified = self.pool.verify(logits, rows, candidates[:, 1:].contiguous(), parents=above)
+        outputs = verified.outputs
+        torch.clamp(torch.from_numpy(outputs.tokens), min=0, out=tokens)
+        lengths.copy_(torch.from_numpy(verified.accepted.astype("int32") + 1))
+        if parents is not None:
+            path.fill_(-1)
+            for request in range(len(rows)):
+                nodes = torch.from_numpy(verified.rows(request).astype("int32")) - request * width
+                path[request, : len(nodes)] = nodes
+        self._write_logprobs(logits_output, lambda: torch.from_numpy(outputs.logprobs))
+
+    def _verify_on_device(
+        self, logits: Any, candidates: Any, parents: Any, out: tuple[Any, Any, Any], logits_output: Any
+    ) -> None:
+        (tokens, lengths, path), (bs, width) = out, candidates.shape
+        count = bs * (width - 1)
+        drafts = self._drafts[:count].view(bs, width - 1)
+        drafts.copy_(candidates[:, 1:])
+        above = None
+        if parents is not None:
+            # Node 0 is the last token; the pool numbers drafts from 0, and the last token is -1.
+            above = self._parents[:count].view(bs, width - 1)
+            torch.sub(parents[:, 1:], 1, out=above)
+        self.pool.enqueue_verify(logits, drafts, parents=above, variant=self._variant)
+        torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
+        torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
+        if parents is not None:
+            # Of places without a token the row is 2^32 - 1, which is -1 here.
+            places = self._output("rows", bs * width, bs).view(bs, width)
+            bases = torch.arange(0, bs * width, width, dtype=torch.int32, device=path.device).unsqueeze(1)
+            torch.sub(places, bases, out=path)
+            path.masked_fill_(places < 0, -1)
+        self._write_logprobs(logits_output, lambda: self._output("logprobs", bs * width, bs))
+
+    def accepted_path(self, bs: int, num_nodes: int) -> torch.Tensor:
+        """Returns the path of the last verification of trees, [bs, num_nodes] int32: 0, then the accepted candidates by
+        number, then -1. Of padding all are -1. The next verification of trees overwrites it.
+        """
+        return self._path[: bs * num_nodes].view(bs, num_nodes)
