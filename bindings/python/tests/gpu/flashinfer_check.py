@@ -388,6 +388,60 @@ def a_backend_in_a_graph() -> str:
 
 
 @check
+def drafts_under_other_names() -> str:
+    """What SGLang's and TokenSpeed's operators of drafts give on a GPU, eager and captured, is what they give on the host."""
+    if not GPU:
+        return "skipped: no GPU"
+    requests, nodes, vocab = 24, 7, VOCAB
+    generator = torch.Generator().manual_seed(11)
+    first, sibling = (torch.full((requests, nodes), -1) for _ in range(2))
+    parents = torch.full((requests, nodes), -1, dtype=torch.int32)
+    for request in range(requests):
+        last: dict[int, int] = {}
+        for node in range(1, nodes):
+            parent = int(torch.randint(max(0, node - 3), node, (), generator=generator))
+            (sibling if parent in last else first)[request, last.get(parent, parent)] = node
+            parents[request, node], last[parent] = parent, node
+    probs = (torch.randn(requests, nodes, vocab, generator=generator) * 4).softmax(2)
+    proposed = (torch.randn(requests, nodes, vocab, generator=generator) * 4).softmax(2)
+    candidates = torch.cat([torch.zeros(requests, 1, dtype=torch.int64), proposed[:, :-1].argmax(2)], 1)
+    picks = probs.argmax(2).int()
+    picks[::2, :-1] = candidates[::2, 1:].int()
+    coins = torch.rand(requests, nodes, generator=generator), torch.rand(requests, generator=generator)
+    places = torch.arange(requests * nodes).view(requests, nodes)
+    links, tree = (places, first, sibling), sglang.tree_speculative_sampling_target_only
+    by_draft = {"use_draft_prob": True, "reject_draft_prob_threshold": 2.0}
+    chain, of_tree = sglang.chain_speculative_sampling_triton, {"threshold_single": 0.4, "threshold_acc": 0.7}
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (tree, (candidates, *links, *coins, probs, proposed), of_tree),
+        (chain, (candidates, *links, *coins, probs, proposed, 1.0, 1.0, True), {}),
+        (chain, (candidates, *links, *coins, probs, proposed, 1.0, 1.0, True), {"block_verification": True}),
+        (tokenspeed.chain_speculative_sampling_target_only, (candidates, *coins, probs, proposed), by_draft),
+        (sglang.verify_tree_greedy, (candidates, *links, picks), {}),
+        (tokenspeed.verify_chain_target_sampled, (candidates.int(), picks), {}),
+    ]
+
+    def outputs(device: str) -> list[torch.Tensor]:
+        shapes = (requests * nodes,), (requests, nodes), (requests,)
+        return [torch.full(shape, -1, dtype=torch.int32, device=device) for shape in shapes]
+
+    for call, given, keywords in calls:
+        wanted, seen = outputs("cpu"), outputs(DEVICE)
+        call(*wanted, *given, **keywords)
+        there = [part.to(DEVICE) if isinstance(part, torch.Tensor) else part for part in given]
+        call(*seen, *there, **keywords)
+        assert all(torch.equal(a, b.cpu()) for a, b in zip(wanted, seen, strict=True)), call
+        again = outputs(DEVICE)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call(*again, *there, **keywords)
+        graph.replay()
+        assert all(map(torch.equal, seen, again)), call
+    return f"{len(calls)} operators, {requests} trees"
+
+
+@check
 def beside_flashinfer() -> str:
     """The signatures are FlashInfer's; its own draws have the same distribution as ours."""
     theirs = real()

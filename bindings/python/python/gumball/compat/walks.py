@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["accepted_in_chains", "accepted_in_trees", "packed", "parents_of_links"]
+__all__ = ["accepted_in_chains", "accepted_in_trees", "in_link_order", "packed", "write_at"]
 
 
 def accepted_in_chains(candidates: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
@@ -41,10 +41,15 @@ def accepted_in_trees(candidates: torch.Tensor, parents: torch.Tensor, picks: to
     return accepted
 
 
-def parents_of_links(first_child: torch.Tensor, next_sibling: torch.Tensor) -> torch.Tensor:
-    """Returns the parent of each node from links between nodes, [requests, nodes] int64; -1 for the root.
+def in_link_order(
+    first_child: torch.Tensor, next_sibling: torch.Tensor, most: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers the nodes of trees so that parents come before children, and siblings in the order of their links.
 
-    first_child, next_sibling: [requests, nodes], a node's number or -1. A node that no link leads to has parent -1.
+    A tree whose numbers are so already keeps them.
+    first_child, next_sibling: [requests, nodes], a node's number or -1; node 0 is the root. Returns the old number of each
+    new node, and the new number of its parent, both [requests, nodes] int64. The parent is -1 for the root, for nodes
+    that it does not lead to, and for those deeper than `most`.
     """
     requests, nodes = first_child.shape
     numbers = torch.arange(nodes, device=first_child.device).expand(requests, nodes)
@@ -55,22 +60,44 @@ def parents_of_links(first_child: torch.Tensor, next_sibling: torch.Tensor) -> t
         links = links.long()
         return there.scatter(1, torch.where(links < 0, nodes, links), numbers)[:, :nodes]
 
-    first_parent = sources(first_child, torch.full_like(numbers, -1))
-    before = sources(next_sibling, numbers)
-    # The first of a node's siblings; each round looks twice as far back.
-    for _ in range(max(nodes - 1, 1).bit_length()):
-        before = before.gather(1, before)
-    return first_parent.gather(1, before)
+    def to_the_top(above: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """For each node the last one on the way up, and how many steps lead there. Each round looks twice as far."""
+        steps = (above != numbers).long()
+        for _ in range(max(nodes - 1, 1).bit_length()):
+            steps = steps + steps.gather(1, above)
+            above = above.gather(1, above)
+        return above, steps
+
+    eldest, rank = to_the_top(sources(next_sibling, numbers))
+    parents = sources(first_child, torch.full_like(numbers, -1)).gather(1, eldest)
+    parents = torch.where(numbers == 0, -1, parents)
+    root, depth = to_the_top(torch.where(parents < 0, numbers, parents))
+    left_out = (root != 0) | (depth > most)
+    order = torch.sort(torch.where(left_out, nodes, depth) * nodes + rank, dim=1, stable=True).indices
+    kept = ((parents < numbers) & ((next_sibling < 0) | (next_sibling > numbers))).all(1, keepdim=True)
+    order = torch.where(kept, numbers, order)
+    places = torch.zeros_like(order).scatter(1, order, numbers)
+    parents = torch.where((parents < 0) | left_out, -1, places.gather(1, parents.clamp(min=0)))
+    return order, parents.gather(1, order)
+
+
+def write_at(out: torch.Tensor, places: torch.Tensor, there: torch.Tensor, values: torch.Tensor) -> None:
+    """Writes values to elements of `out`, which has one dimension, where `there` is true; the rest of it stays.
+
+    places, there, values: of one shape.
+    """
+    room = torch.cat([out, out.new_zeros(1)])
+    index = torch.where(there, places, len(out)).reshape(-1)
+    out.copy_(room.scatter(0, index, values.to(out.dtype).reshape(-1))[: len(out)])
 
 
 def packed(accepted: torch.Tensor, values: torch.Tensor, out: torch.Tensor) -> None:
     """Writes the values of each row's accepted nodes to the front of that row of `out`; the rest of it stays.
 
-    accepted: [requests, nodes] bool. values: [requests, nodes]. out: [requests, width], of any width; what does not fit
-    is left out.
+    accepted: [requests, nodes] bool. values: [requests, nodes]. out: [requests, width] without gaps, of any width; what
+    does not fit is left out.
     """
-    requests, width = out.shape
+    width = out.shape[1]
     place = accepted.to(torch.int64).cumsum(1) - 1
-    place = torch.where(accepted & (place < width), place, width)
-    room = torch.cat([out, out.new_zeros((requests, 1))], 1)
-    out.copy_(room.scatter(1, place, values.to(out.dtype))[:, :width])
+    first = torch.arange(len(out), device=out.device).unsqueeze(1) * width
+    write_at(out.view(-1), place + first, accepted & (place < width), values)

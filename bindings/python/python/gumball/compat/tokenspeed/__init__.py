@@ -20,6 +20,7 @@ This module needs torch. TokenSpeed itself is needed by `register`, and by a bac
 
 from __future__ import annotations
 
+from ..sglang.speculative import chain_speculative_sampling_target_only
 from .backend import CUDA_GRAPH_VARIANT_DEFAULT, GumballSamplingBackend
 from .chains import verify_chain_greedy, verify_chain_target_sampled, verify_tree
 from .draws import (
@@ -56,6 +57,7 @@ __all__ = [
     "apply_penalties_logit_bias_inplace",
     "argmax",
     "argmax_pair",
+    "chain_speculative_sampling_target_only",
     "fused_topk_topp_available",
     "fused_topk_topp_prepare",
     "fused_topk_topp_renorm",

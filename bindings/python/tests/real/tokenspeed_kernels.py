@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import json
 import os
 import sys
@@ -22,6 +21,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import triton
 import triton.language as tl
+from signatures import parameters, signature
 
 from gumball.compat import tokenspeed
 
@@ -66,12 +66,13 @@ def compare() -> dict[str, int]:
     for name, operators in WHERE.items():
         for operator in operators:
             theirs, ours = (getattr(module, operator) for module in (modules[name], tokenspeed))
-            parameters = [
-                [(p.name, p.kind, p.default) for p in inspect.signature(one).parameters.values()]
-                for one in (theirs, ours)
-            ]
-            assert parameters[0] == parameters[1], (operator, parameters)
+            assert signature(theirs) == signature(ours), operator
             seen["signatures"] += 1
+
+    chains = FOLDER.parents[2] / "thirdparty" / "cuda" / "sampling_chain.py"
+    for name in ("verify_chain_greedy", "chain_speculative_sampling_target_only"):
+        assert parameters(chains, name) == signature(getattr(tokenspeed, name)), name
+        seen["signatures"] += 1
 
     torch.manual_seed(1)
     candidates, target = (torch.randint(0, 2, (REQUESTS, NODES), dtype=torch.int32) for _ in range(2))
