@@ -9,15 +9,16 @@
 // Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
 //            history and one behind each draft; outputs: the sections of Layout (spec/src/layout.rs)
 // Grid       begin_drafts: x = rows; end_drafts: x = requests; whole warps
-// Traffic    begin_drafts: 320 bytes a row; behind drafts also the lists that tokens change: the bits of touched ids,
-//            the history's ids, and of each entry that is used 32 bytes in and 64 to 128 out
+// Traffic    begin_drafts: 320 bytes a row; behind drafts of requests that count tokens also the bits of touched ids;
+//            with edits that depend on the history also its ids, and of each entry that is used 32 bytes in and 64 to
+//            128 out
 //            end_drafts: the outputs of rows that no token was emitted for, and of those that move
 // Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream
 //
 //     begin_drafts: for each row
 //         path = the drafts from the root to the row
 //         padding, if an id of the path is no token or a stop id, so that no walk gets there; or if there is no tree
-//         the request's parameters; its state, later by the path's length; its lists, with the path added
+//         the request's parameters; its state, later by the path's length; its lists, with the path beside or in them
 //     end_drafts: for each request
 //         row = 0; while a child of the row has the row's token, which is no stop id: row = that child's row
 //         move the outputs of the rows of the walk to the front; make padding of the others
@@ -156,12 +157,40 @@ DEVICE u32 table_size(u32 count, u32 more, u32 most) {
     return size;
 }
 
-// Copies to `memory` those lists of a request that the tokens on a path change, and adds the path to them. `own`, in
-// shared memory, is a copy of the request, and gets these lists. `list_bytes` in src/requests/request_table.rs is the
-// size of their memory. By all threads of a block.
+// Whether the row of a request behind drafts shares the request's entries. It cannot if history_edits stamps them: the
+// stamps of one row would be those of the others.
+DEVICE bool shares_entries(u32 features) {
+    return (features & FEATURE_TOKEN_COUNTS) && !(features & FEATURE_HISTORY_EDITS);
+}
+
+// Writes to `memory` the bits of touched ids, with those of a path, and the path, which a row needs beside the entries
+// that it shares with its request. `own`, in shared memory, is a copy of the request, and gets these lists. `list_bytes`
+// in src/requests/request_table.rs is the size of their memory. By all threads of a block.
+DEVICE void share_entries(const DraftStep& args, const Request& request, Request& own, u32* memory, const int* path,
+                          u32 depth) {
+    const u32 words = args.step.tiles * MASK_WORDS;
+    copy_units(memory, request.touched, words / 4);
+    if (threadIdx.x == 0) {
+        own.touched = memory;
+        own.history = memory + words;
+        own.history_capacity = depth;
+    }
+    // RAW on the bits: all threads copied parts of them, threads set bits of any part. RAW on the lists' addresses:
+    // thread 0 wrote them, the first warp reads them.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
+        const u32 id = (u32)path[i];
+        atomicOr(memory + id / 32, 1u << (id % 32));
+        memory[words + i] = id;
+    }
+}
+
+// Copies to `memory` those lists of a request that the tokens on a path change, and adds the path to them: for edits that
+// depend on the history. `own`, in shared memory, is a copy of the request, and gets these lists. `list_bytes` in
+// src/requests/request_table.rs is the size of their memory. By all threads of a block.
 DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& own, u32 features, u32 length,
                        TokenEntry* memory, const int* path, u32 depth, EntryIds& ids) {
-    const bool counts = features & FEATURE_TOKEN_COUNTS, history = features & FEATURE_HISTORY_EDITS;
+    const bool counts = features & FEATURE_TOKEN_COUNTS;
     const u32 words = args.step.tiles * MASK_WORDS;
     if (threadIdx.x == 0) {
         ids.count = ids.listed = 0;
@@ -181,7 +210,7 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
         own.entries = memory;
         own.entries_mask = table_size(ids.count, counts ? depth : 0, size) - 1;
         own.touched = counts ? touched : own.touched;
-        own.history = history ? touched + (counts ? words : 0) : own.history;
+        own.history = touched + (counts ? words : 0);
     }
     // RAW on the lists' addresses: thread 0 wrote them, all threads read them.
     __syncthreads();
@@ -189,17 +218,15 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
     if (counts) {
         copy_units(own.touched, request.touched, words / 4);
     }
-    if (history) {
-        // A list begins at a multiple of 32 bytes, so whole units of it can be read.
-        copy_units(own.history, request.history, (length + 3) / 4);
-    }
+    // A list begins at a multiple of 32 bytes, so whole units of it can be read.
+    copy_units(own.history, request.history, (length + 3) / 4);
     // RAW on the lists: all threads copied parts of them, threads change any part.
     __syncthreads();
     for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
         if (counts) {
             count_output(own, (u32)path[i]);
         }
-        if (history && length + i < own.history_capacity) {
+        if (length + i < own.history_capacity) {
             own.history[length + i] = (u32)path[i];
         }
     }
@@ -214,6 +241,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     __shared__ u32 is_dead;
     __shared__ EntryIds ids;
     __shared__ Request request;
+    __shared__ State state;
     const u32 row = blockIdx.x;
     const DraftRow own = args.rows[row];
     const DraftRequest drafts = args.requests[own.request];
@@ -224,21 +252,43 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         }
         return;
     }
-    load_tree(args, own.request, drafts, tree);
-    if (threadIdx.x == 0) {
-        const int node = (int)(row - drafts.first_row) - 1;
-        is_dead = node >= 0 && !tree.is_tree;
-        depth = 0;
-        // A parent lies before its child, so both walks end.
-        for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
-            depth++;
-        }
-        u32 end = depth;
-        for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
-            path[--end] = tree.ids[at];
+    // What follows does not depend on the drafts, so its loads overlap with theirs.
+    const int node = (int)(row - drafts.first_row) - 1;
+    const Params& params = args.slot_params[slot];
+    const u32 features = params.features, lane = lane_id();
+    const bool has_lists = node >= 0 && own.lists != nullptr, shares = has_lists && shares_entries(features);
+    static_assert(sizeof(Request) <= 128, "a warp copies a request, a word per thread");
+    if (warp_id() == 0 && lane < sizeof(Request) / 4) {
+        ((u32*)&request)[lane] = ((const u32*)(args.slot_requests + slot))[lane];
+    } else if (warp_id() == 1 && lane < sizeof(State) / 4) {
+        ((u32*)&state)[lane] = ((const u32*)(args.slot_states + slot))[lane];
+    } else if (warp_id() == 2) {
+        const Params& from = args.greedy_params == nullptr ? params : args.greedy_params[own.request];
+        for (u32 i = lane; i < sizeof(Params) / 4; i += 32) {
+            const bool is_key = i < 2 || i == OFFSET_OF(Params, draw) / 4;
+            const u32 path_flag = shares && i == OFFSET_OF(Params, features) / 4 ? FEATURE_DRAFT_PATH : 0;
+            ((u32*)(args.row_params + row))[i] = ((const u32*)(is_key ? &params : &from))[i] | path_flag;
         }
     }
-    // RAW on path: thread 0 wrote it, all threads read it.
+    if (threadIdx.x == 0) {
+        is_dead = depth = 0;
+    }
+    if (node >= 0) {
+        load_tree(args, own.request, drafts, tree);
+        if (threadIdx.x == 0) {
+            is_dead = !tree.is_tree;
+            // A parent lies before its child, so both walks end.
+            for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
+                depth++;
+            }
+            u32 end = depth;
+            for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
+                path[--end] = tree.ids[at];
+            }
+        }
+    }
+    // RAW on the path: thread 0 wrote it, all threads read it. RAW on the request and the state: the first two warps
+    // copied them, all threads read them.
     __syncthreads();
     for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
         if (path[i] < 0 || (u32)path[i] >= args.step.vocab || is_stop_id(drafts, path[i])) {
@@ -253,33 +303,20 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         }
         return;
     }
-    const Params& params = args.slot_params[slot];
-    if (threadIdx.x < sizeof(Request) / 4) {
-        ((u32*)&request)[threadIdx.x] = ((const u32*)(args.slot_requests + slot))[threadIdx.x];
+    if (shares) {
+        share_entries(args, args.slot_requests[slot], request, (u32*)own.lists, path, depth);
+    } else if (has_lists) {
+        copy_lists(args, args.slot_requests[slot], request, features, state.length, own.lists, path, depth, ids);
     }
-    // RAW on the request: several threads copied it, all threads read it.
-    __syncthreads();
-    if (depth > 0 && own.lists != nullptr) {
-        copy_lists(args, args.slot_requests[slot], request, params.features, args.slot_states[slot].length, own.lists,
-                   path, depth, ids);
-    }
-    // Three warps write, so that they wait for memory side by side.
-    static_assert(sizeof(Request) <= 128, "a warp copies a request, a word per thread");
-    const u32 lane = lane_id();
+    // Two warps write, so that they wait for memory side by side.
     if (warp_id() == 0 && lane < sizeof(Request) / 4) {
         ((u32*)(args.row_requests + row))[lane] = ((const u32*)&request)[lane];
     } else if (threadIdx.x == 32) {
-        State behind = args.slot_states[slot];
+        State behind = state;
         behind.position += depth;
         behind.length += depth;
         args.row_states[row] = behind;
         args.row_slots[row] = (int)row;
-    } else if (warp_id() == 2) {
-        const Params& from = args.greedy_params == nullptr ? params : args.greedy_params[own.request];
-        for (u32 i = lane; i < sizeof(Params) / 4; i += 32) {
-            const bool is_key = i < 2 || i == OFFSET_OF(Params, draw) / 4;
-            ((u32*)(args.row_params + row))[i] = ((const u32*)(is_key ? &params : &from))[i];
-        }
     }
 }
 

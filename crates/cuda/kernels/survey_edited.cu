@@ -63,7 +63,7 @@ DEVICE void survey_edited(const Step& step) {
     const State& state = step.states[slot];
     const Request& request = step.requests[slot];
     // Edits look up entries in `table` and apply `penalties`. Both are read here, so that edits need not wait for them.
-    const EntryTable table{request.entries, request.entries_mask};
+    const EntryTable table(request);
     const Penalties penalties(params);
     const u32 now = state.step;
     edits.add_request(request, params.features);

@@ -108,11 +108,25 @@ DEVICE u32 scoped_count(const EntryHead& entry, u32 scope) {
     return (scope & SCOPE_PROMPT ? entry.prompt_count : 0) + (scope & SCOPE_OUTPUT ? entry.output_count : 0);
 }
 
-// The hash table of a request's entries.
+// The hash table of a request's entries. `request` is read again only in rows behind drafts.
 struct EntryTable {
     const TokenEntry* entries;
     u32 mask;
+    const Request* request;
+
+    DEVICE_MEMBER explicit EntryTable(const Request& request)
+        : entries(request.entries), mask(request.entries_mask), request(&request) {}
 };
+
+// Returns how often an id is among the drafts before a row (FEATURE_DRAFT_PATH).
+DEVICE u32 count_on_path(const Request& request, u32 id) {
+    u32 count = 0;
+#pragma unroll 1
+    for (u32 i = 0; i < request.history_capacity; i++) {
+        count += request.history[i] == id ? 1 : 0;
+    }
+    return count;
+}
 
 // Edits the logit of a touched id that mask and lists allow (E2 to E4). `nonfinite_flags` takes the status bits of the
 // unedited logit, unless the id is banned here (E7). An edited +inf is finite and no longer shows; NaN stays NaN.
@@ -136,6 +150,9 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
         return z;
     }
     z = fminf(z, MAX_F32);
+    if (penalties.features & FEATURE_DRAFT_PATH) {
+        entry.output_count += count_on_path(*table.request, id);
+    }
     // A factor of 1 changes nothing, so one division outside of any branch serves all cases.
     float r = scoped_count(entry, penalties.repetition_scope) > 0 ? penalties.repetition : 1.0f;
     z = clamp_finite((z > 0.0f ? z : z * r) / (z > 0.0f ? r : 1.0f));
@@ -150,5 +167,5 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
 
 DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z,
                           u32& nonfinite_flags) {
-    return edited_logit(penalties, EntryTable{request.entries, request.entries_mask}, step, id, z, nonfinite_flags);
+    return edited_logit(penalties, EntryTable(request), step, id, z, nonfinite_flags);
 }

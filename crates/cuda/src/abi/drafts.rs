@@ -36,8 +36,8 @@ shared! {
 
     /// A row of a step of drafts. The host writes it together with the row's `DraftRequest`.
     struct DraftRow align(16) {
-        /// Memory for the row's copies of those lists of its request that the tokens on its path change: the entries, the
-        /// bits of touched ids, the history. Null if there are none.
+        /// Memory for what the row has of its own of those lists of its request that the tokens on its path change: see
+        /// `share_entries` and `copy_lists` in drafts.cu. Null if there are none.
         lists: (TokenEntry*);
         /// The index of the row's request.
         request: u32;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gumball_spec::layout::Widths;
+use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::{Error, Result, TILE, memory};
 
 use crate::abi::{Params, Request, Slot, State, TokenEntry, features};
@@ -245,21 +246,20 @@ impl RequestTable {
         self.entry(slot).map_or_else(Params::default, SlotEntry::greedy_params)
     }
 
-    /// Returns how many bytes a copy of those lists of a slot's request takes that emitted tokens change: the twin of
-    /// `copy_lists` in `drafts.cu`.
+    /// Returns how many bytes a row behind drafts needs for those lists of a slot's request that emitted tokens change: the
+    /// twin of `share_entries` and `copy_lists` in `drafts.cu`.
     pub fn list_bytes(&self, slot: Slot) -> usize {
         let Some(entry) = self.entry(slot) else { return 0 };
         let has = |bit: u32| entry.features() & bit != 0;
         let unit = size_of::<TokenEntry>();
         let touched = if has(features::TOKEN_COUNTS) { self.vocab.div_ceil(TILE) * TILE / 8 } else { 0 };
-        let history = if has(features::HISTORY_EDITS) {
-            (entry.on_device.history_capacity as usize * size_of::<u32>()).next_multiple_of(unit)
+        if has(features::HISTORY_EDITS) {
+            let history = entry.on_device.history_capacity as usize * size_of::<u32>();
+            (entry.on_device.entries_mask as usize + 1) * unit + touched + history.next_multiple_of(unit)
+        } else if has(features::TOKEN_COUNTS) {
+            touched + MAX_DRAFTS * size_of::<u32>()
         } else {
             0
-        };
-        match has(features::TOKEN_COUNTS | features::HISTORY_EDITS) {
-            true => (entry.on_device.entries_mask as usize + 1) * unit + touched + history,
-            false => 0,
         }
     }
 
