@@ -12,6 +12,7 @@ let ``model.generate`` draw        :mod:`gumball.transformers`
 what FlashInfer's callers know     :mod:`gumball.compat.flashinfer`
 what SGLang calls by other names   :mod:`gumball.compat.sglang`
 where TokenSpeed has its sampler   :mod:`gumball.compat.tokenspeed`
+where vLLM judges drafts           :mod:`gumball.compat.vllm`
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 

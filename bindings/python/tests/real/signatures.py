@@ -12,7 +12,12 @@ def parameters(path: Path, name: str) -> list[tuple[str, str, str | None]]:
     """The parameters of a function in a file that is not loaded: names, kinds and defaults."""
     nodes = ast.parse(path.read_text()).body
     (found,) = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
-    stripped = found.args
+    return parameters_of(found)
+
+
+def parameters_of(function: ast.FunctionDef) -> list[tuple[str, str, str | None]]:
+    """The parameters of a function that is not loaded: names, kinds and defaults."""
+    stripped = function.args
     for argument in (*stripped.args, *stripped.kwonlyargs):
         argument.annotation = None
     return signature(eval(f"lambda {ast.unparse(stripped)}: None"))

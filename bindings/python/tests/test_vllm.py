@@ -1,0 +1,212 @@
+"""vLLM's rejection sampler: its call, the law of its tokens, and the text that no draft changes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gumball import Sampler, SamplingParams
+
+torch = pytest.importorskip("torch")
+
+from gumball.compat.vllm import RejectionSampler
+
+VOCAB, STEPS, STATES = 12, 3, 9
+
+
+def backed(values: Any) -> Any:
+    return SimpleNamespace(gpu=values, np=values.numpy())
+
+
+def theirs(temperatures: Any, seeds: Any, prompts: Any | None = None, logprobs: int = -1) -> Any:
+    """A sampler with what vLLM's is asked; it divides by temperatures and has no other edits."""
+    states = SimpleNamespace(
+        temperature=backed(temperatures),
+        seeds=backed(seeds),
+        top_k=backed(torch.full((len(seeds),), VOCAB)),
+        max_num_logprobs=lambda index: logprobs,
+    )
+
+    def apply(logits: Any, expanded: Any, *_: Any) -> Any:
+        scale = torch.where(temperatures == 0, 1.0, temperatures)[expanded]
+        return logits.float() / scale.unsqueeze(1)
+
+    prompts = torch.zeros(len(seeds), dtype=torch.int32) if prompts is None else prompts
+    return SimpleNamespace(
+        sampling_states=states,
+        apply_sampling_params=apply,
+        compute_nans=False,
+        return_sampling_mask=False,
+        logprobs_mode="raw_logprobs",
+        req_states=SimpleNamespace(prefill_len=backed(prompts)),
+    )
+
+
+def config(method: str = "standard") -> Any:
+    return SimpleNamespace(num_speculative_tokens=STEPS, rejection_sample_method=method)
+
+
+def batch_of(lines: list[list[int]], lengths: list[int], index: list[int]) -> Any:
+    """A batch of requests; lines: their last tokens and drafts; lengths: how many tokens their first rows stand behind."""
+    counts = np.array([len(line) for line in lines])
+    starts = np.concatenate([[0], counts.cumsum()])
+    local = np.concatenate([np.arange(count) for count in counts])
+    positions = np.concatenate([length - 1 + np.arange(count) for length, count in zip(lengths, counts, strict=True)])
+    expanded = np.repeat(index, counts)
+    return SimpleNamespace(
+        num_reqs=len(lines),
+        input_ids=torch.tensor([token for line in lines for token in line], dtype=torch.int32),
+        positions=torch.tensor(positions),
+        logits_indices=torch.arange(int(starts[-1])),
+        idx_mapping=torch.tensor(index),
+        idx_mapping_np=np.array(index),
+        expanded_idx_mapping=torch.tensor(expanded),
+        expanded_local_pos=torch.tensor(local, dtype=torch.int32),
+        cu_num_logits=torch.tensor(starts, dtype=torch.int32),
+        cu_num_logits_np=starts,
+        seq_lens=torch.tensor(lengths) + torch.tensor(counts - 1),
+        seq_lens_cpu_upper_bound=torch.tensor(lengths),
+    )
+
+
+def model(history: list[int]) -> Any:
+    seed = sum((i + 1) * token for i, token in enumerate(history)) + len(history)
+    return torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+@pytest.mark.parametrize("right", [0.0, 0.6, 1.0])
+def test_drafts_without_probabilities_change_no_token(right: float) -> None:
+    temperatures, seeds = torch.tensor([0.0, 0.7, 1.0, 1.3] + [1.0] * 5), torch.arange(9) * 77 - 200
+    index, prompt = [3, 0, 8, 1], [5, 2]
+    wanted = []
+    for state in index:
+        params = SamplingParams(temperature=1.0 if temperatures[state] else 0.0, seed=int(seeds[state]) % 2**64)
+        alone = Sampler(params, VOCAB, prompt=prompt)
+        scale = temperatures[state] or 1.0
+        while len(alone.output) < 24:
+            alone.sample((model(alone.history).float() / scale).numpy())
+        wanted.append(alone.output)
+    made = RejectionSampler(theirs(temperatures, seeds), config(), "cpu")
+    got: list[list[int]] = [[] for _ in index]
+    rng, steps = np.random.default_rng(3), 0
+    while min(map(len, got)) < 18:
+        steps += 1
+        lines = []
+        for ids, line in zip(got, wanted, strict=True):
+            count = int(rng.integers(STEPS + 1)) if 0 < right < 1 else STEPS
+            drafts = [token if rng.random() < right else (token + 1) % VOCAB for token in line[len(ids) :][:count]]
+            lines.append([(prompt + ids)[-1], *drafts])
+        rows = [
+            model(prompt + ids + line[1 : j + 1])
+            for ids, line in zip(got, lines, strict=True)
+            for j in range(len(line))
+        ]
+        out = made(torch.stack(rows), batch_of(lines, [2 + len(ids) for ids in got], index))
+        assert out.sampled_token_ids.shape == (4, STEPS + 1) and out.sampled_token_ids.dtype == torch.int64
+        lengths = torch.tensor([len(line) for line in lines])
+        assert ((out.num_sampled + out.num_rejected) == lengths).all() and out.num_sampled.dtype == torch.int32
+        for ids, tokens, count in zip(got, out.sampled_token_ids.tolist(), out.num_sampled.tolist(), strict=True):
+            assert tokens[count:] == [-1] * (STEPS + 1 - count)
+            ids += tokens[:count]
+    for ids, line in zip(got, wanted, strict=True):
+        assert ids[:18] == line[:18]
+    assert steps == {0.0: 18, 1.0: 5}.get(right, steps)
+
+
+@pytest.mark.parametrize(("method", "given"), [("standard", True), ("block", True), ("block", False)])
+def test_tokens_judged_by_probabilities_have_the_targets_law(method: str, given: bool) -> None:
+    requests = 20_000
+    z = torch.randn(STEPS + 1, VOCAB, generator=torch.Generator().manual_seed(1))
+    proposed = torch.randn(STEPS, VOCAB, generator=torch.Generator().manual_seed(2)) * 1.5
+    temperature = 0.8
+    p, q = (z / temperature).softmax(1), (proposed / temperature).softmax(1)
+    generator = torch.Generator().manual_seed(3)
+    drawn = [torch.multinomial(line, requests, replacement=True, generator=generator) for line in q]
+    lines = [[0, *line] for line in torch.stack(drawn, 1).tolist()]
+    lines[::2] = [line[:2] for line in lines[::2]]
+    rows = torch.cat([z[: len(line)] for line in lines])
+    temperatures, seeds = torch.full((requests,), temperature), torch.arange(requests) * 31 + 7
+    made = RejectionSampler(theirs(temperatures, seeds), config(method), "cpu")
+    batch = batch_of(lines, [5] * requests, list(range(requests)))
+    # A drafter of a smaller vocabulary has no logits for the last ids; its rows beyond the drafts are not read.
+    out = made(rows, batch, proposed.expand(requests, STEPS, VOCAB) if given else None)
+    seen = torch.bincount(out.sampled_token_ids[:, 0], minlength=VOCAB) / requests
+    assert (seen - p[0]).abs().max() < 0.015
+    going = out.num_sampled > 1
+    second = torch.bincount(out.sampled_token_ids[going, 1], minlength=VOCAB) / going.sum()
+    if method == "standard":
+        assert (second - p[1]).abs().max() < 0.025
+        assert abs(going.float().mean() - torch.minimum(p[0], q[0]).sum()) < 0.015
+    longest = torch.tensor([len(line) for line in lines])
+    assert (out.num_sampled >= 1).all() and (out.num_sampled <= longest).all()
+    again = made(rows, batch, proposed.expand(requests, STEPS, VOCAB) if given else None)
+    assert torch.equal(out.sampled_token_ids, again.sampled_token_ids)
+
+
+def test_greedy_prompts_placeholders_and_marks() -> None:
+    temperatures, seeds = torch.zeros(4), torch.arange(4)
+    z = torch.nn.functional.one_hot(torch.tensor([1, 2, 3, 1, 2, 5, 6, 7, 7]), VOCAB).float()
+    lines, prompts = [[0, 1, 2], [0, 1], [0, 5], [0, 7]], torch.tensor([0, 0, 9, 5], dtype=torch.int32)
+    batch = batch_of(lines, [5, 5, 5, 5], [0, 1, 2, 3])
+    for proposed in (None, torch.randn(4, STEPS, VOCAB), torch.randn(4, STEPS, VOCAB - 3), torch.randn(4, STEPS, 20)):
+        for method in ("standard", "block"):
+            made = RejectionSampler(theirs(temperatures, seeds, prompts), config(method), "cpu")
+            out = made(z, batch, proposed)
+            # The third request is in its prompt; the fourth stands behind its last token, so its draft is a placeholder.
+            assert out.num_sampled.tolist() == [3, 2, 0, 1] and out.num_rejected.tolist() == [0, 0, 0, 1]
+            assert out.sampled_token_ids[:2].tolist() == [[1, 2, 3, -1], [1, 2, -1, -1]]
+            marked = torch.tensor([False, False, True, False, True, False, False, False, False])
+            out = made(z, batch, proposed, invalid_drafts=marked)
+            assert out.num_sampled.tolist()[:2] == [2, 1] and out.num_rejected.tolist()[:2] == [1, 1]
+    later = batch_of(lines, [5, 5, 5, 6], [0, 1, 2, 3])
+    out = RejectionSampler(theirs(temperatures, seeds, prompts), config(), "cpu")(z, later)
+    assert out.num_sampled.tolist()[3] == 2 and out.sampled_token_ids[3].tolist() == [7, 7, -1, -1]
+
+
+def test_logprobs_are_asked_of_vllm(monkeypatch: Any) -> None:
+    asked: list[Any] = []
+
+    def compute(*given: Any, **keywords: Any) -> str:
+        asked.append((given, keywords))
+        return "scores"
+
+    module = ModuleType("vllm.v1.worker.gpu.sample.logprob")
+    module.compute_topk_scores = compute  # type: ignore[attr-defined]
+    for name in ("vllm", "vllm.v1", "vllm.v1.worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.sample"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    z = torch.nn.functional.one_hot(torch.tensor([1, 2, 3, 1, 2]), VOCAB).float()
+    made = RejectionSampler(theirs(torch.zeros(2), torch.arange(2), logprobs=2), config(), "cpu")
+    batch = batch_of([[0, 1, 4], [0, 1]], [5, 5], [0, 1])
+    assert made(z, batch).logprobs_tensors == "scores"
+    (logits, most, flat, bounds), keywords = asked[0]
+    assert logits is z and most == 2 and flat.tolist() == [1, 2, 0, 1, 2] and bounds == [0, 3, 5]
+    assert keywords == {"logits_mode": False}
+
+
+def test_other_methods_are_refused() -> None:
+    for method in ("synthetic", "fly"):
+        with pytest.raises(NotImplementedError, match=method):
+            RejectionSampler(None, config(method), "cpu")
+    with pytest.raises(NotImplementedError, match="watermarks"):
+        RejectionSampler(None, config(), "cpu", watermark_key=1)
+
+
+REAL = Path(__file__).parent / "real" / "vllm_kernels.py"
+
+
+def test_the_real_sampler_has_the_same_parameters_and_results() -> None:
+    """vLLM's own kernels, run by Triton's interpreter, beside ours; its class's signatures, too."""
+    if find_spec("triton") is None or find_spec("vllm") is None:
+        pytest.skip("needs triton and vllm, which need not be able to run here")
+    done = subprocess.run([sys.executable, str(REAL)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"signatures": 3, "requests": 48}
