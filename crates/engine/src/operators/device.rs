@@ -1,6 +1,8 @@
 //! The operators of a device: arguments in the form that the kernels' launches take, and the memory of lists
 //! that are copied there.
 
+use std::sync::Arc;
+
 use gumball_cpu::Output;
 use gumball_cuda::{
     self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Judged, Rows, RowsOut,
@@ -24,12 +26,20 @@ pub(super) struct OnDevice {
     operators: cuda::Operators,
     params: ParamColumns,
     keys: KeyColumns,
+    /// What the last logprobs of tokens were read with.
+    pub(super) scorer: Option<cuda::Workspace>,
 }
 
 impl OnDevice {
     pub fn new(device: Device) -> Self {
         let (params, keys) = Default::default();
-        Self { operators: cuda::Operators::new(device.runtime().clone()), device, params, keys }
+        let operators = cuda::Operators::new(device.runtime().clone());
+        Self { operators, device, params, keys, scorer: None }
+    }
+
+    /// Returns the device's runtime, whose stream the operators work on.
+    pub(super) fn runtime(&self) -> Arc<dyn cuda::Runtime> {
+        self.device.runtime().clone()
     }
 
     /// Enqueues the writing of rows. `from`: the rows to read; `None`: those of `to`.

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `arrays`, `matrix` | what operators read and write |
 //! | `params`, `draws`, `draft_chains`, `draft_trees` | arguments; draws, draft chains and draft trees on the host |
+//! | `selected_logprobs` | logprobs of tokens that are there already |
 //! | `host` | rows over threads |
 //! | `device`, `columns` | kernels of a device; lists that are copied there |
 
@@ -23,6 +24,7 @@ mod draws;
 mod host;
 mod matrix;
 mod params;
+mod selected_logprobs;
 
 #[cfg(feature = "cuda")]
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,6 +39,7 @@ use arrays::{device_column, wrong_memory};
 #[cfg(feature = "cuda")]
 use device::OnDevice;
 use host::Host;
+use selected_logprobs::Selected;
 
 pub use arrays::{PerRowMut, RowsIn, RowsInOut};
 pub use draft_chains::{DraftChainCounts, DraftChains, HostDraftChains};
@@ -269,6 +272,41 @@ impl Operators {
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).sample(&rows, row_indices, params, draws, &tokens, statuses.as_ref())
             }
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("rows")),
+        }
+    }
+
+    /// Writes the logprob of one token of each row, and its rank: those that a step in which the token is forced reports in mode
+    /// `raw` (rule L1), bit for bit. Nothing is drawn.
+    ///
+    /// On a device the call reads each row where it lies, copies the results back and waits for them, so it cannot be captured.
+    /// It allocates memory there, which later calls with the same vocabulary reuse.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of either kind. `tokens`: R ids in the host's memory, or [`NONE`](crate::NONE). `logprobs`: R natural
+    /// logarithms; -inf for a token whose logit is -inf or NaN or whose probability is 0, and for `NONE`. `ranks`: R, 1 for the
+    /// most likely token; 0 where the logprob is -inf for one of these reasons.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a token that is neither an id of the vocabulary nor `NONE`, and for rows that lie in the
+    ///   other memory.
+    /// - [`Error::Length`] if a shape differs.
+    /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
+    ///
+    /// After an error nothing has been written.
+    pub fn selected_logprobs<'a>(
+        &self,
+        rows: impl Into<RowsIn<'a>>,
+        tokens: &[i32],
+        logprobs: &mut [f32],
+        ranks: Option<&mut [u32]>,
+    ) -> Result<()> {
+        let selected = Selected { tokens, logprobs, ranks };
+        match (&self.place, rows.into()) {
+            (Place::Host(host), RowsIn::Host(rows)) => host.selected_logprobs(rows, selected),
+            #[cfg(feature = "cuda")]
+            (Place::Device(device), RowsIn::Device(rows)) => lock(device).selected_logprobs(&rows, selected),
             #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("rows")),
         }

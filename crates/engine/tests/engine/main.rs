@@ -22,6 +22,7 @@ mod pool_routes;
 mod routes;
 mod samples;
 mod score;
+mod selected_logprobs;
 mod state;
 mod threads;
 mod validation;
