@@ -427,6 +427,13 @@ typedef struct {
     size_t len;
     // 32 or 64: the bits of an id and of a parent; 0: 32.
     int64_t bits;
+    // The probabilities that the drafts were drawn from, float: `vocab` numbers for each row, of which rows without a draft behind them
+    // are not read. NULL if the drafter has none, and in other modes than GUMBALL_REJECTION and GUMBALL_BLOCK.
+    const void *probs;
+    // The rows of `probs`: requests and drafts together.
+    size_t probs_rows;
+    // Elements from one row of `probs` to the next; 0: without gaps.
+    size_t probs_stride;
 } gumball_device_drafts;
 
 // A batch of rows of logits, or of probabilities, in host memory.
@@ -910,14 +917,26 @@ size_t gumball_pool_vocab(const gumball_pool *pool);
 // Says for which slots the next gumball_pool_enqueue_verify verifies drafts, those of captured graphs included, and how many drafts
 // each has, in 0..=64.
 //
-// A request with n drafts has n + 1 rows, as for gumball_pool_verify; lists in the options have one element for each. `mode`:
-// GUMBALL_COUPLED or GUMBALL_GREEDY. Waits for nothing, and copies nothing if it is what was assigned already.
+// A request with n drafts has n + 1 rows, as for gumball_pool_verify; lists in the options have one element for each. `mode`: a
+// gumball_verify_mode; for GUMBALL_THRESHOLD there is gumball_pool_assign_threshold_drafts. Waits for nothing, and copies nothing if it
+// is what was assigned already. The first mode but GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the
+// probabilities of the pool's rows.
 gumball_code gumball_pool_assign_drafts(gumball_pool *pool,
                                         const int32_t *slots,
                                         const uint32_t *counts,
                                         size_t requests,
                                         int64_t mode,
                                         const gumball_step_options *options);
+
+// Does what gumball_pool_assign_drafts does, for drafts that are judged by GUMBALL_THRESHOLD, with its two thresholds as in
+// gumball_drafts.
+gumball_code gumball_pool_assign_threshold_drafts(gumball_pool *pool,
+                                                  const int32_t *slots,
+                                                  const uint32_t *counts,
+                                                  size_t requests,
+                                                  float threshold_single,
+                                                  float threshold_acc,
+                                                  const gumball_step_options *options);
 
 // Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given. It only launches kernels, and
 // returns before the device is done.
@@ -1079,7 +1098,7 @@ const uint32_t *gumball_verification_rows(const gumball_verification *verificati
 const gumball_outputs *gumball_verification_outputs(const gumball_verification *verification);
 
 // Verifies the drafts of each request, and appends the emitted tokens to its sequence. In a pool on a device, logits and drafts
-// are copied up and the outputs down; it knows GUMBALL_COUPLED and GUMBALL_GREEDY, and any other mode is GUMBALL_UNAVAILABLE.
+// are copied up and the outputs down.
 //
 // A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
 // draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are

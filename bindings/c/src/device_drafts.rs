@@ -4,12 +4,14 @@ use std::ffi::{c_char, c_void};
 use std::mem::offset_of;
 
 use gumball_engine::{
-    DeviceDrafts as Columns, DeviceOptions, DeviceSlice, Error, IntType, Kind, VerifyMode as Mode,
+    DeviceDrafts as Columns, DeviceLogits, DeviceOptions, DeviceSlice, Dtype, Error, IntType, Kind,
+    VerifyMode as Mode,
 };
 
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, make, require, slice};
 use crate::graph::{DeviceRows, Graph, device_input};
+use crate::logits::stride;
 use crate::options::{StepOptions, read_options};
 use crate::pool::Pool;
 use crate::variants::variant;
@@ -32,6 +34,13 @@ pub struct DeviceDrafts {
     pub len: usize,
     /// 32 or 64: the bits of an id and of a parent; 0: 32.
     pub bits: i64,
+    /// The probabilities that the drafts were drawn from, float: `vocab` numbers for each row, of which rows without a draft behind them
+    /// are not read. NULL if the drafter has none, and in other modes than GUMBALL_REJECTION and GUMBALL_BLOCK.
+    pub probs: *const c_void,
+    /// The rows of `probs`: requests and drafts together.
+    pub probs_rows: usize,
+    /// Elements from one row of `probs` to the next; 0: without gaps.
+    pub probs_stride: usize,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
@@ -45,8 +54,8 @@ unsafe impl VersionedStruct for DeviceDrafts {
 ///
 /// # Safety
 /// `drafts` is NULL or a struct with the size it states. Its arrays stay in the device's memory as long as
-/// verifications read them, and nobody writes them while one does.
-unsafe fn device_drafts(drafts: *const DeviceDrafts) -> Result<Columns<'static>> {
+/// verifications read them, and nobody writes them while one does. Its rows of probabilities have `vocab` numbers.
+unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Columns<'static>> {
     // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
     let drafts = unsafe { read("drafts", drafts) }?;
     let dtype = match drafts.bits {
@@ -62,14 +71,21 @@ unsafe fn device_drafts(drafts: *const DeviceDrafts) -> Result<Columns<'static>>
         unsafe { DeviceSlice::new(array.addr() as u64, dtype, drafts.len) }
     };
     let parents = (!drafts.parents.is_null()).then(|| column(drafts.parents)).transpose()?;
-    Ok(Columns { ids: column(drafts.ids)?, parents })
+    let probs = (!drafts.probs.is_null()).then(|| {
+        let (address, stride) = (drafts.probs.addr() as u64, stride(drafts.probs_stride, vocab));
+        // SAFETY: the caller ensures that the device has as many rows there.
+        unsafe { DeviceLogits::new(address, Dtype::F32, drafts.probs_rows, vocab, stride) }
+    });
+    Ok(Columns { ids: column(drafts.ids)?, parents, probs: probs.transpose()? })
 }
 
 /// Says for which slots the next gumball_pool_enqueue_verify verifies drafts, those of captured graphs included, and how many drafts
 /// each has, in 0..=64.
 ///
-/// A request with n drafts has n + 1 rows, as for gumball_pool_verify; lists in the options have one element for each. `mode`:
-/// GUMBALL_COUPLED or GUMBALL_GREEDY. Waits for nothing, and copies nothing if it is what was assigned already.
+/// A request with n drafts has n + 1 rows, as for gumball_pool_verify; lists in the options have one element for each. `mode`: a
+/// gumball_verify_mode; for GUMBALL_THRESHOLD there is gumball_pool_assign_threshold_drafts. Waits for nothing, and copies nothing if it
+/// is what was assigned already. The first mode but GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the
+/// probabilities of the pool's rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_assign_drafts(
     pool: Option<&mut Pool>,
@@ -80,34 +96,74 @@ pub unsafe extern "C" fn gumball_pool_assign_drafts(
     options: *const StepOptions,
 ) -> Code {
     call(|| {
-        let pool = require("pool", pool)?.on_device()?;
-        // SAFETY: the C caller ensures that `slots` has one slot per request.
-        let slots = unsafe { slice("slots", slots, requests) }?;
-        // SAFETY: the C caller ensures that `counts` has one number per request.
-        let counts = unsafe { slice("counts", counts, requests) }?;
         let mode = match mode {
             0 => Mode::Coupled,
             1 => Mode::Greedy,
+            2 => Mode::Rejection,
+            3 => Mode::Block,
             other => {
-                return Err(Failure::out_of_range("mode", other, "GUMBALL_COUPLED or GUMBALL_GREEDY"));
+                let allowed = "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION or GUMBALL_BLOCK; \
+                               gumball_pool_assign_threshold_drafts has GUMBALL_THRESHOLD";
+                return Err(Failure::out_of_range("mode", other, allowed));
             }
         };
-        let rows = requests + counts.iter().map(|count| *count as usize).sum::<usize>();
-        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
-        // have one element per row.
-        let options = unsafe { read_options(options, rows) }?;
-        if options.has_hooks() {
-            let reason = "a hook runs on the host; verify in a pool of the host".to_owned();
-            return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
-        }
-        if options.kind == Kind::Probabilities {
-            let reason = "gumball_device_input says what its rows hold";
-            return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
-        }
-        let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
-        let options = DeviceOptions { masks, forced: &options.forced, row_indices };
-        Ok(pool.assign_drafts(slots, counts, mode, &options)?)
+        // SAFETY: the C caller ensures what `assign` requires.
+        unsafe { assign(pool, slots, counts, requests, mode, options) }
     })
+}
+
+/// Does what gumball_pool_assign_drafts does, for drafts that are judged by GUMBALL_THRESHOLD, with its two thresholds as in
+/// gumball_drafts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_assign_threshold_drafts(
+    pool: Option<&mut Pool>,
+    slots: *const i32,
+    counts: *const u32,
+    requests: usize,
+    threshold_single: f32,
+    threshold_acc: f32,
+    options: *const StepOptions,
+) -> Code {
+    call(|| {
+        let mode = Mode::Threshold { single: threshold_single, acc: threshold_acc };
+        // SAFETY: the C caller ensures what `assign` requires.
+        unsafe { assign(pool, slots, counts, requests, mode, options) }
+    })
+}
+
+/// Assigns drafts in a mode.
+///
+/// # Safety
+/// `slots` and `counts` are NULL or have an element per request. `options` is NULL or a struct of its stated size, whose
+/// lists have one element per row.
+unsafe fn assign(
+    pool: Option<&mut Pool>,
+    slots: *const i32,
+    counts: *const u32,
+    requests: usize,
+    mode: Mode,
+    options: *const StepOptions,
+) -> Result<()> {
+    let pool = require("pool", pool)?.on_device()?;
+    // SAFETY: the caller ensures that `slots` is NULL or has one slot per request.
+    let slots = unsafe { slice("slots", slots, requests) }?;
+    // SAFETY: the caller ensures that `counts` is NULL or has one number per request.
+    let counts = unsafe { slice("counts", counts, requests) }?;
+    let rows = requests + counts.iter().map(|count| *count as usize).sum::<usize>();
+    // SAFETY: the caller ensures that `options` is NULL or a struct of its stated size, whose lists have one
+    // element per row.
+    let options = unsafe { read_options(options, rows) }?;
+    if options.has_hooks() {
+        let reason = "a hook runs on the host; verify in a pool of the host".to_owned();
+        return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
+    }
+    if options.kind == Kind::Probabilities {
+        let reason = "gumball_device_input says what its rows hold";
+        return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
+    }
+    let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
+    let options = DeviceOptions { masks, forced: &options.forced, row_indices };
+    Ok(pool.assign_drafts(slots, counts, mode, &options)?)
 }
 
 /// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given. It only launches kernels, and
@@ -131,7 +187,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue_verify(
         let input = unsafe { device_input(input) }?;
         // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory stays
         // until the verification is done.
-        let drafts = unsafe { device_drafts(drafts) }?;
+        let drafts = unsafe { device_drafts(drafts, pool.vocab()) }?;
         Ok(pool.enqueue_verify_variant(input, &drafts, variant)?)
     })
 }
@@ -148,13 +204,14 @@ pub unsafe extern "C" fn gumball_pool_capture_verify(
 ) -> Option<Box<Graph>> {
     make(|| {
         let pool = require("pool", pool)?;
+        let (id, pool) = (pool.id, pool.on_device()?);
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory
         // outlives the graph's replays.
         let input = unsafe { device_input(input) }?;
         // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory
         // outlives the graph's replays.
-        let drafts = unsafe { device_drafts(drafts) }?;
-        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture_verify(&[(input, drafts)])? })
+        let drafts = unsafe { device_drafts(drafts, pool.vocab()) }?;
+        Ok(Graph { pool: id, inner: pool.capture_verify(&[(input, drafts)])? })
     })
 }
 

@@ -63,6 +63,14 @@ unsafe impl VersionedStruct for Drafts {
     const LEAST: usize = offset_of!(Self, threshold_acc) + size_of::<f32>();
 }
 
+/// Calls what lies in a struct by the name of its field.
+fn own_names(error: Error) -> Error {
+    error.with_parameter(|name| {
+        let field = name.strip_prefix("drafts.").or_else(|| name.strip_prefix("paths."));
+        field.unwrap_or(name)
+    })
+}
+
 /// Reads how drafts are judged.
 fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
     match mode {
@@ -226,7 +234,7 @@ pub extern "C" fn gumball_verification_outputs(verification: Option<&Verificatio
 }
 
 /// Verifies the drafts of each request, and appends the emitted tokens to its sequence. In a pool on a device, logits and drafts
-/// are copied up and the outputs down; it knows GUMBALL_COUPLED and GUMBALL_GREEDY, and any other mode is GUMBALL_UNAVAILABLE.
+/// are copied up and the outputs down.
 ///
 /// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
 /// draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are
@@ -263,7 +271,8 @@ pub unsafe extern "C" fn gumball_pool_verify(
         let logits = select(logits, &options)?;
         let inner = &mut verification.inner;
         options.with(|batch| {
-            Ok(either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, inner))?)
+            let verified = either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, inner));
+            Ok(verified.map_err(own_names)?)
         })?;
         verification.copy_outputs();
         Ok(())
@@ -323,7 +332,9 @@ pub unsafe extern "C" fn gumball_pool_draft(
         };
         // SAFETY: the C caller ensures that `probs`, if not NULL, has `vocab` places for each row.
         let probs = unsafe { out_slice("probs", probs, places) }?;
-        options.with(|batch| Ok(pool.draft(logits, slots, &paths, mode, batch, &mut out)?))?;
+        options.with(|batch| {
+            Ok(pool.draft(logits, slots, &paths, mode, batch, &mut out).map_err(own_names)?)
+        })?;
         drafts.write_copy_of_slice(out.ids());
         probs.write_copy_of_slice(out.probs());
         Ok(())

@@ -23,6 +23,20 @@ pub fn to_py_err(error: Error) -> PyErr {
     }
 }
 
+/// Calls drafts, paths and what comes with them by the names of Python's arguments.
+pub fn draft_names(error: Error) -> Error {
+    let is_value = matches!(error, Error::OutOfRange { .. });
+    error.with_parameter(|name| match name {
+        "drafts.counts" if is_value => "len(drafts)",
+        "paths.counts" if is_value => "len(paths)",
+        "drafts.counts" | "drafts.ids" | "ids" => "drafts",
+        "paths.counts" | "paths.ids" => "paths",
+        "drafts.parents" => "parents",
+        "drafts.probs" | "probs" => "draft_probs",
+        name => name,
+    })
+}
+
 /// Returns a `ValueError` for a value outside its range.
 pub fn out_of_range(name: &str, value: impl std::fmt::Display, allowed: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("{name} is {value}, but must be {allowed}"))

@@ -200,8 +200,8 @@ def test_siblings_are_the_runners_up_and_refusals_name_what_is_wrong() -> None:
     one = rows[:1]
     for args, keywords, text in (
         ((rows, [slot]), {}, "slots has length 1, but must have one per row, 2"),
-        ((one, [slot]), {"paths": [[1], [2]]}, "paths.counts has length 2, but must have one per row, 1, or 0"),
-        ((one, [slot]), {"paths": [[900]]}, r"paths.ids is 900, but must be an id in 0\.\.900"),
+        ((one, [slot]), {"paths": [[1], [2]]}, "paths has length 2, but must have one per row, 1, or 0"),
+        ((one, [slot]), {"paths": [[900]]}, r"paths is 900, but must be an id in 0\.\.900"),
         ((one, [slot]), {"paths": [[1] * 64]}, "the length of a path is 64"),
         ((one, [mirostat]), {}, "mirostat cannot be combined with drafts"),
         ((one, [slot]), {"mode": "chain"}, 'mode is "chain"'),
@@ -263,7 +263,12 @@ def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tupl
     yield TypeError, r"drafts\[0\] is of float32", (rows, two, np.ones((1, 2), np.float32)), {}
     yield ValueError, r"drafts\[0\] is 4294967296, but must be in -2\^31", (rows, two, [[1 << 32, 1]]), {}
     yield ValueError, r"drafts\.counts has length 2, but must have one per request, 1", (rows, two, [[1], []]), {}
-    yield ValueError, "counts is 65 in request 0, but must be in 0..=64", (sure(*range(66)), two, [[1] * 65]), {}
+    yield (
+        ValueError,
+        r"len\(drafts\) is 65 in request 0, but must be in 0\.\.=64",
+        (sure(*range(66)), two, [[1] * 65]),
+        {},
+    )
     yield ValueError, "logits has length 3, but must have 4 rows, one per request", (rows, two, [[1, 2, 3]]), {}
     yield ValueError, "must be the vocabulary|vocab", (rows[:, :800], two, none), {}
     yield TypeError, "logits is of float64", (rows.astype(np.float64), two, none), {}
@@ -297,6 +302,8 @@ def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tupl
         thresholds = {"mode": "threshold", "threshold_single": value}
         yield ValueError, r"threshold_single is .*, but must be in 0\.\.=1", good, thresholds
     yield TypeError, "threshold_acc must be a number, not str", good, {"mode": "threshold", "threshold_acc": "1"}
+    for mode in ("coupled", "greedy", "threshold"):
+        yield ValueError, "draft_probs cannot be combined with mode", good, {"mode": mode, "draft_probs": rows}
     probs = {"mode": "rejection", "draft_probs": rows[:2]}
     yield ValueError, r"draft_probs' shape is \[2, 900\], but must be that of logits, \[3, 900\]", good, probs
     yield TypeError, "draft_probs is of float16", good, {**probs, "draft_probs": rows.astype(np.float16)}
@@ -342,10 +349,6 @@ def test_routes_without_probabilities_and_pools_on_a_device_say_so(device: str) 
             with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
                 pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
         return
-    for mode in MODES[2:]:
-        text = f"no verification by probabilities on a device: mode {mode} is not implemented there"
-        with pytest.raises(UnavailableError, match=text):
-            pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
     with pytest.raises(
         UnavailableError, match=f"no drafts on a device: the pool is on {device}; kernels for it are missing"
     ):
@@ -425,11 +428,28 @@ def test_drafts_on_a_device_are_read_when_they_are_verified(device: str) -> None
     assert out.tolist() == [[5], [9]] and Status(int(out.outputs.statuses[0])) == Status.NO_TREE
     assert pool.output(slots[0]) == [5, 6, 8, 5, 8, 8, 5]
     for wrong, kind, text in (
-        ((logits, drafts[:1]), ValueError, "ids has length 1, but must have 2, the sum of the counts"),
+        ((logits, drafts[:1]), ValueError, "drafts has length 1, but must have 2, the sum of the counts"),
         ((logits[:3], drafts), ValueError, "logits has length 3"),
         ((logits, sure(1)[0]), TypeError, "drafts is of float32, but must be of int32 or int64"),
     ):
         with pytest.raises(kind, match=text):
             pool.enqueue_verify(*wrong)
-    with pytest.raises(UnavailableError, match="mode block is not implemented there"):
-        pool.assign_drafts(slots, [2, 0], mode="block")
+    drafts[0], drafts[1], parents[0], parents[1] = 5, 6, -1, 0
+    probs = on(device, np.full_like(sure(5, 6, 8, 9), 0.5))
+    for mode in MODES[2:]:
+        more = {} if mode == "threshold" else {"draft_probs": probs}
+        pool.assign_drafts(slots, [2, 0], mode=mode)
+        pool.enqueue_verify(logits, drafts, parents=parents, **more)
+        assert pool.fetch_verification().tolist() == [[5, 6, 8], [9]], mode
+        pool.replay(pool.capture_verify(logits, drafts, parents=parents, **more))
+        assert pool.fetch_verification().tolist() == [[5, 6, 8], [9]], mode
+        assert pool.verify(logits, slots, [[5, 6], []], mode=mode, **more).tolist() == [[5, 6, 8], [9]], mode
+    with pytest.raises(ValueError, match="draft_probs cannot be combined with mode: only rejection and block read"):
+        pool.enqueue_verify(logits, drafts, parents=parents, draft_probs=probs)
+    pool.assign_drafts(slots, [2, 0], mode="rejection")
+    with pytest.raises(ValueError, match=r"draft_probs is \[3, 900\], but must be \[4, 900\]"):
+        pool.enqueue_verify(logits, drafts, parents=parents, draft_probs=probs[:3])
+    with pytest.raises(ValueError, match=r"threshold_single is 2, but must be in 0\.\.=1"):
+        pool.assign_drafts(slots, [2, 0], mode="threshold", threshold_single=2)
+    with pytest.raises(ValueError, match="forced cannot be combined with block"):
+        pool.assign_drafts(slots, [2, 0], mode="block", forced=[1, -1, -1, -1])

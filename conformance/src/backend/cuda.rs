@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, Dtype as CudaDtype, Emulator, Gpu,
-    InitialState, IntType, Outputs, Prepared, Rows, Runtime, Variant, Workspace, WorkspaceLimits,
+    Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype as CudaDtype, Emulator,
+    Gpu, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
@@ -251,7 +251,8 @@ impl Cuda {
         let forced: Vec<i32> = all.iter().map(|case| case.forced.map_or(NONE, |id| id as i32)).collect();
         let masks: Vec<_> = all.iter().map(|case| case.mask.as_deref()).collect();
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
-        let drafts_of_all = Some(DraftCounts { counts: &counts, greedy: drafted.greedy });
+        let rule = if drafted.greedy { DraftRule::Greedy } else { DraftRule::Coupled };
+        let drafts_of_all = Some(DraftCounts { counts: &counts, rule });
         workspace.assign(&Assignment {
             slots: &slots,
             forced: &forced,
@@ -267,6 +268,7 @@ impl Cuda {
         let on_device = DraftIds {
             ids: DeviceSlice::of(&ids, IntType::I64).first(count)?,
             parents: Some(DeviceSlice::of(&parents, IntType::I32).first(count)?),
+            probs: None,
         };
         let Packed { buffer, dtype, start, stride, .. } = &packed;
         let logits = Rows::of(buffer, *dtype, *start, all.len(), root.vocab(), *stride)?.with_kind(root.kind);

@@ -1,4 +1,4 @@
-// drafts.cu: makes requests of the rows behind drafts, and accepts the drafts that equal what was drawn (rule S3).
+// drafts.cu: makes requests of the rows behind drafts, and accepts the drafts that equal what was emitted (rule S3).
 //
 // Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9)
 //            end_drafts: for each request the rows of the walk, the outputs of these rows at the request's first rows,
@@ -17,66 +17,17 @@
 //
 //     begin_drafts: for each row
 //         path = the drafts from the root to the row
-//         padding, if an id of the path is no token or a stop id, so that no walk gets there; or if there is no tree
+//         padding, if an id of the path is no token or a stop id, so that no walk gets there; or if there is no tree. A block
+//         is judged as a whole, so there stop ids make no padding
 //         the request's parameters; its state, later by the path's length; its lists, with the path beside or in them
 //     end_drafts: for each request
 //         row = 0; while a child of the row has the row's token, which is no stop id: row = that child's row
 //         move the outputs of the rows of the walk to the front; make padding of the others
 //         append the emitted tokens; advance position and mu
 
-#include "abi/drafts.cuh"
 #include "math/edits.cuh"
+#include "stage/draft_tree.cuh"
 #include "warp/reduce.cuh"
-
-// The drafts of one request, in shared memory. An id or a parent that is no 32-bit number is -2, which is neither an id
-// nor a parent.
-struct DraftTree {
-    int ids[MAX_DRAFTS];
-    int parents[MAX_DRAFTS];
-    u32 count;
-    // Whether each parent is the root or a draft before its child.
-    u32 is_tree;
-};
-
-DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
-    if (!is_64_bit) {
-        return ((const int*)numbers)[index];
-    }
-    i64 number = ((const i64*)numbers)[index];
-    return number == (int)number ? (int)number : -2;
-}
-
-// Loads the drafts of a request; by all threads of a block.
-DEVICE void load_tree(const DraftStep& args, u32 request, const DraftRequest& drafts, DraftTree& tree) {
-    // In front of a request's drafts each request before has one row that is no draft's.
-    const u64 first = drafts.first_row - request;
-    if (threadIdx.x == 0) {
-        tree.count = drafts.draft_count;
-        tree.is_tree = 1;
-    }
-    // WAW on is_tree: thread 0 wrote its initial value, threads that find a wrong parent clear it.
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < drafts.draft_count; i += blockDim.x) {
-        tree.ids[i] = draft_number(args.ids, args.flags & DRAFTS_IDS_I64, first + i);
-        int parent = args.parents == nullptr ? (int)i - 1
-                                             : draft_number(args.parents, args.flags & DRAFTS_PARENTS_I64, first + i);
-        tree.parents[i] = parent;
-        if (parent < -1 || parent >= (int)i) {
-            tree.is_tree = 0;
-        }
-    }
-    // RAW on the tree: each thread loaded some drafts, all threads read all of them.
-    __syncthreads();
-}
-
-DEVICE bool is_stop_id(const DraftRequest& drafts, int id) {
-    for (u32 i = 0; i < drafts.stop_count; i++) {
-        if (drafts.stop_ids[i] == (u32)id) {
-            return true;
-        }
-    }
-    return false;
-}
 
 // Counts an id of the output in its entry, which it makes if there is none. Threads may count at the same time; which
 // entry an id gets depends on their order, what lookups find does not.
@@ -232,6 +183,15 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
     }
 }
 
+// Writes the slot of a row: the row itself, or -1 for padding. `is_judged`: drafts behind it or in front of it are judged by its
+// probabilities, if any are.
+DEVICE void write_row_slot(const DraftStep& args, u32 row, int slot, bool is_judged) {
+    args.row_slots[row] = slot;
+    if (args.judged_slots != nullptr) {
+        args.judged_slots[row] = is_judged ? slot : -1;
+    }
+}
+
 KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     // The survey of rows without edits is a dependent launch, which waits for this kernel before it reads requests.
     trigger_dependents();
@@ -248,7 +208,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     const int slot = args.slots[own.request];
     if (slot < 0) {
         if (threadIdx.x == 0) {
-            args.row_slots[row] = -1;
+            write_row_slot(args, row, -1, false);
         }
         return;
     }
@@ -273,10 +233,11 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     if (threadIdx.x == 0) {
         is_dead = depth = 0;
     }
-    if (node >= 0) {
+    // No draft stands before a request's first row, which reads the drafts only to know whether they are to be judged.
+    if (node >= 0 || args.judged_slots != nullptr) {
         load_tree(args, own.request, drafts, tree);
         if (threadIdx.x == 0) {
-            is_dead = !tree.is_tree;
+            is_dead = node >= 0 && !tree.is_tree;
             // A parent lies before its child, so both walks end.
             for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
                 depth++;
@@ -291,7 +252,8 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     // copied them, all threads read them.
     __syncthreads();
     for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
-        if (path[i] < 0 || (u32)path[i] >= args.step.vocab || is_stop_id(drafts, path[i])) {
+        const bool is_token = path[i] >= 0 && (u32)path[i] < args.step.vocab;
+        if (!is_token || (!(args.flags & DRAFTS_BLOCK) && is_stop_id(drafts, path[i]))) {
             is_dead = 1;
         }
     }
@@ -299,7 +261,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     __syncthreads();
     if (is_dead) {
         if (threadIdx.x == 0) {
-            args.row_slots[row] = -1;
+            write_row_slot(args, row, -1, false);
         }
         return;
     }
@@ -316,7 +278,9 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         behind.position += depth;
         behind.length += depth;
         args.row_states[row] = behind;
-        args.row_slots[row] = (int)row;
+        // Without drafts there is nothing to judge, nor where they are no tree: the row is that of a step.
+        const bool is_judged = args.judged_slots != nullptr && drafts.draft_count > 0 && tree.is_tree;
+        write_row_slot(args, row, (int)row, is_judged);
     }
 }
 
@@ -436,12 +400,18 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
         }
         return;
     }
+    if (args.flags & DRAFTS_JUDGED) {
+        // What was judged left padding of all rows but those of the walk, which goes nowhere else.
+        for (u32 i = threadIdx.x; i < tree.count; i += blockDim.x) {
+            tree.ids[i] = args.row_slots[first + 1 + i] < 0 ? -2 : tree.ids[i];
+        }
+    }
     for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
         const int token = (int)*output_word(step, first + i, OUTPUT_TOKENS);
         walk.tokens[i] = token;
         walk.ends[i] = token == NO_TOKEN || !tree.is_tree || is_stop_id(drafts, token);
     }
-    // RAW on walk: each thread loaded some tokens, the first warp reads all of them.
+    // RAW on walk and tree: each thread wrote some of them, the first warp reads all of them.
     __syncthreads();
     if (warp_id() == 0) {
         walk_tree(tree, walk);

@@ -12,6 +12,7 @@
 //
 // The blocks of a row search it together (row_blocks.cuh); the first one does all the rest.
 //
+//     a row without a slot is not written, whatever it holds
 //     wait for the survey; summarise the row's records
 //     if no token is left:                    nothing is kept
 //     else if the temperature is 0:           the first token is kept
@@ -136,6 +137,13 @@ DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
     const Step& step = args.step;
     // The survey triggers this kernel only after it has waited for params_from_columns.cu, so requests are complete.
     int slot = step.slots[row];
+    if (slot < 0) {
+        grid_dependency_wait();
+        if (threadIdx.x == 0) {
+            args.cuts[row] = RowCut{0, 0, 0, 0.0f, CUT_WRITTEN};
+        }
+        return;
+    }
     const Params& params = step.params[slot];
     u32 features = params.features;
     if (threadIdx.x == 0) {

@@ -46,7 +46,7 @@ pub use operators::numeric_check;
 pub use operators::softmax::Softmax;
 pub use operators::verify::Verify;
 pub use operators::{Draws, Operators, Output, PerRow, RowParams};
-pub use pipeline::draft_rows::{DraftCounts, DraftIds};
+pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};
 pub use pipeline::graph::Graph;
 pub use pipeline::known_tokens::KnownTokens;
 pub use pipeline::outputs::Outputs;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gumball_cpu::Prepared;
 use gumball_spec::layout::Layout;
-use gumball_spec::verify::by_probabilities::Judgement;
+use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
 use gumball_spec::{Error, NONE, Result, SamplingParams};
@@ -33,8 +33,8 @@ pub struct Drafts<'a> {
     /// the same request before it, counted from 0. `None`: each draft follows the one before it, a chain.
     pub parents: Option<&'a [i32]>,
     /// The probabilities that the drafts were drawn from: a row of the vocabulary for each row of logits, of which those
-    /// without a draft behind them are not read. `None`: the drafter has none. Read by [`VerifyMode::Rejection`] and
-    /// [`VerifyMode::Block`] alone.
+    /// without a draft behind them are not read. `None`: the drafter has none, or the mode is neither
+    /// [`VerifyMode::Rejection`] nor [`VerifyMode::Block`], which alone read them.
     pub probs: Option<&'a [f32]>,
 }
 
@@ -179,6 +179,7 @@ impl Pool {
     ///   cycle always have one.
     /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path. In
     ///   [`VerifyMode::Block`] also for a forced token beside drafts.
+    /// - [`Error::Conflict`] for probabilities of the drafter in a mode that does not read them.
     /// - [`Error::OutOfRange`] for a threshold outside 0..=1, and in `Block` for a tree that is no chain.
     /// - [`Error::Unavailable`] if drafts are judged by probabilities, and the pool's route knows none.
     /// - Those of [`Pool::step`].
@@ -193,7 +194,7 @@ impl Pool {
         options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        drafts.check(slots.len(), self.vocab)?;
+        drafts.check(slots.len(), self.vocab, mode)?;
         let (starts, judgement) = (drafts.starts(), mode.judgement());
         self.check_verify(logits, slots, drafts, &starts, judgement, options)?;
         let greedy = self.greedy(slots, mode)?;
@@ -286,9 +287,8 @@ impl Pool {
             let check = if is_block { tree.check_chain() } else { tree.check() };
             check.map_err(|error| in_request(error, request))?;
             check_drafts(self.sequence(*slot)?.params(), tree.drafts.len())?;
-            if is_block && places.len() > 1 && places.clone().any(|row| options.forced(row).is_some()) {
-                let reason = "a block is judged as a whole; force tokens in another mode, or without drafts";
-                return Err(Error::Conflict { parameter: "forced", other: "block", reason });
+            if is_block {
+                check_forced_block(places.clone(), |row| options.forced(row))?;
             }
             let hooked = places.into_iter().any(|row| options.hook(row).is_some());
             self.check_row(*slot, logits.kind(), hooked)?;
@@ -363,7 +363,7 @@ impl<'a> Drafts<'a> {
     }
 
     /// Checks what can be checked without the requests.
-    pub(crate) fn check(&self, requests: usize, vocab: usize) -> Result<()> {
+    pub(crate) fn check(&self, requests: usize, vocab: usize, mode: VerifyMode) -> Result<()> {
         if self.counts.len() != requests {
             let wanted = format!("one per request, {requests}");
             return Err(Error::length("drafts.counts", self.counts.len(), wanted));
@@ -376,15 +376,14 @@ impl<'a> Drafts<'a> {
                 return Err(Error::length(name, length, format!("{total}, the sum of the counts")));
             }
         }
+        let Some(probs) = self.probs else { return Ok(()) };
+        check_draft_probs("drafts.probs", mode.judgement())?;
         let wanted = (requests + total) * vocab;
-        match self.probs {
-            Some(probs) if probs.len() != wanted => Err(Error::length(
-                "drafts.probs",
-                probs.len(),
-                format!("{wanted}, a row for each row of logits"),
-            )),
-            _ => Ok(()),
+        if probs.len() != wanted {
+            let wanted = format!("{wanted}, a row for each row of logits");
+            return Err(Error::length("drafts.probs", probs.len(), wanted));
         }
+        Ok(())
     }
 
     /// Returns the first row of each request, and the end of the last one's.
@@ -423,6 +422,18 @@ pub(crate) fn check_rows(
         return Err(Error::length("logits", logits.rows(), wanted));
     }
     options.check(rows, vocab)
+}
+
+/// Checks that no row of a block with drafts has a forced token.
+pub(crate) fn check_forced_block(
+    mut rows: Range<usize>,
+    forced: impl Fn(usize) -> Option<u32>,
+) -> Result<()> {
+    if rows.len() > 1 && rows.any(|row| forced(row).is_some()) {
+        let reason = "a block is judged as a whole; force tokens in another mode, or without drafts";
+        return Err(Error::Conflict { parameter: "forced", other: "block", reason });
+    }
+    Ok(())
 }
 
 /// Checks that there is a count for each slot.

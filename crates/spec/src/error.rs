@@ -67,4 +67,17 @@ impl Error {
     pub fn length(parameter: &'static str, length: usize, allowed: impl Into<String>) -> Self {
         Self::Length { parameter, length, allowed: allowed.into() }
     }
+
+    /// Returns the error with another name of the parameter, for a caller who knows it by that.
+    #[must_use]
+    pub fn with_parameter(mut self, name: impl FnOnce(&'static str) -> &'static str) -> Self {
+        match &mut self {
+            Self::OutOfRange { parameter, .. }
+            | Self::Conflict { parameter, .. }
+            | Self::Length { parameter, .. }
+            | Self::Unknown { parameter, .. } => *parameter = name(parameter),
+            Self::Unavailable { .. } => {}
+        }
+        self
+    }
 }

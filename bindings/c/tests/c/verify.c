@@ -202,7 +202,7 @@ static void drafts_are_what_the_request_would_draw(void) {
     from.counts = counts;
     CHECK(DRAFT(siblings) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "ids") == 0);
     from.ids = &beyond;
-    REFUSED(DRAFT(siblings), GUMBALL_OUT_OF_RANGE, "paths.ids is 300, but must be an id in 0..300");
+    REFUSED(DRAFT(siblings), GUMBALL_OUT_OF_RANGE, "ids is 300, but must be an id in 0..300");
     gumball_verification_free(verification);
     gumball_pool_free(pool);
 }
@@ -288,12 +288,12 @@ static void a_device_verifies_what_the_host_does(const char *name) {
         SIZED(gumball_state, state);
         OK(gumball_pool_state(pools[i], slots[0], &state));
         CHECK(state.output_len == 1 && state.output[0] == 5);
-        drafts.mode = GUMBALL_REJECTION;
-        if (i == 1) {
-            REFUSED(
-                gumball_pool_verify(pools[i], &logits, slots, 2, &drafts, NULL, verification), GUMBALL_UNAVAILABLE,
-                "no verification by probabilities on a device: mode rejection is not implemented there; take coupled "
-                "or greedy, or Pool::verify on the host");
+        // Every mode accepts a draft of probability 1.
+        for (int64_t mode = GUMBALL_REJECTION; mode <= GUMBALL_THRESHOLD; mode++) {
+            drafts.mode = mode;
+            OK(gumball_pool_verify(pools[i], &logits, slots, 2, &drafts, NULL, verification));
+            CHECK(tokens_are(verification, 0, wanted, 2) && rows_are(verification, 0, path, 2));
+            CHECK(tokens_are(verification, 1, nine, 1) && rows_are(verification, 1, alone, 1));
         }
         gumball_pool_free(pools[i]);
     }
@@ -357,8 +357,40 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
     drafts.bits = 64;
     drafts.len = 1;
     CHECK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL) == GUMBALL_LENGTH);
-    REFUSED(gumball_pool_assign_drafts(pool, slots, counts, 2, GUMBALL_BLOCK, NULL), GUMBALL_OUT_OF_RANGE,
-            "mode is 3, but must be GUMBALL_COUPLED or GUMBALL_GREEDY");
+    REFUSED(gumball_pool_assign_drafts(pool, slots, counts, 2, GUMBALL_THRESHOLD, NULL), GUMBALL_OUT_OF_RANGE,
+            "mode is 4, but must be GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION or GUMBALL_BLOCK; "
+            "gumball_pool_assign_threshold_drafts has GUMBALL_THRESHOLD");
+    // Judged by probabilities, with those of a drafter or without.
+    static float halves[4 * VOCAB];
+    for (size_t i = 0; i < 4 * VOCAB; i++) {
+        halves[i] = 0.5f;
+    }
+    gumball_buffer *probs = copied_up(device, halves, sizeof halves);
+    OK(gumball_buffer_write(drafted, 0, ids, sizeof ids));
+    OK(gumball_buffer_write(parents, 0, chain, sizeof chain));
+    drafts.len = 2;
+    drafts.probs = gumball_buffer_address(probs);
+    drafts.probs_rows = 4;
+    for (int64_t mode = GUMBALL_REJECTION; mode <= GUMBALL_BLOCK; mode++) {
+        OK(gumball_pool_assign_drafts(pool, slots, counts, 2, mode, NULL));
+        OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
+        OK(gumball_pool_fetch_verification(pool, verification));
+        CHECK(tokens_are(verification, 0, all, 3) && rows_are(verification, 0, both, 3));
+    }
+    drafts.probs_rows = 3;
+    REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_OUT_OF_RANGE,
+            "probs is [3, 300], but must be [4, 300], a row for each row of the step");
+    OK(gumball_pool_assign_threshold_drafts(pool, slots, counts, 2, 0.5f, 1.0f, NULL));
+    REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_CONFLICT,
+            "probs cannot be combined with mode: only rejection and block read the drafter's probabilities; leave them "
+            "out");
+    drafts.probs = NULL;
+    OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, all, 3));
+    REFUSED(gumball_pool_assign_threshold_drafts(pool, slots, counts, 2, 0.5f, 2.0f, NULL), GUMBALL_OUT_OF_RANGE,
+            "threshold_acc is 2, but must be in 0..=1");
+    gumball_buffer_free(probs);
     gumball_graph_free(graph);
     gumball_buffer_free(logits);
     gumball_buffer_free(drafted);

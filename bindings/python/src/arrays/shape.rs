@@ -238,12 +238,18 @@ impl Matrix {
         }
     }
 
+    /// Checks that the elements are float32.
+    pub fn check_f32(&self, name: &str) -> PyResult<()> {
+        if self.dtype == Dtype::F32 {
+            return Ok(());
+        }
+        let text = format!("{name} is of {}, but must be of float32", self.dtype.name());
+        Err(PyTypeError::new_err(text))
+    }
+
     /// Checks that the elements are float32, and that the rows follow each other without gaps.
     pub fn check_packed(&self, name: &str) -> PyResult<()> {
-        if self.dtype != Dtype::F32 {
-            let text = format!("{name} is of {}, but must be of float32", self.dtype.name());
-            return Err(PyTypeError::new_err(text));
-        }
+        self.check_f32(name)?;
         if self.rows > 1 && self.stride != self.width {
             return Err(out_of_range(&format!("{name}'s stride"), self.stride, self.width));
         }

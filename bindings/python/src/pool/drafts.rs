@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use super::backend::Backend;
 use super::{Inner, Pool, variants, verify};
 use crate::arrays::{self, Array, Dtype};
-use crate::errors::to_py_err;
+use crate::errors::{draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::lists::integers;
 use crate::options::{self, Keywords};
@@ -22,8 +22,27 @@ struct Arrays<'py> {
     drafts: DeviceDrafts<'static>,
     /// The streams on which their owners write them, if they name one.
     others: Vec<Option<usize>>,
-    /// Logits, masks, drafts and parents.
+    /// Logits, masks, drafts, parents and the drafter's probabilities.
     arrays: Vec<Array<'py>>,
+}
+
+/// What Python hands over for a verification on a device.
+#[derive(Clone, Copy)]
+struct Given<'a, 'py> {
+    logits: &'a Bound<'py, PyAny>,
+    drafts: &'a Bound<'py, PyAny>,
+    parents: Option<&'a Bound<'py, PyAny>>,
+    probs: Option<&'a Bound<'py, PyAny>>,
+    masks: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Given<'_, '_> {
+    /// Returns the objects, which a graph keeps alive.
+    fn objects(&self) -> Vec<Py<PyAny>> {
+        let Self { logits, drafts, parents, probs, masks } = *self;
+        let given = [Some(logits), masks, Some(drafts), parents, probs].into_iter().flatten();
+        given.map(|object| object.clone().unbind()).collect()
+    }
 }
 
 /// Returns the pool of a device; on the host there is none.
@@ -68,25 +87,32 @@ impl Pool {
     /// Reads the arrays of a verification on the pool's device.
     fn read_verify<'py>(
         &self,
-        logits: &Bound<'py, PyAny>,
-        drafts: &Bound<'py, PyAny>,
-        parents: Option<&Bound<'py, PyAny>>,
-        masks: Option<&Bound<'py, PyAny>>,
+        given: &Given<'_, 'py>,
         kind: &str,
         stream: Option<usize>,
     ) -> PyResult<Arrays<'py>> {
+        let Given { logits, drafts, parents, probs, masks } = *given;
         let kind = options::kind(kind)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
             let array = arrays::read(object, name, stream)?;
             let matrix = array.matrix(name)?;
             self.check_location(name, matrix.location, "; verify copies rows of the host up")?;
-            if name == "logits" { matrix.check_float() } else { matrix.check_words() }?;
+            match name {
+                "logits" => matrix.check_float()?,
+                "masks" => matrix.check_words()?,
+                _ => matrix.check_f32(name)?,
+            }
             Ok::<_, PyErr>((matrix, array))
         };
         let (rows, logits) = matrix(logits, "logits")?;
         let masks = masks.map(|masks| matrix(masks, "masks")).transpose()?;
         let (ids, drafts) = self.read_drafts(drafts, "drafts", stream)?;
         let parents = parents.map(|parents| self.read_drafts(parents, "parents", stream)).transpose()?;
+        let (probs, probs_array) = probs.map(|probs| matrix(probs, "draft_probs")).transpose()?.unzip();
+        let probs = probs.map(|probs| {
+            // SAFETY: the probabilities lie on the device; the rest is as of the logits.
+            unsafe { probs.device_logits() }.map_err(to_py_err)
+        });
         // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream
         // order, and the methods' documentation forbids other writes until the work is done.
         let rows = unsafe { rows.device_logits() }.map_err(to_py_err)?.with_kind(kind);
@@ -96,12 +122,12 @@ impl Pool {
         });
         let input = DeviceInput { logits: rows, masks: words.transpose().map_err(to_py_err)? };
         let (parents, parents_array) = parents.unzip();
-        let arrays: Vec<_> = [Some(logits), masks.map(|(_, array)| array), Some(drafts), parents_array]
-            .into_iter()
-            .flatten()
-            .collect();
+        let masks = masks.map(|(_, array)| array);
+        let arrays = [Some(logits), masks, Some(drafts), parents_array, probs_array];
+        let arrays: Vec<_> = arrays.into_iter().flatten().collect();
         let others = arrays.iter().map(|array| array.stream).collect();
-        Ok(Arrays { input, drafts: DeviceDrafts { ids, parents }, others, arrays })
+        let drafts = DeviceDrafts { ids, parents, probs: probs.transpose()? };
+        Ok(Arrays { input, drafts, others, arrays })
     }
 }
 
@@ -111,14 +137,19 @@ impl Pool {
     /// graphs included. On a device only.
     ///
     /// slots: one per request, -1 for padding. counts: for each slot how many drafts its request has, 0 to 64; it has one
-    /// row more. mode: "coupled" or "greedy", as for verify. Other arguments: as for assign, with one element for each row:
-    /// that at the end of a request's history, then one behind each of its drafts.
+    /// row more. mode, threshold_single, threshold_acc: as for verify. Other arguments: as for assign, with one element for
+    /// each row: that at the end of a request's history, then one behind each of its drafts.
     ///
-    /// Raises UnavailableError for a pool of the host and for other modes, and the errors of verify.
+    /// The first mode but "coupled" and "greedy" takes memory of the device for the probabilities of the pool's rows.
+    ///
+    /// Raises UnavailableError for a pool of the host, and the errors of verify.
     #[pyo3(
         signature = (
-            slots, counts, *, mode="coupled", masks=None, mask_present=None, forced=None, row_indices=None, stream=None,
-        )
+            slots, counts, *, mode="coupled", threshold_single=None, threshold_acc=None, masks=None, mask_present=None,
+            forced=None, row_indices=None, stream=None,
+        ),
+        text_signature = "($self, slots, counts, *, mode='coupled', threshold_single=1.0, threshold_acc=1.0, masks=None, \
+                          mask_present=None, forced=None, row_indices=None, stream=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn assign_drafts<'py>(
@@ -127,13 +158,15 @@ impl Pool {
         slots: &Bound<'py, PyAny>,
         counts: &Bound<'py, PyAny>,
         mode: &str,
+        threshold_single: Option<&Bound<'py, PyAny>>,
+        threshold_acc: Option<&Bound<'py, PyAny>>,
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
         row_indices: Option<&Bound<'py, PyAny>>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let (stream, mode) = (self.on(py, stream)?, verify::mode(mode, None, None)?);
+        let (stream, mode) = (self.on(py, stream)?, verify::mode(mode, threshold_single, threshold_acc)?);
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let counts: Vec<u32> = integers(counts, "counts")?;
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks: None };
@@ -145,7 +178,7 @@ impl Pool {
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write
             // them meanwhile.
             let options = unsafe { options.for_device() }?;
-            on_device(inner)?.assign_drafts(&slots, &counts, mode, &options)?;
+            on_device(inner)?.assign_drafts(&slots, &counts, mode, &options).map_err(draft_names)?;
             inner.rows = slots.len() + counts.iter().map(|count| *count as usize).sum::<usize>();
             inner.requests = slots.len();
             Ok(())
@@ -161,13 +194,17 @@ impl Pool {
     ///
     /// logits: [requests + drafts, vocab]. drafts: int32 or int64, the drafts of all requests, one request after the other;
     /// or [requests, n] if all have n. Values that are no ids, such as -1, are never accepted. parents: in the same shape, as
-    /// for verify. They are not checked: a request whose parents are no tree takes a step, with the status NO_TREE. masks: on
-    /// the device, one for each row. Until the work is done, write or free the arrays only in stream order. kind, variant,
+    /// for verify. They are not checked: a request whose parents are no tree takes a step, with the status NO_TREE.
+    /// draft_probs: [requests + drafts, vocab] float32, as for verify. masks: on the device, one for each row. Until the work is done, write or free the arrays only in stream order. kind, variant,
     /// stream: as for enqueue.
     ///
     /// Raises UnavailableError for a pool of the host; ValueError or TypeError for another shape, type or device, without
     /// drafts assigned, and for a variant that does not serve a request. No sequence has changed then.
-    #[pyo3(signature = (logits, drafts, *, parents=None, masks=None, kind="logits", variant=None, stream=None))]
+    #[pyo3(
+        signature = (
+            logits, drafts, *, parents=None, draft_probs=None, masks=None, kind="logits", variant=None, stream=None,
+        )
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn enqueue_verify<'py>(
         &self,
@@ -175,21 +212,23 @@ impl Pool {
         logits: &Bound<'py, PyAny>,
         drafts: &Bound<'py, PyAny>,
         parents: Option<&Bound<'py, PyAny>>,
+        draft_probs: Option<&Bound<'py, PyAny>>,
         masks: Option<&Bound<'py, PyAny>>,
         kind: &str,
         variant: Option<&str>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let (stream, variant) = (self.on(py, stream)?, variants::variant(variant)?);
-        let Arrays { input, drafts, others, arrays: _held } =
-            self.read_verify(logits, drafts, parents, masks, kind, stream)?;
+        let given = Given { logits, drafts, parents, probs: draft_probs, masks };
+        let Arrays { input, drafts, others, arrays: _held } = self.read_verify(&given, kind, stream)?;
         self.with(py, stream, |inner| {
             inner.order_after(&others)?;
             let pool = on_device(inner)?;
-            match variant {
+            let enqueued = match variant {
                 Some(variant) => pool.enqueue_verify_variant(input, &drafts, variant),
                 None => pool.enqueue_verify_assigned(input, &drafts),
-            }
+            };
+            enqueued.map_err(draft_names)
         })
     }
 
@@ -198,27 +237,28 @@ impl Pool {
     /// Nothing runs yet. A replay uses the assignment of that moment, and reads the drafts that lie there then. The numbers of
     /// requests and of rows, the mode, and whether row_indices and masks are given, must stay the same. The graph keeps the
     /// arrays alive; their addresses must not change. Arguments: as for enqueue_verify.
-    #[pyo3(signature = (logits, drafts, *, parents=None, masks=None, kind="logits", stream=None))]
+    #[pyo3(signature = (logits, drafts, *, parents=None, draft_probs=None, masks=None, kind="logits", stream=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn capture_verify<'py>(
         slf: &Bound<'py, Self>,
         logits: &Bound<'py, PyAny>,
         drafts: &Bound<'py, PyAny>,
         parents: Option<&Bound<'py, PyAny>>,
+        draft_probs: Option<&Bound<'py, PyAny>>,
         masks: Option<&Bound<'py, PyAny>>,
         kind: &str,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Graph> {
         let (py, this) = (slf.py(), slf.get());
         let stream = this.on(py, stream)?;
-        let objects = [Some(logits), masks, Some(drafts), parents].into_iter().flatten();
-        let objects: Vec<_> = objects.map(|object| object.clone().unbind()).collect();
-        let Arrays { input, drafts, arrays, .. } =
-            this.read_verify(logits, drafts, parents, masks, kind, stream)?;
+        let given = Given { logits, drafts, parents, probs: draft_probs, masks };
+        let Arrays { input, drafts, arrays, .. } = this.read_verify(&given, kind, stream)?;
         let recorded = this.with(py, stream, |inner| {
-            on_device(inner)?.capture_verify(&[(input, drafts)]).map(Recorded::device)
+            let captured = on_device(inner)?.capture_verify(&[(input, drafts)]);
+            captured.map(Recorded::device).map_err(draft_names)
         })?;
         let loans = arrays.into_iter().filter_map(Array::into_loan);
-        Ok(Graph::new(slf.clone().unbind(), recorded, objects.into_iter().chain(loans).collect()))
+        Ok(Graph::new(slf.clone().unbind(), recorded, given.objects().into_iter().chain(loans).collect()))
     }
 
     /// Waits for the enqueued work and returns the Verification of the last drafts. On a device only.

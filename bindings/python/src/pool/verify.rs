@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use super::backend::Backend;
 use super::{Inner, Pool};
 use crate::arrays::{self, Location, Matrix};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{draft_names, out_of_range, to_py_err};
 use crate::lists::{extract_int, integer_lists, integers, number};
 use crate::modules;
 use crate::options::{self, Keywords, Options};
@@ -100,12 +100,20 @@ pub(super) fn mode(
     }
 }
 
-/// Checks that the drafter's probabilities are rows of the host like those of logits, without gaps.
+/// Checks that the drafter's probabilities are rows like those of logits: of the host and without gaps, or beside logits on a
+/// device there too.
 fn check_probs(probs: &Matrix, logits: &Matrix) -> PyResult<()> {
-    if probs.location != Location::Host {
-        return Err(out_of_range("draft_probs", format!("on {}", probs.location), "on cpu"));
+    if probs.location == Location::Host {
+        probs.check_packed("draft_probs")?;
+    } else if probs.location == logits.location {
+        probs.check_f32("draft_probs")?;
+    } else {
+        let allowed = match logits.location {
+            Location::Host => "on cpu, where logits are".to_owned(),
+            other => format!("on {other}, where logits are, or on cpu"),
+        };
+        return Err(out_of_range("draft_probs", format!("on {}", probs.location), &allowed));
     }
-    probs.check_packed("draft_probs")?;
     if (probs.rows, probs.width) != (logits.rows, logits.width) {
         let shape = |matrix: &Matrix| format!("[{}, {}]", matrix.rows, matrix.width);
         let allowed = format!("that of logits, {}", shape(logits));
@@ -127,7 +135,7 @@ impl Inner {
 
     /// Verifies drafts on the host or on the device.
     fn verify(&mut self, work: &Work<'_>, out: &mut Verified) -> Result<()> {
-        let Work { logits, kind, slots, drafts, mode, options, others, caller } = work;
+        let Work { logits, kind, slots, drafts, probs, mode, options, others, caller } = work;
         self.order_after(others)?;
         match self.outside_a_capture()? {
             Backend::Device(pool) if logits.location != Location::Host => {
@@ -145,7 +153,15 @@ impl Inner {
                 // SAFETY: masks on the host are copied up before the call returns, and the caller keeps
                 // their array alive until then.
                 let options = unsafe { options.for_device() }?;
-                pool.enqueue_host_drafts(DeviceInput { logits, masks }, slots, drafts, *mode, &options)?;
+                let input = DeviceInput { logits, masks };
+                match probs {
+                    None => pool.enqueue_host_drafts(input, slots, drafts, *mode, &options)?,
+                    Some(probs) => {
+                        // SAFETY: the probabilities lie on the device; the rest is as of the logits.
+                        let probs = unsafe { probs.device_logits() }?;
+                        pool.enqueue_host_drafts_with_probs(input, slots, drafts, probs, *mode, &options)?;
+                    }
+                }
                 pool.fetch_verification(out)?;
             }
             backend => {
@@ -177,10 +193,12 @@ struct Work<'a> {
     kind: Kind,
     slots: &'a [Slot],
     drafts: Drafts<'a>,
+    /// The drafter's probabilities, if they lie on the device.
+    probs: Option<Matrix>,
     mode: VerifyMode,
     options: &'a Options,
-    /// The streams on which the owners of logits and masks write them, if they name one.
-    others: [Option<usize>; 2],
+    /// The streams on which the owners of logits, masks and the drafter's probabilities write them, if they name one.
+    others: [Option<usize>; 3],
     caller: Caller<'a>,
 }
 
@@ -209,17 +227,17 @@ impl Pool {
     /// distribution. "block": chains as a whole, which accepts more and has the same distribution. "threshold":
     /// accepts more than the distribution warrants, drafts of at least the probability threshold_single, and
     /// by a coin times threshold_acc; both in 0..=1, and 1 by default. draft_probs: the probabilities that the
-    /// drafts were drawn from, [requests + drafts, vocab] float32 without gaps, of which rows without a draft
-    /// behind them are not read; for "rejection" and "block", None if the drafter has none.
+    /// drafts were drawn from, [requests + drafts, vocab] float32, on the host without gaps or beside logits on a device, of
+    /// which rows without a draft behind them are not read; for "rejection" and "block" alone, None if the drafter has none.
     ///
     /// masks, mask_present, forced, hooks: as for step, one for each row of logits; a row's mask is that behind the
     /// drafts on the path to it. kind, stream: as for step.
     ///
-    /// Raises UnavailableError on a device and on the route "probabilities" for the modes other than "coupled" and
-    /// "greedy", and on a device for hooks; ValueError for more than 64 drafts, for a
-    /// parent that is no draft before in the same request, for drafts of a request with mirostat, for a threshold
-    /// outside 0..=1, and in mode "block" for a tree that is no chain and for forced tokens beside drafts; and the
-    /// errors of step. After an error no sequence has changed.
+    /// Raises UnavailableError on the route "probabilities" for the modes other than "coupled" and "greedy", and on a
+    /// device for hooks; ValueError for more than 64 drafts, for a parent that is no draft before in the same request, for
+    /// drafts of a request with mirostat, for draft_probs in a mode that does not read them, for a threshold outside
+    /// 0..=1, and in mode "block" for a tree that is no chain and for forced tokens beside drafts; and the errors of step.
+    /// After an error no sequence has changed.
     #[pyo3(
         signature = (
             logits, slots, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, mode="coupled",
@@ -272,27 +290,36 @@ impl Pool {
             _ => options.masks_on_host()?,
         }
         options.check_present().map_err(to_py_err)?;
-        let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", None)).transpose()?;
+        let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", stream)).transpose()?;
         let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
         probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, &matrix))?;
+        let (on_host, on_device) = match probs {
+            Some(probs) if probs.location == Location::Host => (Some(probs), None),
+            on_device => (None, on_device),
+        };
         // SAFETY: the elements are float32 on the host, as checked. `probs_array` keeps them alive during the
         // call; Python's callers do not write them meanwhile.
-        let probs = probs.map(|probs| unsafe { probs.elements::<f32>() });
+        let probs = on_host.map(|probs| unsafe { probs.elements::<f32>() });
         let DraftLists { counts, ids, parents } = &lists;
         let work = Work {
             logits: matrix,
             kind,
             slots: &slots,
             drafts: Drafts { counts, ids, parents: parents.as_deref(), probs },
+            probs: on_device,
             mode,
             options: &options,
-            others: [array.stream, masks.as_ref().and_then(|masks| masks.stream)],
+            others: [
+                array.stream,
+                masks.as_ref().and_then(|masks| masks.stream),
+                probs_array.as_ref().and_then(|probs| probs.stream),
+            ],
             caller: self.caller(),
         };
         let kept = self.kept;
         let verified = self.with(py, stream, |inner| {
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            inner.verify(&work, &mut out)?;
+            inner.verify(&work, &mut out).map_err(draft_names)?;
             Ok(out)
         })?;
         Verification::new(py, verified, kept)
@@ -381,7 +408,7 @@ impl Pool {
             let options = BatchOptions { hooks: &hooks, ..batch };
             let paths = Paths { counts: &counts, ids: &ids };
             let Backend::Host(host) = &mut inner.backend else { return Err(no_kernels()) };
-            host.pool.draft(logits, &slots, &paths, mode, &options, &mut out)?;
+            host.pool.draft(logits, &slots, &paths, mode, &options, &mut out).map_err(draft_names)?;
             Ok(out)
         })?;
         modules::load_numpy(py)?;

@@ -14,6 +14,9 @@
 #define BEGIN_DRAFTS_THREADS 512
 #define END_DRAFTS_THREADS 128
 
+// The threads of a block of edit_rows.
+#define EDIT_ROWS_THREADS 256
+
 // In `DraftStep::path`: a row that no token was emitted for.
 #define NO_ROW 0xFFFFFFFFu
 
@@ -43,6 +46,10 @@ enum DraftFlags : u32 {
     // Elements have 64 bits instead of 32.
     DRAFTS_IDS_I64 = 1 << 0,
     DRAFTS_PARENTS_I64 = 1 << 1,
+    // Drafts are judged by probabilities: rows that judge_requests made padding are not on the walk.
+    DRAFTS_JUDGED = 1 << 2,
+    // They are judged as a block: they must be chains, and rows behind stop ids are read as well.
+    DRAFTS_BLOCK = 1 << 3,
 };
 
 // The argument of begin_drafts and end_drafts.
@@ -71,12 +78,50 @@ struct DraftStep {
     Params* row_params;
     Request* row_requests;
     State* row_states;
+    // `[rows]`: the row itself where drafts are judged by its probabilities, else -1. Null if none are judged so.
+    int* judged_slots;
     // `[rows]`: the rows that a request's emitted tokens come from, at its first rows; `NO_ROW` at the others.
     u32* path;
     // `[requests]`: how many drafts were accepted.
     u32* accepted;
     u32 flags;
     u32 reserved;
+};
+
+// The argument of edit_rows, which writes the rows of a step under their edits.
+struct EditRows {
+    // Rows without a slot are not written.
+    Step step;
+    // `[rows, vocab]`, with rows that begin at multiples of 16 bytes.
+    float* out;
+    // Elements from the start of a row to the start of the next.
+    u64 out_stride;
+    // Blocks of a row, and the most tiles that each of them has.
+    u32 blocks_per_row;
+    u32 tiles_per_block;
+};
+
+// The argument of judge_requests. Scratch memory is that of the step: a request with drafts has two rows at least, and
+// takes the records and the logprob sums of its first two.
+struct JudgeRequests {
+    // `step.forced` is the address of `forced` below.
+    DraftStep drafts;
+    // `[rows, vocab]`: the target's probabilities, by their rows of the step.
+    const float* target_probs;
+    // `[rows, vocab]`: the drafter's; null if it has none.
+    const float* draft_probs;
+    // Elements from the start of a row to the start of the next.
+    u64 target_stride;
+    u64 draft_stride;
+    // `[rows]`: the tokens that the caller forces, -1 for none.
+    const int* caller_forced;
+    // `[rows]`: the tokens to emit.
+    int* forced;
+    // In units of 2^-32.
+    u64 threshold_acc;
+    float threshold_single;
+    // One of JudgeRule.
+    u32 rule;
 };
 
 // The layout of the structs on the host, in bytes.
@@ -90,7 +135,7 @@ static_assert(sizeof(DraftRow) == 16 && alignof(DraftRow) == 16);
 static_assert(OFFSET_OF(DraftRow, lists) == 0);
 static_assert(OFFSET_OF(DraftRow, request) == 8);
 static_assert(OFFSET_OF(DraftRow, reserved) == 12);
-static_assert(sizeof(DraftStep) == 368 && alignof(DraftStep) == 8);
+static_assert(sizeof(DraftStep) == 376 && alignof(DraftStep) == 8);
 static_assert(OFFSET_OF(DraftStep, step) == 0);
 static_assert(OFFSET_OF(DraftStep, ids) == 240);
 static_assert(OFFSET_OF(DraftStep, parents) == 248);
@@ -105,7 +150,25 @@ static_assert(OFFSET_OF(DraftStep, row_slots) == 312);
 static_assert(OFFSET_OF(DraftStep, row_params) == 320);
 static_assert(OFFSET_OF(DraftStep, row_requests) == 328);
 static_assert(OFFSET_OF(DraftStep, row_states) == 336);
-static_assert(OFFSET_OF(DraftStep, path) == 344);
-static_assert(OFFSET_OF(DraftStep, accepted) == 352);
-static_assert(OFFSET_OF(DraftStep, flags) == 360);
-static_assert(OFFSET_OF(DraftStep, reserved) == 364);
+static_assert(OFFSET_OF(DraftStep, judged_slots) == 344);
+static_assert(OFFSET_OF(DraftStep, path) == 352);
+static_assert(OFFSET_OF(DraftStep, accepted) == 360);
+static_assert(OFFSET_OF(DraftStep, flags) == 368);
+static_assert(OFFSET_OF(DraftStep, reserved) == 372);
+static_assert(sizeof(EditRows) == 264 && alignof(EditRows) == 8);
+static_assert(OFFSET_OF(EditRows, step) == 0);
+static_assert(OFFSET_OF(EditRows, out) == 240);
+static_assert(OFFSET_OF(EditRows, out_stride) == 248);
+static_assert(OFFSET_OF(EditRows, blocks_per_row) == 256);
+static_assert(OFFSET_OF(EditRows, tiles_per_block) == 260);
+static_assert(sizeof(JudgeRequests) == 440 && alignof(JudgeRequests) == 8);
+static_assert(OFFSET_OF(JudgeRequests, drafts) == 0);
+static_assert(OFFSET_OF(JudgeRequests, target_probs) == 376);
+static_assert(OFFSET_OF(JudgeRequests, draft_probs) == 384);
+static_assert(OFFSET_OF(JudgeRequests, target_stride) == 392);
+static_assert(OFFSET_OF(JudgeRequests, draft_stride) == 400);
+static_assert(OFFSET_OF(JudgeRequests, caller_forced) == 408);
+static_assert(OFFSET_OF(JudgeRequests, forced) == 416);
+static_assert(OFFSET_OF(JudgeRequests, threshold_acc) == 424);
+static_assert(OFFSET_OF(JudgeRequests, threshold_single) == 432);
+static_assert(OFFSET_OF(JudgeRequests, rule) == 436);

@@ -19,6 +19,9 @@ shared! {
         BEGIN_DRAFTS_THREADS: u32 = 512;
         END_DRAFTS_THREADS: u32 = 128;
 
+        /// The threads of a block of edit_rows.
+        EDIT_ROWS_THREADS: u32 = 256;
+
         /// In `DraftStep::path`: a row that no token was emitted for.
         NO_ROW: u32 = u32::MAX;
     }
@@ -49,6 +52,10 @@ shared! {
         /// Elements have 64 bits instead of 32.
         IDS_I64 = 1 << 0;
         PARENTS_I64 = 1 << 1;
+        /// Drafts are judged by probabilities: rows that judge_requests made padding are not on the walk.
+        JUDGED = 1 << 2;
+        /// They are judged as a block: they must be chains, and rows behind stop ids are read as well.
+        BLOCK = 1 << 3;
     }
 
     /// The argument of begin_drafts and end_drafts.
@@ -77,11 +84,48 @@ shared! {
         row_params: (Params*);
         row_requests: (Request*);
         row_states: (State*);
+        /// `[rows]`: the row itself where drafts are judged by its probabilities, else -1. Null if none are judged so.
+        judged_slots: (int*);
         /// `[rows]`: the rows that a request's emitted tokens come from, at its first rows; `NO_ROW` at the others.
         path: (u32*);
         /// `[requests]`: how many drafts were accepted.
         accepted: (u32*);
         flags: u32;
         reserved: u32;
+    }
+    /// The argument of edit_rows, which writes the rows of a step under their edits.
+    struct EditRows {
+        /// Rows without a slot are not written.
+        step: Step;
+        /// `[rows, vocab]`, with rows that begin at multiples of 16 bytes.
+        out: (float*);
+        /// Elements from the start of a row to the start of the next.
+        out_stride: u64;
+        /// Blocks of a row, and the most tiles that each of them has.
+        blocks_per_row: u32;
+        tiles_per_block: u32;
+    }
+
+    /// The argument of judge_requests. Scratch memory is that of the step: a request with drafts has two rows at least, and
+    /// takes the records and the logprob sums of its first two.
+    struct JudgeRequests {
+        /// `step.forced` is the address of `forced` below.
+        drafts: DraftStep;
+        /// `[rows, vocab]`: the target's probabilities, by their rows of the step.
+        target_probs: (const float*);
+        /// `[rows, vocab]`: the drafter's; null if it has none.
+        draft_probs: (const float*);
+        /// Elements from the start of a row to the start of the next.
+        target_stride: u64;
+        draft_stride: u64;
+        /// `[rows]`: the tokens that the caller forces, -1 for none.
+        caller_forced: (const int*);
+        /// `[rows]`: the tokens to emit.
+        forced: (int*);
+        /// In units of 2^-32.
+        threshold_acc: u64;
+        threshold_single: f32;
+        /// One of JudgeRule.
+        rule: u32;
     }
 }

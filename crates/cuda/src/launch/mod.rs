@@ -5,5 +5,7 @@
 pub(crate) mod drafts;
 pub(crate) mod finish;
 pub(crate) mod history_edits;
+pub(crate) mod judge;
 pub(crate) mod survey;
 pub(crate) mod tuning;
+pub(crate) mod written_rows;

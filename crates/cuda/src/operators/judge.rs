@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::dtype::IntType;
-use crate::abi::{self, judge_flags, judge_rules};
+use crate::abi::{self, judge_flags};
 use crate::driver::runtime::Runtime;
+use crate::launch::judge::rule_of;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::DeviceSlice;
@@ -155,11 +155,7 @@ impl Judge {
         let keys = chains.draws.numbers((count, "trees"))?;
         let tiles = vocab.div_ceil(TILE);
         let trees_per_launch = self.max_trees.min(RECORDS / 2 / tiles);
-        let (rule, single, acc) = match judgement {
-            Judgement::Rejection => (judge_rules::REJECTION, 0.0, 0.0),
-            Judgement::Block => (judge_rules::BLOCK, 0.0, 0.0),
-            Judgement::Threshold { single, acc } => (judge_rules::THRESHOLD, single, acc),
-        };
+        let (rule, threshold_single, threshold_acc) = rule_of(judgement);
         for from in (0..count).step_by(trees_per_launch) {
             let launched = trees_per_launch.min(count - from);
             let of_chains = argument(&chains, &keys, &out.written(), from);
@@ -172,8 +168,8 @@ impl Judge {
                 rows: out.rows.as_ref().map_or(0, |rows| rows.ids().row(from)),
                 rows_stride: out.rows.as_ref().map_or(0, |rows| rows.ids().stride as u64),
                 tile_sums: self.tile_sums.address(),
-                threshold_acc: fraction_to_u32(acc),
-                threshold_single: single,
+                threshold_acc,
+                threshold_single,
                 rule,
                 flags: if parents_64 { judge_flags::PARENTS_I64 } else { 0 },
                 reserved: 0,

@@ -7,17 +7,15 @@
 
 use gumball_spec::{Kind, Result};
 
-use super::params::PreparedRows;
 use super::scratch::Piece;
 use super::{Operators, PerRow, RowParams, check_column, check_out, made};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, from_columns_flags};
-use crate::launch::tuning;
+use crate::launch::written_rows;
 use crate::memory::columns::{DeviceSlice, WORDS};
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::Softmax;
-use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
-use crate::requests::step_features::{StepFeatures, Variant};
+use crate::requests::step_features::Variant;
 
 /// The numbers that an operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,71 +109,14 @@ impl Operators {
             };
             self.prepare(&prepared.columns, first, count)?;
             let step = self.survey(rows, &plan, step)?;
-            self.find_cut((rows.kind, rows.dtype), &prepared, output, &step)?;
-            self.write_rows((rows.kind, rows.dtype, out.dtype), output, &step, (at(out), out.stride))?;
+            let mask_only = u32::from(output == Output::Masked);
+            let cuts = abi::FindCut { step, cuts: self.scratch.at(Piece::Cuts), mask_only, reserved: 0 };
+            let (types, to) = ((rows.kind, rows.dtype, out.dtype), (at(out), out.stride as u64));
+            // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough, with a cut for each row. The
+            // survey began after the requests were made. The rows' creators guarantee their memory, and `check_out` saw that the
+            // output rows have the input's shape.
+            unsafe { written_rows::write(&*self.runtime, &self.device, types, prepared.needs, &cuts, to) }?;
         }
-        Ok(())
-    }
-
-    /// Enqueues `find_cut`, which finds the cuts of surveyed rows.
-    fn find_cut(
-        &self,
-        (kind, dtype): (Kind, Dtype),
-        prepared: &PreparedRows,
-        output: Output,
-        step: &abi::Step,
-    ) -> Result<()> {
-        let needs = StepFeatures { variant: Variant::Candidates, ..prepared.needs };
-        let grid = tuning::finish(&self.device, step.rows as usize, step.tiles as usize, needs);
-        let argument = abi::FindCut {
-            step: *step,
-            cuts: self.scratch.at(Piece::Cuts),
-            mask_only: u32::from(output == Output::Masked),
-            reserved: 0,
-        };
-        // SAFETY: the grid is the one that find_cut.cu expects. The buffers are this object's scratch memory,
-        // which `reserve` made large enough, with a cut for each row. Every block waits for the survey, which
-        // began after the requests were made.
-        unsafe {
-            self.runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(&argument))
-        }?;
-        Ok(())
-    }
-
-    /// Enqueues `write_rows`, which writes rows whose cuts are known.
-    fn write_rows(
-        &self,
-        (kind, from, to): (Kind, Dtype, Dtype),
-        output: Output,
-        step: &abi::Step,
-        (out, out_stride): (u64, usize),
-    ) -> Result<()> {
-        let (rows, tiles) = (step.rows as usize, step.tiles as usize);
-        let blocks = tuning::write_rows(&self.device, rows, tiles, step.prefill_out != 0);
-        let argument = abi::WriteRows {
-            logits: step.logits,
-            out,
-            stride: step.stride,
-            out_stride: out_stride as u64,
-            records: step.records,
-            cuts: self.scratch.at(Piece::Cuts),
-            rows: step.rows,
-            vocab: step.vocab,
-            tiles: step.tiles,
-            blocks_per_row: blocks.blocks_per_row as u32,
-            tiles_per_block: blocks.tiles_per_block as u32,
-            mask_only: u32::from(output == Output::Masked),
-        };
-        // SAFETY: the grid is the one that write_rows.cu expects. Every block waits for `find_cut`, which was
-        // enqueued before. The rows' creators guarantee their memory, and `check_out` saw that the output
-        // rows have the input's shape.
-        unsafe {
-            self.runtime.launch_dependent(
-                WRITE_ROWS.to(kind, from, to),
-                blocks.grid(rows),
-                bytemuck::bytes_of(&argument),
-            )
-        }?;
         Ok(())
     }
 }

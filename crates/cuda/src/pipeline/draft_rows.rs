@@ -7,25 +7,63 @@
 use std::sync::Arc;
 
 use gumball_spec::verify::MAX_DRAFTS;
+use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
 use gumball_spec::{Error, Result};
 
-use crate::abi::dtype::{ColumnType, IntType};
+use crate::abi::dtype::{ColumnType, Dtype, IntType};
 use crate::abi::{self, DraftRequest, DraftRow, DraftStep, Params, Request, Slot, State, draft_flags};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::columns::{DeviceSlice, SIGNED};
+use crate::memory::rows::Rows;
+use crate::pipeline::judged_rows::JudgedRows;
 use crate::requests::request_table::RequestTable;
 
 /// Names, in errors, the memory for what rows copy of their requests.
 const LISTS: &str = "memory for the lists of drafts";
 
-/// How many drafts each request of an assignment has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many drafts each request of an assignment has, and by which rule they are accepted.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DraftCounts<'a> {
     /// For each slot the number of drafts, in 0..=64. Its request has one row more.
     pub counts: &'a [u32],
-    /// Whether rows are drawn from at temperature 0.
-    pub greedy: bool,
+    /// The rule.
+    pub rule: DraftRule,
+}
+
+/// The rule by which drafts are accepted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DraftRule {
+    /// A draft is accepted if it is the token that its row draws (S3).
+    Coupled,
+    /// As `Coupled`, with rows drawn from at temperature 0.
+    Greedy,
+    /// Drafts are judged by the probabilities of their rows (S5 to S7). A request without drafts takes a step.
+    Judged(Judgement),
+}
+
+impl DraftRule {
+    /// Returns whether rows are drawn from at temperature 0 whatever their requests say.
+    pub(crate) fn is_greedy(self) -> bool {
+        self == Self::Greedy
+    }
+
+    /// Returns how drafts are judged by probabilities, if they are.
+    pub(crate) fn judgement(self) -> Option<Judgement> {
+        match self {
+            Self::Coupled | Self::Greedy => None,
+            Self::Judged(judgement) => Some(judgement),
+        }
+    }
+
+    /// Returns the bits of `DraftStep::flags`.
+    fn flags(self) -> u32 {
+        match self {
+            Self::Coupled | Self::Greedy => 0,
+            Self::Judged(Judgement::Block) => draft_flags::JUDGED | draft_flags::BLOCK,
+            Self::Judged(_) => draft_flags::JUDGED,
+        }
+    }
 }
 
 /// The drafts of all requests of a step, in device memory: those of one request after those of another.
@@ -36,6 +74,10 @@ pub struct DraftIds<'b> {
     /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the
     /// same request before it. `None`: each draft follows the one before it.
     pub parents: Option<DeviceSlice<'b>>,
+    /// The probabilities that the drafts were drawn from, in f32: a row for each row of the step, of which those without a
+    /// draft behind them are not read. `None`: the drafter has none. Only [`Judgement::Rejection`] and [`Judgement::Block`] read
+    /// them.
+    pub probs: Option<Rows<'b>>,
 }
 
 /// The addresses of drafts, as a step keeps them.
@@ -43,6 +85,8 @@ pub struct DraftIds<'b> {
 pub(crate) struct DraftAddresses {
     ids: u64,
     parents: u64,
+    /// The drafter's rows of probabilities and their stride in elements; 0 if it has none.
+    pub probs: [u64; 2],
     flags: u32,
 }
 
@@ -65,8 +109,13 @@ impl DraftCounts<'_> {
 }
 
 impl DraftIds<'_> {
-    /// Checks types and lengths, and returns the addresses.
-    pub(crate) fn addresses(&self, drafts: usize) -> Result<DraftAddresses> {
+    /// Checks types and lengths, and returns the addresses. A step has `rows` rows of `vocab` elements for `requests` requests.
+    pub(crate) fn addresses(
+        &self,
+        (requests, rows, vocab): (usize, usize, usize),
+        rule: DraftRule,
+    ) -> Result<DraftAddresses> {
+        let drafts = rows - requests;
         let is_64_bit = |column: &DeviceSlice<'_>| column.dtype == ColumnType::Int(IntType::I64);
         let columns = [("ids", Some(&self.ids)), ("parents", self.parents.as_ref())];
         for (parameter, column) in columns.iter().filter_map(|(name, column)| Some((*name, (*column)?))) {
@@ -76,6 +125,7 @@ impl DraftIds<'_> {
                 return Err(Error::length(parameter, column.rows(), allowed));
             }
         }
+        let probs = self.probs.as_ref().map(|probs| check_probs(probs, (rows, vocab), rule)).transpose()?;
         let flags = [
             (is_64_bit(&self.ids), draft_flags::IDS_I64),
             (self.parents.as_ref().is_some_and(is_64_bit), draft_flags::PARENTS_I64),
@@ -83,9 +133,23 @@ impl DraftIds<'_> {
         Ok(DraftAddresses {
             ids: self.ids.at(0),
             parents: self.parents.map_or(0, |parents| parents.at(0)),
+            probs: probs.unwrap_or([0; 2]),
             flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
         })
     }
+}
+
+/// Checks the drafter's rows of a step, and returns their address and their stride.
+fn check_probs(probs: &Rows<'_>, (rows, vocab): (usize, usize), rule: DraftRule) -> Result<[u64; 2]> {
+    check_draft_probs("probs", rule.judgement())?;
+    if probs.dtype != Dtype::F32 {
+        return Err(Error::out_of_range("probs", probs.dtype.name(), "f32"));
+    }
+    if (probs.rows, probs.vocab) != (rows, vocab) {
+        let allowed = format!("[{rows}, {vocab}], a row for each row of the step");
+        return Err(Error::out_of_range("probs", format!("[{}, {}]", probs.rows, probs.vocab), allowed));
+    }
+    Ok([probs.address, probs.stride as u64])
 }
 
 /// The tables of the rows of drafts, and what the host writes of an assignment.
@@ -105,6 +169,8 @@ pub(crate) struct DraftRows {
     stop_ids: Buffer,
     /// What rows copy of the lists of their requests.
     lists: Buffer,
+    /// The rows that drafts are judged by, once some were.
+    judged: Option<JudgedRows>,
     /// The counts of the assignment.
     counts: Vec<u32>,
 }
@@ -126,6 +192,7 @@ impl DraftRows {
             row_states: alloc(size_of::<State>())?,
             stop_ids: Buffer::zeroed(runtime, 0)?,
             lists: Buffer::zeroed(runtime, 0)?,
+            judged: None,
             counts: Vec::new(),
             runtime: Arc::clone(runtime),
         })
@@ -141,7 +208,7 @@ impl DraftRows {
             prepared().flatten().flat_map(|request| request.stop_ids()).copied().collect();
         grow(&self.runtime, &mut self.stop_ids, size_of_val(&stop_ids[..]))?;
         self.stop_ids.write(0, &stop_ids)?;
-        if drafts.greedy {
+        if drafts.rule.is_greedy() {
             let params = slots.iter().map(|slot| table.greedy_params(*slot));
             self.greedy_params.write(0, &params.collect::<Vec<_>>())?;
         }
@@ -187,9 +254,30 @@ impl DraftRows {
         Ok(self.rows.write(0, &rows)?)
     }
 
+    /// Makes sure that there is memory for the probabilities of `rows` rows, by which drafts are judged.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn reserve_judged(&mut self, rows: usize, vocab: usize) -> Result<()> {
+        if self.judged.is_none() {
+            self.judged = Some(JudgedRows::new(&self.runtime, rows, vocab)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the rows that drafts are judged by.
+    ///
+    /// # Panics
+    /// If none were reserved.
+    pub fn judged(&self) -> &JudgedRows {
+        self.judged.as_ref().expect("reserved when drafts to judge were assigned")
+    }
+
     /// Returns a step over these rows.
-    pub fn step(&self, step: abi::Step) -> abi::Step {
+    pub fn step(&self, step: abi::Step, rule: DraftRule) -> abi::Step {
+        let judged = rule.judgement().map(|_| self.judged());
         abi::Step {
+            forced: judged.map_or(step.forced, |judged| judged.forced()),
             slots: self.row_slots.address(),
             params: self.row_params.address(),
             requests: self.row_requests.address(),
@@ -206,7 +294,7 @@ impl DraftRows {
         step: &abi::Step,
         drafts: &DraftAddresses,
         table: &RequestTable,
-        greedy: bool,
+        rule: DraftRule,
         [slots, path, accepted]: [u64; 3],
     ) -> DraftStep {
         DraftStep {
@@ -215,7 +303,7 @@ impl DraftRows {
             parents: drafts.parents,
             requests: self.requests.address(),
             slots,
-            greedy_params: if greedy { self.greedy_params.address() } else { 0 },
+            greedy_params: if rule.is_greedy() { self.greedy_params.address() } else { 0 },
             rows: self.rows.address(),
             slot_params: table.params.address(),
             slot_requests: table.requests.address(),
@@ -224,9 +312,10 @@ impl DraftRows {
             row_params: self.row_params.address(),
             row_requests: self.row_requests.address(),
             row_states: self.row_states.address(),
+            judged_slots: rule.judgement().map_or(0, |_| self.judged().slots()),
             path,
             accepted,
-            flags: drafts.flags,
+            flags: drafts.flags | rule.flags(),
             reserved: 0,
         }
     }

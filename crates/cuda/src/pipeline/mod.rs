@@ -4,6 +4,7 @@
 
 pub(crate) mod draft_rows;
 pub(crate) mod graph;
+pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;
 mod probability_rows;

@@ -49,8 +49,9 @@ impl Workspace {
 
     /// Fixes the launches of a step like [`Workspace::step_masked`] that verifies drafts, for an assignment that has some.
     ///
-    /// Kernels draw a token from each row. They accept the drafts that equal what is drawn before them, and advance each
-    /// request by these and one token more. The outputs of the rows that tokens are emitted from move to the request's first
+    /// Kernels draw a token from each row, and accept the drafts that equal what is drawn before them; or they judge the drafts by the
+    /// probabilities of their rows, as the assignment's [`DraftRule`](crate::DraftRule) says. They advance each request by the
+    /// accepted drafts and one token more. The outputs of the rows that tokens are emitted from move to the request's first
     /// rows; [`Workspace::read_walks`] names the rows.
     ///
     /// A request with mirostat must have no drafts. Parents that are no tree end the request's walk after its first row,
@@ -59,7 +60,8 @@ impl Workspace {
     /// # Errors
     /// - Those of [`Workspace::step_masked`].
     /// - [`Error::Length`] if there are not as many ids and parents as the assignment counts drafts.
-    /// - [`Error::OutOfRange`] for columns of another type than i32 and i64.
+    /// - [`Error::OutOfRange`] for columns of another type than i32 and i64, and for probabilities of another type or shape.
+    /// - [`Error::Conflict`] for probabilities that the rule does not read.
     pub fn verify<'b>(
         &self,
         rows: &Rows<'b>,
@@ -78,7 +80,9 @@ impl Workspace {
         let shape = self.assigned.shape;
         let drafts = match (shape.drafts, drafts) {
             (None, None) => None,
-            (Some(of), Some(ids)) => Some((ids.addresses(shape.rows - of.requests)?, of)),
+            (Some(of), Some(ids)) => {
+                Some((ids.addresses((of.requests, shape.rows, self.limits.vocab), of.rule)?, of))
+            }
             _ => {
                 let reason =
                     "a step of drafts needs an assignment with their counts, and any other step one without";
@@ -247,6 +251,11 @@ impl Workspace {
         }
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let row_type = (fixed.kind, fixed.dtype);
+        if let (Some((draft_step, shape)), Some((drafts, _))) = (&draft_step, &fixed.drafts) {
+            // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the rows' requests and
+            // stamped their edits.
+            unsafe { self.judge_drafts((draft_step, *shape), drafts, row_type, needs) }?;
+        }
         let scores = fixed.shared.is_none()
             && fixed.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
@@ -263,8 +272,10 @@ impl Workspace {
             _ => tuning::survey(&self.device, (rows, tiles), row_type, needs),
         };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
-        // A survey without edits waits by itself for the requests of the rows of drafts.
-        let waits = draft_step.is_some() && fixed.shared.is_none() && needs.edits == Edits::None;
+        // A survey without edits waits by itself for the requests of the rows of drafts, if these were made just before.
+        let is_begun = |(_, shape): &(_, DraftShape)| shape.rule.judgement().is_none();
+        let waits =
+            draft_step.as_ref().is_some_and(is_begun) && fixed.shared.is_none() && needs.edits == Edits::None;
         let enqueue = if waits { survey::enqueue_dependent } else { survey::enqueue };
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`

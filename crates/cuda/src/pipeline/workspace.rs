@@ -7,11 +7,13 @@ use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, TILE};
 
+use crate::abi::dtype::Dtype;
 use crate::abi::{self, Slot, TileRecord, TileSum};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
-use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows};
+use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows, DraftRule};
+use crate::pipeline::judged_rows::Trees;
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::probability_rows::ProbabilityRows;
 use crate::pipeline::shared_rows::SharedRows;
@@ -120,7 +122,7 @@ impl Captured {
 const WALK_WORDS: usize = 2;
 
 /// The properties of an assignment that a step is fixed for: its number of rows, and which lists it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Shape {
     pub rows: usize,
     pub row_indices: bool,
@@ -129,10 +131,10 @@ pub(crate) struct Shape {
 }
 
 /// The same of drafts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DraftShape {
     pub requests: usize,
-    pub greedy: bool,
+    pub rule: DraftRule,
 }
 
 /// The last assignment.
@@ -349,7 +351,7 @@ impl Workspace {
         } else {
             self.forced.write(0, rows.forced)?;
         }
-        self.table.assign(rows.slots, rows.drafts.is_some_and(|drafts| drafts.greedy));
+        self.table.assign(rows.slots, rows.drafts.is_some_and(|drafts| drafts.rule.is_greedy()));
         self.row_indices.write(0, rows.row_indices)?;
         self.write_masks(rows.masks)?;
         if let Some(drafts) = &rows.drafts {
@@ -357,10 +359,13 @@ impl Workspace {
                 Some(draft_rows) => draft_rows,
                 none => none.insert(DraftRows::new(&self.runtime, max_rows)?),
             };
+            if drafts.rule.judgement().is_some() {
+                draft_rows.reserve_judged(max_rows, vocab)?;
+            }
             draft_rows.assign(&self.table, rows.slots, drafts)?;
         }
         let (row_indices, masks) = (!rows.row_indices.is_empty(), !rows.masks.is_empty());
-        let drafts = rows.drafts.map(|DraftCounts { greedy, .. }| DraftShape { requests, greedy });
+        let drafts = rows.drafts.map(|DraftCounts { rule, .. }| DraftShape { requests, rule });
         let of_slots = |drafts: DraftCounts<'_>| {
             let counts = rows.slots.iter().zip(drafts.counts);
             counts.filter(|(slot, _)| **slot != -1).map(|(_, count)| *count).max()
@@ -451,7 +456,7 @@ impl Workspace {
             ..abi::Step::default()
         };
         match (&self.draft_rows, self.assigned.shape.drafts) {
-            (Some(rows), Some(_)) => rows.step(step),
+            (Some(rows), Some(shape)) => rows.step(step, shape.rule),
             _ => step,
         }
     }
@@ -469,7 +474,31 @@ impl Workspace {
         let rows = self.draft_rows.as_ref().expect("a step of drafts is fixed after these were assigned");
         let path = self.outputs.address() + self.walk_start(step.rows as usize) as u64;
         let accepted = path + u64::from(step.rows) * size_of::<u32>() as u64;
-        rows.argument(step, drafts, &self.table, shape.greedy, [self.slots.address(), path, accepted])
+        rows.argument(step, drafts, &self.table, shape.rule, [self.slots.address(), path, accepted])
+    }
+
+    /// Enqueues the judgement of drafts by probabilities, if the assignment has such a rule. `draft_step` is the argument of the
+    /// kernels that begin and end the step; its rows need `needs`.
+    ///
+    /// # Safety
+    /// As for [`JudgedRows::judge`](crate::pipeline::judged_rows::JudgedRows::judge).
+    pub(crate) unsafe fn judge_drafts(
+        &self,
+        (draft_step, shape): (&abi::DraftStep, DraftShape),
+        drafts: &DraftAddresses,
+        row_type: (Kind, Dtype),
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        let (Some(judgement), Some(rows)) = (shape.rule.judgement(), &self.draft_rows) else { return Ok(()) };
+        let trees = Trees {
+            drafts: draft_step,
+            requests: shape.requests,
+            row_type,
+            draft_probs: drafts.probs,
+            caller_forced: self.forced.address(),
+        };
+        // SAFETY: the caller guarantees what the function requires.
+        unsafe { rows.judged().judge(&*self.runtime, &self.device, &trees, judgement, needs) }
     }
 
     /// Returns the byte of the outputs from which the walks of a step of `rows` rows lie.

@@ -89,6 +89,10 @@ kernels! {
     "verify" { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
     // Judge trees of drafts by probabilities.
     "judge_drafts" { JUDGE_DRAFTS: ONE }
+    // Write the rows of a step under their edits, of which probabilities are made.
+    "edit_rows" { EDIT_ROWS: BY_ROWS }
+    // Judge the drafts of a step's requests by probabilities.
+    "judge_requests" { JUDGE_REQUESTS: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
     "numeric_check" { NUMERIC_CHECK: ONE }
 }

@@ -54,6 +54,8 @@ const DEVICE: &[Source] = device_files![
     "stage/row_result.cuh",
     "stage/accept_drafts.cuh",
     "stage/residual_records.cuh",
+    "stage/judge.cuh",
+    "stage/draft_tree.cuh",
     "stage/written_probability.cuh",
     "stage/filter.cuh",
     "stage/candidate_filter.cuh",

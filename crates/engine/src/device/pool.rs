@@ -87,8 +87,8 @@ pub struct DevicePool {
     pub(super) last: Last,
     /// The device buffer into which logits of the host are copied.
     pub(super) upload: Option<Buffer>,
-    /// Those into which drafts of the host and their parents are copied.
-    pub(super) draft_uploads: [Option<Buffer>; 2],
+    /// Those into which drafts of the host, their parents and the probabilities of their drafter are copied.
+    pub(super) draft_uploads: [Option<Buffer>; 3],
     /// The workspace of the last scores, kept for the next ones.
     pub(super) scorer: Option<Workspace>,
 }
@@ -127,7 +127,7 @@ impl DevicePool {
             assigned: Assigned::default(),
             last: Last::default(),
             upload: None,
-            draft_uploads: [None, None],
+            draft_uploads: [None, None, None],
             scorer: None,
         })
     }

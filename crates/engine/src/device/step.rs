@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use gumball_cuda::{Assignment, DraftCounts, Graph, Rows, Step, StepVariant, Workspace};
+use gumball_cuda::{Assignment, DraftCounts, DraftRule, Graph, Rows, Step, StepVariant, Workspace};
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result};
@@ -26,8 +26,8 @@ pub(super) struct Assigned {
     known: bool,
     /// The slot of each row, or of each request if there are drafts.
     pub slots: Vec<Slot>,
-    /// How many drafts each request has, and whether its rows are greedy by the mode; `None` for a step.
-    drafts: Option<(Vec<u32>, bool)>,
+    /// How many drafts each request has, and the rule that accepts them; `None` for a step.
+    drafts: Option<(Vec<u32>, DraftRule)>,
     forced: Vec<i32>,
     lines: Vec<u32>,
     masks: bool,
@@ -46,7 +46,7 @@ impl Assigned {
     /// time.
     fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>, drafts: Option<DraftCounts<'_>>) -> bool {
         let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
-        let known = self.drafts.as_ref().map(|(counts, greedy)| DraftCounts { counts, greedy: *greedy });
+        let known = self.drafts.as_ref().map(|(counts, rule)| DraftCounts { counts, rule: *rule });
         self.known
             && self.slots == slots
             && known == drafts
@@ -249,11 +249,12 @@ impl DevicePool {
         let assigned = Assigned {
             known: true,
             slots: slots.to_vec(),
-            drafts: drafts.map(|DraftCounts { counts, greedy }| (counts.to_vec(), greedy)),
+            drafts: drafts.map(|DraftCounts { counts, rule }| (counts.to_vec(), rule)),
             forced: options.forced.iter().copied().map(code).collect(),
             lines: options.row_indices.to_vec(),
             masks: !options.masks.is_none(),
-            temperatures: self.temperatures(slots, drafts.is_some_and(|drafts| drafts.greedy)),
+            temperatures: self
+                .temperatures(slots, drafts.is_some_and(|drafts| drafts.rule == DraftRule::Greedy)),
         };
         let masks: Vec<Option<&[u32]>> = match assigned.masks {
             true => (0..rows).map(|row| options.masks.row(row)).collect(),

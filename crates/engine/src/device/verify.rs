@@ -1,37 +1,34 @@
-//! Verification on a device: which drafts of each request are accepted, and the token after them (rule S3).
+//! Verification on a device: which drafts of each request are accepted, and the token after them (rules S3 and S5 to S7).
 //!
-//! All rows of a request are drawn from at once, each behind the drafts on the path to it. Then the device walks through them,
-//! and advances the requests by what it emits; nothing waits for the host. See `drafts.cu` in `gumball-cuda`.
+//! All rows of a request are drawn from at once, or made probabilities, each behind the drafts on the path to it. Then the device
+//! walks through them, and advances the requests by what it emits; nothing waits for the host. See `drafts.cu` and
+//! `judge_requests.cu` in `gumball-cuda`.
 
-use gumball_cuda::{DeviceSlice, DraftCounts, DraftIds, Graph, IntType, Rows, StepVariant};
+use gumball_cuda::{
+    Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, Graph, IntType, Rows, StepVariant,
+};
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::{Error, Result};
 
 use super::input::{DeviceInput, DeviceOptions, copy_bytes_up, copy_up};
 use super::pool::DevicePool;
+use super::pool_route::PoolRoute;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::{PADDING, Slot};
 use crate::verify::{
-    Drafts, PADDED, Verification, VerifyMode, check_counts, check_rows, check_taken, in_request, starts,
+    Drafts, PADDED, Verification, VerifyMode, check_counts, check_forced_block, check_rows, check_taken,
+    in_request, starts,
 };
 
-/// Returns whether a mode draws at temperature 0.
-///
-/// # Errors
-/// - [`Error::Unavailable`] for a mode that judges drafts by probabilities.
-fn is_greedy(mode: VerifyMode) -> Result<bool> {
-    let name = match mode {
-        VerifyMode::Coupled => return Ok(false),
-        VerifyMode::Greedy => return Ok(true),
-        VerifyMode::Rejection => "rejection",
-        VerifyMode::Block => "block",
-        VerifyMode::Threshold { .. } => "threshold",
-    };
-    let reason =
-        format!("mode {name} is not implemented there; take coupled or greedy, or Pool::verify on the host");
-    Err(Error::Unavailable { resource: "verification by probabilities on a device", reason })
+/// Returns the rule of a mode.
+fn rule(mode: VerifyMode) -> DraftRule {
+    match mode.judgement() {
+        Some(judgement) => DraftRule::Judged(judgement),
+        None if mode == VerifyMode::Greedy => DraftRule::Greedy,
+        None => DraftRule::Coupled,
+    }
 }
 
 impl DevicePool {
@@ -54,7 +51,7 @@ impl DevicePool {
         options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        drafts.check(slots.len(), self.config.vocab)?;
+        drafts.check(slots.len(), self.config.vocab, mode)?;
         check_rows(logits, self.config.vocab, &drafts.starts(), options)?;
         self.refuse_hooks(options, logits.rows())?;
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
@@ -91,13 +88,49 @@ impl DevicePool {
         mode: VerifyMode,
         options: &DeviceOptions<'_>,
     ) -> Result<()> {
-        let input: DeviceInput<'_> = input.into();
-        drafts.check(slots.len(), self.config.vocab)?;
+        self.enqueue_host_drafts_with(input.into(), slots, drafts, None, mode, options)
+    }
+
+    /// Enqueues the verification of drafts as [`DevicePool::enqueue_host_drafts`] does, judged by probabilities of the drafter
+    /// that lie in the device's memory: a row for each row of the logits, as of [`Drafts::probs`](crate::Drafts::probs).
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue_host_drafts`].
+    /// - [`Error::Conflict`] if the mode does not read them, or `drafts` has some too.
+    /// - [`Error::OutOfRange`] for another type than f32, or another shape.
+    pub fn enqueue_host_drafts_with_probs<'b>(
+        &mut self,
+        input: impl Into<DeviceInput<'b>>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        probs: Rows<'b>,
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        if drafts.probs.is_some() {
+            let reason = "the drafter's probabilities are either here or on the device";
+            return Err(Error::Conflict { parameter: "drafts.probs", other: "probs", reason });
+        }
+        self.enqueue_host_drafts_with(input.into(), slots, drafts, Some(probs), mode, options)
+    }
+
+    fn enqueue_host_drafts_with<'b>(
+        &mut self,
+        input: DeviceInput<'b>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        probs: Option<Rows<'b>>,
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        drafts.check(slots.len(), self.config.vocab, mode)?;
         self.check_slots(slots)?;
         for (request, places) in drafts.starts().array_windows().map(|[start, end]| *start..*end).enumerate()
         {
             if slots[request] != PADDING {
-                drafts.tree(places, request).check().map_err(|error| in_request(error, request))?;
+                let tree = drafts.tree(places, request);
+                let check = if mode == VerifyMode::Block { tree.check_chain() } else { tree.check() };
+                check.map_err(|error| in_request(error, request))?;
             }
         }
         self.assign_drafts(slots, drafts.counts, mode, options)?;
@@ -106,18 +139,36 @@ impl DevicePool {
             return Ok(());
         }
         let runtime = self.device.runtime();
-        let [id_memory, parent_memory] = &mut self.draft_uploads;
+        let [id_memory, parent_memory, probs_memory] = &mut self.draft_uploads;
         let ids = copy_bytes_up(runtime, id_memory, bytemuck::cast_slice(drafts.ids))?;
         let parents = bytemuck::cast_slice(drafts.parents.unwrap_or(&[]));
         let parents = copy_bytes_up(runtime, parent_memory, parents)?;
-        let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
-        let on_device = column(&ids).and_then(|column_of_ids| {
-            let parents = drafts.parents.map(|_| column(&parents)).transpose()?;
-            Ok(DraftIds { ids: column_of_ids, parents })
-        });
-        let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(input, &on_device));
-        self.draft_uploads = [Some(ids), Some(parents)];
+        let rows = drafts.probs.map(|rows| copy_bytes_up(runtime, probs_memory, bytemuck::cast_slice(rows)));
+        let rows = rows.transpose()?;
+        let enqueued = self.enqueue_uploaded(input, drafts, [&ids, &parents], (rows.as_ref(), probs));
+        self.draft_uploads = [Some(ids), Some(parents), rows.or(self.draft_uploads[2].take())];
         enqueued
+    }
+
+    /// Enqueues the verification of drafts that lie in buffers. The drafter's rows are those of the host that were copied up, or
+    /// others.
+    fn enqueue_uploaded<'b>(
+        &mut self,
+        input: DeviceInput<'b>,
+        drafts: &Drafts<'_>,
+        [ids, parents]: [&'b Buffer; 2],
+        (uploaded, probs): (Option<&'b Buffer>, Option<Rows<'b>>),
+    ) -> Result<()> {
+        let vocab = self.config.vocab;
+        let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
+        let rows = drafts.counts.len() + drafts.ids.len();
+        let uploaded = uploaded.map(|rows_of| Rows::of(rows_of, Dtype::F32, 0, rows, vocab, vocab));
+        let on_device = DraftIds {
+            ids: column(ids)?,
+            parents: drafts.parents.map(|_| column(parents)).transpose()?,
+            probs: uploaded.transpose()?.or(probs),
+        };
+        self.enqueue_verify_assigned(input, &on_device)
     }
 
     /// Enqueues the verification of drafts that lie in the device's memory, and returns before the device has finished.
@@ -130,14 +181,18 @@ impl DevicePool {
     /// `slots`, `counts`: one for each request. `input`: as many rows as there are requests and drafts together, unless
     /// `options.row_indices` says which row each of these reads. `drafts`: as many ids as the counts add up to; and parents,
     /// or `None` for chains. Nobody checks them on the host: an id outside the vocabulary is never accepted, and a request
-    /// whose parents are no tree takes a step, with the status [`NO_TREE`](gumball_spec::Status::NO_TREE). `options`: each
-    /// list in them is empty or has one element for each row.
+    /// whose parents are no tree, or no chain in [`VerifyMode::Block`], takes a step, with the status
+    /// [`NO_TREE`](gumball_spec::Status::NO_TREE). Probabilities of the drafter: a row for each row of the step, whatever
+    /// `row_indices` say. `options`: each list in them is empty or has one element for each row.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape differs, or there are more rows than the pool allows.
     /// - [`Error::OutOfRange`] for more than 64 drafts of a request.
     /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path.
-    /// - [`Error::Unavailable`] for a mode that judges drafts by probabilities.
+    /// - [`Error::Conflict`] for probabilities of the drafter in a mode that does not read them, and in `Block` for a forced token
+    ///   beside drafts.
+    /// - [`Error::OutOfRange`] for a threshold outside 0..=1.
+    /// - [`Error::Unavailable`] for a mode that judges drafts by probabilities, in a pool of the route `probabilities`.
     /// - Those of [`DevicePool::enqueue`].
     ///
     /// After an error no sequence has changed.
@@ -158,7 +213,8 @@ impl DevicePool {
     /// included. See [`DevicePool::assign`].
     ///
     /// Allocates memory where the rows behind drafts need more than ever before for their penalties and other edits that
-    /// depend on the history.
+    /// depend on the history. The first mode that judges drafts by probabilities takes memory for these, once: 4 bytes for
+    /// each id of each of the pool's rows, and 40 bytes more for each row.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue_verify`] that concern slots, counts, mode and options.
@@ -169,20 +225,39 @@ impl DevicePool {
         mode: VerifyMode,
         options: &DeviceOptions<'_>,
     ) -> Result<()> {
-        let greedy = is_greedy(mode)?;
+        self.check_judgement(mode)?;
         if counts.len() != slots.len() {
             return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
         }
         if let Some(count) = counts.iter().find(|count| **count as usize > MAX_DRAFTS) {
             return Err(Error::out_of_range("counts", count, format!("in 0..={MAX_DRAFTS}")));
         }
-        let rows = starts(counts).last().copied().unwrap_or(0);
+        let starts = starts(counts);
+        let rows = starts.last().copied().unwrap_or(0);
         if rows > self.config.rows {
             let allowed =
                 format!("at most {} requests and drafts together, the pool's rows", self.config.rows);
             return Err(Error::length("counts", rows, allowed));
         }
-        self.assign_rows(slots, rows, options, Some(DraftCounts { counts, greedy }))
+        if mode == VerifyMode::Block {
+            let forced = |row: usize| options.forced.get(row).copied().flatten();
+            let requests = starts.array_windows().zip(slots).filter(|(_, slot)| **slot != PADDING);
+            for ([start, end], _) in requests {
+                check_forced_block(*start..*end, forced)?;
+            }
+        }
+        self.assign_rows(slots, rows, options, Some(DraftCounts { counts, rule: rule(mode) }))
+    }
+
+    /// Checks a mode that judges drafts by probabilities.
+    fn check_judgement(&self, mode: VerifyMode) -> Result<()> {
+        let Some(judgement) = mode.judgement() else { return Ok(()) };
+        judgement.check()?;
+        if self.config.route == PoolRoute::Probabilities {
+            let reason = "verify coupled, or take the route race".to_owned();
+            return Err(Error::Unavailable { resource: "probabilities of rows on this route", reason });
+        }
+        Ok(())
     }
 
     /// Enqueues the verification of drafts for the requests that were assigned last; it only launches kernels.

@@ -11,27 +11,27 @@ use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
 use crate::verify::{Batch, Drafter, MIROSTAT, Random, model};
 
 /// Returns the emulated device, or says why there is none.
-fn device() -> Option<Device> {
+pub fn device() -> Option<Device> {
     Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
 /// Returns a configuration in which histories have room for few tokens, so that they are moved often.
-fn config() -> DevicePoolConfig {
+pub fn config() -> DevicePoolConfig {
     let widths = Widths { top_n: 3, ids: 2 };
     let (kept, history_growth) = (true, 2);
     DevicePoolConfig { slots: 16, rows: 200, widths, kept, history_growth, ..DevicePoolConfig::new(VOCAB) }
 }
 
 /// A pool of the host beside one of a device, with the same requests.
-struct Both {
-    host: Pool,
-    device: DevicePool,
-    wanted: Verification,
-    seen: Verification,
+pub struct Both {
+    pub host: Pool,
+    pub device: DevicePool,
+    pub wanted: Verification,
+    pub seen: Verification,
 }
 
 impl Both {
-    fn new(device: &Device) -> Self {
+    pub fn new(device: &Device) -> Self {
         Self {
             host: pool(1),
             device: DevicePool::new(device.clone(), config()).unwrap(),
@@ -40,14 +40,14 @@ impl Both {
         }
     }
 
-    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Slot {
+    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Slot {
         let slot = self.host.admit(params.clone(), prompt).unwrap();
         assert_eq!(self.device.admit(params, prompt).unwrap(), slot);
         slot
     }
 
     /// Verifies in both pools and compares everything that comes out.
-    fn verify(
+    pub fn verify(
         &mut self,
         logits: Logits<'_>,
         slots: &[Slot],
@@ -61,7 +61,7 @@ impl Both {
     }
 
     /// Compares what came out of the last verification in each pool.
-    fn agree(&mut self, slots: &[Slot]) {
+    pub fn agree(&mut self, slots: &[Slot]) {
         let Self { host, device, wanted, seen } = self;
         assert_eq!(seen.accepted(), wanted.accepted());
         for request in 0..slots.len() {
@@ -78,7 +78,7 @@ impl Both {
         }
     }
 
-    fn step(&mut self, slots: &[Slot]) {
+    pub fn step(&mut self, slots: &[Slot]) {
         let data: Vec<f32> =
             slots.iter().flat_map(|slot| model(self.host.sequence(*slot).unwrap().history().ids())).collect();
         let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
@@ -197,7 +197,7 @@ impl Uploaded {
         let logits = DeviceLogits::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap();
         let ids = DeviceSlice::of(&self.ids, IntType::I64);
         let parents = Some(DeviceSlice::of(&self.parents, IntType::I32));
-        (logits.into(), DeviceDrafts { ids, parents })
+        (logits.into(), DeviceDrafts { ids, parents, probs: None })
     }
 }
 
@@ -343,16 +343,7 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
     let drafts = |counts, ids, parents| Drafts { counts, ids, parents, probs: None };
     let good = drafts(&[2, 0], &[1, 2], Some(&[-1, 0]));
     let coupled = VerifyMode::Coupled;
-    let missing = |mode: &str| {
-        format!(
-            "no verification by probabilities on a device: mode {mode} is not implemented there; take coupled or greedy, \
-             or Pool::verify on the host"
-        )
-    };
-    let cases: [(&str, &[Slot], Drafts<'_>, VerifyMode, BatchOptions<'_>); 9] = [
-        (&missing("rejection"), &[a, b], good, VerifyMode::Rejection, none),
-        (&missing("block"), &[a, b], good, VerifyMode::Block, none),
-        (&missing("threshold"), &[a, b], good, VerifyMode::Threshold { single: 1.0, acc: 1.0 }, none),
+    let cases: [(&str, &[Slot], Drafts<'_>, VerifyMode, BatchOptions<'_>); 6] = [
         (
             "no hooks on a device: row 2 has one, which runs on the host; step it in a pool of the host",
             &[a, b],

@@ -454,7 +454,7 @@ fn drafts_are_judged_by_the_probabilities_of_their_rows() {
                 let (p, paths) = trial_of(&params, &prompt, &batch);
                 // A drafter that is less sure.
                 let q: Vec<f32> = p.iter().map(|p| 0.8 * p + 0.2 / VOCAB as f32).collect();
-                let q = (seed % 2 == 0).then_some(&q[..]);
+                let q = (seed % 2 == 0 && judgement.reads_draft_probs()).then_some(&q[..]);
                 let tree = DraftTree { drafts: &batch.ids, parents: Some(&batch.parents) };
                 let wanted = Trial {
                     tree,

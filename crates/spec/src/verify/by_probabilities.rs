@@ -69,6 +69,19 @@ pub struct Last {
     pub residual: bool,
 }
 
+/// Checks that drafts whose drafter has probabilities, handed over as `parameter`, are judged by a rule that reads these.
+/// `None`: they are not judged by probabilities at all.
+///
+/// # Errors
+/// - [`Error::Conflict`] if it does not.
+pub fn check_draft_probs(parameter: &'static str, judgement: Option<Judgement>) -> Result<()> {
+    if judgement.is_some_and(Judgement::reads_draft_probs) {
+        return Ok(());
+    }
+    let reason = "only rejection and block read the drafter's probabilities; leave them out";
+    Err(Error::Conflict { parameter, other: "mode", reason })
+}
+
 /// What a row makes of its children.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
@@ -311,6 +324,12 @@ fn counted_row(row: &[f32]) -> Vec<f32> {
 }
 
 impl Judgement {
+    /// Returns whether the drafter's probabilities have a part in it.
+    #[must_use]
+    pub fn reads_draft_probs(self) -> bool {
+        !matches!(self, Self::Threshold { .. })
+    }
+
     /// Checks the thresholds.
     ///
     /// # Errors

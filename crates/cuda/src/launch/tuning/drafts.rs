@@ -1,11 +1,18 @@
-//! How many threads make the request of a row behind drafts, and accept the drafts of a request. Neither is measured yet.
+//! How many threads make the request of a row behind drafts, write its edited row, and accept the drafts of a request. None of
+//! these is measured yet.
 
-use crate::abi::{BEGIN_DRAFTS_THREADS, END_DRAFTS_THREADS};
+use super::{TileBlocks, WARP};
+use crate::abi::{BEGIN_DRAFTS_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS};
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::Edits;
 
 /// The threads that make the request of a row that copies no lists.
 const THREADS_WITHOUT_LISTS: u32 = 128;
+
+/// Of `edit_rows`: blocks per multiprocessor before a warp takes several tiles, and the most tiles that a warp takes.
+const EDIT_BLOCKS_PER_SM: usize = 4;
+const MAX_EDIT_TILES_PER_WARP: usize = 8;
 
 /// Returns the grid of `begin_drafts`: a block makes the request of a row. If rows may have edits, it may copy lists
 /// with thousands of entries.
@@ -17,4 +24,11 @@ pub(crate) fn begin_drafts(rows: usize, edits: Edits) -> Grid {
 /// Returns the grid of `end_drafts`: a block accepts the drafts of a request.
 pub(crate) fn end_drafts(requests: usize) -> Grid {
     Grid::new(requests as u32, END_DRAFTS_THREADS)
+}
+
+/// Returns the blocks of `edit_rows`: a warp takes one tile while the device holds all tiles at once.
+pub(crate) fn edit_rows(limits: &DeviceLimits, rows: usize, tiles: usize) -> TileBlocks {
+    let warps = EDIT_ROWS_THREADS as usize / WARP;
+    let at_once = limits.multiprocessors * EDIT_BLOCKS_PER_SM * warps;
+    TileBlocks::new(tiles, warps, (rows * tiles).div_ceil(at_once).clamp(1, MAX_EDIT_TILES_PER_WARP))
 }

@@ -1,0 +1,62 @@
+// draft_tree.cuh: the drafts of one request of a step, as all threads of a block read them.
+//
+// Computes   the drafts' ids and parents in shared memory, and whether they are a tree
+// Never      trusts an id or a parent that the device alone has seen
+// Twins      oracle spec/src/verify/tree.rs
+// Traffic    the ids and parents of the request's drafts
+// Requires   all threads of the block
+#pragma once
+
+#include "abi/drafts.cuh"
+#include "platform/portability.cuh"
+
+// The drafts of one request, in shared memory. An id or a parent that is no 32-bit number is -2, which is neither an id
+// nor a parent.
+struct DraftTree {
+    int ids[MAX_DRAFTS];
+    int parents[MAX_DRAFTS];
+    u32 count;
+    // Whether each parent is the root or a draft before its child, and in a block the draft before it.
+    u32 is_tree;
+};
+
+DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
+    if (!is_64_bit) {
+        return ((const int*)numbers)[index];
+    }
+    i64 number = ((const i64*)numbers)[index];
+    return number == (int)number ? (int)number : -2;
+}
+
+// Loads the drafts of a request; by all threads of a block.
+DEVICE void load_tree(const DraftStep& args, u32 request, const DraftRequest& drafts, DraftTree& tree) {
+    // In front of a request's drafts each request before has one row that is no draft's.
+    const u64 first = drafts.first_row - request;
+    if (threadIdx.x == 0) {
+        tree.count = drafts.draft_count;
+        tree.is_tree = 1;
+    }
+    // WAW on is_tree: thread 0 wrote its initial value, threads that find a wrong parent clear it.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < drafts.draft_count; i += blockDim.x) {
+        tree.ids[i] = draft_number(args.ids, args.flags & DRAFTS_IDS_I64, first + i);
+        int parent = args.parents == nullptr ? (int)i - 1
+                                             : draft_number(args.parents, args.flags & DRAFTS_PARENTS_I64, first + i);
+        tree.parents[i] = parent;
+        if (parent < -1 || parent >= (int)i || (args.flags & DRAFTS_BLOCK && parent != (int)i - 1)) {
+            tree.is_tree = 0;
+        }
+    }
+    // RAW on the tree: each thread loaded some drafts, all threads read all of them.
+    __syncthreads();
+}
+
+// Whether a token is one of the request's stop ids.
+DEVICE bool is_stop_id(const DraftRequest& drafts, int id) {
+    for (u32 i = 0; i < drafts.stop_count; i++) {
+        if (drafts.stop_ids[i] == (u32)id) {
+            return true;
+        }
+    }
+    return false;
+}

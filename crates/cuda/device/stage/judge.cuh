@@ -1,0 +1,508 @@
+// judge.cuh: judges a tree of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7); device functions
+// of a block.
+//
+// Computes   the rows that are walked and the accepted drafts, and one more token, drawn from what is left of the last row
+// Never      writes a row: what is left of one is computed again from the rows as they are, each time they are read
+// Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
+// Shapes     as in JudgeDrafts; of each tree records [tiles], tile_sums [2, tiles]
+// Traffic    a few numbers per draft; the target's and the drafter's row once per refusal with probabilities of the drafter
+//            (S5) or per draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
+// Requires   whole warps, all threads of the block; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment affects
+//            speed only
+//
+// All threads of a block decide alike, by the same numbers; only sums and the draw are shared out.
+//
+//     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes what is left
+//             until a row has no accepted child
+//     S6:     for each draft, the sum of what is left of the row behind it; the last draft behind which the chain may end
+//     make the records of what is left of the last row; if it is nothing, those of the target's row
+//     race the records' tokens
+#pragma once
+
+#include "stage/residual_records.cuh"
+
+// A child that its row refused, and the sums by which what was left of the row was divided then (S5).
+struct Refusal {
+    i64 id;
+    float p_sum;
+    float q_sum;
+    // Whether the refusal changed p.
+    bool changes_p;
+};
+
+// What is left of a row: the weights that its last token is drawn from.
+struct JudgedRow : ProbRows {
+    u32 rule;
+    // c of the row under S6.
+    float ratio;
+    // S6 without a drafter's row: the draft that such a row has probability 1 at, or -1.
+    i64 only_draft;
+    u32 refused;
+    Refusal refusals[MAX_JUDGED];
+
+    // Turns an id's probabilities into what is left of them.
+    DEVICE_MEMBER void leave(u32 id, float& own_p, float& own_q) const {
+        own_p = clean_probability(own_p);
+        own_q = clean_probability(own_q);
+        if (rule == JUDGE_BLOCK) {
+            own_q = q ? own_q : id == only_draft ? 1.0f : 0.0f;
+            own_p = max_f32(ratio * own_p - own_q, 0.0f);
+            return;
+        }
+#pragma unroll 1
+        for (u32 k = 0; k < refused; k++) {
+            const Refusal& refusal = refusals[k];
+            if (rule == JUDGE_REJECTION && q) {
+                float left = max_f32(own_p / refusal.p_sum - own_q / refusal.q_sum, 0.0f);
+                own_p = refusal.changes_p ? left : own_p;
+                own_q = id == refusal.id ? 0.0f : own_q;
+            } else {
+                own_p = refusal.changes_p && id == refusal.id ? 0.0f : own_p;
+            }
+        }
+    }
+
+    // Loads what is left of a lane's slice of a tile. Returns the status bits of the numbers that it was made of.
+    DEVICE_MEMBER u32 fetch_left(u32 tile, u32 lane, LaneProbs& probs) const {
+        fetch(tile, lane, probs);
+        u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
+        bool vectorized = is_vectorized(tile);
+#pragma unroll 1
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            float own_p = select_item(probs.p, j), own_q = select_item(probs.q, j);
+            u32 id = tile * TILE + offset_in_tile<F32>(lane, j, vectorized);
+            // Beyond the vocabulary both are 0, and stay so.
+            leave(id, own_p, own_q);
+#pragma unroll
+            for (u32 k = 0; k < ITEMS_PER_LANE; k++) {
+                probs.p[k] = k == j ? fminf(own_p, MAX_F32) : probs.p[k];
+                probs.q[k] = k == j ? own_q : probs.q[k];
+            }
+        }
+        return nonfinite_flags;
+    }
+};
+
+// What is left of a row as the race reads it: as logarithms to base 2.
+struct LogJudgedRow {
+    const JudgedRow& row;
+
+    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return row.is_vectorized(tile); }
+    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
+        return offset_in_tile<F32>(lane, j, is_vectorized(tile));
+    }
+    // -inf where nothing is left, and beyond the vocabulary.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&) const {
+        LaneProbs probs;
+        row.fetch_left(tile, lane, probs);
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            z[j] = log2_rule(probs.p[j]);
+        }
+    }
+};
+
+struct JudgeStorage {
+    ReduceStorage reduce;
+    BoundedRaceStorage race;
+    JudgedRow row;
+    // One per warp.
+    TileMax tile_max[32];
+    // The rows of the walk.
+    u32 path[MAX_JUDGED + 1];
+};
+
+// A tree of drafts, as one block judges it.
+struct JudgedTree {
+    const JudgeDrafts& args;
+    u32 tree;
+    // The number of drafts; 0 if the parents are no tree.
+    u32 drafts;
+    RngStream rng;
+    JudgeStorage& storage;
+
+    DEVICE_MEMBER const Chains& chains() const { return args.chains; }
+    DEVICE_MEMBER i64 id(u32 node) const { return draft_id(chains(), tree, node); }
+    DEVICE_MEMBER bool is_token(i64 id) const { return id >= 0 && id < chains().vocab; }
+    DEVICE_MEMBER i64 parent(u32 node) const {
+        if (!args.parents) {
+            return (i64)node - 1;
+        }
+        u64 index = tree * args.parents_stride + node;
+        return args.flags & JUDGE_PARENTS_I64 ? ((const i64*)args.parents)[index] : ((const int*)args.parents)[index];
+    }
+    DEVICE_MEMBER const float* target(u32 row) const { return target_row(chains(), tree, row); }
+    // Null if the drafter has no probabilities.
+    DEVICE_MEMBER const float* draft(u32 row) const {
+        return chains().draft_probs ? draft_row(chains(), tree, row) : nullptr;
+    }
+
+    // A uniform number in (0, 1] of a word at the position `depth` tokens on.
+    DEVICE_MEMBER float uniform(u32 index, u32 depth, u32 tag) const {
+        u32 word = philox(rng.seed, index, rng.position + depth, tag, rng.draw).w[0];
+        return u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23);
+    }
+
+    // Makes a row the one that is judged. `drafter` is its drafter's row if that is read.
+    DEVICE_MEMBER void take_row(u32 row, const float* drafter, float ratio, i64 only_draft) const {
+        // WAR on storage.row: threads may still read the row before, thread 0 overwrites it.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            JudgedRow& judged = storage.row;
+            judged.p = target(row);
+            judged.q = drafter;
+            judged.vocab = chains().vocab;
+            judged.rule = args.rule;
+            judged.ratio = ratio;
+            judged.only_draft = only_draft;
+            judged.refused = 0;
+        }
+        // RAW on storage.row: thread 0 wrote it, all threads read it.
+        __syncthreads();
+    }
+};
+
+// Whether each parent is the root or a draft before its child, and under S6 the draft before it.
+DEVICE bool is_tree(const JudgedTree& t, u32 drafts) {
+    bool right = true;
+    for (u32 node = lane_id(); node < drafts; node += 32) {
+        i64 parent = t.parent(node);
+        right &= parent >= -1 && parent < (i64)node && (t.args.rule != JUDGE_BLOCK || parent == (i64)node - 1);
+    }
+    return __ballot_sync(FULL_MASK, !right) == 0;
+}
+
+// Stores the sum of a tile's weights relative to the largest of them (M3); by a warp.
+DEVICE void store_tile_sum(const float (&weights)[ITEMS_PER_LANE], TileSum& out) {
+    float maximum = bits_float(__reduce_max_sync(FULL_MASK, float_bits(max_of_probs(weights))));
+    const QuotientWeights relative(max_f32(maximum, bits_float(1)));
+    // Eight weights of at most 2^28 fit in 32 bits.
+    u32 own = 0;
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        own += relative.of(weights[j]);
+    }
+    u64 sum = warp_sum_u32(own);
+    if (lane_id() == 0) {
+        out = TileSum{sum, maximum, 0};
+    }
+}
+
+// The sum of a row of weights, and the largest of them.
+struct WeightSum {
+    float sum;
+    float largest;
+};
+
+// Returns the sum of a row from the sums of its tiles; in every thread. 0 if no weight is above 0.
+DEVICE WeightSum sum_of_tiles(ReduceStorage& reduce, const TileSum* tile_sums, u32 tiles) {
+    u64 largest = 0, mass = 0;
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        u64 own = float_bits(tile_sums[tile].maximum);
+        largest = own > largest ? own : largest;
+    }
+    float first = bits_float((u32)block_max(reduce, largest));
+    if (first == 0.0f) {
+        return WeightSum{0.0f, 0.0f};
+    }
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        mass += tile_mass(tile_sums[tile].maximum / first, tile_sums[tile].sum);
+    }
+    mass = block_sum(reduce, mass);
+    return WeightSum{first * (u64_to_float(mass) * bits_float((127 - 43) << 23)), first};
+}
+
+// What is left of the target's row and of the drafter's.
+struct LeftSums {
+    WeightSum p;
+    WeightSum q;
+};
+
+// Sums what is left of the judged row; in every thread.
+DEVICE LeftSums sum_left(const JudgedTree& t) {
+    const JudgedRow& row = t.storage.row;
+    const u32 tiles = t.chains().tiles;
+    TileSum* sums = t.args.tile_sums + (u64)t.tree * 2 * tiles;
+#pragma unroll 1
+    for (u32 tile = warp_id(); tile < tiles; tile += warp_count()) {
+        LaneProbs probs;
+        row.fetch_left(tile, lane_id(), probs);
+        store_tile_sum(probs.p, sums[tile]);
+        store_tile_sum(probs.q, sums[tiles + tile]);
+    }
+    // RAW on sums: lane 0 of each warp stored those of its tiles, all threads read them.
+    __syncthreads();
+    LeftSums left{sum_of_tiles(t.storage.reduce, sums, tiles), sum_of_tiles(t.storage.reduce, sums + tiles, tiles)};
+    // WAR on sums: all threads read them, the next call overwrites them.
+    __syncthreads();
+    return left;
+}
+
+// Refuses a child of the judged row: writes down the sums before, and returns those of what is left now (S5).
+DEVICE void refuse(const JudgedTree& t, i64 id, float& p_sum, float& q_sum) {
+    JudgedRow& row = t.storage.row;
+    // WAR on row: all threads read what was left before, thread 0 changes it.
+    __syncthreads();
+    u32 number = row.refused;
+    // WAR on row.refused: all threads read it, thread 0 overwrites it.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        row.refusals[number] = Refusal{id, p_sum, q_sum, true};
+        row.refused = number + 1;
+    }
+    // RAW on row: thread 0 changed it, all threads read it.
+    __syncthreads();
+    if (row.rule != JUDGE_REJECTION) {
+        return;
+    }
+    LeftSums left = sum_left(t);
+    q_sum = row.q ? left.q.sum : 1.0f;
+    if (left.p.largest > 0.0f) {
+        p_sum = left.p.sum;
+    } else {
+        // Only rounding leads here: p stays as it was. sum_left ends with a barrier, so no thread reads the refusal now.
+        if (threadIdx.x == 0) {
+            row.refusals[number].changes_p = false;
+        }
+        // RAW on refusals: thread 0 changed one, all threads read them.
+        __syncthreads();
+    }
+}
+
+// Judges the children of a row, one after the other (S5, S7). Returns the row of the first that is accepted, or 0. The row
+// becomes the judged one.
+DEVICE u32 judge_children(const JudgedTree& t, u32 row, u32 depth) {
+    const bool by_rejection = t.args.rule == JUDGE_REJECTION;
+    t.take_row(row, by_rejection ? t.draft(row) : nullptr, 1.0f, -1);
+    const JudgedRow& judged = t.storage.row;
+    const u64 coin =
+        (philox(t.rng.seed, 0, t.rng.position + depth, TAG_THRESHOLD, t.rng.draw).w[0] * t.args.threshold_acc) >> 16;
+    float p_sum = 1.0f, q_sum = 1.0f;
+    u64 reached = 0;
+    u32 number = 0;
+#pragma unroll 1
+    for (u32 node = row; node < t.drafts; node++) {
+        if (t.parent(node) + 1 != (i64)row) {
+            continue;
+        }
+        const u32 own_number = number++;
+        const i64 id = t.id(node);
+        if (!t.is_token(id)) {
+            continue;
+        }
+        float p = judged.p[id], q = judged.q ? judged.q[id] : 0.0f;
+        judged.leave((u32)id, p, q);
+        if (by_rejection) {
+            float q_share = !judged.q ? 1.0f : q > 0.0f ? q / q_sum : 0.0f;
+            if (!(q_share > 0.0f)) {
+                continue;
+            }
+            float p_share = p > 0.0f ? p / p_sum : 0.0f;
+            if (p_share >= q_share || t.uniform(own_number, depth, TAG_ACCEPT) * q_share < p_share) {
+                return node + 1;
+            }
+        } else {
+            reached += (u64)(fminf(p, 1.0f) * bits_float((127 + 48) << 23));
+            if (p > 0.0f && (coin < reached || p >= t.args.threshold_single)) {
+                return node + 1;
+            }
+        }
+        refuse(t, id, p_sum, q_sum);
+    }
+    return 0;
+}
+
+// What a walk makes of each row besides its judgement: nothing, where trees stand alone.
+struct NoWalkRules {
+    // The token that a row emits whatever is judged, or -1.
+    DEVICE_MEMBER i64 forced(u32) const { return -1; }
+    // Whether a token is the last one wherever it is emitted.
+    DEVICE_MEMBER bool stops(i64) const { return false; }
+};
+
+// Returns the row of the first child of a row that has a token, or 0.
+DEVICE u32 child_with(const JudgedTree& t, u32 row, i64 id) {
+#pragma unroll 1
+    for (u32 node = row; node < t.drafts; node++) {
+        if (t.parent(node) + 1 == (i64)row && t.id(node) == id) {
+            return node + 1;
+        }
+    }
+    return 0;
+}
+
+// Walks from row 0 to the rows of accepted drafts. Returns how many drafts were accepted; `storage.path` has the rows.
+// `decided` is the last row's token if it was forced or is a draft behind which the walk stops, else -1.
+template <class Rules>
+DEVICE u32 walk_tree(const JudgedTree& t, const Rules& rules, i64& decided) {
+    u32 row = 0, depth = 0;
+    while (true) {
+        if (threadIdx.x == 0) {
+            t.storage.path[depth] = row;
+        }
+        decided = rules.forced(row);
+        u32 next = decided >= 0 ? child_with(t, row, decided) : judge_children(t, row, depth);
+        if (next == 0) {
+            return depth;
+        }
+        decided = t.id(next - 1);
+        if (rules.stops(decided)) {
+            return depth;
+        }
+        row = next;
+        depth++;
+    }
+}
+
+// Makes a row of a chain the judged one: what the target has more of than the drafter, at the ratio c (S6).
+DEVICE void take_block_row(const JudgedTree& t, u32 row, float ratio) {
+    i64 id = row < t.drafts ? t.id(row) : -1;
+    t.take_row(row, row < t.drafts ? t.draft(row) : nullptr, ratio, t.is_token(id) ? id : -1);
+}
+
+// Judges a chain as a whole (S6). Returns how many drafts were accepted; the row behind them becomes the judged one.
+// `residual` says whether its last token comes from a residual: not if all drafts were accepted that can have been drawn.
+DEVICE u32 judge_block(const JudgedTree& t, bool& residual) {
+    u32 drawn = 0;
+    while (drawn < t.drafts && t.is_token(t.id(drawn)) &&
+           (!t.draft(drawn) || clean_probability(t.draft(drawn)[t.id(drawn)]) > 0.0f)) {
+        drawn++;
+    }
+    float ratio = 1.0f, accepted_ratio = 1.0f;
+    u32 accepted = 0;
+#pragma unroll 1
+    for (u32 node = 0; node < drawn; node++) {
+        const i64 id = t.id(node);
+        float p = clean_probability(t.target(node)[id]),
+              q = t.draft(node) ? clean_probability(t.draft(node)[id]) : 1.0f;
+        ratio = fminf(ratio * p / q, 1.0f);
+        const float u = t.uniform(node, 0, TAG_BLOCK);
+        const u32 row = node + 1;
+        bool ends;
+        if (row == drawn) {
+            ends = ratio == 1.0f || u < ratio;
+        } else {
+            take_block_row(t, row, ratio);
+            const float sum = sum_left(t).p.sum;
+            ends = sum > 0.0f && (ratio == 1.0f || u * (sum + (1.0f - ratio)) < sum);
+        }
+        accepted = ends ? row : accepted;
+        accepted_ratio = ends ? ratio : accepted_ratio;
+    }
+    residual = accepted < drawn;
+    if (residual) {
+        take_block_row(t, accepted, accepted_ratio);
+    } else {
+        t.take_row(accepted, nullptr, 1.0f, -1);
+    }
+    for (u32 row = threadIdx.x; row <= accepted; row += blockDim.x) {
+        t.storage.path[row] = row;
+    }
+    return accepted;
+}
+
+// Makes the records of what is left of the judged row. Returns the status bits of the numbers that were read.
+DEVICE u32 make_records(const JudgedTree& t, const LastTokenStream& rng, TileRecord* records) {
+    const TileRace not_raced{0.0f, TILE, 0.0f, 0};
+    const JudgedRow& row = t.storage.row;
+    TileMax& tile_max = t.storage.tile_max[warp_id()];
+    u32 nonfinite_flags = 0;
+#pragma unroll 1
+    for (u32 tile = warp_id(); tile < t.chains().tiles; tile += warp_count()) {
+        LaneProbs probs;
+        nonfinite_flags |= row.fetch_left(tile, lane_id(), probs);
+        reduce_probs_tile(probs.p, row.is_vectorized(tile), tile_max);
+        // RAW on tile_max of this warp: the leader wrote it, lane 0 reads it.
+        __syncwarp();
+        if (lane_id() == 0) {
+            FirstArrival first = first_arrival(rng, tile);
+            records[tile] = make_chain_record(tile_max, not_raced, row.is_vectorized(tile), 0, rng, first, tile);
+        }
+        // WAR on tile_max of this warp: lane 0 read it, the next tile's leader overwrites it.
+        __syncwarp();
+    }
+    // RAW on records: lane 0 of each warp wrote those of its tiles, all threads of the block read them.
+    __syncthreads();
+    return (u32)block_max(t.storage.reduce, nonfinite_flags & STATUS_NAN) |
+           (u32)block_max(t.storage.reduce, nonfinite_flags & STATUS_INF);
+}
+
+// Draws from what is left of the judged row, or from all of it if nothing is left. Adds to `status`.
+DEVICE int draw_last(const JudgedTree& t, const LastTokenStream& rng, u32& status) {
+    TileRecord* own = t.chains().records + (u64)t.tree * t.chains().tiles;
+#pragma unroll 1
+    for (bool is_left = true;; is_left = false) {
+        status |= make_records(t, rng, own);
+        const RowRecords records(own, nullptr, t.chains().tiles);
+        WarpLeader warp_leader = reduce_warp_leaders<SurveyDrawRecords>(t.storage.race, records, 1.0f);
+        RowSummary summary = summarise_row(warp_leader);
+        if (summary.first_key != 0) {
+            const Origin first(key_logit(summary.first_key));
+            u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
+            if (leader_is_certain(warp_leader, first, 1.0f, leader)) {
+                return (int)key_id(leader);
+            }
+            return (int)race_bounded<SurveyDrawRecords>(t.storage.race.open_tiles, records, LogJudgedRow{t.storage.row},
+                                                        rng, full_cut(), first, 1.0f, leader);
+        }
+        if (!is_left) {
+            status |= STATUS_EMPTY;
+            return NO_TOKEN;
+        }
+        // WAR on storage.row and records: all threads read them, thread 0 and make_records overwrite them.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            // Under S6 this is 1 p - 0, which is p.
+            t.storage.row.q = nullptr;
+            t.storage.row.ratio = 1.0f;
+            t.storage.row.only_draft = -1;
+            t.storage.row.refused = 0;
+        }
+        // RAW on storage.row: thread 0 wrote it, all threads read it.
+        __syncthreads();
+    }
+}
+
+// What became of a tree: the number of accepted drafts, the token behind them, and the status of the rows that this was drawn
+// from.
+struct Judgement {
+    u32 accepted;
+    int token;
+    u32 status;
+};
+
+// Judges a tree whose parents are one, and under S6 a chain. `storage.path` has the rows of the walk, which all threads may read.
+template <class Rules>
+DEVICE Judgement judge_tree(const JudgedTree& t, const Rules& rules) {
+    Judgement judged{0, NO_TOKEN, 0};
+    i64 decided = -1;
+    bool residual = false;
+    if (t.args.rule == JUDGE_BLOCK) {
+        judged.accepted = judge_block(t, residual);
+#pragma unroll 1
+        for (u32 node = 0; node < judged.accepted && decided < 0; node++) {
+            if (rules.stops(t.id(node))) {
+                decided = t.id(node);
+                judged.accepted = node;
+            }
+        }
+    } else {
+        judged.accepted = walk_tree(t, rules, decided);
+    }
+    if (decided >= 0) {
+        // RAW on storage.path: thread 0 wrote it, all threads read it.
+        __syncthreads();
+        judged.token = (int)decided;
+        return judged;
+    }
+    if (t.args.rule != JUDGE_BLOCK) {
+        residual = t.storage.row.refused > 0;
+        if (!residual) {
+            // The drafter's row has no part in the draw.
+            t.take_row(t.storage.path[judged.accepted], nullptr, 1.0f, -1);
+        }
+    }
+    const LastTokenStream rng{{t.rng.seed, t.rng.position + judged.accepted, t.rng.draw}, residual};
+    judged.token = draw_last(t, rng, judged.status);
+    return judged;
+}

@@ -1,0 +1,64 @@
+// edit_rows.cu: writes the rows of a step under their edits, of which probabilities are made (P4).
+//
+// Computes   each logit or probability of a row, edited and cleaned, in f32
+// Never      reads or writes a row without a slot; writes beyond the vocabulary
+// Twins      oracle spec/src/edit.rs | CPU cpu/src/edit | why docs/stages/judge.md
+// Shapes     logits [rows, vocab] of T; out [rows, vocab] of f32; row strides in elements
+// Grid       x = rows * blocks_per_row, `tiles_per_block` tiles each; whole warps; no dynamic shared memory
+// Traffic    in: a row's elements, and edits as in warp/edited_row.cuh; out: 4 bytes an element
+// Requires   the kernel `history_edits` before, if a request has edits that depend on its history; no dependent launch; rows of
+//            `out` begin at multiples of 16 bytes
+
+#include "abi/drafts.cuh"
+#include "warp/edited_row.cuh"
+
+// Writes a lane's slice of a tile.
+template <class T>
+DEVICE void store_edited(float* tile, bool vectorized, u32 left, const float (&z)[ITEMS_PER_LANE]) {
+    const u32 lane = lane_id();
+    if (!vectorized) {
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            if (j * 32 + lane < left) {
+                tile[j * 32 + lane] = z[j];
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        const u32 start = offset_in_tile<T>(lane, 4 * half, true);
+        U32x4 quad;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            quad.word[j] = float_bits(z[4 * half + j]);
+        }
+        *(U32x4*)(tile + start) = quad;
+    }
+}
+
+template <class T>
+DEVICE void edit_row_tiles(const EditRows& args) {
+    const Step& step = args.step;
+    const u32 row = blockIdx.x / args.blocks_per_row, block_in_row = blockIdx.x % args.blocks_per_row;
+    const int slot = step.slots[row];
+    if (slot < 0) {
+        return;
+    }
+    const EditedRow<T, true> view(step, row, slot);
+    const u32 first = block_in_row * args.tiles_per_block, end = first + args.tiles_per_block;
+#pragma unroll 1
+    for (u32 tile = first + warp_id(); tile < end && tile < step.tiles; tile += warp_count()) {
+        float z[ITEMS_PER_LANE];
+        view.load(tile, lane_id(), z);
+        store_edited<T>(args.out + row * args.out_stride + tile * TILE, view.is_vectorized(tile),
+                        step.vocab - tile * TILE, z);
+    }
+}
+
+#define EDIT_ROWS_OF(type, T) \
+    KERNEL(edit_rows_##type, EDIT_ROWS_THREADS, EditRows, args) { edit_row_tiles<T>(args); }
+
+EDIT_ROWS_OF(f32, F32)
+EDIT_ROWS_OF(bf16, Bf16)
+EDIT_ROWS_OF(f16, F16)

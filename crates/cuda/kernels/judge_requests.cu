@@ -1,0 +1,86 @@
+// judge_requests.cu: judges the drafts of a step's requests by probabilities (S5 to S7), and says which tokens its rows emit.
+//
+// Computes   for each row of a request's walk the token to emit: an accepted draft, the token drawn last, or one that the
+//            caller forces. All other rows of the request become padding
+// Never      changes a request, its history or its counts: end_drafts does, once the step has emitted the tokens
+// Twins      oracle spec/src/verify/by_probabilities.rs | host engine/src/walk.rs | why docs/stages/judge.md
+// Shapes     as in JudgeRequests
+// Grid       x = requests; whole warps, up to 512 threads; no dynamic shared memory
+// Traffic    that of stage/judge.cuh, for each request
+// Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot; no dependent launch
+//
+// A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft behind which the walk
+// stops, a stop id, is emitted from the row before it.
+
+#include "stage/draft_tree.cuh"
+#include "stage/judge.cuh"
+
+// The forced tokens and stop ids of a request's rows.
+struct RequestRules {
+    const int* forced_tokens;
+    const DraftRequest& request;
+
+    DEVICE_MEMBER i64 forced(u32 row) const { return forced_tokens[row]; }
+    DEVICE_MEMBER bool stops(i64 id) const { return is_stop_id(request, (int)id); }
+};
+
+// Returns a request's drafts as a tree alone in its launch.
+DEVICE JudgeDrafts tree_of(const JudgeRequests& args, const DraftTree& tree, u32 first) {
+    const Step& step = args.drafts.step;
+    JudgeDrafts of{};
+    of.chains.target_probs = args.target_probs + first * args.target_stride;
+    of.chains.target_row_stride = args.target_stride;
+    of.chains.draft_probs = args.draft_probs ? args.draft_probs + first * args.draft_stride : nullptr;
+    of.chains.draft_row_stride = args.draft_stride;
+    of.chains.drafts = tree.ids;
+    of.chains.records = step.records + (u64)first * step.tiles;
+    of.chains.draft_count = tree.count;
+    of.chains.vocab = step.vocab;
+    of.chains.tiles = step.tiles;
+    of.parents = tree.parents;
+    of.tile_sums = step.logprob_sums + (u64)first * step.tiles;
+    of.threshold_acc = args.threshold_acc;
+    of.threshold_single = args.threshold_single;
+    of.rule = args.rule;
+    return of;
+}
+
+// One block a multiprocessor is enough: for two of them some compilers keep part of the registers in memory.
+KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) {
+    __shared__ JudgeStorage storage;
+    __shared__ DraftTree tree;
+    __shared__ JudgeDrafts as_tree;
+    const DraftStep& drafts = args.drafts;
+    const DraftRequest request = drafts.requests[blockIdx.x];
+    const int slot = drafts.slots[blockIdx.x];
+    const u32 first = request.first_row;
+    if (slot < 0) {
+        return;
+    }
+    load_tree(drafts, blockIdx.x, request, tree);
+    if (tree.count == 0 || !tree.is_tree) {
+        if (threadIdx.x == 0) {
+            args.forced[first] = args.caller_forced[first];
+        }
+        return;
+    }
+    if (threadIdx.x == 0) {
+        as_tree = tree_of(args, tree, first);
+    }
+    // RAW on as_tree: thread 0 wrote it, all threads read it.
+    __syncthreads();
+    const Params& params = drafts.slot_params[slot];
+    const JudgedTree t{as_tree, 0, tree.count, RngStream{params.seed, drafts.slot_states[slot].position, params.draw},
+                       storage};
+    const Judgement judged = judge_tree(t, RequestRules{args.caller_forced + first, request});
+    for (u32 row = threadIdx.x; row <= tree.count; row += blockDim.x) {
+        drafts.row_slots[first + row] = -1;
+    }
+    // WAW on row_slots: all threads wrote -1, threads write the rows of the walk.
+    __syncthreads();
+    for (u32 j = threadIdx.x; j <= judged.accepted; j += blockDim.x) {
+        const u32 row = storage.path[j];
+        drafts.row_slots[first + row] = (int)(first + row);
+        args.forced[first + row] = j < judged.accepted ? tree.ids[storage.path[j + 1] - 1] : judged.token;
+    }
+}

@@ -1,0 +1,389 @@
+//! Drafts that a device judges by probabilities, emulated here, come to what a pool of the host makes of them.
+
+use gumball_engine::{
+    BatchOptions, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    DeviceSlice, Drafts, Dtype, IntType, Kind, Logits, Masks, NONE, PADDING, PoolRoute, SamplingParams, Slot,
+    Status, StepVariant, VerifyMode,
+};
+
+use half::bf16;
+
+use crate::cases::{KINDS, VOCAB, params, row, rows};
+use crate::device_verify::{Both, config, device};
+use crate::verify::{Batch, Drafter, MIROSTAT, Random, model};
+
+/// The modes that judge drafts by probabilities.
+const MODES: [VerifyMode; 3] =
+    [VerifyMode::Rejection, VerifyMode::Block, VerifyMode::Threshold { single: 0.6, acc: 0.5 }];
+
+/// Whether a mode reads the drafter's probabilities.
+fn reads_probs(mode: VerifyMode) -> bool {
+    matches!(mode, VerifyMode::Rejection | VerifyMode::Block)
+}
+
+/// Returns rows of a drafter: probabilities of the rows of some model, with zeros and numbers that are none.
+fn drafter_rows(random: &mut Random, count: usize) -> Vec<f32> {
+    let odd = [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-42];
+    let mut probs: Vec<f32> = rows((0..count).map(|row| row as u64 % 5));
+    for row in probs.chunks_mut(VOCAB) {
+        let sum: f32 = row.iter().map(|z| z.exp()).sum();
+        row.iter_mut().for_each(|z| *z = z.exp() / sum);
+        (0..3).for_each(|_| row[random.below(VOCAB)] = odd[random.below(5)]);
+    }
+    probs
+}
+
+#[test]
+fn a_device_judges_what_the_host_does_whoever_drafts_and_between_steps() {
+    let Some(device) = device() else { return };
+    let prompt = [3, 7, 3];
+    let (mut accepted, mut refused) = (0, 0);
+    for (seed, drafter) in [(1, Drafter::Fair), (2, Drafter::Perfect), (3, Drafter::Hostile)] {
+        let mut random = Random(seed);
+        let mut both = Both::new(&device);
+        let slots: Vec<Slot> = (0..KINDS)
+            .map(|kind| {
+                let stop_ids = if kind % 2 == 0 { vec![160, 1_000_000, 480] } else { vec![] };
+                let min_tokens = if kind == 2 { 4 } else { 0 };
+                both.admit(SamplingParams { stop_ids, min_tokens, ..params(kind, 9) }, &prompt)
+            })
+            .collect();
+        for turn in 0..7 {
+            if turn == 3 {
+                both.step(&slots);
+            }
+            let mode = MODES[turn % 3];
+            let mut batch = Batch::default();
+            let mut requests = Vec::new();
+            for kind in (0..KINDS).filter(|_| random.below(4) > 0).rev().collect::<Vec<_>>() {
+                let history = both.host.sequence(slots[kind]).unwrap().history().ids().to_vec();
+                let copy = both.host.fork(slots[kind], 0).unwrap();
+                let coming: Vec<u32> = (0..4)
+                    .map(|_| {
+                        let data = model(both.host.sequence(copy).unwrap().history().ids());
+                        crate::cases::step(&mut both.host, &data, &[copy]).tokens()[0] as u32
+                    })
+                    .collect();
+                both.host.release(copy).unwrap();
+                let count = if kind == MIROSTAT { 0 } else { [0, 1, 2, 4, 9][random.below(5)] };
+                batch.add(&mut random, drafter, count, &history, &coming);
+                requests.push(slots[kind]);
+                if random.below(4) == 0 {
+                    batch.add(&mut random, Drafter::Hostile, 2, &[1], &[]);
+                    requests.push(PADDING);
+                }
+            }
+            let probs = drafter_rows(&mut random, batch.data.len() / VOCAB);
+            let drafts = Drafts {
+                parents: (mode != VerifyMode::Block).then_some(&batch.parents),
+                probs: (reads_probs(mode) && turn % 2 == 0).then_some(&probs),
+                ..batch.drafts()
+            };
+            both.verify(batch.logits(), &requests, &drafts, mode, &BatchOptions::default());
+            let all = both.seen.accepted().iter().sum::<u32>();
+            accepted += all;
+            refused += batch.ids.len() as u32 - all;
+        }
+    }
+    assert!(accepted > 50 && refused > 50, "{accepted} {refused}");
+}
+
+#[test]
+fn masks_forced_tokens_and_named_rows_come_with_the_rows_that_are_judged() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
+    let data = rows(0..3);
+    let named = [0, 1, 2, 1, 1, 0, 2];
+    let words: Vec<u32> = (0..7 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
+    let present = [true, false, true, true, false, true, true];
+    let masks = Masks::new(&words, 7, 29, 29).unwrap().with_present(&present).unwrap();
+    let drafts = Drafts { counts: &[2, 2, 0], ids: &[8, 9, 7, 5], parents: None, probs: None };
+    let first_two = [Some(8), Some(9), None, None, Some(5), None, None];
+    // Another than the draft, in the row behind it; and one where there are no drafts.
+    let other = [None, Some(4), None, None, None, None, Some(6)];
+    for (forced, mode) in [first_two, other].iter().flat_map(|forced| MODES.map(|mode| (forced, mode))) {
+        let is_block = mode == VerifyMode::Block;
+        // Beside the drafts of a block nothing is forced.
+        let forced = forced.iter().enumerate().map(|(row, id)| id.filter(|_| !is_block || row == 6));
+        let forced: Vec<Option<u32>> = forced.collect();
+        let options = BatchOptions { masks, forced: &forced, ..Default::default() };
+        let logits = Logits::new(&data, 3, VOCAB).unwrap().select(&named).unwrap();
+        both.verify(logits, &slots, &drafts, mode, &options);
+        if forced[0].is_some() {
+            assert_eq!(both.seen.accepted()[0], 2);
+        }
+    }
+}
+
+#[test]
+fn rows_of_probabilities_and_of_16_bits_are_judged() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let banning =
+        SamplingParams { banned_ids: vec![7], stop_ids: vec![8], seed: Some(3), ..Default::default() };
+    let slots = [
+        both.admit(SamplingParams { temperature: 0.0, ..banning.clone() }, &[1]),
+        both.admit(SamplingParams { top_p: 0.9, min_p: 0.01, ..banning.clone() }, &[2]),
+        both.admit(banning, &[]),
+    ];
+    let mut random = Random(5);
+    let (data, probs) = (drafter_rows(&mut random, 9), drafter_rows(&mut random, 9));
+    let likely = |row: usize| {
+        let row = &data[row * VOCAB..][..VOCAB];
+        let ids = (0..VOCAB).filter(|id| row[*id].is_finite());
+        ids.max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as i32
+    };
+    let ids: Vec<i32> = [0, 1, 3, 4, 6, 7].map(likely).to_vec();
+    let drafts = Drafts { counts: &[2; 3], ids: &ids, parents: None, probs: None };
+    for mode in MODES {
+        let drafts = Drafts { probs: reads_probs(mode).then_some(&probs), ..drafts };
+        let logits = Logits::new(&data, 9, VOCAB).unwrap().with_kind(Kind::Probabilities);
+        both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+        let halves: Vec<bf16> = rows(0..9).iter().map(|z| bf16::from_f32(*z)).collect();
+        let logits = Logits::new(&halves[..], 9, VOCAB).unwrap();
+        both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+    }
+}
+
+/// Drafts and rows in the memory of the device.
+struct OnDevice {
+    logits: DeviceBuffer,
+    probs: DeviceBuffer,
+    ids: DeviceBuffer,
+    parents: DeviceBuffer,
+    rows: usize,
+}
+
+impl OnDevice {
+    fn rows_of<'b>(&self, buffer: &'b DeviceBuffer) -> DeviceLogits<'b> {
+        DeviceLogits::of(buffer, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap()
+    }
+
+    fn logits(&self) -> DeviceLogits<'_> {
+        self.rows_of(&self.logits)
+    }
+
+    fn drafts(&self, has_probs: bool) -> DeviceDrafts<'_> {
+        DeviceDrafts {
+            ids: DeviceSlice::of(&self.ids, IntType::I32),
+            parents: Some(DeviceSlice::of(&self.parents, IntType::I32)),
+            probs: has_probs.then(|| self.rows_of(&self.probs)),
+        }
+    }
+}
+
+#[test]
+fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    both.device =
+        DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: true, ..config() }).unwrap();
+    let slots = [1, 3, 7].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+    let mut random = Random(1);
+    let options = DeviceOptions::default();
+    for mode in MODES {
+        let captured_for = [0, 1, 2];
+        let (counts, parents) = ([2, 1, 0], [-1, 0, -1]);
+        let batch = |turn: u64| {
+            let data = rows((0..6).map(|row| row % 3 + turn));
+            let ids = [0, 1, 3].map(|place: usize| {
+                let row = &data[place * VOCAB..][..VOCAB];
+                (0..VOCAB).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as i32
+            });
+            (data, ids)
+        };
+        let probs = drafter_rows(&mut random, 6);
+        let uploads = [0, 1].map(|turn| {
+            let ((data, ids), runtime) = (batch(turn), device.runtime());
+            OnDevice {
+                logits: DeviceBuffer::of(runtime, &data).unwrap(),
+                probs: DeviceBuffer::of(runtime, &probs).unwrap(),
+                ids: DeviceBuffer::of(runtime, &ids).unwrap(),
+                parents: DeviceBuffer::of(runtime, &parents).unwrap(),
+                rows: 6,
+            }
+        });
+        let has_probs = reads_probs(mode);
+        both.device.assign_drafts(&slots, &captured_for, mode, &options).unwrap();
+        let inputs = uploads.each_ref().map(|of| (of.logits().into(), of.drafts(has_probs)));
+        let graph = both.device.capture_verify(&inputs).unwrap();
+        both.device.assign_drafts(&slots, &counts, mode, &options).unwrap();
+        both.device.replay(&graph).unwrap();
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        for turn in [0, 1] {
+            let (data, ids) = batch(turn);
+            let drafts = Drafts {
+                counts: &counts,
+                ids: &ids,
+                parents: Some(&parents),
+                probs: has_probs.then_some(&probs),
+            };
+            let logits = Logits::new(&data, 6, VOCAB).unwrap();
+            both.host
+                .verify(logits, &slots, &drafts, mode, &BatchOptions::default(), &mut both.wanted)
+                .unwrap();
+        }
+        both.agree(&slots);
+        // A graph is held to its mode, and a variant of a captured step to its requests.
+        both.device.assign_drafts(&slots, &counts, VerifyMode::Coupled, &options).unwrap();
+        let error = both.device.replay(&graph).unwrap_err().to_string();
+        assert!(error.starts_with("assignment cannot be combined with step"), "{error}");
+        both.device.assign_drafts(&slots, &counts, mode, &options).unwrap();
+        let [of, _] = &uploads;
+        let drafts = of.drafts(has_probs);
+        let error = both.device.enqueue_verify_variant(of.logits(), &drafts, StepVariant::TopP);
+        assert!(error.unwrap_err().to_string().starts_with("variant is top_p, but must be "));
+        let full = both.device.enqueue_verify_variant(of.logits(), &drafts, StepVariant::Full);
+        full.unwrap();
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        let (data, ids) = batch(0);
+        let host_probs = has_probs.then_some(&probs[..]);
+        let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: host_probs };
+        let (logits, none) = (Logits::new(&data, 6, VOCAB).unwrap(), BatchOptions::default());
+        both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+        both.agree(&slots);
+        // Drafts of the host beside a drafter's rows on the device.
+        if has_probs {
+            let drafts = Drafts { probs: None, ..drafts };
+            let probs_there = of.rows_of(&of.probs);
+            both.device
+                .enqueue_host_drafts_with_probs(of.logits(), &slots, &drafts, probs_there, mode, &options)
+                .unwrap();
+            both.device.fetch_verification(&mut both.seen).unwrap();
+            let drafts = Drafts { probs: host_probs, ..drafts };
+            both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+            both.agree(&slots);
+        }
+    }
+}
+
+#[test]
+fn parents_that_are_no_tree_or_no_chain_of_a_block_are_a_step_with_a_status() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+    let (data, runtime) = (rows(0..5), device.runtime());
+    for (mode, wrong) in [
+        (VerifyMode::Rejection, [0, -1]),
+        (VerifyMode::Block, [-1, -1]),
+        (VerifyMode::Threshold { single: 0.5, acc: 1.0 }, [-2, 0]),
+    ] {
+        let uploaded = OnDevice {
+            logits: DeviceBuffer::of(runtime, &data).unwrap(),
+            probs: DeviceBuffer::of(runtime, &[0.0f32]).unwrap(),
+            ids: DeviceBuffer::of(runtime, &[5, 6, 7]).unwrap(),
+            parents: DeviceBuffer::of(runtime, &[wrong[0], wrong[1], -1]).unwrap(),
+            rows: 5,
+        };
+        let (drafts, options) = (uploaded.drafts(false), DeviceOptions::default());
+        both.device.enqueue_verify(uploaded.logits(), &slots, &[2, 1], &drafts, mode, &options).unwrap();
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        assert_eq!(both.seen.outputs().status(0), Status::NO_TREE);
+        assert_eq!((both.seen.tokens(0).len(), both.seen.rows(0)), (1, &[0][..]));
+        assert_eq!(both.seen.outputs().status(3), Status::default());
+        // But for the status it is a step; the other request has its draft.
+        let drafts = Drafts { counts: &[0, 1], ids: &[7], parents: None, probs: None };
+        let own: Vec<f32> = [&data[..VOCAB], &data[3 * VOCAB..]].concat();
+        let (logits, none) = (Logits::new(&own, 3, VOCAB).unwrap(), BatchOptions::default());
+        both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+        for request in [0, 1] {
+            assert_eq!(both.seen.tokens(request), both.wanted.tokens(request));
+        }
+        for slot in slots {
+            let state = both.host.sequence(slot).unwrap().state();
+            assert_eq!(both.device.sequence(slot).unwrap().state(), state);
+        }
+    }
+}
+
+#[test]
+fn empty_rows_and_drafts_that_are_no_tokens_end_a_judged_walk() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3].map(|kind| both.admit(params(kind, 6), &[3]));
+    let empty = vec![f32::NEG_INFINITY; VOCAB];
+    let mut sure = row(1);
+    sure[5] = 90.0;
+    // Behind 5 there is nothing; a draft that is no token stands before others.
+    let data = [&sure[..], &empty, &sure, &sure, &sure, &sure].concat();
+    let ids = [5, 5, NONE, 5];
+    let drafts = Drafts { counts: &[2, 2], ids: &ids, parents: None, probs: None };
+    for mode in MODES {
+        both.verify(Logits::new(&data, 6, VOCAB).unwrap(), &slots, &drafts, mode, &BatchOptions::default());
+        // A block may not end before an empty row.
+        if mode != VerifyMode::Block {
+            assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[5, NONE][..], &[5][..]), "{mode:?}");
+            assert!(both.seen.outputs().status(1).contains(Status::EMPTY));
+        }
+    }
+}
+
+#[test]
+fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [both.admit(params(3, 1), &[1]), both.admit(params(MIROSTAT, 2), &[2])];
+    let (data, none) = (rows(0..4), BatchOptions::default());
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let drafts = |parents, probs| Drafts { counts: &[2, 0], ids: &[1, 2], parents, probs };
+    let probs = vec![0.5; 4 * VOCAB];
+    let forced = [None, Some(3), None, None];
+    let beside = BatchOptions { forced: &forced, ..none };
+    let single = VerifyMode::Threshold { single: 1.5, acc: 1.0 };
+    let [rejection, block, threshold] = MODES;
+    let unread = "drafts.probs cannot be combined with mode: only rejection and block read the drafter's probabilities";
+    let cases: [(&str, Drafts<'_>, VerifyMode, BatchOptions<'_>); 7] = [
+        (unread, drafts(None, Some(&probs)), VerifyMode::Coupled, none),
+        (unread, drafts(None, Some(&probs)), VerifyMode::Greedy, none),
+        (unread, drafts(None, Some(&probs)), threshold, none),
+        (
+            "drafts.probs has length 3599, but must have 3600",
+            drafts(None, Some(&probs[1..])),
+            rejection,
+            none,
+        ),
+        ("threshold_single is 1.5, but must be in 0..=1", drafts(None, None), single, none),
+        ("forced cannot be combined with block", drafts(None, None), block, beside),
+        (
+            "parents is -1 for node 1 of request 0, but must be 0 in a chain",
+            drafts(Some(&[-1, -1]), None),
+            block,
+            none,
+        ),
+    ];
+    for (message, drafts, mode, options) in cases {
+        let refused =
+            both.device.verify(logits, &slots, &drafts, mode, &options, &mut both.seen).unwrap_err();
+        assert!(refused.to_string().starts_with(message), "{refused}");
+        let on_host =
+            both.host.verify(logits, &slots, &drafts, mode, &options, &mut both.wanted).unwrap_err();
+        assert_eq!(on_host.to_string(), refused.to_string());
+        for slot in slots {
+            assert_eq!(both.device.sequence(slot).unwrap().position(), 1, "{message}");
+        }
+    }
+    // A drafter's rows on the device are held to their type and shape.
+    let runtime = device.runtime();
+    let (own, ids) = (DeviceBuffer::of(runtime, &data).unwrap(), DeviceBuffer::of(runtime, &[1, 2]).unwrap());
+    let of = |dtype, rows| DeviceLogits::of(&own, dtype, 0, rows, VOCAB, VOCAB).unwrap();
+    for (message, mode, probs) in [
+        ("probs cannot be combined with mode", VerifyMode::Coupled, of(Dtype::F32, 4)),
+        ("probs is f16, but must be f32", rejection, of(Dtype::F16, 4)),
+        ("probs is [3, 900], but must be [4, 900]", rejection, of(Dtype::F32, 3)),
+    ] {
+        let drafts =
+            DeviceDrafts { ids: DeviceSlice::of(&ids, IntType::I32), parents: None, probs: Some(probs) };
+        let options = DeviceOptions::default();
+        let input = of(Dtype::F32, 4);
+        let error = both.device.enqueue_verify(input, &slots, &[2, 0], &drafts, mode, &options).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+    }
+    let config = DevicePoolConfig { route: PoolRoute::Probabilities, kept: false, ..config() };
+    let mut pool = DevicePool::new(device, config).unwrap();
+    let error = pool.assign_drafts(&[], &[], rejection, &DeviceOptions::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no probabilities of rows on this route: verify coupled, or take the route race"
+    );
+}
