@@ -2,6 +2,7 @@
 
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::verify::coupled::{TargetRow, check_drafts, row_after};
 
 use crate::case::{CallerEdit, Case, Logits};
@@ -33,6 +34,10 @@ pub struct Drafted {
     pub nodes: Vec<Node>,
     /// Whether every row is drawn from at temperature 0.
     pub greedy: bool,
+    /// How the drafts are judged by probabilities, if they are, which excludes `greedy`.
+    pub judgement: Option<Judgement>,
+    /// The drafter's rows of probabilities, one for each row, if it has some.
+    pub draft_probs: Option<Vec<f32>>,
 }
 
 /// What came out of a walk: the rows it went through, by number, and what was seen of each.
@@ -44,7 +49,8 @@ impl Drafted {
     pub fn new(root: Case, nodes: impl IntoIterator<Item = (i32, i32, Logits)>) -> Self {
         let node =
             |(draft, parent, logits)| Node { draft, parent, logits, mask: None, forced: None, hook: None };
-        Self { root, nodes: nodes.into_iter().map(node).collect(), greedy: false }
+        let nodes = nodes.into_iter().map(node).collect();
+        Self { root, nodes, greedy: false, judgement: None, draft_probs: None }
     }
 
     /// Makes a request with a chain of drafts.
@@ -52,6 +58,12 @@ impl Drafted {
     pub fn chain(root: Case, nodes: impl IntoIterator<Item = (i32, Logits)>) -> Self {
         let nodes = nodes.into_iter().enumerate();
         Self::new(root, nodes.map(|(node, (draft, logits))| (draft, node as i32 - 1, logits)))
+    }
+
+    /// Returns the request with its drafts judged by probabilities.
+    #[must_use]
+    pub fn judged(self, judgement: Judgement, draft_probs: Option<Vec<f32>>) -> Self {
+        Self { judgement: Some(judgement), draft_probs, ..self }
     }
 
     /// Returns the tokens and the parents of the drafts.

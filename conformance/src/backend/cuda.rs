@@ -251,7 +251,11 @@ impl Cuda {
         let forced: Vec<i32> = all.iter().map(|case| case.forced.map_or(NONE, |id| id as i32)).collect();
         let masks: Vec<_> = all.iter().map(|case| case.mask.as_deref()).collect();
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
-        let rule = if drafted.greedy { DraftRule::Greedy } else { DraftRule::Coupled };
+        let rule = match drafted.judgement {
+            Some(judgement) => DraftRule::Judged(judgement),
+            None if drafted.greedy => DraftRule::Greedy,
+            None => DraftRule::Coupled,
+        };
         let drafts_of_all = Some(DraftCounts { counts: &counts, rule });
         workspace.assign(&Assignment {
             slots: &slots,
@@ -270,6 +274,11 @@ impl Cuda {
             parents: Some(DeviceSlice::of(&parents, IntType::I32).first(count)?),
             probs: None,
         };
+        let probs = drafted.draft_probs.as_ref();
+        let probs = probs.map(|probs| [&vec![f32::NAN; FIRST * root.vocab()], &probs[..], probs].concat());
+        let probs = probs.map(|probs| Buffer::of(&self.runtime, &probs)).transpose()?;
+        let rows_of = |buffer| Rows::of(buffer, CudaDtype::F32, 0, all.len(), root.vocab(), root.vocab());
+        let on_device = DraftIds { probs: probs.as_ref().map(rows_of).transpose()?, ..on_device };
         let Packed { buffer, dtype, start, stride, .. } = &packed;
         let logits = Rows::of(buffer, *dtype, *start, all.len(), root.vocab(), *stride)?.with_kind(root.kind);
         let step = workspace.verify(&logits, None, &on_device)?;
@@ -500,10 +509,15 @@ impl Backend for Cuda {
     /// taken one by one.
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         let (drafts, parents) = drafted.tree();
-        DraftTree { drafts: &drafts, parents: Some(&parents) }.check()?;
+        let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
+        let is_block = drafted.judgement == Some(Judgement::Block);
+        if is_block { tree.check_chain() } else { tree.check() }?;
         check_drafts(&drafted.root.params, drafts.len())?;
         if (0..=drafts.len()).any(|row| prepare(&drafted.case(row, &[])).is_err()) {
-            return drafted.walk_by_rows(|case| self.sample(case));
+            return match drafted.judgement {
+                Some(_) => Oracle.walk(drafted),
+                None => drafted.walk_by_rows(|case| self.sample(case)),
+            };
         }
         let (one, other) = (self.run_drafts(drafted, true)?, self.run_drafts(drafted, false)?);
         assert_eq!(one.len(), other.len(), "{drafted:?}");

@@ -17,6 +17,7 @@ use gumball_spec::edit::Hook;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::draft::{DraftWords, draft};
+use gumball_spec::verify::judged::{Drafts, judged};
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Result, Status, oracle};
 
@@ -51,11 +52,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)>;
 
-    /// Verifies drafts by what is drawn from the rows behind them: row by row, where a backend has no verb for that.
+    /// Verifies drafts by what is drawn from the rows behind them, or by the probabilities of these: row by row, where a backend
+    /// has no verb for that. The oracle answers where it has none and drafts are judged by probabilities.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
+        if drafted.judgement.is_some() {
+            return Oracle.walk(drafted);
+        }
         drafted.walk_by_rows(|case| self.sample(case))
     }
 
@@ -185,8 +190,15 @@ impl Backend for Oracle {
         let mut edit =
             |row: usize, z: &mut [f32]| drafted.hook(row).into_iter().for_each(|hook| hook.apply(z));
         let edits: Option<RowEdits<'_>> = if drafted.is_hooked() { Some(&mut edit) } else { None };
-        let verify = if drafted.greedy { greedy } else { coupled };
-        let walk = verify(&drafted.root.request(), &tree, &drafted.rows(), edits)?;
+        let (root, rows) = (drafted.root.request(), drafted.rows());
+        let walk = match drafted.judgement {
+            Some(judgement) => {
+                let drafts = Drafts { tree, probs: drafted.draft_probs.as_deref() };
+                judged(&root, &drafts, &rows, judgement, edits)
+            }
+            None if drafted.greedy => greedy(&root, &tree, &rows, edits),
+            None => coupled(&root, &tree, &rows, edits),
+        }?;
         Ok(walk.rows.iter().copied().zip(walk.outcomes.iter().map(Observed::of)).collect())
     }
 }

@@ -274,7 +274,10 @@ impl<P: Verbs> Backend for Pooled<P> {
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         if drafted.is_hooked() && !P::HOOKS {
-            return drafted.walk_by_rows(|case| self.sample(case));
+            return match drafted.judgement {
+                Some(_) => Oracle.walk(drafted),
+                None => drafted.walk_by_rows(|case| self.sample(case)),
+            };
         }
         let case = &drafted.root;
         self.with_pool(case.vocab(), widths(&[case]), |pool| {

@@ -3,6 +3,7 @@
 use gumball_engine::{BatchOptions, Drafts, Logits, Masks, PADDING, RowHook, Slot, Verification, VerifyMode};
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
+use gumball_spec::verify::by_probabilities::Judgement;
 
 use super::read_row::read_row;
 use super::verbs::Verbs;
@@ -44,14 +45,27 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
     let ids = [&[0, 1], &drafts[..], &drafts[..]].concat();
     let all_parents = [&[9, i32::MIN], &parents[..], &parents[..]].concat();
     let counts = [FIRST - 1, n, n].map(|count| count as u32);
-    let batch = Drafts { counts: &counts, ids: &ids, parents: Some(&all_parents), probs: None };
-    let mode = if drafted.greedy { VerifyMode::Greedy } else { VerifyMode::Coupled };
+    // The drafter's rows of padding are hostile, too.
+    let probs: Option<Vec<f32>> = drafted
+        .draft_probs
+        .as_ref()
+        .map(|probs| [&vec![f32::NAN; FIRST * vocab], &probs[..], probs].concat());
+    let batch = Drafts { counts: &counts, ids: &ids, parents: Some(&all_parents), probs: probs.as_deref() };
+    let mode = match drafted.judgement {
+        Some(Judgement::Rejection) => VerifyMode::Rejection,
+        Some(Judgement::Block) => VerifyMode::Block,
+        Some(Judgement::Threshold { single, acc }) => VerifyMode::Threshold { single, acc },
+        None if drafted.greedy => VerifyMode::Greedy,
+        None => VerifyMode::Coupled,
+    };
     let logits = Logits::new(&data, present.len(), vocab)?.with_kind(drafted.root.kind);
     let (mut out, other) = (Verification::with_kept(), pool.fork(slot, 77)?);
     let verified = pool.verify(logits, &[PADDING, slot, other], &batch, mode, &options, &mut out);
     pool.release(other)?;
     // A batch names the request too.
-    if let Err(error) = (DraftTree { drafts: &drafts, parents: Some(&parents) }).check() {
+    let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
+    let is_block = mode == VerifyMode::Block;
+    if let Err(error) = if is_block { tree.check_chain() } else { tree.check() } {
         assert!(verified.is_err(), "{error}");
         return Err(error);
     }

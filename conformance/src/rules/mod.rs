@@ -100,6 +100,7 @@ families! {
     probabilities::refusals => refusal_rules,
     probabilities::outputs => output_rules,
     verify::coupled => coupled_rules,
+    verify::judged => judged_rules,
     verify::rejection => rejection_rules,
     verify::by_probabilities => by_probabilities_rules,
     verify::draft => draft_rules,

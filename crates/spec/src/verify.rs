@@ -16,6 +16,7 @@ use crate::shape::check_vocab;
 
 pub mod coupled;
 pub mod draft;
+pub mod judged;
 pub mod tree;
 
 pub mod weights;

@@ -3,4 +3,5 @@
 pub mod by_probabilities;
 pub mod coupled;
 pub mod draft;
+pub mod judged;
 pub mod rejection;

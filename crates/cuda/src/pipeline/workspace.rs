@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::shape::check_vocab;
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Kind, Result, TILE};
 
 use crate::abi::dtype::Dtype;
@@ -303,7 +304,8 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`] if there are more rows than the capacity, or the lists differ in length.
-    /// - [`Error::OutOfRange`] if a slot or a token does not exist, a slot occurs twice, or one has more than 64 drafts.
+    /// - [`Error::OutOfRange`] if a slot or a token does not exist, a slot occurs twice, one has more than 64 drafts, or a
+    ///   threshold is outside 0..=1.
     /// - [`Error::Unavailable`] if the device fails, or has not enough memory for drafts.
     pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let mut sorted: Vec<_> = rows.slots.iter().filter(|slot| **slot != -1).collect();
@@ -323,6 +325,7 @@ impl Workspace {
     pub(crate) fn assign_rows(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let WorkspaceLimits { vocab, slots, rows: max_rows, .. } = self.limits;
         let requests = rows.slots.len();
+        rows.drafts.and_then(|drafts| drafts.rule.judgement()).map_or(Ok(()), Judgement::check)?;
         let count = rows.drafts.map_or(Ok(requests), |drafts| drafts.rows(requests))?;
         if count > max_rows {
             let parameter = if rows.drafts.is_some() { "counts" } else { "slots" };

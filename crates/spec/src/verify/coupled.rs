@@ -122,7 +122,7 @@ pub fn stops(params: &SamplingParams, token: i32) -> bool {
     u32::try_from(token).is_ok_and(|id| params.stop_ids.contains(&id))
 }
 
-fn check(request: &Request<'_>, tree: &DraftTree<'_>, rows: &[TargetRow<'_>]) -> Result<()> {
+pub(super) fn check(request: &Request<'_>, tree: &DraftTree<'_>, rows: &[TargetRow<'_>]) -> Result<()> {
     tree.check()?;
     check_drafts(request.params, tree.drafts.len())?;
     let n = tree.drafts.len();
