@@ -53,6 +53,17 @@ impl Cut {
     pub fn low(self) -> f32 {
         key_logit(self.last)
     }
+
+    /// Returns the largest logit inside, as far as the keys tell.
+    pub fn high(self) -> f32 {
+        // Above the largest float there are only keys; +inf compares above every logit.
+        // Keys of -0.0 belong to no token, but would compare equal to +0.0: the next float below stands in.
+        match key_logit(self.first) {
+            _ if self.first == u64::MAX => f32::INFINITY,
+            z if z.to_bits() == (-0.0f32).to_bits() => -f32::from_bits(1),
+            z => z,
+        }
+    }
 }
 
 /// A cut spread over lanes, to test tokens with.
@@ -68,15 +79,8 @@ impl<F: Copy, U: Copy> CutLanes<F, U> {
     /// Spreads a cut.
     #[inline(always)]
     pub fn new<L: Lanes<F = F, U = U>>(l: L, cut: Cut) -> Self {
-        // Above the largest float there are only keys; +inf compares above every logit.
-        // Keys of -0.0 belong to no token, but would compare equal to +0.0: the next float below stands in.
-        let high = match key_logit(cut.first) {
-            _ if cut.first == u64::MAX => f32::INFINITY,
-            z if z.to_bits() == (-0.0f32).to_bits() => -f32::from_bits(1),
-            z => z,
-        };
         Self {
-            high: l.splat(high),
+            high: l.splat(cut.high()),
             low: l.splat(key_logit(cut.last)),
             first_id: l.splat_u(key_id(cut.first)),
             last_id: l.splat_u(key_id(cut.last)),

@@ -11,7 +11,7 @@ use gumball_spec::TILE;
 use gumball_spec::survey::{Factor, Measure, log_mass};
 
 use crate::cut::{Cut, CutLanes};
-use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
+use crate::lanes::{Element, Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::measure::{Weights, measured};
 use crate::num;
 use crate::tiles::{EMPTY_TILE, View};
@@ -36,6 +36,8 @@ pub struct Mass {
     factors: Vec<f32>,
     /// Each tile's sums of the part weighed last.
     pub sums: Vec<TileSum>,
+    /// The sum of the factors, about.
+    factors_sum: f32,
     first: f32,
     measure: Measure,
     /// How often the tiles of a row were walked over since this was set to 0, by weighing or otherwise.
@@ -44,8 +46,8 @@ pub struct Mass {
 
 impl Default for Mass {
     fn default() -> Self {
-        let (maxima, factors, sums) = Default::default();
-        Self { maxima, factors, sums, first: 0.0, measure: Measure::Probabilities, visits: 0 }
+        let (maxima, factors, sums, factors_sum, first, visits) = Default::default();
+        Self { maxima, factors, sums, factors_sum, first, measure: Measure::Probabilities, visits }
     }
 }
 
@@ -56,6 +58,36 @@ pub struct Total {
     pub mass: u64,
     /// How many tokens it has.
     pub count: usize,
+}
+
+/// About the mass of a whole row, in units of the weight of its first token.
+#[derive(Clone, Copy, Debug)]
+pub struct Rough {
+    /// The sum of rough weights.
+    pub sum: f64,
+    /// By how much each of them may be off, relative to the true one, and what they are of it on average.
+    error: f64,
+    mean: f64,
+    tiles: f64,
+}
+
+impl Rough {
+    /// Returns bounds of the mass. `listed` is the exact mass of some tokens, and `rough` their part of the rough sum.
+    pub fn bounds(&self, listed: f64, rough: f64) -> (u64, u64) {
+        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all
+        // positive: each of their additions, one a tile and some more, errs by 2^-24 at most.
+        let slack = self.sum * (1e-5 + self.tiles * 6e-8);
+        let rest = self.sum - rough;
+        let least = (rest - slack).max(0.0) / (1.0 + self.error);
+        let most = (rest + slack).max(0.0) / (1.0 - self.error);
+        let [least, most] = [least, most].map(|rest| (listed + rest) * TWO_POW_43);
+        ((least - self.tiles).max(0.0) as u64, (most + self.tiles) as u64)
+    }
+
+    /// Returns an estimate of the mass.
+    pub fn estimate(&self) -> f64 {
+        self.sum / self.mean * TWO_POW_43
+    }
 }
 
 impl Mass {
@@ -87,7 +119,7 @@ impl Mass {
         }
         self.factors.clear();
         self.factors.resize(maxima.len().next_multiple_of(WIDTH), 0.0);
-        measured!(measure, |weights| dispatch(level, Factors { mass: self, weights }));
+        self.factors_sum = measured!(measure, |weights| dispatch(level, Factors { mass: self, weights }));
         self.sums.clear();
         self.sums.resize(maxima.len(), TileSum::default());
     }
@@ -105,6 +137,11 @@ impl Mass {
     /// Returns a tile's maximum within the given set.
     pub fn maximum(&self, tile: usize) -> f32 {
         self.maxima[tile]
+    }
+
+    /// Returns a tile's factor as a number.
+    pub fn factor_value(&self, tile: usize) -> f64 {
+        f64::from(self.factors[tile])
     }
 
     /// Returns a tile's factor.
@@ -142,29 +179,50 @@ impl Mass {
         (total, self.entropy(total.mass))
     }
 
-    fn run<const PART: u8, const ENTROPY: bool>(&mut self, level: Proven, view: &View<'_>, cut: Cut) {
-        self.visits += 1;
-        measured!(self.measure, |weights| {
-            dispatch(level, Weigh::<_, PART, ENTROPY> { view, cut, mass: self, weights });
-        });
+    /// Weighs the given set, if that is the whole row, as [`Mass::weigh_all`] does, and its part at or above a value as
+    /// [`Mass::weigh`] does, in one visit. The sums that are kept are those of the part.
+    pub fn weigh_all_and(&mut self, level: Proven, view: &View<'_>, least: f32) -> (u64, Total) {
+        let whole = self.run::<ALL_AND, false>(level, view, Cut::all(view.kind).at_least(least));
+        (whole, self.total())
     }
 
-    /// Returns bounds of the mass of the whole row, if that is the given set, in less time than it takes to weigh.
-    pub fn bounds(&mut self, level: Proven, view: &View<'_>) -> (u64, u64) {
+    /// Runs the kernel of a part; returns the mass of the whole row where that is weighed along with a part.
+    fn run<const PART: u8, const ENTROPY: bool>(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> u64 {
         self.visits += 1;
-        let rough = measured!(self.measure, |weights| dispatch(level, Rough { view, mass: self, weights }));
-        let rough = rough * TWO_POW_43;
-        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all
-        // positive: each of their additions, one a tile and some more, errs by 2^-24 at most.
-        let tiles = self.maxima.len() as f64 + 1.0;
-        let error = num::ROUGH_ERROR + 1e-5 + tiles * 6e-8;
-        (((rough * (1.0 - error) - tiles).max(0.0)) as u64, (rough * (1.0 + error) + tiles) as u64)
+        measured!(self.measure, |weights| {
+            dispatch(level, Weigh::<_, PART, ENTROPY> { view, cut, mass: self, weights })
+        })
+    }
+
+    /// Returns about the mass of the whole row, if that is the given set, in less time than it takes to weigh. `None` where
+    /// the numbers are too large for it.
+    pub fn rough<const FINE: bool>(&mut self, level: Proven, view: &View<'_>) -> Option<Rough> {
+        let reach = measured!(self.measure, |weights| weights.rough_reach(self.first));
+        if reach > 1e-3 {
+            return None;
+        }
+        self.visits += 1;
+        let sum = measured!(self.measure, |weights| {
+            dispatch(level, RoughMass::<_, FINE> { view, mass: self, weights })
+        });
+        let (error, mean) = if FINE { (num::FINE_ERROR, 1.0) } else { (num::COARSE_ERROR, num::COARSE_MEAN) };
+        Some(Rough { sum, error: error + reach, mean, tiles: self.maxima.len() as f64 + 1.0 })
+    }
+
+    /// Returns about how much mass the tiles' first tokens have, in units of the weight of the set's first: no more than the set.
+    pub fn of_maxima(&self) -> f32 {
+        self.factors_sum
     }
 
     /// Returns what the part weighed last comes to.
     pub fn total(&self) -> Total {
+        self.total_of(&self.sums)
+    }
+
+    /// Returns the number of tokens and the mass of a part, from its sums.
+    pub fn total_of(&self, sums: &[TileSum]) -> Total {
         let mut total = Total::default();
-        for (sum, part) in self.sums.iter().zip(&self.factors) {
+        for (sum, part) in sums.iter().zip(&self.factors) {
             total.mass = total.mass.saturating_add(factor(*part).mass(sum.q));
             total.count += sum.count as usize;
         }
@@ -197,24 +255,28 @@ pub fn entropy_of(mass: u64, sum: u64) -> f32 {
     log_mass(mass) + 16.0 * (sum as f32 / mass as f32)
 }
 
-/// The tiles' factors (M3).
+/// The tiles' factors (M3), and about what they sum to.
 struct Factors<'a, W> {
     mass: &'a mut Mass,
     weights: W,
 }
 
 impl<W: Weights> Kernel for Factors<'_, W> {
-    type Output = ();
+    type Output = f32;
 
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
+    fn run<L: Lanes>(self, l: L) -> f32 {
         let first = l.splat(self.mass.first);
         let (factors, _) = self.mass.factors.as_chunks_mut::<WIDTH>();
+        let mut sum = l.splat(0.0);
         for (to, maxima) in factors.iter_mut().zip(self.mass.maxima.chunks(WIDTH)) {
             let mut m = [f32::NEG_INFINITY; WIDTH];
             m[..maxima.len()].copy_from_slice(maxima);
-            l.store(self.weights.ratio(l, l.load(&m), first), to);
+            let ratio = self.weights.ratio(l, l.load(&m), first);
+            sum = l.add(sum, ratio);
+            l.store(ratio, to);
         }
+        l.reduce_add(sum)
     }
 }
 
@@ -259,6 +321,8 @@ const ALL: u8 = 0;
 const AT_LEAST: u8 = 1;
 /// The tokens of a cut.
 const INSIDE: u8 = 2;
+/// The tokens at or above a logit, while the mass of all is added up beside.
+const ALL_AND: u8 = 3;
 
 /// The sums of a part of the given set, tile by tile.
 struct Weigh<'a, W, const PART: u8, const ENTROPY: bool> {
@@ -269,63 +333,115 @@ struct Weigh<'a, W, const PART: u8, const ENTROPY: bool> {
 }
 
 impl<W: Weights, const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, W, PART, ENTROPY> {
-    type Output = ();
+    type Output = u64;
 
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
-        let Mass { maxima, sums, .. } = self.mass;
-        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
-        let least = l.splat(low);
-        let mut scratch = EMPTY_TILE;
+    fn run<L: Lanes>(self, l: L) -> u64 {
+        let Mass { maxima, sums, factors, .. } = self.mass;
+        let part = Part::<_, _, W, PART, ENTROPY> {
+            cut: CutLanes::new(l, self.cut),
+            least: l.splat(self.cut.low()),
+            weights: self.weights,
+        };
+        let (mut scratch, mut whole) = (EMPTY_TILE, 0u64);
         for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
             *sum = TileSum::default();
-            if *maximum < low || *maximum == f32::NEG_INFINITY {
+            if PART != ALL_AND && *maximum < self.cut.low() || *maximum == f32::NEG_INFINITY {
                 continue;
             }
-            let m = l.splat(*maximum);
-            let origin = if ENTROPY { self.weights.origin(l, m) } else { m };
-            let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
-            let zero = l.splat_u(0);
-            if PART == ALL {
-                sum.count = TILE as u32;
-            }
-            // Eight weights of at most 2^28 fit a u32.
-            for (half, chunks) in chunks.chunks_exact(8).enumerate() {
-                let mut q_sum = zero;
-                let mut r_sums = [zero; 3];
-                for (i, chunk) in chunks.iter().enumerate() {
-                    let z = l.load(chunk);
-                    let members = match PART {
-                        ALL => u16::MAX,
-                        AT_LEAST => l.ge(z, least),
-                        _ => {
-                            let place = (tile * TILE + (half * 8 + i) * WIDTH) as u32;
-                            cut.members(l, z, l.add_u(l.iota(), l.splat_u(place)))
-                        }
-                    };
-                    if PART != ALL {
-                        sum.count += members.count_ones();
-                    }
-                    let q = self.weights.weight(l, z, m);
-                    let q = if PART == ALL { q } else { l.select_u(members, q, zero) };
-                    q_sum = l.add_u(q_sum, q);
-                    if ENTROPY {
-                        let d = self.weights.exponent(l, z, origin);
-                        let below = l.min(l.sub(l.splat(0.0), d), l.splat(32.0));
-                        let fixed = l.to_int(l.mul(below, l.splat(1_048_576.0)));
-                        let (high, low) = l.mul_wide(q, fixed);
-                        r_sums[0] = l.add_u(r_sums[0], l.and(low, l.splat_u(0xFFFF)));
-                        r_sums[1] = l.add_u(r_sums[1], l.shr::<16>(low));
-                        r_sums[2] = l.add_u(r_sums[2], high);
-                    }
-                }
-                sum.q += l.sum_u(q_sum);
-                if ENTROPY {
-                    let (low, middle, high) = (l.sum_u(r_sums[0]), l.sum_u(r_sums[1]), l.sum_u(r_sums[2]));
-                    sum.r = sum.r.wrapping_add(low).wrapping_add(middle << 16).wrapping_add(high << 32);
-                }
+            let of_all;
+            // Where the ids do not matter, nor does the order.
+            (*sum, of_all) = match self.view.bare_bf16(tile) {
+                Some(logits) if PART != INSIDE && !ENTROPY => part.tile(l, tile, logits, *maximum),
+                _ => part.tile(l, tile, self.view.tile(l, tile, &mut scratch), *maximum),
+            };
+            if PART == ALL_AND {
+                whole = whole.saturating_add(factor(factors[tile]).mass(of_all));
             }
         }
+        whole
+    }
+}
+
+/// The part that is weighed, spread over lanes.
+struct Part<F, U, W, const PART: u8, const ENTROPY: bool> {
+    cut: CutLanes<F, U>,
+    least: F,
+    weights: W,
+}
+
+impl<F: Copy, U: Copy, W: Weights, const PART: u8, const ENTROPY: bool> Part<F, U, W, PART, ENTROPY> {
+    /// Returns the sums of a tile, and where the mass of all is added up beside, the sum of all its weights.
+    #[inline(always)]
+    fn tile<L: Lanes<F = F, U = U>, E: Element>(
+        &self,
+        l: L,
+        tile: usize,
+        logits: &[E; TILE],
+        maximum: f32,
+    ) -> (TileSum, u64) {
+        let (zero, m) = (l.splat_u(0), l.splat(maximum));
+        let origin = if ENTROPY { self.weights.origin(l, m) } else { m };
+        let (mut sum, mut of_all) = (TileSum::default(), 0);
+        let (chunks, _) = logits.as_chunks::<WIDTH>();
+        let mut kept = [[0; WIDTH]; TILE / WIDTH];
+        // Eight weights of at most 2^28 fit a u32.
+        for (half, (chunks, kept)) in chunks.chunks_exact(8).zip(kept.chunks_exact_mut(8)).enumerate() {
+            let mut q_sum = zero;
+            let mut r_sums = [zero; 3];
+            for (i, (chunk, kept)) in chunks.iter().zip(kept).enumerate() {
+                let z = E::load_in_any_order(l, chunk);
+                let mut q = self.weights.weight(l, z, m);
+                if PART == INSIDE {
+                    let place = (tile * TILE + (half * 8 + i) * WIDTH) as u32;
+                    let members = self.cut.members(l, z, l.add_u(l.iota(), l.splat_u(place)));
+                    sum.count += members.count_ones();
+                    q = l.select_u(members, q, zero);
+                }
+                if PART == AT_LEAST || PART == ALL_AND {
+                    l.store_u(q, kept);
+                }
+                if PART != AT_LEAST {
+                    q_sum = l.add_u(q_sum, q);
+                }
+                if ENTROPY {
+                    let d = self.weights.exponent(l, z, origin);
+                    let below = l.min(l.sub(l.splat(0.0), d), l.splat(32.0));
+                    let fixed = l.to_int(l.mul(below, l.splat(1_048_576.0)));
+                    let (high, low) = l.mul_wide(q, fixed);
+                    r_sums[0] = l.add_u(r_sums[0], l.and(low, l.splat_u(0xFFFF)));
+                    r_sums[1] = l.add_u(r_sums[1], l.shr::<16>(low));
+                    r_sums[2] = l.add_u(r_sums[2], high);
+                }
+            }
+            match PART {
+                AT_LEAST => {}
+                ALL_AND => of_all += l.sum_u(q_sum),
+                _ => sum.q += l.sum_u(q_sum),
+            }
+            if ENTROPY {
+                let (low, middle, high) = (l.sum_u(r_sums[0]), l.sum_u(r_sums[1]), l.sum_u(r_sums[2]));
+                sum.r = sum.r.wrapping_add(low).wrapping_add(middle << 16).wrapping_add(high << 32);
+            }
+        }
+        if PART == AT_LEAST || PART == ALL_AND {
+            // In a loop of its own, since the first has no register to spare.
+            let mut counts = zero;
+            for (chunks, kept) in chunks.chunks_exact(8).zip(kept.chunks_exact(8)) {
+                let mut q_sum = zero;
+                for (chunk, q) in chunks.iter().zip(kept) {
+                    let z = E::load_in_any_order(l, chunk);
+                    q_sum = l.add_u(q_sum, l.where_ge(z, self.least, l.load_u(q)));
+                    counts = l.add_u(counts, l.where_ge(z, self.least, l.splat_u(1)));
+                }
+                sum.q += l.sum_u(q_sum);
+            }
+            sum.count = l.sum_u(counts) as u32;
+        }
+        if PART == ALL {
+            sum.count = TILE as u32;
+        }
+        (sum, of_all)
     }
 }
 
@@ -344,6 +460,7 @@ impl Kernel for Count<'_> {
         let Mass { maxima, sums, .. } = self.mass;
         let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
         let (least, at_least) = (l.splat(low), self.cut.is_at_least());
+        let (zero, one) = (l.splat_u(0), l.splat_u(1));
         let mut scratch = EMPTY_TILE;
         for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
             *sum = TileSum::default();
@@ -351,27 +468,31 @@ impl Kernel for Count<'_> {
                 continue;
             }
             let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
+            if at_least {
+                let mut counts = [zero; 2];
+                for pair in chunks.chunks_exact(2) {
+                    counts[0] = l.add_u(counts[0], l.where_ge(l.load(&pair[0]), least, one));
+                    counts[1] = l.add_u(counts[1], l.where_ge(l.load(&pair[1]), least, one));
+                }
+                sum.count = l.sum_u(l.add_u(counts[0], counts[1])) as u32;
+                continue;
+            }
             for (i, chunk) in chunks.iter().enumerate() {
-                let z = l.load(chunk);
-                let members = if at_least {
-                    l.ge(z, least)
-                } else {
-                    cut.members(l, z, l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32)))
-                };
-                sum.count += members.count_ones();
+                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
+                sum.count += cut.members(l, l.load(chunk), id).count_ones();
             }
         }
     }
 }
 
-/// The mass of the whole row in units of the first token's weight, to within `num::ROUGH_ERROR`.
-struct Rough<'a, W> {
+/// The sum of the rough weights of the whole row.
+struct RoughMass<'a, W, const FINE: bool> {
     view: &'a View<'a>,
     mass: &'a Mass,
     weights: W,
 }
 
-impl<W: Weights> Kernel for Rough<'_, W> {
+impl<W: Weights, const FINE: bool> Kernel for RoughMass<'_, W, FINE> {
     type Output = f64;
 
     #[inline(always)]
@@ -380,18 +501,31 @@ impl<W: Weights> Kernel for Rough<'_, W> {
         let mut scratch = EMPTY_TILE;
         let mut total = l.splat(0.0);
         for (tile, (maximum, factor)) in maxima.iter().zip(factors).enumerate() {
-            if *maximum == f32::NEG_INFINITY {
+            if *factor == 0.0 || *maximum == f32::NEG_INFINITY {
                 continue;
             }
             let m = l.splat(*maximum);
-            let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
-            let mut sums = [l.splat(0.0); 2];
-            for (i, chunk) in chunks.iter().enumerate() {
-                let weight = self.weights.rough(l, l.load(chunk), m);
-                sums[i % 2] = l.add(sums[i % 2], weight);
-            }
-            total = l.fma(l.add(sums[0], sums[1]), l.splat(*factor), total);
+            let sum = match self.view.bare_bf16(tile) {
+                Some(tile) => self.tile(l, tile, m),
+                None => self.tile(l, self.view.tile(l, tile, &mut scratch), m),
+            };
+            total = l.fma(sum, l.splat(*factor), total);
         }
         f64::from(l.reduce_add(total))
+    }
+}
+
+impl<W: Weights, const FINE: bool> RoughMass<'_, W, FINE> {
+    /// Adds up the rough weights of a tile.
+    #[inline(always)]
+    fn tile<L: Lanes, E: Element>(&self, l: L, tile: &[E; TILE], m: L::F) -> L::F {
+        let origin = self.weights.rough_origin(l, m);
+        let (mut even, mut odd) = (l.splat(0.0), l.splat(0.0));
+        for pair in tile.as_chunks::<WIDTH>().0.chunks_exact(2) {
+            let (a, b) = (E::load_in_any_order(l, &pair[0]), E::load_in_any_order(l, &pair[1]));
+            even = self.weights.add_rough::<L, FINE>(l, even, a, origin);
+            odd = self.weights.add_rough::<L, FINE>(l, odd, b, origin);
+        }
+        l.add(even, odd)
     }
 }

@@ -21,8 +21,13 @@ pub trait Weights: Copy {
     fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U;
     /// A value's weight relative to that of another, which is no smaller and a token; 0 for no token.
     fn ratio<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F;
-    /// The same to within [`num::ROUGH_ERROR`].
-    fn rough<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F;
+    /// What [`Weights::rough`] compares with: made once from a value.
+    fn rough_origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
+    /// Adds a value's weight relative to that of the origin's value to a sum: to within [`num::COARSE_ERROR`], or if `FINE`
+    /// [`num::FINE_ERROR`], besides what [`Weights::rough_reach`] says. For bounds, never for results.
+    fn add_rough<L: Lanes, const FINE: bool>(self, l: L, sum: L::F, value: L::F, origin: L::F) -> L::F;
+    /// By how much rough weights may be off in rows whose first value is given, for the roundings on the way.
+    fn rough_reach(self, first: f32) -> f64;
 }
 
 /// Logits at a scale.
@@ -49,8 +54,19 @@ impl Weights for Logits {
         num::exp2(l, self.exponent(l, value, of))
     }
     #[inline(always)]
-    fn rough<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F {
-        num::rough_exp2(l, self.exponent(l, value, of))
+    fn rough_origin<L: Lanes>(self, l: L, of: L::F) -> L::F {
+        l.sub(l.splat(num::ROUGH_BIAS), l.mul(of, l.splat(self.s * num::ROUGH_UNIT)))
+    }
+    #[inline(always)]
+    fn add_rough<L: Lanes, const FINE: bool>(self, l: L, sum: L::F, value: L::F, origin: L::F) -> L::F {
+        let bits = l.fma(value, l.splat(self.s * num::ROUGH_UNIT), origin);
+        num::add_rough_exp2::<L, FINE>(l, sum, bits)
+    }
+    fn rough_reach(self, first: f32) -> f64 {
+        // Of tiles that have a factor, no exponent lies further below 0 than this one and 126, nor has the origin more than that
+        // and the bias. Each of these is rounded in its last bit, two of them twice.
+        let exponent = f64::from(first.abs()) * f64::from(self.s) + 126.0;
+        4.0 * (exponent + 127.0) * f64::from(f32::EPSILON)
     }
 }
 
@@ -78,8 +94,15 @@ impl Weights for Probabilities {
         l.div(l.max(value, l.splat(0.0)), of)
     }
     #[inline(always)]
-    fn rough<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F {
-        self.ratio(l, value, of)
+    fn rough_origin<L: Lanes>(self, _l: L, of: L::F) -> L::F {
+        of
+    }
+    #[inline(always)]
+    fn add_rough<L: Lanes, const FINE: bool>(self, l: L, sum: L::F, value: L::F, origin: L::F) -> L::F {
+        l.add(sum, self.ratio(l, value, origin))
+    }
+    fn rough_reach(self, _first: f32) -> f64 {
+        0.0
     }
 }
 

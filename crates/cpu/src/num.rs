@@ -37,18 +37,33 @@ pub fn weight<L: Lanes>(l: L, d: L::F) -> L::U {
     l.to_int(l.scale(horner(l, &EXP2_COEFFICIENTS, WEIGHT_ONE, f), n))
 }
 
-/// `2^d` for `d <= 0`, -inf included, to within [`ROUGH_ERROR`] of it or 2^-64: for bounds, never for results.
+/// The bits of a float per unit of its exponent, and those of 1: `d ROUGH_UNIT + ROUGH_BIAS` are about the bits of `2^d`.
+pub const ROUGH_UNIT: f32 = 8_388_608.0;
+pub const ROUGH_BIAS: f32 = 127.0 * ROUGH_UNIT;
+
+/// Adds `2^d`, told from its bits as a line between whole `d` has them, which may be any number, to a sum: to within
+/// [`COARSE_ERROR`], or if `FINE` [`FINE_ERROR`], or 2^-126.
 #[inline(always)]
-pub fn rough_exp2<L: Lanes>(l: L, d: L::F) -> L::F {
-    let (n, f) = l.split(d);
-    l.scale(horner(l, &ROUGH_COEFFICIENTS, 1.0, f), n)
+pub fn add_rough_exp2<L: Lanes, const FINE: bool>(l: L, sum: L::F, bits: L::F) -> L::F {
+    let bits = l.to_int(l.max(bits, l.splat(0.0)));
+    let line = l.float_of_bits(bits);
+    if !FINE {
+        return l.fma(line, l.splat(COARSE_MIDDLE), sum);
+    }
+    let mantissa = l.or(l.and(bits, l.splat_u(0x007F_FFFF)), l.splat_u(0x3F80_0000));
+    l.fma(line, horner(l, &FINE_COEFFICIENTS, 1.0, l.float_of_bits(mantissa)), sum)
 }
 
-/// Coefficients of a polynomial near `2^f` for `f` in [-0.5, 0.5], lowest power first.
-const ROUGH_COEFFICIENTS: [f32; 4] = [0.999_928_1, 0.693_261, 0.242_611_1, 0.055_171_67];
-
-/// The relative error of [`rough_exp2`], with room for the roundings of its evaluation.
-pub const ROUGH_ERROR: f64 = 1.0e-4;
+/// A line from 1 to 2 is at most 1.06148 times the power of two, and on average 1.04068 times.
+const COARSE_MIDDLE: f32 = 0.970_178_8;
+/// What rough weights are on average where they are not fine.
+pub const COARSE_MEAN: f64 = 1.040_68 * 0.970_178_8;
+/// By how much rough weights may be off, relative to the true ones.
+pub const COARSE_ERROR: f64 = 0.029_83;
+/// Coefficients of a polynomial near `2^(m - 1) / m` for `m` from 1 to 2, lowest power first.
+const FINE_COEFFICIENTS: [f32; 4] = [1.775_614_7, -1.377_307_6, 0.707_475_8, -0.106_445_7];
+/// By how much fine rough weights may be off, relative to the true ones, roundings of their evaluation included.
+pub const FINE_ERROR: f64 = 6.64e-4;
 
 /// The exponent of positive normal `x`, and its mantissa less 1 (N1).
 #[inline(always)]
@@ -170,11 +185,16 @@ mod tests {
             assert_eq!(f(log2_of_any(l, l.load(&none))), [f32::NEG_INFINITY.to_bits(); WIDTH]);
             let d = r.map(|r| if r % 64 == 0 { f32::NEG_INFINITY } else { (r >> 4) as f32 * -5e-7 });
             assert_eq!(f(exp2(l, l.load(&d))), d.map(|d| spec::exp2(d).to_bits()));
-            let mut rough = [0.0; WIDTH];
-            l.store(rough_exp2(l, l.load(&d)), &mut rough);
-            for (rough, d) in rough.into_iter().zip(d) {
-                let error = (f64::from(rough) - f64::from(d).exp2()).abs();
-                assert!(error <= ROUGH_ERROR * f64::from(d).exp2() + 6e-20, "{d}: {error:e}");
+            let bits = l.fma(l.load(&d), l.splat(ROUGH_UNIT), l.splat(ROUGH_BIAS));
+            let of = [
+                f(add_rough_exp2::<L, false>(l, l.splat(0.0), bits)),
+                f(add_rough_exp2::<L, true>(l, l.splat(0.0), bits)),
+            ];
+            for (rough, limit) in of.into_iter().zip([COARSE_ERROR, FINE_ERROR]) {
+                for (rough, d) in rough.into_iter().zip(d) {
+                    let error = (f64::from(f32::from_bits(rough)) - f64::from(d).exp2()).abs();
+                    assert!(error <= (limit + 2e-5) * f64::from(d).exp2() + 2e-38, "{d}: {error:e}");
+                }
             }
             let weights = d.map(|d| (spec::exp2(d * 0.3) * 268_435_456.0).round_ties_even() as u32);
             assert_eq!(u(weight(l, l.mul(l.load(&d), l.splat(0.3)))), weights);

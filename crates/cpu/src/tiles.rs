@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use gumball_spec::{Kind, Row, TILE};
+use half::bf16;
 
 use crate::lanes::{Element, Kernel, Lanes, WIDTH};
 
@@ -136,6 +137,14 @@ impl<'a> View<'a> {
         scratch
     }
 
+    /// Returns a whole tile of a bf16 row that the later stages see as it is.
+    #[inline(always)]
+    pub fn bare_bf16(&self, tile: usize) -> Option<&'a [bf16; TILE]> {
+        let Row::Bf16(row) = self.row else { return None };
+        let is_edited = self.overlay.is_some_and(|overlay| !overlay.range(tile).is_empty());
+        if self.odd || self.mask.is_some() || is_edited { None } else { row[tile * TILE..].first_chunk() }
+    }
+
     /// Makes a tile of a row that need not be the view's, with the view's edits and mask.
     #[inline(always)]
     pub fn make<L: Lanes>(&self, l: L, row: Row<'_>, tile: usize, scratch: &mut Tile) {
@@ -178,9 +187,9 @@ impl Kernel for Make<'_> {
     fn run<L: Lanes>(self, l: L) {
         let Self { view, row, tile, scratch } = self;
         match row {
-            Row::F32(row) => convert(l, view.kind, row, tile, scratch),
-            Row::Bf16(row) => convert(l, view.kind, row, tile, scratch),
-            Row::F16(row) => convert(l, view.kind, row, tile, scratch),
+            Row::F32(row) => convert(l, view, row, tile, scratch),
+            Row::Bf16(row) => convert(l, view, row, tile, scratch),
+            Row::F16(row) => convert(l, view, row, tile, scratch),
         }
         if let Some(overlay) = view.overlay {
             let (ids, z) = overlay.of_tile(tile);
@@ -194,21 +203,27 @@ impl Kernel for Make<'_> {
     }
 }
 
-/// Fills a tile with a row's numbers as they count, but for -0.0: NaN, and negative probabilities, as dropped ones, +inf
-/// as `f32::MAX`.
+/// Fills a tile with a row's numbers as they count, but for -0.0: of odd rows NaN, and negative probabilities, as dropped
+/// ones, +inf as `f32::MAX`.
 #[inline(always)]
-fn convert<L: Lanes, E: Element>(l: L, kind: Kind, row: &[E], tile: usize, scratch: &mut Tile) {
+fn convert<L: Lanes, E: Element>(l: L, view: &View<'_>, row: &[E], tile: usize, scratch: &mut Tile) {
     let from = &row[tile * TILE..];
-    let (lowest, largest) = (l.splat(kind.dropped()), l.splat(f32::MAX));
+    let (lowest, largest) = (l.splat(view.kind.dropped()), l.splat(f32::MAX));
     let (to, _) = scratch.as_chunks_mut::<WIDTH>();
     match from.first_chunk::<TILE>() {
         Some(whole) => {
             let (from, _) = whole.as_chunks::<WIDTH>();
-            for (from, to) in from.iter().zip(to) {
-                l.store(l.min(l.max(E::load(l, from), lowest), largest), to);
+            if view.odd {
+                for (from, to) in from.iter().zip(to) {
+                    l.store(l.min(l.max(E::load(l, from), lowest), largest), to);
+                }
+            } else {
+                for (from, to) in from.iter().zip(to) {
+                    l.store(E::load(l, from), to);
+                }
             }
         }
-        None => convert_last(kind, from, scratch),
+        None => convert_last(view.kind, from, scratch),
     }
 }
 

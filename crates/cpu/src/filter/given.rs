@@ -3,6 +3,7 @@
 //! It has a first token. Where another thread writes the row while it is read, which no caller should let happen, the tokens that
 //! were seen may be gone at the next look: then any token stands for them, and nothing breaks.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use gumball_spec::num::{from_ordered_bits, key, key_logit, ordered_bits};
@@ -12,7 +13,7 @@ use gumball_spec::{Kind, TILE};
 use super::{Buffers, List};
 use crate::cut::{Cut, CutLanes};
 use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
-use crate::tiles::{EMPTY_TILE, View, for_tiles_reaching};
+use crate::tiles::{EMPTY_TILE, MASK_WORDS, View, for_tiles_reaching};
 
 /// A row that was surveyed.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,14 @@ impl Reader<'_> {
 
     /// Appends the keys of a cut's tokens to a list, unless there are more than `limit`.
     pub fn gather(&self, cut: Cut, limit: usize, list: &mut List) -> bool {
-        dispatch(self.level, Gather { reader: self, cut, limit, keys: &mut list.keys })
+        dispatch(self.level, Gather { reader: self, cut, limit, top: None, keys: &mut list.keys })
+    }
+
+    /// Fills an empty list with the keys of the first `k` tokens of a cut, or all its tokens if it has fewer than `k`; and maybe with
+    /// more of its first tokens. Whenever the list exceeds `limit` tokens, `limit` being `k` or more, it is cut back to its first `k`,
+    /// and only larger logits enter from there on.
+    pub fn gather_top(&self, cut: Cut, k: usize, limit: usize, list: &mut List) {
+        dispatch(self.level, Gather { reader: self, cut, limit, top: Some(k), keys: &mut list.keys });
     }
 }
 
@@ -87,6 +95,8 @@ struct Gather<'a> {
     reader: &'a Reader<'a>,
     cut: Cut,
     limit: usize,
+    /// How many of the first tokens are wanted, if not all.
+    top: Option<usize>,
     keys: &'a mut Vec<u64>,
 }
 
@@ -95,33 +105,48 @@ impl Kernel for Gather<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
-        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
-        let least = l.splat(low);
-        let open_top = self.cut.first == u64::MAX;
+        let (cut, mut low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let mut least = l.splat(low);
+        let high = l.splat(self.cut.high());
+        // The mask is applied to what reaches, not to whole tiles.
+        let unmasked = View { mask: None, ..self.reader.view };
         let mut scratch = EMPTY_TILE;
         for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             if self.keys.len() > self.limit {
-                return false;
+                let Some(k) = self.top else { return false };
+                // Tokens come by id, so later ones that equal the k-th lie behind it.
+                let (_, last, _) = self.keys.select_nth_unstable_by_key(k - 1, |key| Reverse(*key));
+                low = from_ordered_bits((*last >> 32) as u32 + 1);
+                least = l.splat(low);
+                self.keys.truncate(k);
             }
-            let logits = self.reader.view.tile(l, tile, &mut scratch);
+            if self.reader.maxima[tile] < low {
+                continue;
+            }
+            let logits = unmasked.tile(l, tile, &mut scratch);
             for (i, four) in logits.as_chunks::<{ 4 * WIDTH }>().0.iter().enumerate() {
                 // One branch for four vectors: most hold nothing.
                 let (z, _) = four.as_chunks::<WIDTH>();
                 let reach = [
-                    u64::from(l.ge(l.load(&z[0]), least)),
-                    u64::from(l.ge(l.load(&z[1]), least)),
-                    u64::from(l.ge(l.load(&z[2]), least)),
-                    u64::from(l.ge(l.load(&z[3]), least)),
+                    u64::from(l.within(l.load(&z[0]), least, high)),
+                    u64::from(l.within(l.load(&z[1]), least, high)),
+                    u64::from(l.within(l.load(&z[2]), least, high)),
+                    u64::from(l.within(l.load(&z[3]), least, high)),
                 ];
                 let mut reach = reach[0] | reach[1] << 16 | reach[2] << 32 | reach[3] << 48;
-                if reach != 0 && (!open_top || reach.count_ones() > 8) {
-                    // Many may lie outside: leave those out all at once.
+                if let Some(mask) = self.reader.view.mask {
+                    let words = &mask[tile * MASK_WORDS + 2 * i..][..2];
+                    reach &= u64::from(words[0]) | u64::from(words[1]) << 32;
+                }
+                if reach.count_ones() > 8 {
+                    // Many may be ties outside: leave those out all at once.
                     let mut start = l.add_u(l.iota(), l.splat_u((tile * TILE + i * 4 * WIDTH) as u32));
-                    reach = 0;
+                    let mut inside = 0;
                     for (j, z) in z.iter().enumerate() {
-                        reach |= u64::from(cut.members(l, l.load(z), start)) << (16 * j);
+                        inside |= u64::from(cut.members(l, l.load(z), start)) << (16 * j);
                         start = l.add_u(start, l.splat_u(WIDTH as u32));
                     }
+                    reach &= inside;
                 }
                 while reach != 0 {
                     let lane = reach.trailing_zeros();

@@ -124,6 +124,8 @@ pub struct Weights {
     m: Vec<f32>,
     /// The weights.
     pub q: Vec<u32>,
+    /// The rough weights: those that a rough mass is the sum of.
+    pub rough: Vec<f32>,
 }
 
 impl Weights {
@@ -150,6 +152,33 @@ impl Weights {
     }
 }
 
+impl Weights {
+    /// Computes the rough weights of tokens whose weights have been computed.
+    pub fn weigh_roughly<const FINE: bool>(&mut self, level: Proven, measure: Measure) {
+        self.rough.resize(self.z.len(), 0.0);
+        measured!(measure, |weights| dispatch(level, WeighRoughly::<_, FINE> { list: self, weights }));
+    }
+}
+
+struct WeighRoughly<'a, W, const FINE: bool> {
+    list: &'a mut Weights,
+    weights: W,
+}
+
+impl<W: measure::Weights, const FINE: bool> Kernel for WeighRoughly<'_, W, FINE> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Weights { z, m, rough, .. } = self.list;
+        let values = z.as_chunks::<WIDTH>().0.iter().zip(m.as_chunks::<WIDTH>().0);
+        for ((z, m), rough) in values.zip(rough.as_chunks_mut().0) {
+            let origin = self.weights.rough_origin(l, l.load(m));
+            l.store(self.weights.add_rough::<L, FINE>(l, l.splat(0.0), l.load(z), origin), rough);
+        }
+    }
+}
+
 struct Weigh<'a, W> {
     list: &'a mut Weights,
     weights: W,
@@ -160,7 +189,7 @@ impl<W: measure::Weights> Kernel for Weigh<'_, W> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let Weights { z, m, q } = self.list;
+        let Weights { z, m, q, .. } = self.list;
         for ((z, m), q) in
             z.as_chunks::<WIDTH>().0.iter().zip(m.as_chunks::<WIDTH>().0).zip(q.as_chunks_mut().0)
         {

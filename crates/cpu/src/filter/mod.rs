@@ -19,8 +19,6 @@ mod select;
 mod sigma;
 mod typical;
 
-use std::ops::RangeInclusive;
-
 use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
 use gumball_spec::num::{Tag, key, log2, philox4x32_10};
 use gumball_spec::survey::{Measure, log_mass};
@@ -130,6 +128,16 @@ fn apply(
     }
 }
 
+/// What rough bounds of a row's mass say of its nucleus, and about the mass.
+enum Nucleus {
+    /// It is this one.
+    Small(Given),
+    /// It may have few tokens.
+    Doubtful(f64),
+    /// It has many, or nothing is known.
+    Long(Option<f64>),
+}
+
 impl Given {
     /// Makes an unlisted set the given set of the mass, by a measure.
     fn give(&self, reader: &Reader<'_>, buffers: &mut Buffers, measure: Measure) {
@@ -174,39 +182,72 @@ impl Given {
             let last = buffers.list.keys[range.start + kept - 1];
             return self.keep(buffers, last);
         }
-        // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on.
-        let whole = self.cut == Cut::all(reader.view.kind);
-        if whole {
-            self.give(reader, buffers, measure);
-            let (least, most) = buffers.mass.bounds(reader.level, &reader.view);
-            let targets = target_mass(p, least)..=target_mass(p, most);
-            if let Some(kept) = self.small_nucleus(reader, buffers, targets) {
+        if self.cut != Cut::all(reader.view.kind) {
+            let target = target_mass(p, self.total(reader, buffers, measure));
+            if let Some(kept) = self.small_nucleus(reader, buffers, target) {
                 return kept;
             }
+            let whole = buffers.mass.total();
+            let last = self.search(reader, buffers, Goal::Mass(target), whole, None);
+            return self.keep(buffers, last);
         }
-        let target = target_mass(p, self.total(reader, buffers, measure));
-        if let Some(kept) = self.small_nucleus(reader, buffers, target..=target) {
+        self.give(reader, buffers, measure);
+        // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on. But the tiles' first
+        // tokens may show that a list would be too short: no token has more mass than the first.
+        let mut nucleus = Nucleus::Long(None);
+        let may_be_small = p * buffers.mass.of_maxima() <= NUCLEUS[1] as f32;
+        if may_be_small {
+            nucleus = self.rough_nucleus::<false>(reader, buffers, p);
+            if matches!(nucleus, Nucleus::Doubtful(_)) && measure != Measure::Probabilities {
+                nucleus = self.rough_nucleus::<true>(reader, buffers, p);
+            }
+        }
+        let estimate = match nucleus {
+            Nucleus::Small(kept) => return kept,
+            Nucleus::Doubtful(mass) => Some(mass),
+            Nucleus::Long(mass) => mass,
+        };
+        // The first pivot is weighed with the whole row.
+        let (whole, pivot) = self.first_pivot(reader, buffers, p, estimate);
+        let target = target_mass(p, whole.mass);
+        if may_be_small && let Some(kept) = self.small_nucleus(reader, buffers, target) {
             return kept;
         }
-        let last = self.search(reader, buffers, Goal::Mass(target));
+        let last = self.search(reader, buffers, Goal::Mass(target), whole, Some(pivot));
         self.keep(buffers, last)
     }
 
-    /// Returns the shortest prefix that reaches a mass, if it has few tokens and all of the targets agree on it.
-    /// The given set must be known to the mass.
-    fn small_nucleus(
-        &self,
-        reader: &Reader<'_>,
-        buffers: &mut Buffers,
-        targets: RangeInclusive<u64>,
-    ) -> Option<Given> {
+    /// Looks for a small nucleus of the whole row by rough bounds of its mass. The given set must be known to the mass.
+    fn rough_nucleus<const FINE: bool>(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32) -> Nucleus {
+        let Some(rough) = buffers.mass.rough::<FINE>(reader.level, &reader.view) else {
+            return Nucleus::Long(None);
+        };
+        let mut is_long = true;
+        for tokens in NUCLEUS {
+            if self.list_top(reader, buffers, tokens) {
+                // Only what is not listed is in doubt.
+                let (listed, roughly) = self.listed_mass::<FINE>(reader, buffers);
+                let (least, most) = rough.bounds(listed, roughly);
+                if let Some((last, mass)) = self.reach_in_list(reader, buffers, target_mass(p, least)) {
+                    if mass >= target_mass(p, most) {
+                        let listed = Some(0..buffers.list.keys.len());
+                        return Nucleus::Small(Given { listed, ..self.clone() }.keep(buffers, last));
+                    }
+                    is_long = false;
+                }
+            }
+        }
+        if is_long { Nucleus::Long(Some(rough.estimate())) } else { Nucleus::Doubtful(rough.estimate()) }
+    }
+
+    /// Returns the shortest prefix that reaches a mass, if it has few tokens. The given set must be known to the mass.
+    fn small_nucleus(&self, reader: &Reader<'_>, buffers: &mut Buffers, target: u64) -> Option<Given> {
         for tokens in NUCLEUS {
             if self.list_top(reader, buffers, tokens)
-                && let Some((last, mass)) = self.reach_in_list(reader, buffers, *targets.start())
+                && let Some((last, _)) = self.reach_in_list(reader, buffers, target)
             {
                 let listed = Some(0..buffers.list.keys.len());
-                return (mass >= *targets.end())
-                    .then(|| Given { listed, ..self.clone() }.keep(buffers, last));
+                return Some(Given { listed, ..self.clone() }.keep(buffers, last));
             }
         }
         None

@@ -1,7 +1,11 @@
 //! Searching a long set: where a count or a mass is reached, by weighing its upper part at a few pivots.
 //!
 //! Two logits hold the answer between them, and every pivot moves one of them. The first pivots of a long set are guessed
-//! from a profile of its values, which usually leaves few tokens between them. Further ones are interpolated, now
+//! from a profile of its values, and the first of all is weighed together with the whole row. That usually ends so near to
+//! the answer that the next pivot is not weighed: the few tokens up to it are listed, or counted if they are a heap of equal ones,
+//! and added to the sums or taken from them.
+//!
+//! Where guesses fail, pivots are interpolated, now
 //! a little above the estimate and now a little below, so that both ends close in. Every third is
 //! the logit of a sampled token, which finds the heaps of equal tokens that interpolation jumps over; and
 //! every sixth halves the interval by bits, so that no row takes long whatever its values. Once few
@@ -11,146 +15,136 @@
 //! Where another thread writes the row meanwhile, sums taken one after the other contradict each other. Then the search still
 //! ends, at some token.
 
+use std::ops::RangeInclusive;
+
 use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
 use gumball_spec::{Kind, TILE};
 
 use super::goal::Goal;
 use super::list::Weights;
 use super::profile::{Profile, Side};
-use super::{Buffers, Given, Reader};
+use super::{Buffers, Given, List, Reader};
 use crate::cut::Cut;
-use crate::lanes::Proven;
+use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::mass::{Mass, TileSum, Total};
 use crate::measure::least_that_matters;
+use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 
 /// Buffers of a search.
 #[derive(Debug, Default)]
 pub struct Search {
     /// Tile sums above the upper end.
     base: Vec<TileSum>,
+    /// Tile sums beside those of the pivot weighed last.
+    next: Vec<TileSum>,
+    /// The tiles that hold a value, and how many tokens of it.
+    ties: Vec<(u32, u32)>,
     weights: Weights,
     profile: Profile,
 }
 
+/// A pivot, as ordered bits, whose sums the mass has.
+#[derive(Clone, Copy, Debug)]
+pub struct Pivot {
+    at: u32,
+    /// The number and the mass of the tokens from there up.
+    total: Total,
+    /// Whether a profile guessed it and can guess more.
+    guessed: bool,
+}
+
 /// From this number of tokens on, a set is profiled before it is searched.
 const PROFILED: usize = 8192;
-/// How many pivots are guessed by a profile. In between, where few pivots do not suffice, some are values of
-/// tokens: then most tokens between the ends are alike.
-const GUESSES: u32 = 4;
-const SAMPLED_AFTER: u32 = 2;
-const SAMPLED: u32 = 2;
-/// How many tokens a guess goes beyond what the profile says, besides a twentieth of the way.
+/// How many pivots are guessed by a profile, but for these, which are values of tokens: where few pivots do not suffice, most
+/// tokens between the ends are alike.
+const GUESSES: u32 = 6;
+const SAMPLED: RangeInclusive<u32> = 3..=4;
+/// How many tokens a guess goes beyond what the profile says, besides a part of the way.
 const MARGIN: f64 = 64.0;
+const BEYOND: f64 = 1.0 / 16.0;
 
 impl Given {
+    /// Weighs the whole row, which the set must be and be given to the mass, and along with it the first pivot of a search for
+    /// a part `p` of its mass, of which there may be an estimate.
+    pub fn first_pivot(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        p: f32,
+        estimate: Option<f64>,
+    ) -> (Total, Pivot) {
+        let Buffers { mass, search, .. } = buffers;
+        let count = reader.view.row.vocab();
+        let guessed = count >= PROFILED && search.profile.make(reader, mass, self, true, estimate);
+        let at = if guessed {
+            let wanted = f64::from(p) * search.profile.whole();
+            let (low, high) = (ordered_bits(self.cut.low()), ordered_bits(self.first) + 1);
+            search.profile.guess(wanted, Side::Within, low, high)
+        } else {
+            ordered_bits(self.first)
+        };
+        let (all, total) = mass.weigh_all_and(reader.level, &reader.view, from_ordered_bits(at));
+        (Total { mass: all, count }, Pivot { at, total, guessed })
+    }
+
     /// Returns the last key of the shortest prefix of an unlisted set that reaches a goal, which the whole
-    /// set does. The set must have been weighed last, or counted for a number of tokens.
-    pub fn search(&self, reader: &Reader<'_>, buffers: &mut Buffers, goal: Goal) -> u64 {
+    /// set does: `whole` is its number of tokens and its mass. The set must have been weighed last, or counted for a number of tokens; or else a
+    /// pivot was, which is given.
+    pub fn search(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        goal: Goal,
+        whole: Total,
+        known: Option<Pivot>,
+    ) -> u64 {
         let Buffers { mass, between, search, .. } = buffers;
         search.base.clear();
         search.base.resize(mass.sums.len(), TileSum::default());
-        let whole = mass.total();
-        let mut ends = Ends {
+        let ends = Ends {
             low: ordered_bits(self.cut.low()),
             high: ordered_bits(self.first) + 1,
             below: whole,
             above: Total::default(),
         };
-        // The first logit comes first: rows whose tokens are all alike end there. Then the least that can
-        // matter, which makes the interval one to interpolate in.
-        let floor = match goal {
-            Goal::Count(_) => -f32::MAX,
-            Goal::Mass(_) => least_that_matters(mass.measure(), self.first),
+        let (at, is_listed) = (None, false);
+        let mut narrowing =
+            Narrowing { given: self, reader, goal, mass, between, search, ends, at, is_listed };
+        let guided = match known {
+            Some(pivot) => {
+                narrowing.set(pivot.at, pivot.total);
+                pivot.guessed.then_some(pivot)
+            }
+            None => {
+                // The first logit comes first: rows whose tokens are all alike end there.
+                let first = ordered_bits(self.first);
+                let total = narrowing.weigh(first);
+                let pivot = Pivot { at: first, total, guessed: false };
+                (whole.count >= PROFILED && narrowing.is_open() && narrowing.profile(whole)).then_some(pivot)
+            }
         };
-        let mut guesses = if whole.count >= PROFILED { 0 } else { GUESSES };
-        let (mut wanted, mut side) = (goal.wanted(), Side::Within);
-        let (mut sampled, mut passes) = (0, 0);
-        while ends.below.count.saturating_sub(ends.above.count) > reader.list_limit
-            && ends.high.saturating_sub(ends.low) > 1
-        {
-            if passes == 1 && guesses == 0 && !search.profile.make(reader, mass, self, goal, whole) {
-                guesses = GUESSES;
-            }
-            let guess = passes > 0 && guesses < GUESSES;
-            let pivot = match passes {
-                _ if guess && guesses == SAMPLED_AFTER && sampled < SAMPLED => {
-                    sampled += 1;
-                    ends.sampled(reader, sampled)
-                }
-                _ if guess => {
-                    guesses += 1;
-                    ordered_bits(search.profile.value_at(wanted, side) + 0.0)
-                        .clamp(ends.low + 1, ends.high - 1)
-                }
-                0 => ordered_bits(self.first),
-                1 => {
-                    mass.visits += 1;
-                    ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first))
-                }
-                pass if pass % 3 == 1 && pass % 6 != 1 => ends.sampled(reader, pass),
-                pass => ends.pivot(goal, pass, reader.view.kind),
-            };
-            passes += u32::from(!guess);
-            if pivot <= ends.low || pivot >= ends.high {
-                continue;
-            }
-            let part = self.cut.at_least(from_ordered_bits(pivot));
-            let total = match goal {
-                Goal::Count(_) => mass.count(reader.level, &reader.view, part),
-                Goal::Mass(_) => mass.weigh(reader.level, &reader.view, part),
-            };
-            let is_reached = goal.is_reached(total);
-            if guess {
-                // From what is exact here, the profile leads to the goal, and a little beyond: so the other end
-                // closes in.
-                let (value, missing) = (from_ordered_bits(pivot), goal.wanted() - goal.amount(total));
-                let beyond = 0.05 * missing.abs() + MARGIN * search.profile.amount_of(goal, value);
-                let beyond = if is_reached { -beyond } else { beyond };
-                side = if is_reached { Side::Above } else { Side::Below };
-                wanted = search.profile.amount_at(value) + missing + beyond;
-            }
-            if is_reached {
-                (ends.low, ends.below) = (pivot, total);
-            } else {
-                (ends.high, ends.above) = (pivot, total);
-                search.base.clone_from(&mass.sums);
-            }
+        if let Some(pivot) = guided {
+            narrowing.guess(pivot);
         }
+        narrowing.close_in();
+        narrowing.last()
+    }
 
-        let first = (u64::from(ends.high) << 32) - 1;
-        let low = from_ordered_bits(ends.low);
-        let rest = self.cut.and(Cut { first, last: key(low, u32::MAX) });
-        let is_tie = ends.high.saturating_sub(ends.low) <= 1;
-        between.clear();
-        mass.visits += 1;
-        match goal {
-            Goal::Count(count) => {
-                let place = count.saturating_sub(ends.above.count);
-                // Tokens of one logit are gathered by id and lie in order already.
-                reader.gather(rest, if is_tie { place } else { usize::MAX }, between);
-                if !is_tie {
-                    between.sort();
-                }
-                nth(&between.keys, place).unwrap_or_else(|| reader.first_key())
-            }
-            Goal::Mass(target) => {
-                let (mut reached, mut part) = (ends.above.mass, rest);
-                if is_tie {
-                    mass.weigh(reader.level, &reader.view, self.cut.at_least(low));
-                    let tile;
-                    (tile, reached) = search.skip_tiles(mass, reached, target);
-                    part = rest.and(Cut {
-                        first: key(low, tile * TILE as u32),
-                        last: key(low, tile * TILE as u32 + 255),
-                    });
-                }
-                reader.gather(part, usize::MAX, between);
-                between.sort();
-                let found = search.walk(reader.level, mass, &between.keys, reached, target);
-                let last = || nth(&between.keys, between.keys.len()).unwrap_or_else(|| reader.first_key());
-                found.map_or_else(last, |(key, _)| key)
-            }
+    /// Returns the exact mass of the listed tokens, and their rough mass, both in units of the first token's weight. The set must be
+    /// given to the mass.
+    pub fn listed_mass<const FINE: bool>(&self, reader: &Reader<'_>, buffers: &mut Buffers) -> (f64, f64) {
+        let Buffers { mass, list, search: Search { weights, .. }, .. } = buffers;
+        weights.clear();
+        list.keys.iter().for_each(|key| weights.push(key_logit(*key), mass.maximum(tile_of(*key))));
+        weights.weigh(reader.level, mass.measure());
+        weights.weigh_roughly::<FINE>(reader.level, mass.measure());
+        let (mut listed, mut roughly) = (0.0, 0.0);
+        for ((key, q), rough) in list.keys.iter().zip(&weights.q).zip(&weights.rough) {
+            let factor = mass.factor_value(tile_of(*key));
+            listed += factor * f64::from(*q);
+            roughly += factor * f64::from(*rough);
         }
+        (listed / TWO_POW_28, roughly)
     }
 
     /// Returns the last key of the shortest prefix of the list that reaches a mass, if it does, and its mass.
@@ -168,6 +162,256 @@ impl Given {
     }
 }
 
+/// The unit of a weight, inverted.
+const TWO_POW_28: f64 = (1u64 << 28) as f64;
+
+fn tile_of(key: u64) -> usize {
+    key_id(key) as usize / TILE
+}
+
+/// A search under way.
+struct Narrowing<'a> {
+    given: &'a Given,
+    reader: &'a Reader<'a>,
+    goal: Goal,
+    mass: &'a mut Mass,
+    between: &'a mut List,
+    search: &'a mut Search,
+    ends: Ends,
+    /// The pivot whose sums the mass has, if it has those of one.
+    at: Option<u32>,
+    /// Whether `between` has all tokens between the ends.
+    is_listed: bool,
+}
+
+impl Narrowing<'_> {
+    /// Returns whether there are more tokens between the ends than are listed.
+    fn is_open(&self) -> bool {
+        let Ends { low, high, below, above } = &self.ends;
+        below.count.saturating_sub(above.count) > self.reader.list_limit && high.saturating_sub(*low) > 1
+    }
+
+    /// Profiles the set; returns false if that leads nowhere.
+    fn profile(&mut self, whole: Total) -> bool {
+        let (of_mass, whole) = (matches!(self.goal, Goal::Mass(_)), self.goal.amount(whole));
+        self.search.profile.make(self.reader, self.mass, self.given, of_mass, Some(whole))
+    }
+
+    /// Makes a pivot an end; the mass has its sums.
+    fn set(&mut self, pivot: u32, total: Total) {
+        self.at = Some(pivot);
+        if self.goal.is_reached(total) {
+            (self.ends.low, self.ends.below) = (pivot, total);
+        } else {
+            (self.ends.high, self.ends.above) = (pivot, total);
+            self.search.base.clone_from(&self.mass.sums);
+        }
+    }
+
+    /// Weighs the part of the set from a pivot up, or counts it, and makes the pivot an end.
+    fn weigh(&mut self, pivot: u32) -> Total {
+        let part = self.given.cut.at_least(from_ordered_bits(pivot));
+        let total = match self.goal {
+            Goal::Count(_) => self.mass.count(self.reader.level, &self.reader.view, part),
+            Goal::Mass(_) => self.mass.weigh(self.reader.level, &self.reader.view, part),
+        };
+        self.set(pivot, total);
+        total
+    }
+
+    /// Does the same without weighing the part, by the tokens between the pivot and the one that has been weighed last: they are
+    /// listed, unless they are too many, or if they have one value, counted.
+    fn weigh_beside(&mut self, pivot: u32) -> Option<Total> {
+        let from = self.at?;
+        let (low, high) = (from.min(pivot), from.max(pivot));
+        let Self { given, reader, mass, between, search, .. } = self;
+        let Search { base, next, weights, ties, .. } = &mut **search;
+        let is_tie = pivot > from && high - low == 1 && given.cut.is_at_least();
+        mass.visits += 1;
+        weights.clear();
+        if is_tie {
+            let z = from_ordered_bits(low);
+            ties.clear();
+            dispatch(reader.level, Ties { reader, maxima: mass.maxima(), z, ties });
+            ties.iter().for_each(|(tile, _)| weights.push(z, mass.maximum(*tile as usize)));
+        } else {
+            let part =
+                Cut { first: (u64::from(high) << 32) - 1, last: key(from_ordered_bits(low), u32::MAX) };
+            between.clear();
+            if !reader.gather(given.cut.and(part), reader.list_limit, between) {
+                return None;
+            }
+            ties.clear();
+            ties.extend(between.keys.iter().map(|key| (key_id(*key) / TILE as u32, 1)));
+            let maximum = |key: &u64| mass.maximum(tile_of(*key));
+            between.keys.iter().for_each(|key| weights.push(key_logit(*key), maximum(key)));
+        }
+        next.clone_from(&mass.sums);
+        weights.weigh(reader.level, mass.measure());
+        for ((tile, count), q) in ties.iter().zip(&weights.q) {
+            let (sum, q) = (&mut next[*tile as usize], u64::from(*q) * u64::from(*count));
+            if pivot > from {
+                (sum.q, sum.count) = (sum.q.saturating_sub(q), sum.count.saturating_sub(*count));
+            } else {
+                (sum.q, sum.count) = (sum.q.wrapping_add(q), sum.count + count);
+            }
+        }
+        let total = mass.total_of(next);
+        let is_reached = self.goal.is_reached(total);
+        if is_reached == (pivot > from) {
+            // The answer lies beyond.
+            std::mem::swap(next, &mut mass.sums);
+            self.set(pivot, total);
+        } else if is_reached {
+            (self.ends.low, self.ends.below) = (pivot, total);
+            self.is_listed = !is_tie;
+        } else {
+            (self.ends.high, self.ends.above) = (pivot, total);
+            std::mem::swap(next, base);
+            self.is_listed = !is_tie;
+        }
+        Some(total)
+    }
+
+    /// Moves the ends to pivots that a profile guesses, from one that has been set.
+    fn guess(&mut self, from: Pivot) {
+        let Pivot { at: mut pivot, mut total, guessed } = from;
+        let (mut wanted, mut side, mut is_near) = (self.goal.wanted(), Side::Within, false);
+        let mut aim = guessed;
+        for step in 1..=GUESSES {
+            if aim {
+                // From what is exact here, the profile leads to the goal, and a little beyond: so the other end
+                // closes in.
+                let (value, missing) =
+                    (from_ordered_bits(pivot), self.goal.wanted() - self.goal.amount(total));
+                let profile = &self.search.profile;
+                let each = profile.amount_of(value);
+                let beyond = BEYOND * missing.abs() + MARGIN * each;
+                let is_reached = self.goal.is_reached(total);
+                side = if is_reached { Side::Above } else { Side::Below };
+                wanted = profile.amount_at(value) + missing + if is_reached { -beyond } else { beyond };
+                is_near = missing.abs() + beyond <= self.reader.list_limit as f64 * each;
+            }
+            if !self.is_open() {
+                return;
+            }
+            pivot = if SAMPLED.contains(&step) {
+                self.ends.sampled(self.reader, step)
+            } else {
+                self.search.profile.guess(wanted, side, self.ends.low, self.ends.high)
+            };
+            aim = self.ends.low < pivot && pivot < self.ends.high;
+            if aim {
+                let is_next = self.at.is_some_and(|at| pivot == at + 1);
+                let beside = if is_near || is_next { self.weigh_beside(pivot) } else { None };
+                total = beside.unwrap_or_else(|| self.weigh(pivot));
+            }
+        }
+    }
+
+    /// Moves the ends until few tokens are left between them.
+    fn close_in(&mut self) {
+        for pass in 1.. {
+            if !self.is_open() {
+                return;
+            }
+            let pivot = match pass {
+                // The least that can matter makes the interval one to interpolate in.
+                1 => {
+                    self.mass.visits += 1;
+                    let floor = match self.goal {
+                        Goal::Count(_) => -f32::MAX,
+                        Goal::Mass(_) => least_that_matters(self.mass.measure(), self.given.first),
+                    };
+                    let least = self.reader.least(self.given.cut.at_least(floor));
+                    ordered_bits(least.min(self.given.first))
+                }
+                pass if pass % 3 == 1 && pass % 6 != 1 => self.ends.sampled(self.reader, pass),
+                pass => self.ends.pivot(self.goal, pass, self.reader.view.kind),
+            };
+            if self.ends.low < pivot && pivot < self.ends.high {
+                self.weigh(pivot);
+            }
+        }
+    }
+
+    /// Returns the last key, which lies between the ends.
+    fn last(self) -> u64 {
+        let Self { given, reader, goal, mass, between, search, ends, at, is_listed } = self;
+        let first = (u64::from(ends.high) << 32) - 1;
+        let low = from_ordered_bits(ends.low);
+        let rest = given.cut.and(Cut { first, last: key(low, u32::MAX) });
+        let is_tie = !is_listed && ends.high.saturating_sub(ends.low) <= 1;
+        mass.visits += 1;
+        match goal {
+            Goal::Count(count) => {
+                let place = count.saturating_sub(ends.above.count);
+                if !is_listed {
+                    between.clear();
+                    // Tokens of one logit are gathered by id and lie in order already.
+                    reader.gather(rest, if is_tie { place } else { usize::MAX }, between);
+                }
+                if !is_tie {
+                    between.sort();
+                }
+                nth(&between.keys, place).unwrap_or_else(|| reader.first_key())
+            }
+            Goal::Mass(target) => {
+                let mut reached = ends.above.mass;
+                if !is_listed {
+                    between.clear();
+                }
+                if is_tie {
+                    if at != Some(ends.low) {
+                        mass.weigh(reader.level, &reader.view, given.cut.at_least(low));
+                    }
+                    let tile;
+                    (tile, reached) = search.skip_tiles(mass, reached, target);
+                    let ids = tile * TILE..reader.view.row.vocab().min((tile + 1) * TILE);
+                    let keys = ids.map(|id| key(reader.view.logit(id) + 0.0, id as u32));
+                    between.keys.extend(keys.filter(|key| rest.contains(*key)));
+                } else if !is_listed {
+                    reader.gather(rest, usize::MAX, between);
+                }
+                between.sort();
+                let found = search.walk(reader.level, mass, &between.keys, reached, target);
+                let last = || nth(&between.keys, between.keys.len()).unwrap_or_else(|| reader.first_key());
+                found.map_or_else(last, |(key, _)| key)
+            }
+        }
+    }
+}
+
+/// Counts the tokens of one value in each tile that has some.
+struct Ties<'a> {
+    reader: &'a Reader<'a>,
+    maxima: &'a [f32],
+    z: f32,
+    ties: &'a mut Vec<(u32, u32)>,
+}
+
+impl Kernel for Ties<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (z, mut scratch) = (l.splat(self.z), EMPTY_TILE);
+        if self.z.to_bits() == (-0.0f32).to_bits() {
+            // It equals +0.0, and so would tokens that lie above it.
+            return;
+        }
+        for_tiles_reaching!(l, self.maxima, self.z, |tile| {
+            let mut count = 0;
+            for chunk in self.reader.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>().0 {
+                count += l.equal(l.load(chunk), z).count_ones();
+            }
+            if count > 0 {
+                self.ties.push((tile as u32, count));
+            }
+        });
+    }
+}
+
 /// Returns the n-th key, from 1; the nearest there is.
 fn nth(keys: &[u64], n: usize) -> Option<u64> {
     keys.get(n.clamp(1, keys.len().max(1)) - 1).copied()
@@ -176,18 +420,18 @@ fn nth(keys: &[u64], n: usize) -> Option<u64> {
 impl Search {
     /// Takes in whole tiles of the part that was weighed last until one reaches a target; returns that tile,
     /// which is not taken in, and the mass before it.
-    fn skip_tiles(&mut self, mass: &Mass, mut reached: u64, target: u64) -> (u32, u64) {
+    fn skip_tiles(&mut self, mass: &Mass, mut reached: u64, target: u64) -> (usize, u64) {
         for (tile, (base, sum)) in self.base.iter_mut().zip(&mass.sums).enumerate() {
             let factor = mass.factor(tile);
             let with = reached.saturating_sub(factor.mass(base.q)).saturating_add(factor.mass(sum.q));
             if sum.count > base.count && with >= target {
-                return (tile as u32, reached);
+                return (tile, reached);
             }
             reached = with;
             base.q = sum.q;
         }
         // The whole set reaches the goal, so this tile is beyond all.
-        (self.base.len() as u32, reached)
+        (self.base.len(), reached)
     }
 
     /// Adds tokens to the sums of `base`, whose mass is `reached`, until a target is reached.
@@ -201,11 +445,11 @@ impl Search {
     ) -> Option<(u64, u64)> {
         self.weights.clear();
         for key in keys {
-            self.weights.push(key_logit(*key), mass.maximum(key_id(*key) as usize / TILE));
+            self.weights.push(key_logit(*key), mass.maximum(tile_of(*key)));
         }
         self.weights.weigh(level, mass.measure());
         for (key, q) in keys.iter().zip(&self.weights.q) {
-            let tile = key_id(*key) as usize / TILE;
+            let tile = tile_of(*key);
             let (factor, sum) = (mass.factor(tile), &mut self.base[tile].q);
             reached = reached.saturating_sub(factor.mass(*sum));
             *sum += u64::from(*q);

@@ -34,7 +34,7 @@ impl Given {
         if total.count <= k {
             return self.clone();
         }
-        let last = self.search(reader, buffers, Goal::Count(k));
+        let last = self.search(reader, buffers, Goal::Count(k), total, None);
         self.keep(buffers, last)
     }
 
@@ -47,9 +47,9 @@ impl Given {
         let Some(logit) = reached_by(reader, self.cut.low(), k) else { return false };
         buffers.list.clear();
         buffers.mass.visits += 1;
+        reader.gather_top(self.cut.at_least(logit), k, reader.list_limit, &mut buffers.list);
         // The row's ties at its end may cut off some of the k.
-        let listed = reader.gather(self.cut.at_least(logit), reader.list_limit, &mut buffers.list)
-            && buffers.list.keys.len() >= k;
+        let listed = buffers.list.keys.len() >= k;
         if listed {
             buffers.list.sort();
         }
@@ -62,6 +62,9 @@ fn reached_by(reader: &Reader<'_>, low: f32, k: usize) -> Option<f32> {
     let count = |z: f32| dispatch(reader.level, CountAtLeast { maxima: reader.maxima, z });
     if count(low) < k {
         return None;
+    }
+    if count(reader.first) >= k {
+        return Some(reader.first);
     }
     let (mut reached, mut above) = (ordered_bits(low), ordered_bits(reader.first) + 1);
     let mut by_value = true;

@@ -43,6 +43,11 @@ pub trait Lanes: Copy {
     fn load(self, from: &[f32; WIDTH]) -> Self::F;
     fn load_u(self, from: &[u32; WIDTH]) -> Self::U;
     fn load_bf16(self, from: &[bf16; WIDTH]) -> Self::F;
+    /// Loads sixteen bf16 as [`Lanes::load_bf16`] does, in whatever order of lanes is quickest.
+    #[inline(always)]
+    fn load_bf16_in_any_order(self, from: &[bf16; WIDTH]) -> Self::F {
+        self.load_bf16(from)
+    }
     fn load_f16(self, from: &[f16; WIDTH]) -> Self::F;
     fn store(self, v: Self::F, to: &mut [f32; WIDTH]);
     fn store_u(self, v: Self::U, to: &mut [u32; WIDTH]);
@@ -83,6 +88,11 @@ pub trait Lanes: Copy {
     fn ge(self, a: Self::F, b: Self::F) -> Mask;
     fn gt(self, a: Self::F, b: Self::F) -> Mask;
     fn equal(self, a: Self::F, b: Self::F) -> Mask;
+    /// `low <= a <= high`.
+    #[inline(always)]
+    fn within(self, a: Self::F, low: Self::F, high: Self::F) -> Mask {
+        self.ge(a, low) & self.ge(high, a)
+    }
     /// What a search for NaN has seen so far.
     type Seen: Copy;
     fn seen_nothing(self) -> Self::Seen;
@@ -130,6 +140,11 @@ pub trait Lanes: Copy {
     fn less_u(self, a: Self::U, b: Self::U) -> Mask;
     /// `a` where the mask is set, else `b`.
     fn select_u(self, mask: Mask, a: Self::U, b: Self::U) -> Self::U;
+    /// `a` where `x >= y`, else 0.
+    #[inline(always)]
+    fn where_ge(self, x: Self::F, y: Self::F, a: Self::U) -> Self::U {
+        self.select_u(self.ge(x, y), a, self.splat_u(0))
+    }
     /// The sum of all lanes.
     fn sum_u(self, a: Self::U) -> u64;
 
@@ -244,6 +259,11 @@ pub trait Element: Copy {
     }
     /// Loads sixteen logits, converted exactly; NaN and infinities as they are.
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F;
+    /// Loads sixteen logits as [`Element::load`] does, in whatever order of lanes is quickest.
+    #[inline(always)]
+    fn load_in_any_order<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
+        Self::load(l, from)
+    }
     /// One logit, converted exactly.
     fn to_f32(self) -> f32;
     /// Stores sixteen numbers, none of them NaN, each rounded once.
@@ -287,6 +307,10 @@ impl Element for bf16 {
     #[inline(always)]
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
         l.load_bf16(from)
+    }
+    #[inline(always)]
+    fn load_in_any_order<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
+        l.load_bf16_in_any_order(from)
     }
     #[inline(always)]
     fn to_f32(self) -> f32 {
