@@ -78,6 +78,11 @@ impl Edits {
         }
     }
 
+    /// Returns whether a hook changed the row.
+    pub fn is_hooked(&self) -> bool {
+        self.hooked
+    }
+
     /// Returns the exact status of a row (E7); `odd` is whether the survey found the row odd.
     pub fn status(&self, row: Row<'_>, odd: bool) -> Status {
         let mut status = Status::default();

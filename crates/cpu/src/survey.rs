@@ -23,16 +23,58 @@ pub struct Survey {
 
 /// Fills `maxima` with the maximum of each tile of a view, cleaned; tiles of nothing have -inf.
 pub fn survey(level: Proven, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
-    let tiles = view.tiles();
-    maxima.resize(tiles, f32::NEG_INFINITY);
+    maxima.resize(view.tiles(), f32::NEG_INFINITY);
     let whole = view.row.vocab() / TILE;
-    let (to, rest_to) = maxima.split_at_mut(whole);
-    let mut ordered = match view.row {
+    let to = &mut maxima[..whole];
+    let ordered = match view.row {
         Row::F32(row) => whole_tiles(level, view, &row[..whole * TILE], to),
         Row::Bf16(row) => whole_tiles(level, view, &row[..whole * TILE], to),
         Row::F16(row) => whole_tiles(level, view, &row[..whole * TILE], to),
     };
-    if let [to] = rest_to {
+    complete(level, view, maxima, ordered)
+}
+
+/// Surveys a view of a row of logits, and in the same pass the row without its edits, whose maxima go to `raw`. Returns what
+/// was learnt of the view, then of the row.
+pub fn survey_both(
+    level: Proven,
+    view: &View<'_>,
+    maxima: &mut Vec<f32>,
+    raw: &mut Vec<f32>,
+) -> (Survey, Survey) {
+    let bare = View::raw(view.kind, view.row);
+    raw.resize(view.tiles(), f32::NEG_INFINITY);
+    maxima.resize(view.tiles(), f32::NEG_INFINITY);
+    let whole = view.row.vocab() / TILE;
+    let ordered = match view.mask {
+        Some(mask) => {
+            let (raw, maxima) = (&mut raw[..whole], &mut maxima[..whole]);
+            match view.row {
+                Row::F32(row) => dispatch(level, BothMaxima { mask, row: &row[..whole * TILE], raw, maxima }),
+                Row::Bf16(row) => {
+                    dispatch(level, BothMaxima { mask, row: &row[..whole * TILE], raw, maxima })
+                }
+                Row::F16(row) => dispatch(level, BothMaxima { mask, row: &row[..whole * TILE], raw, maxima }),
+            }
+        }
+        None => {
+            let ordered = match view.row {
+                Row::F32(row) => whole_tiles(level, &bare, &row[..whole * TILE], raw),
+                Row::Bf16(row) => whole_tiles(level, &bare, &row[..whole * TILE], raw),
+                Row::F16(row) => whole_tiles(level, &bare, &row[..whole * TILE], raw),
+            };
+            maxima.clone_from(raw);
+            ordered
+        }
+    };
+    (complete(level, view, maxima, ordered), complete(level, &bare, raw, ordered))
+}
+
+/// Completes the maxima of a view's whole tiles, which are neither cleaned nor edited; `ordered` is whether no number of those
+/// tiles is odd, but for +inf.
+fn complete(level: Proven, view: &View<'_>, maxima: &mut [f32], mut ordered: bool) -> Survey {
+    let whole = view.row.vocab() / TILE;
+    if let [to] = &mut maxima[whole..] {
         // The rest of the row is no whole tile: padded with -inf it is one.
         let rest_ordered;
         (*to, rest_ordered) = dispatch(level, Rest { view, start: whole * TILE });
@@ -89,6 +131,48 @@ impl<E: Element> Kernel for Maxima<'_, E> {
         }
         no_nan(l, seen)
     }
+}
+
+/// The maxima of the whole tiles of a row of logits, and of what a mask allows of it, not cleaned. Returns whether there is no NaN.
+struct BothMaxima<'a, E> {
+    mask: &'a [u32],
+    row: &'a [E],
+    raw: &'a mut [f32],
+    maxima: &'a mut [f32],
+}
+
+impl<E: Element> Kernel for BothMaxima<'_, E> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> bool {
+        let (tiles, _) = self.row.as_chunks::<TILE>();
+        let (masks, _) = self.mask.as_chunks::<MASK_WORDS>();
+        let mut seen = [l.seen_nothing(); 4];
+        for (((tile, mask), raw), to) in tiles.iter().zip(masks).zip(self.raw).zip(self.maxima) {
+            *raw = l.reduce_max(E::max_of_tile(l, tile, &mut seen));
+            // Mostly the largest logit of a tile is allowed.
+            *to = if allows(l, tile, mask, *raw) {
+                *raw
+            } else {
+                l.reduce_max(masked_maximum(l, tile, mask, &mut seen))
+            };
+        }
+        no_nan(l, seen)
+    }
+}
+
+/// Returns whether a mask allows a place of a tile that has a logit.
+#[inline(always)]
+fn allows<L: Lanes, E: Element>(l: L, tile: &[E; TILE], mask: &[u32; MASK_WORDS], z: f32) -> bool {
+    let z = l.splat(z);
+    for (pair, word) in tile.as_chunks::<WIDTH>().0.chunks_exact(2).zip(mask) {
+        let places = [l.equal(E::load(l, &pair[0]), z), l.equal(E::load(l, &pair[1]), z)];
+        if (u32::from(places[0]) | u32::from(places[1]) << 16) & word != 0 {
+            return true;
+        }
+    }
+    false
 }
 
 #[inline(always)]

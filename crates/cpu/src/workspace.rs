@@ -4,7 +4,7 @@ use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
 use gumball_spec::survey::Measure;
-use gumball_spec::{LogprobMode, NONE, Result, Row, Status};
+use gumball_spec::{Kind, LogprobMode, NONE, Result, Row, Status};
 
 use crate::draw::draw;
 use crate::edit::Edits;
@@ -12,7 +12,7 @@ use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs};
-use crate::survey::{Survey, survey};
+use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
 use crate::{Level, Task};
 
@@ -124,8 +124,11 @@ impl Workspace {
         self.filter.mass.visits = 0;
         self.has_logprobs = params.logprobs.is_some();
 
-        let (reader, status) =
-            open(self.level, &mut self.edits, &mut self.maxima, self.list_limit, row, task, hook);
+        let is_raw = params.logprobs.as_ref().is_some_and(|params| params.mode == LogprobMode::Raw);
+        let raw_maxima = is_raw.then_some(&mut self.raw_maxima);
+        let (edits, maxima) = (&mut self.edits, &mut self.maxima);
+        let (reader, status, of_raw) =
+            open_with_raw(self.level, edits, maxima, raw_maxima, self.list_limit, row, task, hook);
         let is_unedited = reader.view.is_unedited(row);
 
         let forced = task.forced.map(|id| id as i32);
@@ -161,7 +164,8 @@ impl Workspace {
                 LogprobMode::Raw if is_unedited => (reader, whole, 1.0),
                 LogprobMode::Raw => {
                     let mut view = View::raw(task.kind, row);
-                    let Survey { first, odd } = survey(self.level, &view, &mut self.raw_maxima);
+                    let Survey { first, odd } =
+                        of_raw.unwrap_or_else(|| survey(self.level, &view, &mut self.raw_maxima));
                     view.odd = odd;
                     let reader = Reader { view, maxima: &self.raw_maxima, first, ..reader };
                     let whole = (first > f32::NEG_INFINITY).then(|| Given::whole(&reader));
@@ -212,11 +216,34 @@ pub(crate) fn open<'a>(
     task: &Task<'_>,
     hook: Option<Hook<'_>>,
 ) -> (Reader<'a>, Status) {
+    let (reader, status, _) = open_with_raw(level, edits, maxima, None, list_limit, row, task, hook);
+    (reader, status)
+}
+
+/// Does the same, and where `raw_maxima` are given and edits lie over a row of logits, surveys the row without them as well.
+#[expect(clippy::too_many_arguments, reason = "the buffers are parts of a workspace that is borrowed")]
+fn open_with_raw<'a>(
+    level: Proven,
+    edits: &'a mut Edits,
+    maxima: &'a mut Vec<f32>,
+    raw_maxima: Option<&mut Vec<f32>>,
+    list_limit: usize,
+    row: Row<'a>,
+    task: &Task<'_>,
+    hook: Option<Hook<'_>>,
+) -> (Reader<'a>, Status, Option<Survey>) {
     edits.edit(level, row, task, hook);
     let mut view = edits.view(row);
-    let Survey { first, odd } = survey(level, &view, maxima);
+    let is_plain = edits.is_hooked() || task.kind != Kind::Logits || view.is_unedited(row);
+    let (Survey { first, odd }, of_raw) = match raw_maxima.filter(|_| !is_plain) {
+        Some(raw_maxima) => {
+            let (of_view, of_raw) = survey_both(level, &view, maxima, raw_maxima);
+            (of_view, Some(of_raw))
+        }
+        None => (survey(level, &view, maxima), None),
+    };
     view.odd = odd;
-    (Reader { level, view, maxima, first, list_limit }, edits.status(row, odd))
+    (Reader { level, view, maxima, first, list_limit }, edits.status(row, odd), of_raw)
 }
 
 /// Returns the temperature of a row and what may be drawn from it: the first token at temperature 0, nothing if the row
