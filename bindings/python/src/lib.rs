@@ -64,7 +64,9 @@ mod _gumball {
     #[pymodule_export]
     use super::hooks::break_off;
     #[pymodule_export]
-    use super::operators::{emulate, judge_trees, row_count, sample_rows, verify_chains, write_rows};
+    use super::operators::{
+        emulate, judge_trees, row_count, sample_rows, token_logprobs, verify_chains, write_rows,
+    };
     #[pymodule_export]
     use super::outputs::Outputs;
     #[pymodule_export]

@@ -315,3 +315,16 @@ def test_trees_are_the_hosts(emulated: None, rule: str) -> None:
         cycle = torch.tensor([[1, 0, 0, 1]] * trees)
         got = gumball.tree_speculative_sampling(None, drafts, cycle, p, rule=rule, seed=9)
         assert (got.accepted == 0).all() and (got.statuses == Status.NO_TREE).all()
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_logprobs_of_tokens_are_the_hosts(emulated: None, logits: Any, kind: str) -> None:
+    rows = logits if kind == "logits" else logits.softmax(1)
+    tokens = [5, 0, -1, 899, 7, 7, 31]
+    wanted = on_host(lambda: gumball.selected_logprobs(rows, tokens, kind=kind, return_ranks=True))
+    for _ in range(2):
+        found = gumball.selected_logprobs(rows, tokens, kind=kind, return_ranks=True)
+        assert isinstance(found[0], np.ndarray) and found[0].dtype == np.float32 and found[1].dtype == np.uint32
+        assert (found[0] == wanted[0].numpy()).all() and (found[1] == wanted[1]).all()
+    with pytest.raises(ValueError, match=r"tokens is 900, but must be an id in 0\.\.900, or -1"):
+        gumball.selected_logprobs(rows, [900] * 7, kind=kind)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Pool, Sampler, SamplingParams, Status
+from gumball import LogprobsParams, Pool, Sampler, SamplingParams, Status
 from gumball.compat import sglang
 
 VOCAB = 900
@@ -333,3 +333,38 @@ def test_sglangs_names_are_the_softmax(batch: np.ndarray) -> None:
     assert (narrow == got.astype(ml_dtypes.bfloat16)).all()
     with pytest.raises(ValueError, match=r"temperatures has shape \(7, 2\), but must have \(7, 1\)"):
         sglang.fused_temperature_softmax(batch, np.ones((7, 2), np.float32))
+
+
+def test_logprobs_of_tokens_are_those_that_a_pool_reports(batch: np.ndarray) -> None:
+    batch = batch.copy()
+    batch[1] = -np.inf
+    batch[2, 5] = np.nan
+    tokens = np.array([3, 4, 5, -1, 899, 7, 7])
+    asked = SamplingParams(logprobs=LogprobsParams(mode="raw"))
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        rows = batch.astype(dtype)
+        logprobs, ranks = gumball.selected_logprobs(rows, tokens, return_ranks=True)
+        assert logprobs.dtype == np.float32 and ranks.dtype == np.uint32 and logprobs.shape == ranks.shape == (7,)
+        pool = gumball.Pool(batch.shape[1], slots=7)
+        slots = [pool.admit(asked) for _ in range(7)]
+        seen = pool.step(rows, slots, forced=[int(token) if token >= 0 else None for token in tokens])
+        there = tokens >= 0
+        np.testing.assert_array_equal(logprobs[there], seen.logprobs[there])
+        np.testing.assert_array_equal(ranks[there], seen.ranks[there])
+        assert np.isneginf(logprobs[[1, 2, 3]]).all() and ranks[[1, 2, 3]].tolist() == [0, 0, 0]
+    exact = np.log(softmax64(batch.astype(np.float32)[[0, 4]]))
+    np.testing.assert_allclose(gumball.selected_logprobs(batch[[0, 4]], [3, 899]), exact[[0, 1], [3, 899]], atol=1e-6)
+    weights = np.array([[1.0, 3.0, 0.0]], np.float32)
+    found = gumball.selected_logprobs(weights, [1], kind="probabilities")
+    np.testing.assert_allclose(found, np.log([0.75]), atol=1e-6)
+    assert gumball.selected_logprobs(batch[0], [3]).shape == (1,) and gumball.selected_logprobs(
+        batch[:0], []
+    ).shape == (0,)
+    for given, kind, text in (
+        ([1, 2], ValueError, "tokens has length 2, but must have one per row, 7"),
+        ([900] * 7, ValueError, r"tokens is 900, but must be an id in 0\.\.900, or -1"),
+        ([-2] * 7, ValueError, "tokens is -2"),
+        ([0.5] * 7, TypeError, "tokens must be an integer"),
+    ):
+        with pytest.raises(kind, match=text):
+            gumball.selected_logprobs(batch, given)

@@ -34,6 +34,7 @@ __all__ = [
     "Pool",
     "Sampler",
     "set_patience",
+    "token_logprobs",
     "Verification",
     "__version__",
     "EMULATOR",
@@ -77,6 +78,14 @@ def sample_rows(
     offsets: bool = False,
     zero_for_none: bool = False,
     **filters: Any,
+) -> Any: ...
+def token_logprobs(
+    rows: _Array,
+    name: str,
+    tokens: _Integers,
+    kind: str,
+    return_ranks: bool,
+    stream: _Stream | None,
 ) -> Any: ...
 def verify_chains(
     draft_probs: _Array,

@@ -20,6 +20,8 @@ validated: a value outside its range counts as the nearest value inside. Statuse
 stream share memory, so two graphs captured on the same stream must not be replayed at the same time. A ``stream``
 must live until its work is done.
 
+Only ``selected_logprobs`` waits for the GPU: its results lie on the host.
+
 All functions raise ValueError for a wrong shape, value or device, TypeError for a wrong type, and UnavailableError if
 the GPU, its driver or memory is missing. After an error nothing has been written.
 """
@@ -30,7 +32,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ._gumball import judge_trees, sample_rows, verify_chains, write_rows
+from ._gumball import judge_trees, sample_rows, token_logprobs, verify_chains, write_rows
 from .params import SamplingParams
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "probabilities",
     "sampling_from_logits",
     "sampling_from_probs",
+    "selected_logprobs",
     "softmax",
     "top_k_mask_logits",
     "top_k_renorm_probs",
@@ -448,6 +451,28 @@ def tree_speculative_sampling(
         stream,
     )
     return DraftTreeSamples(*judged)
+
+
+def selected_logprobs(
+    logits: _Array,
+    tokens: Sequence[int] | _Array,
+    *,
+    kind: str = "logits",
+    return_ranks: bool = False,
+    stream: _Stream | None = None,
+) -> Any:
+    """Returns the logprob of one token of each row: [rows] float32. With return_ranks (logprobs, ranks), [rows] uint32.
+
+    They are the ones that a Pool reports of these tokens with LogprobsParams(mode="raw"): at temperature 1, without edits and
+    filters. tokens: [rows] ids in the host's memory; -1 for none. A token whose logit is -inf or NaN, or whose probability is
+    0, and -1, have logprob -inf and rank 0; the most likely token has rank 1. kind: "logits", or "probabilities" for rows
+    that hold those and need not sum to 1.
+
+    On a GPU the rows are read where they lie, and the results are numpy arrays: the call waits for them, and cannot be
+    captured. Raises ValueError for an id outside the vocabulary.
+    """
+    name = "logits" if kind == "logits" else "probs"
+    return token_logprobs(logits, name, tokens, kind, return_ranks, stream)
 
 
 _OPERATORS = Operators(write_rows, sample_rows, verify_chains, fresh_seed)

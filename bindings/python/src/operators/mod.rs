@@ -1,7 +1,7 @@
 //! Operators over arrays, without requests: `python/gumball/operators.py` gives them their public names.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `sample`, `draft_chains`, `draft_trees`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
+//! `sample`, `selected`, `draft_chains`, `draft_trees`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
 //! stream, which `by_stream` keeps.
 
 mod by_stream;
@@ -12,10 +12,12 @@ mod input;
 mod params;
 mod run;
 mod sample;
+mod selected;
 mod write;
 
 pub use draft_chains::verify_chains;
 pub use draft_trees::judge_trees;
 pub use input::{emulate, row_count};
 pub use sample::sample_rows;
+pub use selected::token_logprobs;
 pub use write::write_rows;

@@ -185,6 +185,20 @@ def draws() -> str:
 
 
 @check
+def selected_logprobs() -> str:
+    """Logprobs of tokens, and ranks, are the host's."""
+    logits = torch.randn(600, VOCAB, device="cuda").mul_(3)
+    tokens = torch.randint(-1, VOCAB, (600,))
+    for dtype in DTYPES:
+        rows = logits.to(dtype)
+        wanted = gumball.selected_logprobs(rows.cpu(), tokens, return_ranks=True)
+        for _ in range(2):
+            seen = gumball.selected_logprobs(rows, tokens, return_ranks=True)
+            assert (seen[0] == wanted[0].numpy()).all() and (seen[1] == wanted[1]).all(), dtype
+    return f"{3 * len(tokens)} tokens"
+
+
+@check
 def chains() -> str:
     """Chains of drafts come to what they come to on the host, eager and in a graph."""
     count, n = 16, 3

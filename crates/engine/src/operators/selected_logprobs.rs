@@ -45,7 +45,7 @@ impl Selected<'_> {
         }
     }
 
-    /// Writes what is found of each row's token; of none nothing is.
+    /// Writes each row's logprob and rank: those found, or -inf and 0 where the token is `NONE`.
     fn write(&mut self, found: impl Iterator<Item = (f32, u32)>) {
         for (row, (logprob, rank)) in found.enumerate() {
             let (logprob, rank) =

@@ -1,8 +1,8 @@
 //! Logprobs of tokens that are there already, on the host and on a device, are the definition's of forced tokens.
 
-use gumball_engine::{
-    Device, DeviceBuffer, DeviceLogits, Dtype, Kind, Logits, LogprobsParams, NONE, Operators, SamplingParams,
-};
+#[cfg(feature = "emulator")]
+use gumball_engine::{Device, DeviceBuffer, DeviceLogits, Dtype};
+use gumball_engine::{Kind, Logits, LogprobsParams, NONE, Operators, SamplingParams};
 use gumball_spec::{LogprobMode, Request, Row, oracle};
 
 use crate::cases::{VOCAB, rows};
@@ -35,6 +35,19 @@ fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> (Vec<u32>, Vec<u32>) {
     each.unzip()
 }
 
+/// Operators of a device, and rows in its memory.
+#[cfg(feature = "emulator")]
+fn device(data: &[f32]) -> Option<(Operators, DeviceBuffer)> {
+    let device = Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()?;
+    let buffer = DeviceBuffer::of(device.runtime(), data).unwrap();
+    Some((Operators::on_device(device), buffer))
+}
+
+#[cfg(feature = "emulator")]
+fn rows_of(buffer: &DeviceBuffer) -> DeviceLogits<'_> {
+    DeviceLogits::of(buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap()
+}
+
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
@@ -57,16 +70,14 @@ fn they_are_the_definitions_of_forced_tokens() {
             operators.selected_logprobs(some, &[0, 5, NONE], &mut seen[..3], None).unwrap();
             assert_eq!(bits(&seen[..2]), [logprobs[6], logprobs[2]]);
         }
-        let Ok(device) = Device::emulated().inspect_err(|error| println!("skipped: {error}")) else {
-            continue;
-        };
-        let operators = Operators::on_device(device.clone());
-        let buffer = DeviceBuffer::of(device.runtime(), data).unwrap();
-        let rows = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap().with_kind(kind);
-        for _ in 0..2 {
-            let (mut seen, mut places) = (vec![7.0; ROWS], vec![7; ROWS]);
-            operators.selected_logprobs(rows, &tokens, &mut seen, Some(&mut places)).unwrap();
-            assert_eq!((bits(&seen), &places), (logprobs.clone(), &ranks));
+        #[cfg(feature = "emulator")]
+        if let Some((operators, buffer)) = device(data) {
+            let rows = rows_of(&buffer).with_kind(kind);
+            for _ in 0..2 {
+                let (mut seen, mut places) = (vec![7.0; ROWS], vec![7; ROWS]);
+                operators.selected_logprobs(rows, &tokens, &mut seen, Some(&mut places)).unwrap();
+                assert_eq!((bits(&seen), &places), (logprobs.clone(), &ranks));
+            }
         }
     }
 }
@@ -74,21 +85,19 @@ fn they_are_the_definitions_of_forced_tokens() {
 #[test]
 fn mistakes_are_named_and_nothing_is_written() {
     let (data, tokens) = batch();
-    let device = Device::emulated().ok();
-    let on_device = device.as_ref().map(|device| {
-        (Operators::on_device(device.clone()), DeviceBuffer::of(device.runtime(), &data).unwrap())
-    });
+    #[cfg(feature = "emulator")]
+    let on_device = device(&data);
     let host = Operators::new(None, Some(1)).unwrap();
     let rows = Logits::new(&data, ROWS, VOCAB).unwrap();
     let refused = |tokens: &[i32], logprobs: usize, ranks: usize| {
         let mut written = (vec![7.0; logprobs], vec![7; ranks]);
         let (seen, places) = (&mut written.0, Some(&mut written.1[..]));
         let error = host.selected_logprobs(rows, tokens, seen, places).unwrap_err().to_string();
+        #[cfg(feature = "emulator")]
         if let Some((operators, buffer)) = &on_device {
-            let rows = DeviceLogits::of(buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
             let (seen, places) = (&mut written.0, Some(&mut written.1[..]));
-            let other = operators.selected_logprobs(rows, tokens, seen, places).unwrap_err().to_string();
-            assert_eq!(other, error);
+            let other = operators.selected_logprobs(rows_of(buffer), tokens, seen, places).unwrap_err();
+            assert_eq!(other.to_string(), error);
         }
         assert!(written.0.iter().all(|x| *x == 7.0) && written.1.iter().all(|x| *x == 7));
         error
@@ -102,6 +111,7 @@ fn mistakes_are_named_and_nothing_is_written() {
         let text = format!("tokens is {wrong}, but must be an id in 0..{VOCAB}, or -1");
         assert_eq!(refused(&tokens, ROWS, ROWS), text);
     }
+    #[cfg(feature = "emulator")]
     if let Some((operators, _)) = &on_device {
         let error =
             operators.selected_logprobs(rows, &tokens, &mut [0.0; ROWS], None).unwrap_err().to_string();
