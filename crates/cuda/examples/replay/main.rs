@@ -11,6 +11,7 @@
 //! | `--worst` | prints for each request the median and the worst over the families (`worst.rs`); by default of `headline` and `other` |
 //! | `--drafts 3,5` | times verifications of 3 drafts a request, then of 5, beside steps over as many rows; ROWS are then numbers of requests |
 //! | `--tree` | with `--drafts`: the drafts of a request are a binary tree, not a chain |
+//! | `--rejection` | with `--drafts`: judges them by probabilities |
 //! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
 //! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
@@ -60,6 +61,7 @@ struct Asked {
     /// The numbers of drafts whose verification is timed.
     drafts: Vec<usize>,
     tree: bool,
+    rejection: bool,
 }
 
 fn asked() -> Result<Asked, Box<dyn Error>> {
@@ -73,6 +75,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         eager: true,
         drafts: Vec::new(),
         tree: false,
+        rejection: false,
     };
     let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let numbers = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
@@ -86,6 +89,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             "--graphs" => asked.eager = false,
             "--worst" => asked.report = Report::Worst,
             "--tree" => asked.tree = true,
+            "--rejection" => asked.rejection = true,
             "--drafts" => {
                 let counts = arguments.next().ok_or("--drafts takes numbers of drafts")?;
                 asked.drafts = numbers(&counts)?;

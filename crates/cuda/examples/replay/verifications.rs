@@ -2,16 +2,18 @@
 //!
 //! `--drafts N,..` gives each request a chain of N drafts, `--tree` a binary tree of them. A verification draws a token from
 //! each of a request's N + 1 rows, as a step over these rows does, and runs one small kernel before and one after it. It is timed
-//! twice: with drafts of which the walk accepts none, and with chains of which it accepts all.
+//! twice: with drafts of which the walk accepts none, and with chains of which it accepts all. `--rejection` judges the drafts by
+//! probabilities, for which no chain is known beforehand that is accepted.
 
 use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, DeviceSlice, DraftCounts, DraftIds, Gpu, InitialState, IntType, Prepared, Rows,
-    Runtime, Step, Workspace, WorkspaceLimits,
+    Assignment, Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Gpu, InitialState, IntType, Prepared,
+    Rows, Runtime, Step, Workspace, WorkspaceLimits,
 };
 use gumball_spec::Widths;
+use gumball_spec::verify::by_probabilities::Judgement;
 
 use crate::Asked;
 use crate::requests::{Request, grammar, history, requests};
@@ -27,12 +29,14 @@ const POSITION: u32 = 9;
 struct Shape {
     drafts: usize,
     is_tree: bool,
+    rule: DraftRule,
 }
 
 /// Times the chosen requests over rows of a family: `asked.sizes` are numbers of requests.
 pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
     let runtime: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
     let rows = like.rows(vocab, DISTINCT);
+    let rule = if asked.rejection { DraftRule::Judged(Judgement::Rejection) } else { DraftRule::Coupled };
     let chosen: Vec<Request> =
         requests(vocab).into_iter().filter(|request| asked.takes(request, like)).collect();
     println!(
@@ -44,7 +48,7 @@ pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(
     );
     for dtype in asked.types() {
         for drafts in &asked.drafts {
-            let shape = Shape { drafts: *drafts, is_tree: asked.tree };
+            let shape = Shape { drafts: *drafts, is_tree: asked.tree, rule };
             for size in &asked.sizes {
                 let pool = Pool::new(&runtime, vocab, dtype, &[size * (drafts + 1)], COLD_BYTES)?;
                 pool.fill(&rows)?;
@@ -73,7 +77,7 @@ fn print_row(
     let mut drafts = Drafts::new(gpu, shape, size, batches)?;
     let none = verification.replay_us(&drafts)?;
     // No two siblings have the same token, so a walk through a tree accepts only some drafts.
-    let all = if shape.is_tree {
+    let all = if shape.is_tree || shape.rule != DraftRule::Coupled {
         "-".to_owned()
     } else {
         verification.accept_all(&mut drafts)?;
@@ -171,7 +175,7 @@ impl<'b> Verification<'b> {
         let vocab = self.batches[0].vocab();
         let grammar = grammar(vocab);
         let masks = vec![Some(&grammar[..]); if self.request.masked { self.batches[0].rows() } else { 0 }];
-        let drafts = Some(DraftCounts { counts: &counts, greedy: false });
+        let drafts = Some(DraftCounts { counts: &counts, rule: self.shape.rule });
         let assignment = Assignment { slots: &self.slots, masks: &masks, drafts, ..Assignment::default() };
         self.workspace.assign(&assignment)
     }
@@ -187,7 +191,7 @@ impl<'b> Verification<'b> {
             // writes to it.
             let ids = unsafe { DeviceSlice::new(address, IntType::I32, count)? };
             let parents = self.shape.is_tree.then(|| DeviceSlice::of(&drafts.parents, IntType::I32));
-            self.workspace.verify(rows, None, &DraftIds { ids, parents })
+            self.workspace.verify(rows, None, &DraftIds { ids, parents, probs: None })
         };
         self.batches.iter().enumerate().map(step).collect()
     }
