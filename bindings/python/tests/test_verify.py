@@ -262,7 +262,7 @@ def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tupl
     yield TypeError, r"drafts\[1\] must be an integer, not str", (rows, [a, -1], [[1], ["x"]]), {}
     yield TypeError, r"drafts\[0\] is of float32", (rows, two, np.ones((1, 2), np.float32)), {}
     yield ValueError, r"drafts\[0\] is 4294967296, but must be in -2\^31", (rows, two, [[1 << 32, 1]]), {}
-    yield ValueError, r"drafts\.counts has length 2, but must have one per request, 1", (rows, two, [[1], []]), {}
+    yield ValueError, r"drafts has length 2, but must have one per request, 1", (rows, two, [[1], []]), {}
     yield (
         ValueError,
         r"len\(drafts\) is 65 in request 0, but must be in 0\.\.=64",
