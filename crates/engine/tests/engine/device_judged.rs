@@ -1,4 +1,4 @@
-//! Drafts that a device judges by probabilities, emulated here, come to what a pool of the host makes of them.
+//! An emulated device judges drafts by probabilities as a pool of the host does.
 
 use gumball_engine::{
     BatchOptions, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
