@@ -109,9 +109,18 @@ pub fn page(record: &Record, file: &str) -> String {
     let name = file.trim_end_matches(".json");
     let (processor, date) = (&record.machine.processor, record.date.split('T').next().unwrap_or_default());
     let tables = worst(record) + &markdown(record, Against::Floor, None);
+    let has = |unit: &str| record.machine.simd.iter().any(|found| found == unit);
+    let widest = match () {
+        () if has("avx512f") => "AVX-512",
+        () if has("avx2") => "AVX2",
+        () => "no wide vectors",
+    };
+    let load = record.machine.load_average.map_or("unknown".to_owned(), |load| load.to_string());
+    let processors = record.machine.processors;
     format!(
         "# {name}\n\nPrinted by `gumball-bench table --page` from [the record]({file}), which has every value; do not edit. One thread \
-         of {processor}, {date}: medians, in multiples of the floor. How times are taken is in [bench](../README.md), what bounds them in \
+         of {processor}, {widest}, {date}; load average at the start: {load}, processors for the run: {processors}. Medians, in \
+         multiples of the floor. How times are taken is in [bench](../README.md), what bounds them in \
          [performance](../../docs/performance.md).\n\n{}\n",
         tables.trim_end()
     )
