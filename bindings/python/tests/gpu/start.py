@@ -86,7 +86,8 @@ def main(way: str, chosen: list[str]) -> None:
     names.append("renormalise, top-k + top-p")
     for name in chosen or names:
         with tempfile.TemporaryDirectory() as cache:
-            environment = {**os.environ, "GUMBALL_CACHE": cache}
+            # NVRTC has a cache of its own, where the driver's is.
+            environment = {**os.environ, "GUMBALL_CACHE": cache, "CUDA_CACHE_PATH": cache}
             if way == "compiled":
                 environment.pop("GUMBALL_KERNELS", None)
             run = [sys.executable, __file__, "take", name]
