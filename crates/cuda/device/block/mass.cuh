@@ -81,6 +81,53 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
     }
 }
 
+// Replaces +inf by the largest float in a tile as it came. Only a tile with such a maximum has any.
+DEVICE void clamp_infinite(float maximum, float (&z)[ITEMS_PER_LANE]) {
+    if (maximum >= MAX_F32) {
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            z[j] = min_or_nan(z[j], MAX_F32);
+        }
+    }
+}
+
+// Replaces the logits of a tile that are outside an interval by MASKED_VALUE; NaN may stay NaN. Only at the interval's ends
+// do ids matter, so a tile that has neither of their logits is compared by logits alone. With `is_all` the interval is
+// the whole row.
+template <class V>
+DEVICE void mask_outside(const V& view, const Cut& set, bool is_all, u32 tile, float (&z)[ITEMS_PER_LANE]) {
+    if (is_all) {
+        return;
+    }
+    const float first = key_logit(set.first), last = set.low();
+    bool at_end = false;
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        at_end |= (z[j] == first) | (z[j] == last);
+    }
+    if (__any_sync(FULL_MASK, at_end)) {
+#pragma unroll 1
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            float own = select_item(z, j) + 0.0f;
+            bool member = set.contains(make_key(own, tile * TILE + view.offset(tile, lane_id(), j)));
+#pragma unroll
+            for (u32 k = 0; k < ITEMS_PER_LANE; k++) {
+                z[k] = k == j && !member ? MASKED_VALUE : z[k];
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        z[j] = z[j] > last && !(z[j] >= first) ? z[j] : MASKED_VALUE;
+    }
+}
+
+// Whether an interval of a given set is the whole row.
+DEVICE bool is_whole_row(const GivenSet& given, const Cut& part) {
+    return given.is_prefix && part.first == given.cut.first && part.last == full_cut().last;
+}
+
 // Computes the maximum of a set's tokens in each tile and stores it in `to`. `bounds` bound the maxima, or are unknown.
 template <class V>
 DEVICE Maxima compute_maxima(const RowBlocks& blocks, const V& view, const Maxima& bounds, const Cut& set, float* to) {
@@ -136,17 +183,19 @@ DEVICE SetMass mass_of_set(const RowBlocks& blocks, const V& view, const Maxima&
                            const Cut& part, float log2e_over_t) {
     u64 mass = 0, own = 0;
     u32 count = 0;
-    visit_tiles(
+    const bool is_all = is_whole_row(given, part);
+    visit_tiles<true>(
         view, maxima, part.low(),
-        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            clamp_infinite(maximum, z);
+            mask_outside(view, part, is_all, tile, z);
             const TokenWeights token_weights(maximum, log2e_over_t);
-            // Eight weights of at most 2^28 sum to at most 2^31, so 32 bits hold them.
+            // Eight weights of at most 2^28 sum to at most 2^31, so 32 bits hold them. NaN weighs nothing.
             u32 q = 0;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                bool member = part.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
-                q += member ? token_weights.of(z[j]) : 0;
-                count += member;
+                q += token_weights.of(z[j]);
+                count += z[j] > MASKED_VALUE;
             }
             u64 sum = warp_sum_u32(q);
             own = owns_tile ? sum : own;
@@ -178,20 +227,23 @@ DEVICE SetEntropy entropy_of_set(const RowBlocks& blocks, const V& view, const M
                                  float log2e_over_t) {
     u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
     u32 count = 0;
-    visit_tiles(
+    const bool is_all = is_whole_row(given, given.cut);
+    visit_tiles<true>(
         view, maxima, given.cut.low(),
-        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            clamp_infinite(maximum, z);
+            mask_outside(view, given.cut, is_all, tile, z);
             const TokenWeights token_weights(maximum, log2e_over_t);
             u32 q_sum = 0;
             // Each token adds less than 2^49: a token d bits below the maximum adds about 2^48 d 2^-d.
             u64 r_sum = 0;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                bool member = given.cut.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
-                u32 q = member ? token_weights.of(z[j]) : 0;
+                // A masked value weighs nothing, however far away it is.
+                u32 q = token_weights.of(z[j]);
                 q_sum += q;
-                r_sum += (u64)q * (member ? fixed_distance(exponent(maximum, Origin(z[j]), log2e_over_t)) : 0);
-                count += member;
+                r_sum += (u64)q * fixed_distance(exponent(maximum, Origin(z[j]), log2e_over_t));
+                count += z[j] > MASKED_VALUE;
             }
             u64 q = warp_sum_u32(q_sum), r = warp_sum(r_sum);
             own_q = owns_tile ? q : own_q;

@@ -9,6 +9,7 @@
 //
 //     best = the best score of the tiles' first tokens                 their arrivals are in the survey's records
 //     open = the tiles with y(others) - log2(first arrival) >= best    the left side bounds the tile's other scores
+//     if they are many: best = the best score of their first arrivals, too
 //     for each open tile, a warp each:
 //         bound each token's score by approximate logarithms, with slack for their errors
 //         score the tokens whose bound reaches best, and raise best
@@ -145,10 +146,11 @@ struct SurveyRecords {
 };
 
 // Scores those tokens of the open tiles that can win. Returns the best leader in every thread. A barrier must separate
-// the call from the last tile added. `leader` is the best of the tokens scored before.
+// the call from the last tile added. `leader` is the best of the tokens scored before; `raised` says that it is much
+// better than when the tiles were added.
 template <class RecordKind, class V, class S>
 DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
-                           const Origin& first, float log2e_over_t, u64 leader) {
+                           const Origin& first, float log2e_over_t, u64 leader, bool raised = false) {
     u32 count = open_tiles.count;
     leader = open_tiles.best > leader ? open_tiles.best : leader;
     if (count == 0) {
@@ -161,8 +163,9 @@ DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
         u64 newer = __shfl_sync(FULL_MASK, *(volatile u64*)&open_tiles.best, 0);
         leader = newer > leader ? newer : leader;
         u32 score = (u32)(leader >> 32);
-        // A warp does not test its first tile again: the leader has hardly risen since the tile was added.
-        if (i < warp_count() || RecordKind::may_hold_winner(records.records[tile], cut, first, log2e_over_t, score)) {
+        // Otherwise a warp does not test its first tile again: the leader has hardly risen since the tile was added.
+        if ((i < warp_count() && !raised) ||
+            RecordKind::may_hold_winner(records.records[tile], cut, first, log2e_over_t, score)) {
             u64 own = best_in_tile(row, rng, cut, tile, first, log2e_over_t, score);
             if (lane_id() == 0 && own > leader) {
                 atomicMax(&open_tiles.best, own);
@@ -172,6 +175,27 @@ DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
     // RAW on open_tiles.best: all warps raised it, all threads read the final value.
     __syncthreads();
     return open_tiles.best > leader ? open_tiles.best : leader;
+}
+
+// Scores the token that arrives first in each tile that may hold the winner, and raises the best leader. In a flat row one
+// of these tokens likely wins, and few tiles remain that can hold a better one.
+template <class V, class S>
+DEVICE void raise_best_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
+                                         const Cut& cut, const Origin& first, float log2e_over_t, u64 leader) {
+    records.for_each([&](u32 tile, const TileRecord& record) INLINE {
+        if (!SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+            return;
+        }
+        u32 id = tile * TILE + (tile_words(rng, tile).w[2] >> 24);
+        // Beyond the vocabulary there is no token.
+        float z = id < row.row.vocab ? row.logit(id) : MASKED_VALUE;
+        u64 own = make_leader(exponent(z, first, log2e_over_t) - record.log2_first_arrival, id);
+        if ((own > leader) & cut.contains(make_key(z, id))) {
+            atomicMax(&open_tiles.best, own);
+        }
+    });
+    // RAW on open_tiles.best: all threads raised it, all threads read it.
+    __syncthreads();
 }
 
 // Returns the id of the kept token that wins the race, in every thread. The blocks share the tiles that are read.
@@ -208,7 +232,11 @@ DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords&
     });
     // RAW on open_tiles: all threads added tiles, all warps read them.
     __syncthreads();
-    leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+    const bool many = open_tiles.count > warp_count();
+    if (many) {
+        raise_best_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+    }
+    leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, many);
     if (blocks.count > 1) {
         u64 best[] = {leader};
         blocks.max(best);

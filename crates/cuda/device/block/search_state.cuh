@@ -312,13 +312,7 @@ struct SearchedRow {
         visit_tiles<true>(
             view, search.maxima, search.least_logit(value),
             [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
-                // A tile with a smaller maximum holds no +inf.
-                if (maximum >= MAX_F32) {
-#pragma unroll
-                    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                        z[j] = min_or_nan(z[j], MAX_F32);
-                    }
-                }
+                clamp_infinite(maximum, z);
                 if (!PLAIN && search.needs_key_test) {
 #pragma unroll
                     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {

@@ -149,17 +149,19 @@ template <class V>
 DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
     u64 count = 0, sum = 0, squares = 0;
     float first = given.first_value;
-    visit_tiles(
+    const bool is_all = is_whole_row(given, given.cut);
+    visit_tiles<true>(
         f.view, f.bounds(), given.cut.low(),
-        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool) INLINE {
+            clamp_infinite(maximum, z);
+            mask_outside(f.view, given.cut, is_all, tile, z);
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                if (given.cut.contains(make_key(z[j], tile * TILE + f.view.offset(tile, lane_id(), j)))) {
-                    u64 x = deviation(first, z[j]);
-                    count++;
-                    sum += x;
-                    squares += x * x;
-                }
+                bool member = z[j] > MASKED_VALUE;
+                u64 x = member ? deviation(first, z[j]) : 0;
+                count += member;
+                sum += x;
+                squares += x * x;
             }
         },
         [](u32, float, bool) INLINE {}, f.blocks().tiles());
