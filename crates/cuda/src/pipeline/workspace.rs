@@ -131,7 +131,8 @@ pub(crate) struct Shape {
     pub drafts: Option<DraftShape>,
 }
 
-/// The same of drafts.
+/// The properties of assigned drafts that a verification is fixed for: the number of requests, and the rule that judges
+/// the drafts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DraftShape {
     pub requests: usize,

@@ -13,7 +13,7 @@ use crate::requests::{edit_params, filter_params, logprob_params};
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: Params,
-    /// The same parameters at temperature 0, which greedy verification draws by.
+    /// Parameters at temperature 0, by which greedy verification draws.
     greedy: Params,
     edits: Arc<EditLists>,
     logprob_ids: Vec<u32>,
