@@ -239,7 +239,7 @@ pub extern "C" fn gumball_verification_outputs(verification: Option<&Verificatio
 /// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
 /// draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are
 /// not used; no other twice. Lists in the options have one element for each row; a row's mask is that behind the drafts on the path to
-/// it. A stop id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and
+/// it, and `row_indices` say which row of the logits each row reads. A stop id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and
 /// no token is forced beside them. After an error no sequence was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_verify(

@@ -214,6 +214,36 @@ def test_siblings_are_the_runners_up_and_refusals_name_what_is_wrong() -> None:
         pool.draft(one, [pool.admit(SamplingParams(), [1])], siblings=2)
 
 
+def test_rows_may_be_named(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+    named, drafts = np.array([2, 0, 0, 1, 5, 6, 2]), [[7, 5], [], [3, 11]]
+    pools = [make(device=device, rows=16) for _ in range(3)]
+    slots = [[pool.admit(requests[kind], [3, 7]) for kind in (0, 4, 3)] for pool in pools]
+    forced = [7, None, None, None, 3, 11, None]
+    picked = batch[named]
+    for mode in MODES:
+        if mode == "block":
+            forced = None
+        more = {"draft_probs": np.full_like(picked, 1 / VOCAB)} if mode in ("rejection", "block") else {}
+        wanted = pools[0].verify(picked, slots[0], drafts, mode=mode, forced=forced, **more)
+        outs = [pools[1].verify(batch, slots[1], drafts, mode=mode, forced=forced, row_indices=named, **more)]
+        if device != "cpu":
+            more = {name: on(device, array) for name, array in more.items()}
+            on_device = on(device, batch)
+            outs += [pools[2].verify(on_device, slots[2], drafts, mode=mode, forced=forced, row_indices=named, **more)]
+        for out in outs:
+            # The rows are those of the batch as it is read.
+            assert out.tolist() == wanted.tolist() and out.accepted.tolist() == wanted.accepted.tolist()
+            assert [out.rows(i).tolist() for i in range(3)] == [wanted.rows(i).tolist() for i in range(3)]
+            np.testing.assert_array_equal(out.outputs.logprobs, wanted.outputs.logprobs)
+    pools, slot = [make(), make()], requests[3]
+    one, other = (pool.admit(slot, [3, 7]) for pool in pools)
+    paths, named = [[5], [], [8, 1]], [1, 1, 6]
+    seen = pools[1].draft(batch, [other] * 3, paths=paths, siblings=2, row_indices=named)
+    np.testing.assert_array_equal(seen, pools[0].draft(batch[named], [one] * 3, paths=paths, siblings=2))
+    with pytest.raises(ValueError, match=r"row_indices is 7, but must be a row in 0\.\.7"):
+        pools[1].draft(batch, [other], row_indices=[7])
+
+
 def test_greedy_mode_draws_the_first_tokens() -> None:
     pool = make()
     slot = pool.admit(SamplingParams(temperature=2, seed=1), [5])
@@ -305,7 +335,12 @@ def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tupl
     for mode in ("coupled", "greedy", "threshold"):
         yield ValueError, "draft_probs cannot be combined with mode", good, {"mode": mode, "draft_probs": rows}
     probs = {"mode": "rejection", "draft_probs": rows[:2]}
-    yield ValueError, r"draft_probs' shape is \[2, 900\], but must be that of logits, \[3, 900\]", good, probs
+    yield (
+        ValueError,
+        r"draft_probs' shape is \[2, 900\], but must be \[3, 900\]: one row per request and one per draft",
+        good,
+        probs,
+    )
     yield TypeError, "draft_probs is of float16", good, {**probs, "draft_probs": rows.astype(np.float16)}
     yield (
         ValueError,
@@ -314,6 +349,10 @@ def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tupl
         {**probs, "draft_probs": sure(*[1] * 6)[::2]},
     )
     yield ValueError, "forced has length 1", good, {"forced": [1]}
+    text = "row_indices has length 2, but must have one per request and one per draft, 3, or 0"
+    yield ValueError, text, good, {"row_indices": [0, 1]}
+    yield ValueError, r"row_indices is 3, but must be a row in 0\.\.3", good, {"row_indices": [0, 1, 3]}
+    yield ValueError, "row_indices is -1, but must be in", good, {"row_indices": [0, 1, -1]}
     yield ValueError, "masks", good, {"masks": np.zeros((2, 29), np.int32)}
     yield ValueError, "mask_present says which of the masks count", good, {"mask_present": [True]}
     yield ValueError, "kind is", good, {"kind": "weights"}

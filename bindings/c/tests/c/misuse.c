@@ -197,7 +197,7 @@ static void steps(void) {
     SIZED(gumball_step_options, options);
     options.row_indices = &line;
     REFUSED(gumball_pool_step(pool, &logits, slots, 1, &options, outputs), GUMBALL_OUT_OF_RANGE,
-            "select is 1, but must be a row in 0..1");
+            "row_indices is 1, but must be a row in 0..1");
     CHECK(gumball_pool_step(pool, &logits, slots, 1, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
     CHECK(gumball_outputs_rows(outputs) == 0 && gumball_outputs_words(outputs) == NULL);
     REFUSED(gumball_pool_release(pool, 7), GUMBALL_OUT_OF_RANGE, "slot is 7, but must be an admitted slot");

@@ -115,6 +115,20 @@ static void rows_and_tokens_are_those_of_the_path(void) {
         size_t len = 0;
         CHECK(gumball_outputs_kept(outputs, 4, &len) != NULL && len > 0);
     }
+    // Rows may be named; what comes out counts the rows as they are read.
+    const uint32_t named[] = {0, 1, 2, 3, 5, 4, 7, 6}, beyond[] = {0, 1, 2, 3, 4, 5, 6, 8};
+    const int swapped[] = {5, 7, 0, 0, 1, 21, 3, 22};
+    SIZED(gumball_step_options, options);
+    sure(swapped, 8);
+    options.row_indices = named;
+    drafts.mode = GUMBALL_COUPLED;
+    OK(gumball_pool_verify(pool, &logits, slots, 3, &drafts, &options, verification));
+    const int32_t last[] = {21, 22, 3};
+    const uint32_t last_rows[] = {4, 6, 7};
+    CHECK(tokens_are(verification, 2, last, 3) && rows_are(verification, 2, last_rows, 3));
+    options.row_indices = beyond;
+    REFUSED(gumball_pool_verify(pool, &logits, slots, 3, &drafts, &options, verification), GUMBALL_OUT_OF_RANGE,
+            "row_indices is 8, but must be a row in 0..8");
     size_t len;
     NONE(gumball_verification_tokens(verification, 3, &len), GUMBALL_OUT_OF_RANGE,
          "request is 3, but must be a request in 0..3");

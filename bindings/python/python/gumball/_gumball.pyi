@@ -343,6 +343,7 @@ class Pool:
         forced: Sequence[int | None] | _Array | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
+        row_indices: _Integers | None = None,
         stream: _Stream | None = None,
     ) -> Verification: ...
     @overload
@@ -360,6 +361,7 @@ class Pool:
         forced: Sequence[int | None] | _Array | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
+        row_indices: _Integers | None = None,
     ) -> NDArray[np.int32]: ...
     @overload
     def draft(
@@ -376,6 +378,7 @@ class Pool:
         forced: Sequence[int | None] | _Array | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
+        row_indices: _Integers | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
     def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
     def assign_drafts(

@@ -9,6 +9,14 @@ use pyo3::prelude::*;
 use super::{Array, Dtype, Location};
 use crate::errors::out_of_range;
 
+/// Lets each output row read the row of logits that `row_indices` names for it; none means the rows as they come.
+pub fn select<'a>(logits: Logits<'a>, row_indices: &'a [u32]) -> Result<Logits<'a>> {
+    if row_indices.is_empty() {
+        return Ok(logits);
+    }
+    logits.select(row_indices).map_err(|error| error.with_parameter(|_| "row_indices"))
+}
+
 /// Rows of equal width, `stride` elements apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
@@ -288,7 +296,7 @@ impl Matrix {
             other => panic!("{other:?} was not refused"),
         };
         let logits = Logits::strided(row, self.rows, self.width, self.stride)?;
-        if row_indices.is_empty() { Ok(logits) } else { logits.select(row_indices) }
+        select(logits, row_indices)
     }
 
     /// Returns the only row as logits on the host.

@@ -6,6 +6,7 @@ use gumball_engine::{
     State, StepVariant,
 };
 
+use crate::arrays::select;
 use crate::devices;
 
 /// A pool and where it runs.
@@ -125,7 +126,7 @@ impl HostPool {
             }
         }
         let options = BatchOptions { masks, forced: &self.forced, hooks };
-        let logits = if self.row_indices.is_empty() { logits } else { logits.select(&self.row_indices)? };
+        let logits = select(logits, &self.row_indices)?;
         self.pool.step(logits, &self.slots, &options, out)?;
         self.served[variant.unwrap_or(self.needed_variant()) as usize] += 1;
         Ok(())

@@ -68,6 +68,16 @@ impl DraftLists {
         let parents = Drafts::parents_of(&self.counts, &first_child, &next_sibling).map_err(to_py_err)?;
         Ok(Self { parents: Some(parents), ..self })
     }
+
+    /// Returns how many rows `row_indices` name, if there are any.
+    fn rows(&self, row_indices: &[u32]) -> PyResult<Option<usize>> {
+        let (found, wanted) = (row_indices.len(), self.counts.len() + self.ids.len());
+        if found != 0 && found != wanted {
+            let wanted = format!("one per request and one per draft, {wanted}, or 0");
+            return Err(to_py_err(Error::length("row_indices", found, wanted)));
+        }
+        Ok((found != 0).then_some(found))
+    }
 }
 
 /// Reads how drafts are judged.
@@ -100,9 +110,9 @@ pub(super) fn mode(
     }
 }
 
-/// Checks that the drafter's probabilities are rows like those of logits: of the host and without gaps, or beside logits on a
-/// device there too.
-fn check_probs(probs: &Matrix, logits: &Matrix) -> PyResult<()> {
+/// Checks that the drafter's probabilities are `rows` rows like those of logits: of the host and without gaps, or beside logits
+/// on a device there too.
+fn check_probs(probs: &Matrix, logits: &Matrix, rows: usize) -> PyResult<()> {
     if probs.location == Location::Host {
         probs.check_packed("draft_probs")?;
     } else if probs.location == logits.location {
@@ -114,10 +124,10 @@ fn check_probs(probs: &Matrix, logits: &Matrix) -> PyResult<()> {
         };
         return Err(out_of_range("draft_probs", format!("on {}", probs.location), &allowed));
     }
-    if (probs.rows, probs.width) != (logits.rows, logits.width) {
-        let shape = |matrix: &Matrix| format!("[{}, {}]", matrix.rows, matrix.width);
-        let allowed = format!("that of logits, {}", shape(logits));
-        return Err(out_of_range("draft_probs' shape", shape(probs), allowed));
+    if (probs.rows, probs.width) != (rows, logits.width) {
+        let found = format!("[{}, {}]", probs.rows, probs.width);
+        let allowed = format!("[{rows}, {}]: one row per request and one per draft", logits.width);
+        return Err(out_of_range("draft_probs' shape", found, allowed));
     }
     Ok(())
 }
@@ -167,7 +177,7 @@ impl Inner {
             backend => {
                 // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the
                 // call.
-                let logits = unsafe { logits.logits(&[]) }?.with_kind(*kind);
+                let logits = unsafe { logits.logits(&options.row_indices) }?.with_kind(*kind);
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the
                 // call.
                 let batch = unsafe { options.on_host() }?;
@@ -231,7 +241,8 @@ impl Pool {
     /// which rows without a draft behind them are not read; for "rejection" and "block" alone, None if the drafter has none.
     ///
     /// masks, mask_present, forced, hooks: as for step, one for each row of logits; a row's mask is that behind the
-    /// drafts on the path to it. kind, stream: as for step.
+    /// drafts on the path to it. row_indices: for each of the requests + drafts rows the row of logits that it reads; the rows of
+    /// the Verification and of draft_probs are numbered as without it. kind, stream: as for step.
     ///
     /// Raises UnavailableError on the route "probabilities" for the modes other than "coupled" and "greedy", and on a
     /// device for hooks; ValueError for more than 64 drafts, for a parent that is no draft before in the same request, for
@@ -241,12 +252,12 @@ impl Pool {
     #[pyo3(
         signature = (
             logits, slots, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, mode="coupled",
-            threshold_single=None, threshold_acc=None, masks=None, mask_present=None, forced=None, hooks=None, kind="logits",
-            stream=None,
+            threshold_single=None, threshold_acc=None, masks=None, mask_present=None, forced=None, row_indices=None, hooks=None,
+            kind="logits", stream=None,
         ),
         text_signature = "($self, logits, slots, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, \
                           mode='coupled', threshold_single=1.0, threshold_acc=1.0, masks=None, mask_present=None, forced=None, \
-                          hooks=None, kind='logits', stream=None)"
+                          row_indices=None, hooks=None, kind='logits', stream=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn verify<'py>(
@@ -265,6 +276,7 @@ impl Pool {
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
+        row_indices: Option<&Bound<'py, PyAny>>,
         hooks: Option<&Bound<'py, PyAny>>,
         kind: &str,
         stream: Option<&Bound<'py, PyAny>>,
@@ -281,8 +293,9 @@ impl Pool {
         }
         let slots = integers(slots, "slots")?;
         let lists = DraftLists::read(drafts, parents)?.with_links(first_child, next_sibling)?;
-        let keywords = Keywords { masks, mask_present, forced, hooks, ..Keywords::default() };
+        let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
         let (options, masks) = keywords.read(stream)?;
+        let rows = lists.rows(&options.row_indices)?.unwrap_or(matrix.rows);
         match &options.masks {
             Some(masks) if !is_on_host && masks.location != Location::Host => {
                 self.check_location("masks", masks.location, " or the host")?;
@@ -292,7 +305,7 @@ impl Pool {
         options.check_present().map_err(to_py_err)?;
         let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", stream)).transpose()?;
         let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
-        probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, &matrix))?;
+        probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, &matrix, rows))?;
         let (on_host, on_device) = match probs {
             Some(probs) if probs.location == Location::Host => (Some(probs), None),
             on_device => (None, on_device),
@@ -338,8 +351,8 @@ impl Pool {
     /// several times. paths: for each row a list or an integer array of up to 63 ids; an array [rows, n] if all have
     /// n; if omitted, all rows stand behind the histories. siblings: drafts of a row, 1 for chains. probs: if True,
     /// returns a pair with the probabilities that the drafts are drawn from, [rows, vocab] float32, as rows of
-    /// verify's draft_probs. masks, mask_present, forced, hooks, kind: as for step; a forced token is the only draft of
-    /// its row.
+    /// verify's draft_probs. masks, mask_present, forced, row_indices, hooks, kind: as for step; a forced token is the only
+    /// draft of its row.
     ///
     /// Raises UnavailableError for a pool on a device, and on the route "probabilities" for several siblings, for mode
     /// "block" and for probs; ValueError for an id of a path outside the vocabulary, for a path that is too long and for
@@ -347,10 +360,10 @@ impl Pool {
     #[pyo3(
         signature = (
             logits, slots, *, paths=None, siblings=None, mode="coupled", probs=false, masks=None, mask_present=None,
-            forced=None, hooks=None, kind="logits",
+            forced=None, row_indices=None, hooks=None, kind="logits",
         ),
         text_signature = "($self, logits, slots, *, paths=None, siblings=1, mode='coupled', probs=False, masks=None, \
-                          mask_present=None, forced=None, hooks=None, kind='logits')"
+                          mask_present=None, forced=None, row_indices=None, hooks=None, kind='logits')"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn draft<'py>(
@@ -365,6 +378,7 @@ impl Pool {
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
+        row_indices: Option<&Bound<'py, PyAny>>,
         hooks: Option<&Bound<'py, PyAny>>,
         kind: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -389,13 +403,13 @@ impl Pool {
         let lists = paths.map_or(Ok(Vec::new()), |paths| integer_lists::<i32>(paths, "paths"))?;
         let counts: Vec<u32> = lists.iter().map(|path| path.len() as u32).collect();
         let ids = lists.concat();
-        let keywords = Keywords { masks, mask_present, forced, hooks, ..Keywords::default() };
+        let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
         let (options, _masks) = keywords.read(None)?;
         options.masks_on_host()?;
 
         // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
         // meanwhile.
-        let logits = unsafe { matrix.logits(&[]) }.map_err(to_py_err)?.with_kind(kind);
+        let logits = unsafe { matrix.logits(&options.row_indices) }.map_err(to_py_err)?.with_kind(kind);
         // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
         // meanwhile.
         let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
