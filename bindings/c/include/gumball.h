@@ -494,6 +494,12 @@ typedef struct {
     // For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
     // before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
     float threshold_acc;
+    // The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row of logits, a request's
+    // first row included, the row of its first child, counted from the request's first row, or -1. A link leads to a row behind
+    // its own, and one link to each draft's row. NULL: there are no links.
+    const int32_t *first_child;
+    // For each row that of its next sibling, or -1; with `first_child`, or NULL.
+    const int32_t *next_sibling;
 } gumball_drafts;
 
 // How drafts are drawn from the rows of a draft model, and where these stand; n is the sum of `counts`.

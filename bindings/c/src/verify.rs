@@ -54,6 +54,12 @@ pub struct Drafts {
     /// For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
     /// before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
     pub threshold_acc: f32,
+    /// The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row of logits, a request's
+    /// first row included, the row of its first child, counted from the request's first row, or -1. A link leads to a row behind
+    /// its own, and one link to each draft's row. NULL: there are no links.
+    pub first_child: *const i32,
+    /// For each row that of its next sibling, or -1; with `first_child`, or NULL.
+    pub next_sibling: *const i32,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
@@ -109,6 +115,29 @@ impl Drafts {
         // SAFETY: the caller ensures that `probs` is NULL or has `vocab` numbers for each row of logits.
         let probs = unsafe { list("probs", self.probs, probs) }?;
         Ok(gumball_engine::Drafts { counts, ids, parents, probs })
+    }
+
+    /// Returns the parents that the links tell of drafts with these counts; none where there are no links.
+    ///
+    /// # Safety
+    /// `first_child` and `next_sibling` are NULL or have an element for each request and each draft.
+    unsafe fn parents_of_links(&self, counts: &[u32]) -> Result<Option<Vec<i32>>> {
+        let rows = counts.len() + counts.iter().map(|count| *count as usize).sum::<usize>();
+        // SAFETY: the caller ensures that `first_child` is NULL or has as many elements as there are rows.
+        let first_child = unsafe { list("first_child", self.first_child, rows) }?;
+        // SAFETY: the caller ensures the same of `next_sibling`.
+        let next_sibling = unsafe { list("next_sibling", self.next_sibling, rows) }?;
+        let (first_child, next_sibling) = match (first_child, next_sibling) {
+            (None, None) => return Ok(None),
+            (first_child, next_sibling) => {
+                (require("first_child", first_child)?, require("next_sibling", next_sibling)?)
+            }
+        };
+        if !self.parents.is_null() {
+            let reason = "a tree is held one way or the other";
+            return Err(Error::Conflict { parameter: "parents", other: "first_child", reason }.into());
+        }
+        Ok(Some(gumball_engine::Drafts::parents_of(counts, first_child, next_sibling).map_err(own_names)?))
     }
 }
 
@@ -265,6 +294,9 @@ pub unsafe extern "C" fn gumball_pool_verify(
         // SAFETY: the C caller ensures that the arrays have the elements that `counts` and the logits name,
         // which nobody writes meanwhile.
         let drafts = unsafe { given.arrays(requests, logits.vocab()) }?;
+        // SAFETY: the C caller ensures that the links, if there are any, have an element for each row.
+        let linked = unsafe { given.parents_of_links(drafts.counts) }?;
+        let drafts = gumball_engine::Drafts { parents: linked.as_deref().or(drafts.parents), ..drafts };
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;

@@ -5,7 +5,7 @@
 
 enum { VOCAB = 300, DRAFTS = 3, ROWS = DRAFTS + 1, TOKENS = 60 };
 
-static float rows[2 * ROWS * VOCAB];
+static float rows[(2 * ROWS + 1) * VOCAB];
 
 // Rows in each of which one id is likely.
 static void sure(const int *ids, size_t count) {
@@ -132,6 +132,54 @@ static void rows_and_tokens_are_those_of_the_path(void) {
     size_t len;
     NONE(gumball_verification_tokens(verification, 3, &len), GUMBALL_OUT_OF_RANGE,
          "request is 3, but must be a request in 0..3");
+    gumball_verification_free(verification);
+    gumball_pool_free(pool);
+}
+
+// Trees as links between rows are those of parents; a request without drafts has one row.
+static void trees_may_be_held_as_links(void) {
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    const char *json = "{\"temperature\": 0}";
+    const int32_t slots[] = {admit(pool, json, NULL, 0), admit(pool, json, NULL, 0), admit(pool, json, NULL, 0)};
+    const uint32_t counts[] = {2, 0, 4};
+    const int32_t ids[] = {5, 6, 20, 21, 22, 23};
+    // The first request is a chain. In the last the history has the drafts 20 and 21 behind it, and 21 has 22 and 23.
+    const int32_t children[] = {1, 2, -1, -1, 1, -1, 3, -1, -1}, siblings[] = {-1, -1, -1, -1, -1, 2, -1, 4, -1};
+    const int likely[] = {5, 7, 0, 9, 21, 1, 23, 2, 3};
+    sure(likely, 9);
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, 9, VOCAB);
+    SIZED(gumball_drafts, drafts);
+    drafts.counts = counts;
+    drafts.ids = ids;
+    drafts.first_child = children;
+    drafts.next_sibling = siblings;
+    gumball_verification *verification = gumball_verification_new(0);
+#define VERIFY_LINKS() gumball_pool_verify(pool, &logits, slots, 3, &drafts, NULL, verification)
+    OK(VERIFY_LINKS());
+    const int32_t first[] = {5, 7}, nine[] = {9}, last[] = {21, 23, 3};
+    const uint32_t first_rows[] = {0, 1}, alone[] = {3}, last_rows[] = {4, 6, 8};
+    CHECK(tokens_are(verification, 0, first, 2) && rows_are(verification, 0, first_rows, 2));
+    CHECK(tokens_are(verification, 1, nine, 1) && rows_are(verification, 1, alone, 1));
+    CHECK(tokens_are(verification, 2, last, 3) && rows_are(verification, 2, last_rows, 3));
+    // A program with the header before there were links has a shorter struct, whatever lies behind it.
+    drafts.struct_size = offsetof(gumball_drafts, first_child);
+    OK(VERIFY_LINKS());
+    drafts.struct_size = sizeof drafts;
+    const int32_t cycle[] = {1, 2, 0, -1, 1, -1, 3, -1, -1}, orphan[] = {1, -1, -1, -1, 1, -1, 3, -1, -1};
+    drafts.first_child = cycle;
+    REFUSED(VERIFY_LINKS(), GUMBALL_OUT_OF_RANGE,
+            "first_child is 0 for row 2 of request 0, but must be in 3..3, or -1");
+    drafts.first_child = orphan;
+    REFUSED(VERIFY_LINKS(), GUMBALL_OUT_OF_RANGE,
+            "first_child and next_sibling is none to row 2 of request 0, but must be a link to each draft");
+    drafts.first_child = NULL;
+    CHECK(VERIFY_LINKS() == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "first_child") == 0);
+    drafts.first_child = children;
+    drafts.next_sibling = NULL;
+    CHECK(VERIFY_LINKS() == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "next_sibling") == 0);
+    drafts.next_sibling = siblings;
+    drafts.parents = ids;
+    CHECK(VERIFY_LINKS() == GUMBALL_CONFLICT && strcmp(gumball_error_parameter(), "parents") == 0);
     gumball_verification_free(verification);
     gumball_pool_free(pool);
 }
@@ -417,6 +465,7 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
 int main(int argc, char **argv) {
     the_stream_is_that_of_steps();
     rows_and_tokens_are_those_of_the_path();
+    trees_may_be_held_as_links();
     modes_judge_by_probabilities();
     drafts_are_what_the_request_would_draw();
     refusals();
