@@ -1,0 +1,90 @@
+"""Speculation in one CUDA graph of torch: a replay drafts, runs the model, verifies and advances, and the host waits for nothing.
+
+    python 07_torch_drafts_graph.py
+
+The drafts are drawn from a smaller model's rows by the requests' own seeds and positions, so that they are right as often as can
+be; the text is that of decoding without drafts. Without a GPU there is nothing to capture, and the program says so.
+"""
+
+import sys
+
+import torch
+
+from gumball import Pool, SamplingParams, sampling_from_logits
+
+VOCAB, HIDDEN, REQUESTS, DRAFTS, TURNS = 32_000, 256, 4, 3, 16
+ROWS = REQUESTS * (DRAFTS + 1)
+
+if not torch.cuda.is_available():
+    sys.exit(print("skipped: there is no GPU"))
+DEVICE = "cuda:0"
+
+torch.manual_seed(1)
+embedding = torch.randn(VOCAB, HIDDEN, device=DEVICE)
+head = torch.randn(HIDDEN, VOCAB, device=DEVICE) / 8
+draft_head = head + torch.randn_like(head) / 80
+
+
+def model(ids: torch.Tensor, head: torch.Tensor = head) -> torch.Tensor:
+    """Logits behind each id, [rows, VOCAB]. Your target model goes here, and your draft model where draft_head is."""
+    return torch.tanh(embedding[ids.long()]) @ head
+
+
+filters = {"temperature": 0.8, "top_p": 0.9}
+prompts = [[row + 1] for row in range(REQUESTS)]
+params = [SamplingParams(seed=row, **filters) for row in range(REQUESTS)]
+
+# The device keeps the histories, as nobody fetches the tokens of each turn.
+pool = Pool(VOCAB, device=DEVICE, slots=REQUESTS, rows=ROWS, keep_histories=True)
+slots = [pool.admit(one, prompt) for one, prompt in zip(params, prompts)]
+pool.assign_drafts(slots, [DRAFTS] * REQUESTS)
+
+seeds = torch.arange(REQUESTS, device=DEVICE)
+# What a turn leaves to the next: each request's last token, and how many tokens it has.
+last = torch.tensor(prompts, dtype=torch.int32, device=DEVICE).flatten()
+positions = torch.ones(REQUESTS, dtype=torch.int64, device=DEVICE)
+drafts = torch.zeros(REQUESTS, DRAFTS, dtype=torch.int32, device=DEVICE)
+
+
+def draft() -> torch.Tensor:
+    """Writes the drafts; returns the ids whose rows the model computes, the last token's first."""
+    ids = last
+    for depth in range(DRAFTS):
+        rows = model(ids, draft_head)
+        ids = sampling_from_logits(rows, seed=seeds, position=positions + depth, draw=0, **filters)
+        drafts[:, depth] = ids
+    return torch.cat([last[:, None], drafts], 1).flatten()
+
+
+def turn(variant: str) -> None:
+    """Drafts, verifies, and makes ready for the next turn."""
+    pool.enqueue_verify(model(draft()), drafts, variant=variant)
+    tokens, accepted = (torch.from_dlpack(pool.outputs_on_device(name)) for name in ("tokens", "accepted"))
+    accepted = accepted.view(torch.int32).long()
+    # A request's emitted tokens are the first of its rows: the accepted drafts, then one more.
+    last.copy_(tokens.view(REQUESTS, DRAFTS + 1).gather(1, accepted[:, None]).flatten())
+    positions.add_(accepted + 1)
+
+
+model(draft())  # Warms torch's own kernels up, and gives operators their memory.
+torch.cuda.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    captured = pool.needed_variant()
+    turn(captured)
+for _ in range(TURNS):
+    # Requests may come and go here, as long as the number of rows stays.
+    pool.reserve_replays(variant=captured)
+    graph.replay()
+drafted = [pool.output(slot) for slot in slots]
+
+# What these requests write without drafts.
+plain = Pool(VOCAB, device=DEVICE, slots=REQUESTS, rows=REQUESTS)
+slots = [plain.admit(one, prompt) for one, prompt in zip(params, prompts)]
+ids = torch.tensor(prompts, device=DEVICE).flatten()
+for _ in range(max(map(len, drafted))):
+    # As many rows as a turn has, so that the model's kernels are the same.
+    ids = torch.from_numpy(plain.step(model(ids.repeat(DRAFTS + 1))[:REQUESTS], slots).tokens).to(DEVICE)
+for slot, tokens in zip(slots, drafted):
+    same = tokens == plain.output(slot)[: len(tokens)]
+    print(f"slot {slot}: {len(tokens)} tokens in {TURNS} turns, those without drafts: {same}")
