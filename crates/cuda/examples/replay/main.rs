@@ -14,6 +14,7 @@
 //! | `--rejection` | with `--drafts`: judges them by probabilities |
 //! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
+//! | `--write-rows FOLDER` | writes the distinct rows of each family to a file there, as f32, before it times them |
 //! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
 //!
 //! A graph holds one step for each of many batches. Together these are far larger than the L2 cache, so no
@@ -32,6 +33,7 @@ mod verifications;
 mod worst;
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Rows, Runtime};
@@ -62,6 +64,7 @@ struct Asked {
     drafts: Vec<usize>,
     tree: bool,
     rejection: bool,
+    write_rows: Option<PathBuf>,
 }
 
 fn asked() -> Result<Asked, Box<dyn Error>> {
@@ -76,6 +79,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         drafts: Vec::new(),
         tree: false,
         rejection: false,
+        write_rows: None,
     };
     let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let numbers = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
@@ -94,6 +98,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
                 let counts = arguments.next().ok_or("--drafts takes numbers of drafts")?;
                 asked.drafts = numbers(&counts)?;
             }
+            "--write-rows" => asked.write_rows = arguments.next().map(PathBuf::from),
             "--only" => asked.only = value(),
             "--type" => asked.types = value(),
             "--like" => asked.likes = value(),
@@ -205,6 +210,9 @@ fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), B
         return Ok(());
     }
     let rows = like.rows(vocab, DISTINCT);
+    if let Some(folder) = &asked.write_rows {
+        like.write(folder, vocab, &rows)?;
+    }
     for dtype in asked.types() {
         let pool = Pool::new(&runtime, vocab, dtype, &asked.sizes, COLD_BYTES)?;
         pool.fill(&rows)?;

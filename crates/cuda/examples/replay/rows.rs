@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::error::Error;
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::Arc;
-use std::thread;
+use std::{fs, io, thread};
 
 use gumball_bench_protocol::Words;
 use gumball_bench_protocol::generated::{bell, grid, model_like, ties, two_heaps, zipf};
@@ -95,6 +96,11 @@ impl Like {
             }
         });
         rows
+    }
+
+    /// Writes rows of this family to a file that is named after family and vocabulary.
+    pub fn write(self, folder: &Path, vocab: usize, rows: &[f32]) -> io::Result<()> {
+        fs::write(folder.join(format!("{}-{vocab}.f32", self.name)), bytemuck::cast_slice(rows))
     }
 }
 

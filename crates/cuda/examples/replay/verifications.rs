@@ -4,6 +4,9 @@
 //! each of a request's N + 1 rows, as a step over these rows does, and runs one small kernel before and one after it. It is timed
 //! twice: with drafts of which the walk accepts none, and with chains of which it accepts all. `--rejection` judges the drafts by
 //! probabilities, for which no chain is known beforehand that is accepted.
+//!
+//! With `--json` it prints what `bench/gpu` reads. A task is then named after request and drafts, as `verify-plain-chain-3`, and `rows`
+//! is the number of requests.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,10 +18,10 @@ use gumball_cuda::{
 use gumball_spec::Widths;
 use gumball_spec::verify::by_probabilities::Judgement;
 
-use crate::Asked;
 use crate::requests::{Request, grammar, history, requests};
 use crate::rows::{COLD_BYTES, DISTINCT, Like, Pool};
-use crate::time_steps::{Case, Times};
+use crate::time_steps::{Case, Times, version};
+use crate::{Asked, Report};
 
 const WARM_REPLAYS: usize = 3;
 const REPLAYS: usize = 20;
@@ -32,6 +35,12 @@ struct Shape {
     rule: DraftRule,
 }
 
+impl Shape {
+    fn kind(self) -> &'static str {
+        if self.is_tree { "tree" } else { "chain" }
+    }
+}
+
 /// Times the chosen requests over rows of a family: `asked.sizes` are numbers of requests.
 pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
     let runtime: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
@@ -39,13 +48,18 @@ pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(
     let rule = if asked.rejection { DraftRule::Judged(Judgement::Rejection) } else { DraftRule::Coupled };
     let chosen: Vec<Request> =
         requests(vocab).into_iter().filter(|request| asked.takes(request, like)).collect();
-    println!(
-        "vocab {vocab}, microseconds in a graph, cold: a step, a verification that accepts no draft, one that accepts all"
-    );
-    println!(
-        "{:19} {:10} {:5} {:>8} {:>6} {:>5} {:>9} {:>9} {:>9}",
-        "request", "rows", "type", "requests", "drafts", "shape", "step", "none", "all"
-    );
+    if let Some(folder) = &asked.write_rows {
+        like.write(folder, vocab, &rows)?;
+    }
+    if asked.report != Report::Json {
+        println!(
+            "vocab {vocab}, microseconds in a graph, cold: a step, a verification that accepts no draft, one that accepts all"
+        );
+        println!(
+            "{:19} {:10} {:5} {:>8} {:>6} {:>5} {:>9} {:>9} {:>9}",
+            "request", "rows", "type", "requests", "drafts", "shape", "step", "none", "all"
+        );
+    }
     for dtype in asked.types() {
         for drafts in &asked.drafts {
             let shape = Shape { drafts: *drafts, is_tree: asked.tree, rule };
@@ -54,7 +68,11 @@ pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(
                 pool.fill(&rows)?;
                 let batches = pool.batches(size * (drafts + 1))?;
                 for request in chosen.iter().flat_map(|request| request.at(*size)) {
-                    print_row(gpu, request, like, shape, &batches)?;
+                    let found = Found::new(gpu, &request, shape, &batches)?;
+                    match asked.report {
+                        Report::Json => found.print_results(&request, like, &batches),
+                        _ => found.print_row(&request, like, &batches),
+                    }
                 }
             }
         }
@@ -62,34 +80,73 @@ pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(
     Ok(())
 }
 
-fn print_row(
-    gpu: &Arc<Gpu>,
-    request: Request,
-    like: Like,
+/// The times of a step and of verifications over as many rows.
+struct Found {
     shape: Shape,
-    batches: &[Rows<'_>],
-) -> Result<(), Box<dyn Error>> {
-    let size = batches[0].rows() / (shape.drafts + 1);
-    let mut step = Case::new(gpu, spread(&request, shape, size), batches)?;
-    let graph = step.capture()?;
-    let step = median((0..WARM_REPLAYS + REPLAYS).map(|_| step.replay_us(&graph)).collect::<Result<_, _>>()?);
-    let mut verification = Verification::new(gpu, &request, shape, batches)?;
-    let mut drafts = Drafts::new(gpu, shape, size, batches)?;
-    let none = verification.replay_us(&drafts)?;
-    // No two siblings have the same token, so a walk through a tree accepts only some drafts.
-    let all = if shape.is_tree || shape.rule != DraftRule::Coupled {
-        "-".to_owned()
-    } else {
-        verification.accept_all(&mut drafts)?;
-        format!("{:.2}", verification.replay_us(&drafts)?)
-    };
-    let (name, dtype, drafts) = (&request.name, batches[0].dtype().name(), shape.drafts);
-    let kind = if shape.is_tree { "tree" } else { "chain" };
-    println!(
-        "{name:19} {:10} {dtype:5} {size:8} {drafts:6} {kind:>5} {step:9.2} {none:9.2} {all:>9}",
-        like.name
-    );
-    Ok(())
+    requests: usize,
+    step: Times,
+    /// None of the drafts is accepted, or all of them are, where it is known how to make them.
+    none: Times,
+    all: Option<Times>,
+}
+
+impl Found {
+    fn new(
+        gpu: &Arc<Gpu>,
+        request: &Request,
+        shape: Shape,
+        batches: &[Rows<'_>],
+    ) -> Result<Self, Box<dyn Error>> {
+        let requests = batches[0].rows() / (shape.drafts + 1);
+        let mut step = Case::new(gpu, spread(request, shape, requests), batches)?;
+        let graph = step.capture()?;
+        let times = (0..WARM_REPLAYS + REPLAYS).map(|_| step.replay_us(&graph));
+        let step = counted(times.collect::<Result<_, _>>()?, batches.len());
+        let mut verification = Verification::new(gpu, request, shape, batches)?;
+        let mut drafts = Drafts::new(gpu, shape, requests, batches)?;
+        let none = verification.replays(&drafts)?;
+        // No two siblings have the same token, so a walk through a tree accepts only some drafts.
+        let all = if shape.is_tree || shape.rule != DraftRule::Coupled {
+            None
+        } else {
+            verification.accept_all(&mut drafts)?;
+            Some(verification.replays(&drafts)?)
+        };
+        Ok(Self { shape, requests, step, none, all })
+    }
+
+    fn print_row(&self, request: &Request, like: Like, batches: &[Rows<'_>]) {
+        let (dtype, Shape { drafts, .. }) = (batches[0].dtype().name(), self.shape);
+        let all = self.all.as_ref().map_or_else(|| "-".to_owned(), |times| format!("{:.2}", times.median_us));
+        println!(
+            "{:19} {:10} {dtype:5} {:8} {drafts:6} {:>5} {:9.2} {:9.2} {all:>9}",
+            request.name,
+            like.name,
+            self.requests,
+            self.shape.kind(),
+            self.step.median_us,
+            self.none.median_us
+        );
+    }
+
+    fn print_results(&self, request: &Request, like: Like, batches: &[Rows<'_>]) {
+        let rule = if self.shape.rule == DraftRule::Coupled { "coupled" } else { "rejection" };
+        let named = [
+            ("a step over as many rows".to_owned(), Some(&self.step)),
+            (format!("{rule}, no draft accepted"), Some(&self.none)),
+            (format!("{rule}, every draft accepted"), self.all.as_ref()),
+        ];
+        let (vocab, dtype, like) = (batches[0].vocab(), batches[0].dtype().name(), like.name);
+        let (name, kind, Shape { drafts, .. }) = (&request.name, self.shape.kind(), self.shape);
+        for (does, times) in named {
+            let Some(Times { median_us, p95_us, samples, calls }) = times else { continue };
+            print!(r#"{{"engine":"gumball","version":"{}","does":"{does}","#, version());
+            print!(r#""task":"verify-{name}-{kind}-{drafts}","vocab":{vocab},"dtype":"{dtype}","#);
+            print!(r#""rows":{},"rows_like":"{like}","mode":"graph","#, self.requests);
+            print!(r#""median_us":{median_us:.3},"p95_us":{p95_us:.3},"#);
+            println!(r#""samples":{samples},"calls":{calls}}}"#);
+        }
+    }
 }
 
 /// Returns what the rows of a step ask for, if the rows of a request's drafts ask for what the request does.
@@ -99,8 +156,9 @@ fn spread(request: &Request, shape: Shape, size: usize) -> Request {
     Request { params: params.collect(), ..request.clone() }
 }
 
-fn median(mut times: Vec<f32>) -> f32 {
-    Times::new(times.split_off(WARM_REPLAYS), 1).median_us
+/// Returns the times of a call, without those of replays that only warm up.
+fn counted(mut times: Vec<f32>, calls: usize) -> Times {
+    Times::new(times.split_off(WARM_REPLAYS), calls)
 }
 
 /// Requests with drafts, and batches of their rows.
@@ -196,15 +254,15 @@ impl<'b> Verification<'b> {
         self.batches.iter().enumerate().map(step).collect()
     }
 
-    /// Returns the median of replays of a graph with a verification of each batch, in microseconds a verification.
-    fn replay_us(&mut self, drafts: &Drafts) -> Result<f32, Box<dyn Error>> {
+    /// Times replays of a graph with a verification of each batch.
+    fn replays(&mut self, drafts: &Drafts) -> Result<Times, Box<dyn Error>> {
         let graph = self.workspace.capture(&self.steps(drafts)?)?;
         let mut times = Vec::new();
         for _ in 0..WARM_REPLAYS + REPLAYS {
             self.admit()?;
             times.push(self.gpu.elapsed_us(|| self.workspace.replay(&graph))? / self.batches.len() as f32);
         }
-        Ok(median(times))
+        Ok(counted(times, self.batches.len()))
     }
 
     /// Makes the drafts of each batch what its rows draw. The row behind a draft is drawn from as if the draft were accepted, so
