@@ -8,7 +8,7 @@ Lines are JSON, one object each, as in the bench on the CPU:
 
     engine: {"hello":{"engine":"vllm","version":"0.33.0","triton":true,"runtime":"torch 2.11.0, CUDA 13.0",
              "ways":[{"task":"plain","does":"...","given":"logits","dtypes":["f32"]}]}}
-    runner: {"measure":{"way":0,"vocab":151936,"dtype":"f32","like":"model","rows":[1,8],"modes":["graph"],"seconds":30}}
+    runner: {"measure":{"way":0,"vocab":151936,"dtype":"f32","like":"model","file":null,"rows":[1,8],"modes":["graph"],"seconds":30}}
     engine: {"result":{...}}, one for each mode and number of rows, or {"skip":{"rows":8,"reason":"..."}}
     engine: {"done":{}}
 
@@ -21,6 +21,8 @@ import json
 import os
 import sys
 import time
+
+import plan
 
 
 def serve(name, out):
@@ -50,7 +52,7 @@ def serve(name, out):
     for line in sys.stdin:
         asked = json.loads(line)["measure"]
         until = time.monotonic() + asked["seconds"]
-        way, vocab = ways[asked["way"]], asked["vocab"]
+        way, vocab, inputs.file = ways[asked["way"]], asked["vocab"], asked["file"]
         for rows in asked["rows"]:
             if time.monotonic() > until:
                 say(skip={"rows": rows, "reason": "no time was left"})
@@ -83,7 +85,8 @@ def main(arguments):
     vocab, rows, dtype, tasks = rest[1:]
     wanted = [way for way in ways if way.task in tasks.split(",")]
     for count in map(int, rows.split(",")):
-        for way, error in warm(wanted, int(vocab), count, dtype):
+        asked = [way for way in wanted if plan.rows_of(way.task, [count])]
+        for way, error in warm(asked, int(vocab), count, dtype):
             print(f"{name}: {way.does}: {type(error).__name__}: {error}", file=sys.stderr)
 
 

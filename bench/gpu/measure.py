@@ -41,7 +41,8 @@ def warm(ways, vocab, rows, dtype):
     for way in ways:
         try:
             if dtype in way.dtypes:
-                batch = inputs.of(vocab, rows, way.given, dtype, batches=1, temperatures=way.temperatures())[0]
+                count = rows * plan.rows_each(way.task)
+                batch = inputs.of(vocab, count, way.given, dtype, batches=1, temperatures=way.temperatures())[0]
                 way.make(rows, vocab)(batch)
                 torch.cuda.synchronize()
         except Exception as error:
@@ -49,8 +50,8 @@ def warm(ways, vocab, rows, dtype):
 
 
 def measure(way, inputs, vocab, rows, dtype, modes, like="model"):
-    """Yields results of a way over rows of a family: in a graph and eagerly; where both are asked for, only one row eagerly."""
-    given = inputs.of(vocab, rows, way.given, dtype, like=like, temperatures=way.temperatures())
+    """Yields results of a way over rows of a family, those of `inputs`: in a graph and eagerly; where both are asked for, only one row eagerly."""
+    given = inputs.of(vocab, rows * plan.rows_each(way.task), way.given, dtype, temperatures=way.temperatures())
     which = {"dtype": dtype, "rows_like": like}
     batches = given.clone() if way.in_place else given
     call, answer = way.make(rows, vocab), None
@@ -79,10 +80,11 @@ def measure(way, inputs, vocab, rows, dtype, modes, like="model"):
 
 
 def asked(way, inputs, given, place):
-    """The logits that an answer is for, as f32; of chains only their width counts."""
+    """The logits that an answer is for, as f32: of a request with drafts its first row, of chains only their width counts."""
     if way.given == "drafts":
         return given[place][0][:, 0]
-    return given[place].float() if way.given == "logits" else inputs.logits(place)
+    logits = given[place].float() if way.given == "logits" else inputs.logits(place)
+    return logits[:: plan.rows_each(way.task)]
 
 
 def eager(call, batches):

@@ -3,6 +3,8 @@
 import time
 from dataclasses import dataclass, replace
 
+import drafts
+
 # Steps, from logits to tokens. Rivals have ways for all but the last two.
 TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p", "penalties", "full")
 # Steps over rows of every family, and the families, the most revealing first: as crates/cuda/examples/replay has them.
@@ -54,6 +56,9 @@ LIKES = (
     "real-t2",
 )
 FAMILY_ROWS = (1, 32, 128, 512)
+# Verifications of drafts: what rows ask for, and the numbers of requests. No more rows than so many are judged at once.
+VERIFIED, VERIFIED_REQUESTS, MOST_VERIFIED = ("plain", "top-k-top-p", "mixture", "greedy"), (1, 8, 32, 128), 1200
+VERIFICATIONS = tuple(f"{drafts.PREFIX}{name}-{shape.name}" for shape in drafts.SHAPES for name in VERIFIED)
 # Whole calls from the host: tasks, numbers of rows and vocabularies.
 WHOLE_CALLS, HOST_ROWS, HOST_VOCABS = ("greedy", "plain", "top-k-top-p", "top-p"), (1, 8, 32), (151936, 32768)
 VOCABS = (151936, 128256, 32768, 262144)
@@ -162,12 +167,19 @@ REQUESTS = {
 
 def request(task):
     """What the rows of a task ask for in turn; of an operator that has no requests, the temperature."""
+    task, _ = drafts.split(task)
     return REQUESTS.get(task, (Params(TEMPERATURE, TOP_K, TOP_P, MIN_P),))
 
 
 def column(request, name, rows):
     """A parameter of each row."""
     return [getattr(request[row % len(request)], name) for row in range(rows)]
+
+
+def rows_each(task):
+    """How many rows of logits a task has for each row that it is asked with: for a request with drafts, several."""
+    _, judged = drafts.split(task)
+    return judged.nodes if judged else 1
 
 
 def alone(task):
@@ -193,14 +205,16 @@ FIELDS = {
     "and the token's raw logprob; edited: repetition penalty, n-grams, top-k, top-p and the token's raw logprob; "
     "softmax: to f32 in another place; softmax-in-place: to the logits' own type; softmax-mixed: to f32, each row at another "
     "temperature; probs-..: a draw from probabilities, joint is top-k and top-p of the whole row; ..-renorm, top-k-mask: rows written; "
-    "chain: 3 drafts a row; mixture: the rows take eight requests in turn, mixture-0 to mixture-7 are these alone; what these and "
+    "chain: 3 drafts a row; verify-..: a verification of drafts by logits, what its rows ask for, and the drafts of each request, a chain or "
+    "a binary tree of so many, of which hardly any is accepted; mixture: the rows take eight requests in turn, mixture-0 to mixture-7 are these alone; what these and "
     "others ask for stands in bench/README.md, at temperature 1",
-    "does": "what a call does; ours: step is the operator alone; the rest are whole steps of the engine and parts of them, eager with the fetch of what they come to",
+    "does": "what a call does; ours: step is the operator alone; the rest are whole steps of the engine and parts of them, eager with the fetch of what they come to; "
+    "of verifications: the rule and how many drafts are accepted, or a step over as many rows, each of another request",
     "given": "what a call reads: logits, logits already divided by the temperature (scaled), or probabilities; drafts: "
     "probabilities of a drafter, its tokens, and the target's probabilities",
     "vocab": "tokens of a row",
     "dtype": "type of a logit",
-    "rows": "rows of a call",
+    "rows": "rows of a call; of a verification the requests, each with a row more than it has drafts",
     "rows_like": "the family of the rows; model: sigma 2, 20 tokens raised by 6 to 14; bell: sigma 2 alone, or the sigma named; flat: "
     "sigma 0.001; zipf: minus the exponent named times the logarithm of the rank; heaps: 300 tokens near 8 and 3000 at 5 above sigma 1; "
     "ties: bell, rounded to eighths; equal: one value; real: recorded rows; -t: what the family is at the temperature named",
@@ -240,7 +254,9 @@ def rows_of(task, rows, modes=("eager", "graph")):
         return [count for count in rows if count <= MOST_CHAINS]
     if alone(task):
         return [count for count in rows if count < len(MIXTURE)]
-    return [count for count in rows if count >= len(MIXTURE) or task not in ("mixture", "mixture-everything")]
+    rows = [count for count in rows if rows_each(task) == 1 or count * rows_each(task) <= MOST_VERIFIED]
+    of_several = drafts.split(task)[0] in ("mixture", "mixture-everything")
+    return [count for count in rows if count >= len(MIXTURE) or not of_several]
 
 
 def of_samples(times):

@@ -87,9 +87,10 @@ class Engine:
         self.end()
         return Ended(f"ended: {words[-1] if words else 'without a word'}")
 
-    def measure(self, way, vocab, dtype, rows, modes, seconds, like="model"):
-        """Yields what the engine says of a way, `result` and `skip`."""
+    def measure(self, way, vocab, dtype, rows, modes, seconds, like="model", file=None):
+        """Yields what the engine says of a way, `result` and `skip`. `file`: rows of the family `like`."""
         asked = {"way": way, "vocab": vocab, "dtype": dtype, "like": like, "rows": rows, "modes": modes}
+        asked["file"] = file and str(file)
         asked["seconds"] = seconds
         try:
             self.process.stdin.write(json.dumps({"measure": asked}) + "\n")

@@ -2,17 +2,19 @@
 
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import drafts
 import families
 import plan
 from process import Ended, ours, warm_up
 from record import OURS, Record
 
 # Of a run's time, the part that compiling for Triton may take; the seconds that one way, a program of ours, or its operators
-# of one group may take.
-WARM_PART, WAY_S, OURS_S, GROUP_S = 0.4, 60, 240, 100
+# of one group may take; and a way over rows of one family or with drafts, at one number of rows.
+WARM_PART, WAY_S, OURS_S, GROUP_S, FAMILY_S = 0.4, 60, 240, 100, 15
 
 
 @dataclass
@@ -32,6 +34,10 @@ class Asked:
     rows: tuple = plan.ROWS
     tasks: tuple | None = None
     likes: tuple = plan.LIKES
+    # Ways that are left out, as engine:task.
+    without: tuple = ()
+    # The part of the time that compiling may take.
+    compile: float = WARM_PART
 
     def shapes(self):
         """(vocabulary, type, tasks) of the rivals, in order."""
@@ -40,8 +46,9 @@ class Asked:
         elif self.part == "python":
             listed = [(vocab, "f32", plan.WHOLE_CALLS) for vocab in plan.HOST_VOCABS]
             listed[0] = (plan.MAIN_VOCAB, "f32", (*plan.TASKS, *plan.OPERATORS))
-        elif self.part == "families":
-            listed = [(vocab, "f32", plan.FAMILY_TASKS) for vocab in self.vocabs or [plan.MAIN_VOCAB]]
+        elif self.part in ("families", "verify"):
+            tasks = plan.FAMILY_TASKS if self.part == "families" else plan.VERIFICATIONS
+            listed = [(vocab, "f32", tasks) for vocab in self.vocabs or [plan.MAIN_VOCAB]]
         else:
             listed = [(vocab, "f32", plan.TASKS) for vocab in self.vocabs or plan.VOCABS]
         for vocab, dtype, tasks in listed:
@@ -50,7 +57,7 @@ class Asked:
                 yield vocab, dtype, tasks
 
     def modes(self):
-        return {"python": ["eager"], "families": ["graph"]}.get(self.part, ["eager", "graph"])
+        return {"python": ["eager"], "families": ["graph"], "verify": ["graph"]}.get(self.part, ["eager", "graph"])
 
 
 def with_alone(tasks):
@@ -112,10 +119,25 @@ def measure_operators(programs, vocab, dtype, tasks, rows, record, budget):
                 record.skip(OURS, reason="the program told nothing of it", task=task, vocab=vocab, dtype=dtype)
 
 
-def measure_family(programs, vocab, like, tasks, rows, record, budget):
+def rows_file(folder, like, vocab):
+    """Where our program writes the rows that it times."""
+    return Path(folder, f"{like}-{vocab}.f32")
+
+
+def measure_family(programs, vocab, like, tasks, rows, record, budget, folder):
     named = ",".join(task for task in tasks if not plan.alone(task))
-    which = ["--graphs", "--only", named, "--type", "f32", "--like", like]
+    which = ["--graphs", "--only", named, "--type", "f32", "--like", like, "--write-rows", folder]
     measure_ours(programs.step, [*which, str(vocab), ",".join(map(str, rows))], record, budget)
+
+
+def measure_drafts(programs, vocab, shape, tasks, rows, record, budget, folder):
+    """Ours by both rules: with the row's own draws, and with ratio tests."""
+    named = ",".join(name for name, judged in map(drafts.split, tasks) if judged == shape)
+    counts = [count for count in rows if count * shape.nodes <= plan.MOST_VERIFIED]
+    which = ["--drafts", str(shape.count), *(["--tree"] if shape.is_tree else []), "--only", named, "--type", "f32"]
+    for rule in ([], ["--rejection"]):
+        more = [*rule, "--like", "model", "--write-rows", folder]
+        measure_ours(programs.step, [*which, *more, str(vocab), ",".join(map(str, counts))], record, budget)
 
 
 def measure_curve(programs, record, budget):
@@ -124,15 +146,17 @@ def measure_curve(programs, record, budget):
     measure_ours(programs.step, [*which, str(plan.MAIN_VOCAB), "curve"], record, budget, to="curve")
 
 
-def fits(way, dtype, tasks):
-    return way["task"] in tasks and dtype in way.get("dtypes", ["f32"])
+def fits(engine, way, dtype, tasks, asked):
+    left_out = f"{engine.name}:{way['task']}" in asked.without
+    return way["task"] in tasks and dtype in way.get("dtypes", ["f32"]) and not left_out
 
 
-def measure_way(engine, index, way, rows, modes, like, record, budget):
+def measure_way(engine, index, way, rows, modes, record, budget, like="model", file=None):
     """Measures a way at every number of rows. An engine that ends is started again, and not asked for the way again."""
     vocab, dtype = way["vocab"], way["dtype"]
+    seconds = min(budget.left(), FAMILY_S if file else WAY_S)
     try:
-        for said in engine.measure(index, vocab, dtype, rows, modes, min(budget.left(), WAY_S), like):
+        for said in engine.measure(index, vocab, dtype, rows, modes, seconds, like, file):
             if "result" in said:
                 record.result(engine=engine.name, **{**way, **said["result"]})
             else:
@@ -146,10 +170,10 @@ def measure_way(engine, index, way, rows, modes, like, record, budget):
         engine.wait_for_hello(60)
 
 
-def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget, like="model", takes=lambda way: True):
+def measure_rival(engine, vocab, dtype, rows, tasks, asked, record, budget, takes=lambda way: True, **of_rows):
     for index, way in enumerate(engine.ways):
-        counts = plan.rows_of(way["task"], rows, modes)
-        if not (fits(way, dtype, tasks) and takes(way) and counts) or index in engine.lost:
+        counts = plan.rows_of(way["task"], rows, asked.modes())
+        if not (fits(engine, way, dtype, tasks, asked) and takes(way) and counts) or index in engine.lost:
             continue
         way = {"task": way["task"], "does": way["does"], "given": way["given"], "vocab": vocab, "dtype": dtype}
         if not engine.hello:
@@ -157,10 +181,23 @@ def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget, like
         elif budget.left() < 5:
             record.skip(engine.name, reason="no time was left", **way)
         else:
-            measure_way(engine, index, way, counts, modes, like, record, budget)
+            measure_way(engine, index, way, counts, asked.modes(), record, budget, **of_rows)
 
 
-def measure_families(programs, there, asked, record, budget, out):
+def measure_on_same_rows(there, shape, asked, record, budget, **of_rows):
+    """Rivals over the rows that ours were timed with. An engine makes batches once for all its ways, so numbers of rows come first."""
+    vocab, dtype, tasks = shape
+    if not of_rows["file"].exists():
+        record.skip(OURS, reason="the program wrote no rows", vocab=vocab, rows_like=of_rows["like"])
+        return
+    for engine in there:
+        began = budget.spent()
+        for count in asked.rows:
+            measure_rival(engine, vocab, dtype, [count], tasks, asked, record, budget, **of_rows)
+        say(budget, f"  {engine.name} took {budget.spent() - began:.1f} s")
+
+
+def measure_families(programs, there, asked, record, budget, out, folder):
     """Ours and rivals over rows of one family after the other: what the budget does not cover is the last families."""
 
     def takes(way):
@@ -170,9 +207,28 @@ def measure_families(programs, there, asked, record, budget, out):
         for like in asked.likes:
             say(budget, f"vocab {vocab}, rows like {like}")
             if budget.left() > 5:
-                measure_family(programs, vocab, like, tasks, asked.rows, record, budget)
-            for engine in there:
-                measure_rival(engine, vocab, dtype, asked.rows, tasks, asked.modes(), record, budget, like, takes)
+                measure_family(programs, vocab, like, tasks, asked.rows, record, budget, folder)
+                of_rows = {"like": like, "file": rows_file(folder, like, vocab), "takes": takes}
+                measure_on_same_rows(there, (vocab, dtype, tasks), asked, record, budget, **of_rows)
+            else:
+                record.skip(OURS, reason="no time was left", vocab=vocab, rows_like=like)
+            record.write(out)
+
+
+def measure_verifications(programs, there, asked, record, budget, out, folder):
+    """Ours and rivals with one shape of drafts after the other."""
+    for vocab, dtype, tasks in asked.shapes():
+        for shape in drafts.SHAPES:
+            named = [task for task in tasks if drafts.split(task)[1] == shape]
+            if not named:
+                continue
+            say(budget, f"vocab {vocab}, {shape.name}")
+            if budget.left() > 5:
+                measure_drafts(programs, vocab, shape, named, asked.rows, record, budget, folder)
+                of_rows = {"like": "model", "file": rows_file(folder, "model", vocab)}
+                measure_on_same_rows(there, (vocab, dtype, named), asked, record, budget, **of_rows)
+            else:
+                record.skip(OURS, reason="no time was left", vocab=vocab, does=shape.name)
             record.write(out)
 
 
@@ -181,18 +237,20 @@ def warm(there, asked, rows, budget, env):
     wanted = []
     for vocab, dtype, tasks in asked.shapes():
         for engine in there:
-            if engine.hello["triton"] and any(fits(way, dtype, tasks) for way in engine.ways):
+            named = [way["task"] for way in engine.ways if fits(engine, way, dtype, tasks, asked)]
+            if engine.hello["triton"] and named:
                 counts = [",".join(map(str, rows))] if asked.part == "operators" else rows
-                wanted += [(engine.name, vocab, count, dtype, tasks) for count in counts]
+                wanted += [(engine.name, vocab, count, dtype, named) for count in counts]
     if wanted:
         say(budget, f"compiling for {' and '.join(dict.fromkeys(name for name, *_ in wanted))}")
         processes = max(2, (os.cpu_count() or 2) - 2)
-        finished = warm_up(wanted, env, WARM_PART * budget.left(), processes)
+        finished = warm_up(wanted, env, asked.compile * budget.left(), processes)
         say(budget, f"compiled {finished} of {len(wanted)}")
 
 
 def run(engines, programs, asked, out, budget, env=None):
-    """Measures a part (all, ours, rivals, curve, operators, families, python), writes the record after each shape, and returns it."""
+    """Measures a part (all, ours, rivals, curve, operators, families, verify, python), writes the record after each shape, and
+    returns it."""
     record, part = Record(asked.part, budget.seconds), asked.part
     there = ready(engines, record, budget)
     rows = asked.rows
@@ -200,9 +258,11 @@ def run(engines, programs, asked, out, budget, env=None):
     if part in ("all", "curve"):
         measure_curve(programs, record, budget)
         record.write(out)
-    if part == "families":
-        measure_families(programs, there, asked, record, budget, out)
-    for vocab, dtype, tasks in asked.shapes() if part not in ("curve", "families") else []:
+    on_same_rows = {"families": measure_families, "verify": measure_verifications}
+    if part in on_same_rows:
+        with tempfile.TemporaryDirectory() as folder:
+            on_same_rows[part](programs, there, asked, record, budget, out, folder)
+    for vocab, dtype, tasks in asked.shapes() if part not in ("curve", *on_same_rows) else []:
         say(budget, f"vocab {vocab}, {dtype}")
         if part in ("all", "ours"):
             measure_vocab(programs, vocab, rows, record, budget)
@@ -210,7 +270,7 @@ def run(engines, programs, asked, out, budget, env=None):
             measure_operators(programs, vocab, dtype, tasks, rows, record, budget)
         for engine in there:
             say(budget, f"  {engine.name}")
-            measure_rival(engine, vocab, dtype, rows, tasks, asked.modes(), record, budget)
+            measure_rival(engine, vocab, dtype, rows, tasks, asked, record, budget)
         record.write(out)
     for engine in there:
         engine.end()

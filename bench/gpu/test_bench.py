@@ -13,6 +13,7 @@ from pathlib import Path
 
 import counters
 import curve
+import drafts
 import families
 import figures
 import operators
@@ -20,6 +21,8 @@ import page
 import plan
 import runner
 import table
+import verifications
+from calls import CALLS
 from process import Engine
 from record import OURS, Record
 
@@ -36,6 +39,15 @@ for line in sys.stdin:
     asked = json.loads(line)["measure"]
     {answer}
     say(done={{}})
+"""
+# Our program prints, and writes rows where it is asked to.
+OURS_SCRIPT = """#!{python}
+import sys
+from pathlib import Path
+options = dict(zip(sys.argv, sys.argv[1:]))
+if "--write-rows" in options:
+    Path(options["--write-rows"], f"{{options['--like']}}-{{sys.argv[-2]}}.f32").write_bytes(b"rows")
+print({text!r})
 """
 # Ways of operators: one takes two types, one is asked of no more than so many chains.
 OPERATOR_WAYS = [
@@ -79,7 +91,7 @@ class Runs(unittest.TestCase):
     def ours(self, lines):
         path = Path(self.folder.name, "ours")
         text = "\n".join(lines)
-        path.write_text(f"#!{sys.executable}\nprint({text!r})\n")
+        path.write_text(OURS_SCRIPT.format(python=sys.executable, text=text))
         path.chmod(0o755)
         return path
 
@@ -150,7 +162,7 @@ class Runs(unittest.TestCase):
         out = Path(self.folder.name, "record.json")
         record = runner.run([self.script("good", hello(ways), answer)], programs, asked, out, plan.Budget(100))
         rivals = [(r["task"], r["rows"], r["rows_like"]) for r in record.results if r["engine"] == "good"]
-        of_each = (("plain", 512), ("mixture", 512), ("mixture-3", 1))
+        of_each = (("plain", 1), ("mixture-3", 1), ("plain", 512), ("mixture", 512))
         self.assertEqual(rivals, [(*which, like) for like in likes for which in of_each])
         text = families.every(record, None)
         self.assertIn("| plain | median | - | - | - | 9.00 |", text)
@@ -159,6 +171,37 @@ class Runs(unittest.TestCase):
         self.assertIn("| mixture | median | 2.00 | - | - | - |", text)
         self.assertIn("|  | worst | 2.00 (model, request 3) | - | - | - |", text)
         self.assertIn("| plain | - | - | - | 20.0 (flat) |", families.worst(record, None))
+
+    def test_drafts_are_judged_by_rivals_over_the_rows_of_ours(self):
+        answer = """
+    assert open(asked["file"]).read() == "rows"
+    for rows in asked["rows"]:
+        say(result=dict(rows=rows, mode="+".join(asked["modes"]), median_us=6.0, p95_us=9.0, objection=None))"""
+        task = "verify-plain-tree-64"
+        ways = [{"task": each, "does": "race", "given": "logits"} for each in (task, "plain", "verify-greedy-chain-3")]
+        mine = {**MINE, "vocab": 151936, "task": task, "does": verifications.NONE_ACCEPTED}
+        asked = runner.Asked(
+            "verify",
+            None,
+            plan.VERIFIED_REQUESTS,
+            (task, "verify-greedy-chain-3"),
+            without=("good:verify-greedy-chain-3",),
+        )
+        out, programs = Path(self.folder.name, "record.json"), runner.Programs(self.ours([json.dumps(mine)]))
+        record = runner.run([self.script("good", hello(ways), answer)], programs, asked, out, plan.Budget(100))
+        rivals = [(r["task"], r["rows"], r["mode"]) for r in record.results if r["engine"] == "good"]
+        self.assertEqual(rivals, [(task, 1, "graph"), (task, 8, "graph")])
+        text = verifications.table(record, None)
+        self.assertIn("| 151936 | tree-64 | plain | ours, us | 2.00 | - | - | - |", text)
+        self.assertIn("|  |  |  | good: race | 3.00 | - | - | - |", text)
+
+    def test_rows_that_ours_did_not_write_are_no_rows_for_rivals(self):
+        asked = runner.Asked("families", None, [1], ("plain",), ["model"])
+        programs = runner.Programs(Path("/none"))
+        out = Path(self.folder.name, "record.json")
+        record = runner.run([self.script("good", hello())], programs, asked, out, plan.Budget(100))
+        self.assertEqual(record.results, [])
+        self.assertIn("the program wrote no rows", [skip["reason"] for skip in record.whole["skipped"]])
 
     def test_calls_from_python_are_eager_at_one_row_with_our_package_among_the_engines(self):
         answer = """
@@ -337,6 +380,29 @@ class Plans(unittest.TestCase):
             ],
             [],
         )
+
+    def test_a_tree_is_the_same_by_all_its_links(self):
+        name, tree = drafts.split("verify-top-k-top-p-tree-8")
+        self.assertEqual(
+            (name, plan.rows_each("verify-top-k-top-p-tree-8"), plan.rows_each("plain")), ("top-k-top-p", 9, 1)
+        )
+        self.assertEqual(tree.parents(), [-1, 0, 0, 1, 1, 2, 2, 3, 3])
+        self.assertEqual(tree.depths(), [0, 1, 1, 2, 2, 2, 2, 3, 3])
+        self.assertEqual(tree.first_children(), [1, 3, 5, 7, -1, -1, -1, -1, -1])
+        self.assertEqual(tree.next_siblings(), [-1, 2, -1, 4, -1, 6, -1, 8, -1])
+        _, chain = drafts.split("verify-mixture-chain-3")
+        self.assertEqual((chain.first_children(), chain.next_siblings()), ([1, 2, 3, -1], [-1] * 4))
+        self.assertEqual(chain.tokens(2, 5), [[0, 0, 1, 2], [0, 3, 4, 0]])
+        self.assertEqual(plan.request("verify-mixture-chain-3"), plan.MIXTURE)
+        self.assertEqual(plan.rows_of("verify-mixture-chain-3", plan.VERIFIED_REQUESTS), [8, 32, 128])
+        self.assertEqual(plan.rows_of("verify-plain-tree-64", plan.VERIFIED_REQUESTS), [1, 8])
+
+    def test_runs_that_are_named_ask_for_what_there_is(self):
+        for name, options in CALLS.items():
+            asked = runner.Asked(options["part"], tasks=options["tasks"] if "tasks" in options else None)
+            found = [task for *_, tasks in asked.shapes() for task in tasks]
+            self.assertEqual(set(options.get("tasks", [])) - set(found), set(), name)
+            self.assertEqual(set(options.get("like", [])) - set(plan.LIKES), set(), name)
 
     def test_rows_take_parameters_in_turn(self):
         self.assertEqual(plan.column(plan.MIXTURE, "top_k", 11), [0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 40])

@@ -23,6 +23,7 @@ except ImportError:
     cake_sampling = None
 
 import plan
+from engines import judged
 from engines.surface import operators, way
 
 TRITON = False
@@ -137,6 +138,29 @@ def over_families():
     return found
 
 
+def chain_verification(asked):
+    """Ratio tests, with a drafter that is sure of its drafts."""
+    probs = judged.target_probs(
+        asked,
+        lambda logits, temperature: sampling.softmax(logits, temperature=temperature),
+        sampling.top_k_renorm_probs,
+        sampling.top_p_renorm_probs,
+    )
+    drafter, ids = asked.drafter(), asked.tokens[:, 1:].int().contiguous()
+
+    def call(logits):
+        return sampling.chain_speculative_sampling(
+            next(drafter), ids, probs(logits), *asked.to.counts, **asked.to.random
+        )[0]
+
+    return call
+
+
+def verifications():
+    does = "softmax, {renorms}chain_speculative_sampling"
+    return judged.ways(does, chain_verification, lambda name, drafts: not drafts.is_tree and name != "greedy")
+
+
 def cake_ways():
     """Ways of its newer kernels, for a k of at most 1024, where they are compiled beforehand."""
     compiled = sorted(env.get_aot_path("cake_sampling").parents[1].glob("cake_sampling_*")) if cake_sampling else []
@@ -173,4 +197,4 @@ def ways():
         found.append(steps("top-k-top-p", name, from_logits_int_k, given="scaled"))
         for task in ("top-k-top-p-t1", "top-k-1000-top-p"):
             found.append(steps(task, "division, " + name, divided, from_logits_int_k))
-    return found + over_families() + cake_ways() + operators(sampling, fast_k)
+    return [*found, *over_families(), *cake_ways(), *operators(sampling, fast_k), *verifications()]
