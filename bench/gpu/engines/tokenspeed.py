@@ -167,13 +167,14 @@ def ratio_tests(asked):
     """The verification of its FlashInfer backend: a softmax, the fused renormalisation, ratio tests without a drafter's probabilities."""
     out, coins, to, rows = Outputs(asked), asked.coins(), asked.to, asked.rows * asked.nodes
     candidates, filtered = asked.tokens.int(), any(p.top_k or p.top_p < 1 for p in asked.request)
+    k = torch.where(to.k == asked.vocab, K_OFF, to.k)
     fused.prepare_for_device(torch.cuda.current_device())
     scratch = empty(fused.fused_topk_topp_workspace_size(rows, asked.vocab), dtype=torch.uint8)
 
     def call(logits):
         probs = flashinfer.softmax(logits, temperature=to.temperature)
         if filtered:
-            probs = fused.fused_topk_topp_renorm(probs, to.k, to.p, scratch)
+            probs = fused.fused_topk_topp_renorm(probs, k, to.p, scratch)
         probs = probs.view(asked.rows, asked.nodes, asked.vocab)
         chains.chain_speculative_sampling_target_only(
             *out.cleared(), candidates, *coins, probs, use_draft_prob=False, reject_draft_prob_threshold=2.0
