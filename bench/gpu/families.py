@@ -14,7 +14,9 @@ def given(task):
 
 
 # The tasks of the documents' table.
-DOCUMENTED = ("greedy", "plain", "top-k-top-p", "top-p", "mixture", "everything")
+DOCUMENTED = ("greedy", "plain", "top-k-top-p", "top-p", "top-p-95", "mixture", "everything")
+# Whose times stand beside ours for each family, in this order.
+ENGINES = ("flashinfer", "tokenspeed", "vllm")
 
 
 class Families:
@@ -24,7 +26,7 @@ class Families:
     """
 
     def __init__(self, results, vocab, dtype="f32"):
-        self.ours, self.rivals = {}, {}
+        self.ours, self.rivals, self.each = {}, {}, {}
         for r in results:
             if (r["mode"], r["vocab"], r["dtype"]) != ("graph", vocab, dtype) or r["objection"]:
                 continue
@@ -35,6 +37,8 @@ class Families:
             if r["engine"] == OURS and (r["does"] == STEP or task in plan.DRAWS):
                 self.ours.setdefault((task, r["rows"]), {})[like] = us
             elif r["engine"] != OURS and r["given"] == given(r["task"]):
+                times = self.each.setdefault((task, r["rows"]), {}).setdefault(like, {})
+                times[r["engine"]] = min(times.get(r["engine"], us), us)
                 fastest = self.rivals.setdefault((task, r["rows"]), {})
                 fastest[like] = min(fastest.get(like, (us, r["engine"])), (us, r["engine"]))
 
@@ -49,6 +53,16 @@ class Families:
             return "-"
         like = max(found, key=found.get)
         return f"{digits(found[like])} ({like})"
+
+    def beside(self, task, rows, like):
+        """Our time, and the multiples of it that each engine's fastest way takes over the same family; below 1 in bold."""
+        mine = self.ours.get((task, rows), {}).get(like)
+        if mine is None:
+            return "-"
+        times = self.each.get((task, rows), {}).get(like, {})
+        theirs = [digits(times[name] / mine) if name in times else "-" for name in ENGINES]
+        bold = [f"**{text}**" if name in times and times[name] < mine else text for name, text in zip(ENGINES, theirs)]
+        return f"{digits(mine)}; {', '.join(bold)}"
 
     def least_lead(self, task, rows):
         """The least multiple of our time that a rival takes on the same family; below 1 in bold."""
@@ -92,6 +106,24 @@ def every(record, _):
         return [[task if first else "", *row] for first, row in zip([True, False, False], kept)]
 
     return tables(record, row_of)
+
+
+def each(record, _):
+    """Of each task and family our time, and each rival's fastest way in multiples of it."""
+    texts = []
+    for vocab, dtype in shapes(record):
+        found, rows = Families(record.results, vocab, dtype), []
+        for task in plan.FAMILY_TASKS:
+            likes = [like for by_like in (found.each.get((task, n), {}) for n in plan.FAMILY_ROWS) for like in by_like]
+            for like in dict.fromkeys(likes):
+                rows.append([task, like, *(found.beside(task, n, like) for n in plan.FAMILY_ROWS)])
+        header = [
+            f"vocabulary {vocab}, {dtype}: ours; {', '.join(ENGINES)}",
+            "family",
+            *(f"{n} rows" for n in plan.FAMILY_ROWS),
+        ]
+        texts.append(lines(header, rows, words=2) if rows else "")
+    return "\n".join(filter(None, texts)) or NONE
 
 
 def worst(record, _):

@@ -73,6 +73,12 @@ SECTIONS = (
         families.every,
     ),
     (
+        "Rivals over rows of every family",
+        "Ours in microseconds, then each rival's fastest way that starts from logits, in multiples of it over the same rows; bold: the rival "
+        "is faster. `-`: it has no such way, or was not measured. FlashInfer is given the mixture without penalties and min-p.",
+        families.each,
+    ),
+    (
         "Verifications of drafts",
         "One call judges the drafts of each request, of which hardly any is accepted. Ours in microseconds; rivals in multiples of ours, bold "
         "where they are faster. A ratio test of a rival has no penalties and no min-p, and needs probabilities: a softmax and "

@@ -169,6 +169,11 @@ class Runs(unittest.TestCase):
         self.assertIn("|  | worst | - | - | - | 20.0 (flat) |", text)
         self.assertIn("|  | least lead | - | - | - | **0.75** (good; bell) |", text)
         self.assertIn("| mixture | median | 2.00 | - | - | - |", text)
+        # Of an engine that the table does not name there is a row without its times.
+        self.assertIn("| plain | bell | - | - | - | 8.00; -, -, - |", families.each(record, None))
+        for result in record.results:
+            result["engine"] = "vllm" if result["engine"] == "good" else result["engine"]
+        self.assertIn("| plain | bell | - | - | - | 8.00; -, -, **0.75** |", families.each(record, None))
         self.assertIn("|  | worst | 2.00 (model, request 3) | - | - | - |", text)
         self.assertIn("| plain | - | - | - | 20.0 (flat) |", families.worst(record, None))
 
