@@ -81,8 +81,8 @@ SECTIONS = (
     (
         "Verifications of drafts",
         "One call judges the drafts of each request, of which hardly any is accepted. Ours in microseconds; rivals in multiples of ours, bold "
-        "where they are faster. A ratio test of a rival has no penalties and no min-p, and needs probabilities: a softmax and "
-        "renormalisations are in its time. `chain_speculative_sampling` is given a drafter's probabilities, all on its drafts.",
+        "where they are faster. Ratio tests of rivals, but vLLM's, need probabilities, so a softmax and renormalisations are in their time, and have "
+        "no penalties and no min-p. Two are given a drafter's probabilities, all on its drafts.",
         verifications.table,
     ),
     (

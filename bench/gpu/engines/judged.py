@@ -77,7 +77,7 @@ def renorms(task):
 
 def ways(does, verify, takes):
     """A way for each verification that is taken, by the name of what rows ask for and its drafts; `verify(judged)` gives the call.
-    Where a mixture is asked for it is one without penalties and min-p, which no ratio test here supports."""
+    Where a mixture is asked for it is one without penalties and min-p, which probabilities alone do not support."""
     for task in plan.VERIFICATIONS:
         name, shape = drafts.split(task)
         if not takes(name, shape):

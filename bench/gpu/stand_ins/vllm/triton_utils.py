@@ -2,7 +2,8 @@
 
 import triton
 import triton.language as tl
+import triton.language.extra.libdevice as tldevice
 
 HAS_TRITON = True
 
-__all__ = ["HAS_TRITON", "tl", "triton"]
+__all__ = ["HAS_TRITON", "tl", "tldevice", "triton"]
