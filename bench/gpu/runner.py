@@ -52,9 +52,13 @@ class Asked:
         else:
             listed = [(vocab, "f32", plan.TASKS) for vocab in self.vocabs or plan.VOCABS]
         for vocab, dtype, tasks in listed:
-            tasks = [task for task in with_alone(tasks) if not self.tasks or task in self.tasks]
+            tasks = [task for task in with_alone(tasks) if self.takes(task)]
             if tasks and vocab in (self.vocabs or [vocab]):
                 yield vocab, dtype, tasks
+
+    def takes(self, task):
+        """A mixture's requests alone are asked for with it."""
+        return not self.tasks or task in self.tasks or plan.alone(task) and "mixture" in self.tasks
 
     def modes(self):
         return {"python": ["eager"], "families": ["graph"], "verify": ["graph"]}.get(self.part, ["eager", "graph"])

@@ -402,6 +402,11 @@ class Plans(unittest.TestCase):
         self.assertEqual(plan.rows_of("verify-mixture-chain-3", plan.VERIFIED_REQUESTS), [8, 32, 128])
         self.assertEqual(plan.rows_of("verify-plain-tree-64", plan.VERIFIED_REQUESTS), [1, 8])
 
+    def test_a_mixture_asks_for_its_requests_alone(self):
+        shapes = list(runner.Asked("families", tasks=("mixture", "top-p")).shapes())
+        alone = tuple(f"mixture-{index}" for index in range(8))
+        self.assertEqual(shapes, [(plan.MAIN_VOCAB, "f32", ["mixture", *alone, "top-p"])])
+
     def test_runs_that_are_named_ask_for_what_there_is(self):
         for name, options in CALLS.items():
             asked = runner.Asked(options["part"], tasks=options["tasks"] if "tasks" in options else None)
