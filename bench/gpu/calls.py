@@ -21,6 +21,9 @@ CALLS = {
         "tasks": ["greedy", "plain", "top-k-top-p", "top-p", *LONG, "everything"],
     },
     "families-4": {**FAMILIES, "like": SEVEN, "tasks": ["greedy", "plain", "top-k-top-p", "everything"]},
+    # Whole calls from the host, for which our package's wheel is wanted, and softmaxes of all types and at mixed temperatures.
+    "host": {"part": "python", "tasks": plan.WHOLE_CALLS},
+    "softmax": {"part": "operators", "tasks": plan.SOFTMAXES},
     "families-mixture": {
         "part": "families",
         "engines": ["tokenspeed"],
