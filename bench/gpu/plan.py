@@ -56,7 +56,7 @@ LIKES = (
     "real-t2",
 )
 FAMILY_ROWS = (1, 32, 128, 512)
-# Verifications of drafts: what rows ask for, and the numbers of requests. No more rows than so many are judged at once.
+# Verifications of drafts: what rows ask for, the numbers of requests, and the most rows that one verification has.
 VERIFIED, VERIFIED_REQUESTS, MOST_VERIFIED = ("plain", "top-k-top-p", "mixture", "greedy"), (1, 8, 32, 128), 1200
 VERIFICATIONS = tuple(f"{drafts.PREFIX}{name}-{shape.name}" for shape in drafts.SHAPES for name in VERIFIED)
 # Whole calls from the host: tasks, numbers of rows and vocabularies.

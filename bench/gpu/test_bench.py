@@ -22,6 +22,7 @@ import plan
 import runner
 import table
 import verifications
+from asked import Asked
 from calls import CALLS
 from process import Engine
 from record import OURS, Record
@@ -97,9 +98,7 @@ class Runs(unittest.TestCase):
 
     def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100, part="all"):
         out = Path(self.folder.name, "record.json")
-        asked = runner.Asked(
-            part, None if part in ("operators", "python") else [64], [1, 512], ("plain", "softmax", "chain")
-        )
+        asked = Asked(part, None if part in ("operators", "python") else [64], [1, 512], ("plain", "softmax", "chain"))
         return runner.run(engines, runner.Programs(self.ours(ours)), asked, out, plan.Budget(budget)), out
 
     def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
@@ -157,7 +156,7 @@ class Runs(unittest.TestCase):
             {**MINE, "vocab": 151936, "rows": 512, "rows_like": like, "median_us": us} for like, us in likes.items()
         ]
         mine.append({**mine[0], "rows": 1, "task": "mixture-3"})
-        asked = runner.Asked("families", None, [1, 512], ("plain", "mixture", "mixture-3"), likes)
+        asked = Asked("families", None, [1, 512], ("plain", "mixture", "mixture-3"), likes)
         programs = runner.Programs(self.ours([json.dumps(result) for result in mine]))
         out = Path(self.folder.name, "record.json")
         record = runner.run([self.script("good", hello(ways), answer)], programs, asked, out, plan.Budget(100))
@@ -185,7 +184,7 @@ class Runs(unittest.TestCase):
         task = "verify-plain-tree-64"
         ways = [{"task": each, "does": "race", "given": "logits"} for each in (task, "plain", "verify-greedy-chain-3")]
         mine = {**MINE, "vocab": 151936, "task": task, "does": verifications.NONE_ACCEPTED}
-        asked = runner.Asked(
+        asked = Asked(
             "verify",
             None,
             plan.VERIFIED_REQUESTS,
@@ -201,7 +200,7 @@ class Runs(unittest.TestCase):
         self.assertIn("|  |  |  | good: race | 3.00 | - | - | - |", text)
 
     def test_rows_that_ours_did_not_write_are_no_rows_for_rivals(self):
-        asked = runner.Asked("families", None, [1], ("plain",), ["model"])
+        asked = Asked("families", None, [1], ("plain",), ["model"])
         programs = runner.Programs(Path("/none"))
         out = Path(self.folder.name, "record.json")
         record = runner.run([self.script("good", hello())], programs, asked, out, plan.Budget(100))
@@ -230,7 +229,7 @@ class Runs(unittest.TestCase):
             for name, us in (("gumball_python", 30.0), ("tokenspeed_backend", 60.0))
         ]
         out = Path(self.folder.name, "record.json")
-        asked, programs = runner.Asked("python", None, plan.HOST_ROWS, ("plain",)), runner.Programs(self.ours([]))
+        asked, programs = Asked("python", None, plan.HOST_ROWS, ("plain",)), runner.Programs(self.ours([]))
         record = runner.run(engines, programs, asked, out, plan.Budget(100))
         shapes = {(r["vocab"], r["rows"]) for r in record.results}
         self.assertEqual(shapes, {(vocab, rows) for vocab in plan.HOST_VOCABS for rows in plan.HOST_ROWS})
@@ -403,13 +402,13 @@ class Plans(unittest.TestCase):
         self.assertEqual(plan.rows_of("verify-plain-tree-64", plan.VERIFIED_REQUESTS), [1, 8])
 
     def test_a_mixture_asks_for_its_requests_alone(self):
-        shapes = list(runner.Asked("families", tasks=("mixture", "top-p")).shapes())
+        shapes = list(Asked("families", tasks=("mixture", "top-p")).shapes())
         alone = tuple(f"mixture-{index}" for index in range(8))
         self.assertEqual(shapes, [(plan.MAIN_VOCAB, "f32", ["mixture", *alone, "top-p"])])
 
     def test_runs_that_are_named_ask_for_what_there_is(self):
         for name, options in CALLS.items():
-            asked = runner.Asked(options["part"], tasks=options["tasks"] if "tasks" in options else None)
+            asked = Asked(options["part"], tasks=options["tasks"] if "tasks" in options else None)
             found = [task for *_, tasks in asked.shapes() for task in tasks]
             self.assertEqual(set(options.get("tasks", [])) - set(found), set(), name)
             self.assertEqual(set(options.get("like", [])) - set(plan.LIKES), set(), name)

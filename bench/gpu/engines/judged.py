@@ -75,8 +75,9 @@ def renorms(task):
     return "".join(f"{name}, " for name, takes in names.items() if takes)
 
 
-def ways(does, verify, takes):
-    """A way for each verification that is taken, by the name of what rows ask for and its drafts; `verify(judged)` gives the call.
+def ways(does, verify, takes, fused=None):
+    """A way for each verification that is taken, by the name of what rows ask for and its drafts; `verify(judged)` gives the call. `fused`:
+    how the name of a renormalisation that does both stands in that of a way.
     Where a mixture is asked for it is one without penalties and min-p, which probabilities alone do not support."""
     for task in plan.VERIFICATIONS:
         name, shape = drafts.split(task)
@@ -90,5 +91,7 @@ def ways(does, verify, takes):
         def make(rows, vocab, task=task, request=request):
             return verify(Judged(task, rows, vocab, request))
 
-        named = does.format(renorms=renorms(task)) + (", without penalties and min-p" if less else "")
+        named = does.format(renorms=renorms(task) and (fused or renorms(task))) + (
+            ", without penalties and min-p" if less else ""
+        )
         yield Way(task, named, make, request=request or ())

@@ -8,16 +8,11 @@ from tokenspeed_kernel.ops.sampling.triton import generic, gumbel, logprobs, min
 
 try:
     from tokenspeed_kernel.thirdparty.cuda import fused_topk_topp as fused
-    from tokenspeed_kernel.thirdparty.cuda import sampling_chain as chains
 except (ImportError, RuntimeError):
-    fused = chains = None
-try:
-    from engines.flashinfer import sampling as flashinfer
-except ImportError:
-    flashinfer = None
+    fused = None
 
 import plan
-from engines import judged
+from engines import tokenspeed_chains
 from measure import Way
 
 TRITON = True
@@ -163,68 +158,6 @@ def renorms(rows, vocab):
     return lambda probs: fused.fused_topk_topp_renorm(probs, to.k, to.p, scratch)
 
 
-def ratio_tests(asked):
-    """The verification of its FlashInfer backend: a softmax, the fused renormalisation, ratio tests without a drafter's probabilities."""
-    out, coins, to, rows = Outputs(asked), asked.coins(), asked.to, asked.rows * asked.nodes
-    candidates, filtered = asked.tokens.int(), any(p.top_k or p.top_p < 1 for p in asked.request)
-    k = torch.where(to.k == asked.vocab, K_OFF, to.k)
-    fused.prepare_for_device(torch.cuda.current_device())
-    scratch = empty(fused.fused_topk_topp_workspace_size(rows, asked.vocab), dtype=torch.uint8)
-
-    def call(logits):
-        probs = flashinfer.softmax(logits, temperature=to.temperature)
-        if filtered:
-            probs = fused.fused_topk_topp_renorm(probs, k, to.p, scratch)
-        probs = probs.view(asked.rows, asked.nodes, asked.vocab)
-        chains.chain_speculative_sampling_target_only(
-            *out.cleared(), candidates, *coins, probs, use_draft_prob=False, reject_draft_prob_threshold=2.0
-        )
-        return out.predicts
-
-    return call
-
-
-def by_argmax(asked):
-    out, candidates = Outputs(asked), asked.tokens.int()
-
-    def call(logits):
-        target = logits.argmax(-1).view(asked.rows, asked.nodes)
-        chains.verify_chain_greedy(*out.cleared(), candidates, target, asked.rows, asked.nodes)
-        return out.predicts
-
-    return call
-
-
-class Outputs:
-    """What its kernels write to: a token a node, the accepted nodes, which are -1 before, and how many they are."""
-
-    def __init__(self, asked):
-        self.predicts, self.index, self.count = (
-            ids(asked.rows * asked.nodes),
-            ids(asked.rows, asked.nodes),
-            ids(asked.rows),
-        )
-
-    def cleared(self):
-        return self.predicts, self.index.fill_(-1), self.count
-
-
-def verifications():
-    """Chains, by its compiled kernels; its backends of Triton kernels are an engine of their own."""
-    if not chains:
-        return
-    if flashinfer:
-        does = "FlashInfer's softmax, fused_topk_topp_renorm, chain_speculative_sampling_target_only, uniforms given"
-        of_chains = judged.ways(does, ratio_tests, lambda name, drafts: name != "greedy" and not drafts.is_tree)
-        for each in of_chains:
-            each.does = (
-                each.does if each.task.split("-")[1] != "plain" else each.does.replace("fused_topk_topp_renorm, ", "")
-            )
-            yield each
-    does = "argmax, verify_chain_greedy"
-    yield from judged.ways(does, by_argmax, lambda name, drafts: name == "greedy" and not drafts.is_tree)
-
-
 def way(task, does, draw):
     request = plan.request(task)
     return Way(task, does, lambda rows, vocab: draw(Pools(rows, vocab, request), rows, vocab))
@@ -265,4 +198,4 @@ def ways():
     found += [way(f"mixture-{index}", f"{edits}, {nucleus}", edited(top_p)) for index in (6, 7)]
     if fused:
         found.append(Way("top-k-top-p-renorm", "fused_topk_topp_renorm", renorms, given="probabilities"))
-    return [*found, *verifications()]
+    return [*found, *tokenspeed_chains.ways()]
