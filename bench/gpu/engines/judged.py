@@ -17,14 +17,14 @@ def of_nodes(values, dtype=torch.int64):
 
 
 class Judged:
-    """Requests with drafts; `request` is what they ask for in turn, if an engine supports only a part of the task's."""
+    """Requests with drafts; `request` is what they ask for in turn, which may be a part of what the task asks for."""
 
-    def __init__(self, task, rows, vocab, request=None):
+    def __init__(self, task, rows, vocab, request):
         _, self.drafts = drafts.split(task)
         self.rows, self.vocab = rows, vocab
         self.nodes = self.drafts.nodes
         self.tokens = of_nodes(self.drafts.tokens(rows, vocab))
-        self.request = tuple(params.of_one() for params in request or plan.request(task))
+        self.request = tuple(params.of_one() for params in request)
         self.to = Parameters(rows, vocab, self.request)
         # Engines spread a request's parameters over its rows before they draw.
         for name in ("temperature", "p", "k"):
@@ -84,14 +84,12 @@ def ways(does, verify, takes, fused=None):
         if not takes(name, shape):
             continue
         less = name == "mixture"
-        request = (
-            tuple(params.without("min_p", "repetition", "frequency") for params in plan.request(task)) if less else None
-        )
+        request = plan.request(task)
+        if less:
+            request = tuple(params.without("min_p", "repetition", "frequency") for params in request)
 
         def make(rows, vocab, task=task, request=request):
             return verify(Judged(task, rows, vocab, request))
 
-        named = does.format(renorms=renorms(task) and (fused or renorms(task))) + (
-            ", without penalties and min-p" if less else ""
-        )
-        yield Way(task, named, make, request=request or ())
+        named = does.format(renorms=renorms(task) and (fused or renorms(task)))
+        yield Way(task, named + ", without penalties and min-p" * less, make, request=request)
