@@ -8,12 +8,17 @@
 // Twins      oracle spec/src/verify/coupled.rs, tree.rs | host engine/src/walk.rs | src/pipeline/draft_rows.rs
 // Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
 //            history and one behind each draft; outputs: the sections of Layout (spec/src/layout.rs)
-// Grid       begin_drafts: x = rows; end_drafts: x = requests; whole warps
+// Grid       begin_drafts: x = rows; three warps or more; end_drafts: x = requests; four warps
 // Traffic    begin_drafts: 320 bytes a row; behind drafts of requests that count tokens also the bits of touched ids;
 //            with edits that depend on the history also its ids, and of each entry that is used 32 bytes in and 64 to
 //            128 out
-//            end_drafts: the outputs of rows that no token was emitted for, and of those that move
-// Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream
+//            end_drafts: the outputs of all rows; those of rows that no token was emitted for, and of those that move, again
+// Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream; tables that the host
+//            writes by copies, never kernels: those of DraftStep that are indexed by request, and slot_params, slot_requests
+//
+// Both kernels lie on the way from one step to the next, so what counts is how many loads follow one another. Each is launched
+// while the kernel before runs, and loads what that one does not write. Once it may go on, it has one round of loads left: begin_drafts
+// of the state and the drafts, end_drafts of the outputs.
 //
 //     begin_drafts: for each row
 //         path = the drafts from the root to the row
@@ -26,8 +31,7 @@
 //         append the emitted tokens; advance position and mu
 
 #include "math/edits.cuh"
-#include "stage/draft_tree.cuh"
-#include "warp/reduce.cuh"
+#include "stage/lane_drafts.cuh"
 
 // Counts an id of the output in its entry, which it makes if there is none. Threads may count at the same time; which
 // entry an id gets depends on their order, what lookups find does not.
@@ -192,95 +196,152 @@ DEVICE void write_row_slot(const DraftStep& args, u32 row, int slot, bool is_jud
     }
 }
 
+// The words of a struct of at most 64, as the lanes of a warp hold them: two each; at first zeros.
+template <class T>
+struct LaneWords {
+    static constexpr u32 COUNT = sizeof(T) / 4;
+    static_assert(COUNT <= 64, "a lane has two words");
+    u32 words[2] = {0, 0};
+
+    // Loads each word from where `address`, a function of the word's index, says that it lies.
+    template <class F>
+    DEVICE_MEMBER void load_each(F address) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const u32 word = lane_id() + 32 * i;
+            words[i] = word < COUNT ? *address(word) : 0;
+        }
+    }
+    DEVICE_MEMBER void load(const T* from) {
+        load_each([&](u32 word) INLINE { return (const u32*)from + word; });
+    }
+    DEVICE_MEMBER void store(T* to) const {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const u32 word = lane_id() + 32 * i;
+            if (word < COUNT) {
+                ((u32*)to)[word] = words[i];
+            }
+        }
+    }
+};
+
+// Where a row stands: how many drafts lie on the path to it, whether a walk may get there, and whether the request's drafts are a
+// tree, as far as they were read.
+struct RowPlace {
+    u32 depth;
+    bool is_reached;
+    bool is_tree;
+};
+
+// Finds where the row behind the draft `node` stands, -1 for a request's first row, and writes the ids of the path there to
+// `path`; by one warp.
+DEVICE RowPlace find_place(const DraftStep& args, u32 request, const DraftRequest& drafts, const LaneStopIds& stop_ids,
+                           int node, int* path) {
+    // No draft stands before a request's first row, which reads the drafts only to know whether they are to be judged.
+    if (node < 0 && args.judged_slots == nullptr) {
+        return RowPlace{0, true, true};
+    }
+    const LaneDrafts own(args, request, drafts);
+    const bool is_tree = own.is_tree(args);
+    if (node < 0 || !is_tree) {
+        return RowPlace{0, node < 0, is_tree};
+    }
+    const u64 on_path = own.path_to(args, (u32)node);
+    bool is_reached = true, is_stop_id[2];
+    stop_ids.find(own.ids, is_stop_id);
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        const u32 draft = LaneDrafts::number(i);
+        const int id = own.ids[i];
+        if (on_path >> draft & 1) {
+            const bool ends_walks = is_stop_id[i] && !(args.flags & DRAFTS_BLOCK);
+            is_reached &= id >= 0 && (u32)id < args.step.vocab && !ends_walks;
+            path[count_bits(on_path & ((1ull << draft) - 1))] = id;
+        }
+    }
+    return RowPlace{count_bits(on_path), __all_sync(FULL_MASK, is_reached) != 0, true};
+}
+
 KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
-    // The survey of rows without edits is a dependent launch, which waits for this kernel before it reads requests.
-    trigger_dependents();
-    __shared__ DraftTree tree;
     __shared__ int path[MAX_DRAFTS];
-    __shared__ u32 depth;
-    __shared__ u32 is_dead;
+    __shared__ RowPlace place;
+    __shared__ u32 length;
     __shared__ EntryIds ids;
     __shared__ Request request;
-    __shared__ State state;
-    const u32 row = blockIdx.x;
+    // What the host has written is loaded while the kernels before end, which may write drafts, states and lists, and read
+    // what this kernel writes. A warp makes the row's state, another one its request, a third one its parameters.
+    warm_constant_bank(args);
+    const u32 row = blockIdx.x, lane = lane_id(), warp = warp_id();
     const DraftRow own = args.rows[row];
     const DraftRequest drafts = args.requests[own.request];
-    const int slot = args.slots[own.request];
-    if (slot < 0) {
-        if (threadIdx.x == 0) {
-            write_row_slot(args, row, -1, false);
+    const int slot = args.slots[own.request], node = (int)(row - drafts.first_row) - 1;
+    const Params& params = args.slot_params[slot < 0 ? 0 : slot];
+    const bool has_lists = slot >= 0 && node >= 0 && own.lists != nullptr,
+               shares = has_lists && shares_entries(params.features);
+    const LaneStopIds stop_ids(drafts);
+    LaneWords<Request> request_words;
+    LaneWords<Params> param_words;
+    if (slot >= 0 && warp == 1) {
+        request_words.load(args.slot_requests + slot);
+    } else if (slot >= 0 && warp == 2) {
+        const Params& from = args.greedy_params == nullptr ? params : args.greedy_params[own.request];
+        param_words.load_each([&](u32 word) INLINE {
+            const bool is_key = word < 2 || word == OFFSET_OF(Params, draw) / 4;
+            return (const u32*)(is_key ? &params : &from) + word;
+        });
+        if (shares && lane == OFFSET_OF(Params, features) / 4) {
+            param_words.words[0] |= FEATURE_DRAFT_PATH;
         }
+    }
+    grid_dependency_wait();
+    // The survey of rows without edits is a dependent launch. It waits for this kernel before it reads requests, but not before
+    // it reads logits: the kernels before may write these, so it must not begin while they run.
+    trigger_dependents();
+
+    // The survey may read the parameters and the state of any row, so padding gets zeros.
+    if (warp == 2) {
+        param_words.store(args.row_params + row);
+    } else if (warp == 1) {
+        request_words.store(has_lists ? &request : args.row_requests + row);
+    } else if (warp == 0) {
+        LaneWords<State> state;
+        RowPlace own_place{0, false, false};
+        if (slot >= 0) {
+            state.load(args.slot_states + slot);
+            own_place = find_place(args, own.request, drafts, stop_ids, node, path);
+        }
+        if (lane == OFFSET_OF(State, length) / 4) {
+            length = state.words[0];
+        }
+        if (lane == OFFSET_OF(State, position) / 4 || lane == OFFSET_OF(State, length) / 4) {
+            state.words[0] += own_place.depth;
+        }
+        state.store(args.row_states + row);
+        if (lane == 0) {
+            place = own_place;
+            // Without drafts there is nothing to judge, nor where they are no tree: the row is that of a step.
+            write_row_slot(args, row, own_place.is_reached ? (int)row : -1,
+                           drafts.draft_count > 0 && own_place.is_tree);
+        }
+    }
+    if (!has_lists) {
         return;
     }
-    // What follows does not depend on the drafts, so its loads overlap with theirs.
-    const int node = (int)(row - drafts.first_row) - 1;
-    const Params& params = args.slot_params[slot];
-    const u32 features = params.features, lane = lane_id();
-    const bool has_lists = node >= 0 && own.lists != nullptr, shares = has_lists && shares_entries(features);
-    static_assert(sizeof(Request) <= 128, "a warp copies a request, a word per thread");
-    if (warp_id() == 0 && lane < sizeof(Request) / 4) {
-        ((u32*)&request)[lane] = ((const u32*)(args.slot_requests + slot))[lane];
-    } else if (warp_id() == 1 && lane < sizeof(State) / 4) {
-        ((u32*)&state)[lane] = ((const u32*)(args.slot_states + slot))[lane];
-    } else if (warp_id() == 2) {
-        const Params& from = args.greedy_params == nullptr ? params : args.greedy_params[own.request];
-        for (u32 i = lane; i < sizeof(Params) / 4; i += 32) {
-            const bool is_key = i < 2 || i == OFFSET_OF(Params, draw) / 4;
-            const u32 path_flag = shares && i == OFFSET_OF(Params, features) / 4 ? FEATURE_DRAFT_PATH : 0;
-            ((u32*)(args.row_params + row))[i] = ((const u32*)(is_key ? &params : &from))[i] | path_flag;
-        }
-    }
-    if (threadIdx.x == 0) {
-        is_dead = depth = 0;
-    }
-    // No draft stands before a request's first row, which reads the drafts only to know whether they are to be judged.
-    if (node >= 0 || args.judged_slots != nullptr) {
-        load_tree(args, own.request, drafts, tree);
-        if (threadIdx.x == 0) {
-            is_dead = node >= 0 && !tree.is_tree;
-            // A parent lies before its child, so both walks end.
-            for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
-                depth++;
-            }
-            u32 end = depth;
-            for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
-                path[--end] = tree.ids[at];
-            }
-        }
-    }
-    // RAW on the path: thread 0 wrote it, all threads read it. RAW on the request and the state: the first two warps
-    // copied them, all threads read them.
+    // RAW on place, path and length: the first warp wrote them, all threads read them. RAW on the request: the second warp
+    // copied it, all threads read it.
     __syncthreads();
-    for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
-        const bool is_token = path[i] >= 0 && (u32)path[i] < args.step.vocab;
-        if (!is_token || (!(args.flags & DRAFTS_BLOCK) && is_stop_id(drafts, path[i]))) {
-            is_dead = 1;
-        }
-    }
-    // RAW on is_dead: any thread set it, all threads read it.
-    __syncthreads();
-    if (is_dead) {
-        if (threadIdx.x == 0) {
-            write_row_slot(args, row, -1, false);
-        }
+    if (!place.is_reached) {
         return;
     }
     if (shares) {
-        share_entries(args, args.slot_requests[slot], request, (u32*)own.lists, path, depth);
-    } else if (has_lists) {
-        copy_lists(args, args.slot_requests[slot], request, features, state.length, own.lists, path, depth, ids);
+        share_entries(args, args.slot_requests[slot], request, (u32*)own.lists, path, place.depth);
+    } else {
+        copy_lists(args, args.slot_requests[slot], request, params.features, length, own.lists, path, place.depth, ids);
     }
-    // Two warps write, so that they wait for memory side by side.
-    if (warp_id() == 0 && lane < sizeof(Request) / 4) {
-        ((u32*)(args.row_requests + row))[lane] = ((const u32*)&request)[lane];
-    } else if (threadIdx.x == 32) {
-        State behind = state;
-        behind.position += depth;
-        behind.length += depth;
-        args.row_states[row] = behind;
-        // Without drafts there is nothing to judge, nor where they are no tree: the row is that of a step.
-        const bool is_judged = args.judged_slots != nullptr && drafts.draft_count > 0 && tree.is_tree;
-        write_row_slot(args, row, (int)row, is_judged);
+    if (warp == 1) {
+        request_words.load(&request);
+        request_words.store(args.row_requests + row);
     }
 }
 
@@ -318,12 +379,12 @@ DEVICE u32 padding_word(const Step& step, u32 word) {
 
 // The walk of a request, in shared memory.
 struct DraftWalk {
-    // Of each row: its token, and whether the walk ends there whatever the drafts are.
-    int tokens[MAX_DRAFTS + 1];
-    u32 ends[MAX_DRAFTS + 1];
+    // The sections of the outputs that have a word for each row, as the step wrote them.
+    u32 words[OUTPUT_SECTIONS][MAX_DRAFTS + 1];
     // The rows of the walk, and how many there are.
     u32 path[MAX_DRAFTS + 1];
     u32 emitted;
+    u32 is_tree;
 };
 
 // Moves the words of the rows of a walk to the request's first rows, and fills those of the rows behind. Rows only move
@@ -347,49 +408,98 @@ DEVICE void compact_rows(const DraftWalk& walk, u32 rows, u32 words, Address add
     }
 }
 
-// Walks from row 0 to the first row of which no child has the token; by one warp.
-DEVICE void walk_tree(const DraftTree& tree, DraftWalk& walk) {
+// Walks from row 0 to the first row of which no accepted draft is a child; by one warp.
+DEVICE void walk_tree(const LaneDrafts& drafts, const bool (&is_accepted)[2], DraftWalk& walk) {
     u32 row = 0, count = 0;
-    while (true) {
+    do {
         if (lane_id() == 0) {
             walk.path[count] = row;
         }
         count++;
-        if (walk.ends[row]) {
-            break;
-        }
-        const int token = walk.tokens[row];
-        u32 child = 0;
-        for (u32 start = row; child == 0 && start < tree.count; start += 32) {
-            const u32 node = start + lane_id();
-            bool matches = node < tree.count && tree.parents[node] == (int)row - 1 && tree.ids[node] == token;
-            u32 matching = __ballot_sync(FULL_MASK, matches);
-            child = matching != 0 ? start + __ffs((int)matching) : 0;
-        }
-        if (child == 0) {
-            break;
-        }
-        row = child;
-    }
+        row = drafts.child_row(row, is_accepted);
+    } while (row != 0);
     if (lane_id() == 0) {
         walk.emitted = count;
     }
 }
 
+// Moves the words that each row has in the first sections of the outputs like `compact_rows`, from where the walk has
+// them. Without a tree the first row says so. By all threads of a block; a thread has one row.
+DEVICE void compact_words(const DraftWalk& walk, const Step& step, u32 first, u32 rows) {
+    const u32 row = threadIdx.x;
+    if (row >= rows) {
+        return;
+    }
+    const bool is_on_path = row < walk.emitted;
+    const u32 from = is_on_path ? walk.path[row] : row;
+    if (!is_on_path || from != row) {
+#pragma unroll
+        for (u32 section = 0; section < OUTPUT_SECTIONS; section++) {
+            *output_word(step, first + row, section) =
+                is_on_path ? walk.words[section][from] : padding_word(step, section);
+        }
+    } else if (row == 0 && !walk.is_tree) {
+        *output_word(step, first, OUTPUT_STATUSES) = walk.words[OUTPUT_STATUSES][0] | STATUS_NO_TREE;
+    }
+}
+
 KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
-    __shared__ DraftTree tree;
+    // begin_drafts of another verification is a dependent launch, which waits for this kernel before it reads states or writes.
+    trigger_dependents();
+    constexpr u32 WALKING_WARP = END_DRAFTS_THREADS / 32 - 1;
+    static_assert(32 * WALKING_WARP > MAX_DRAFTS, "the threads of the other warps have a row each");
     __shared__ DraftWalk walk;
+    __shared__ Request request;
+    warm_constant_bank(args);
     const Step& step = args.step;
     const u32 request_index = blockIdx.x;
     const DraftRequest drafts = args.requests[request_index];
     const int slot = args.slots[request_index];
     const u32 rows = drafts.draft_count + 1, first = drafts.first_row;
-    load_tree(args, request_index, drafts, tree);
     // The step changes no request of a slot, so these loads overlap with it.
     const int source = slot < 0 ? 0 : slot;
     const u32 features = args.slot_params[source].features;
-    const State state = args.slot_states[source];
-    grid_dependency_wait();
+    State& state = args.slot_states[source];
+    const u32 position = state.position, length = state.length, state_step = state.step;
+    const bool has_history = features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY);
+    if (warp_id() == 0 && has_history) {
+        LaneWords<Request> words;
+        words.load(args.slot_requests + source);
+        words.store(&request);
+    }
+    if (warp_id() == WALKING_WARP) {
+        const LaneStopIds stop_ids(drafts);
+        const LaneDrafts own(args, request_index, drafts);
+        const bool is_tree = own.is_tree(args);
+        bool is_accepted[2], is_stop_id[2];
+        stop_ids.find(own.ids, is_stop_id);
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            // A row without a token emits -1, which is no id.
+            is_accepted[i] = is_tree && own.ids[i] >= 0 && !is_stop_id[i];
+        }
+        grid_dependency_wait();
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            if (is_accepted[i]) {
+                const u32 parent_row = first + (u32)(own.parents[i] + 1), row = first + 1 + LaneDrafts::number(i);
+                const int token = (int)*output_word(step, parent_row, OUTPUT_TOKENS);
+                // What was judged left padding of all rows but those of the walk, which goes nowhere else.
+                const int row_slot = args.flags & DRAFTS_JUDGED ? args.row_slots[row] : 0;
+                is_accepted[i] = token == own.ids[i] && row_slot >= 0;
+            }
+        }
+        walk_tree(own, is_accepted, walk);
+        walk.is_tree = is_tree;
+    } else {
+        grid_dependency_wait();
+        if (threadIdx.x < rows) {
+#pragma unroll
+            for (u32 section = 0; section < OUTPUT_SECTIONS; section++) {
+                walk.words[section][threadIdx.x] = *output_word(step, first + threadIdx.x, section);
+            }
+        }
+    }
     if (slot < 0) {
         // The step has written the rows' outputs.
         for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
@@ -400,41 +510,29 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
         }
         return;
     }
-    if (args.flags & DRAFTS_JUDGED) {
-        // What was judged left padding of all rows but those of the walk, which goes nowhere else.
-        for (u32 i = threadIdx.x; i < tree.count; i += blockDim.x) {
-            tree.ids[i] = args.row_slots[first + 1 + i] < 0 ? -2 : tree.ids[i];
-        }
-    }
-    for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
-        const int token = (int)*output_word(step, first + i, OUTPUT_TOKENS);
-        walk.tokens[i] = token;
-        walk.ends[i] = token == NO_TOKEN || !tree.is_tree || is_stop_id(drafts, token);
-    }
-    // RAW on walk and tree: each thread wrote some of them, the first warp reads all of them.
-    __syncthreads();
-    if (warp_id() == 0) {
-        walk_tree(tree, walk);
-    }
-    // RAW on walk: the first warp wrote the path, all threads read it.
+    // RAW on walk: the last warp wrote the path, the threads of the others the words of their rows; all threads read them.
+    // WAR on the outputs: all threads have read the words of their rows, threads move rows. RAW on the request: the first
+    // warp copied it, all threads read it.
     __syncthreads();
     const u32 emitted = walk.emitted, last_row = walk.path[emitted - 1];
-    const u32 tokens = emitted - (walk.tokens[last_row] == NO_TOKEN ? 1 : 0);
-    const float mirostat_mu = bits_float(*output_word(step, first + last_row, OUTPUT_MIROSTAT_MU));
-    if (threadIdx.x == 0) {
-        if (!tree.is_tree) {
-            *output_word(step, first, OUTPUT_STATUSES) |= STATUS_NO_TREE;
-        }
-        args.accepted[request_index] = emitted - 1;
-    }
+    const u32 tokens = emitted - ((int)walk.words[OUTPUT_TOKENS][last_row] == NO_TOKEN ? 1 : 0);
+    compact_words(walk, step, first, rows);
     for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
         args.path[first + i] = i < emitted ? first + walk.path[i] : NO_ROW;
     }
-    // WAR on the outputs: all threads read the last row's mu, threads move rows.
-    __syncthreads();
+    if (threadIdx.x == 32 * WALKING_WARP) {
+        args.accepted[request_index] = emitted - 1;
+        state.position = position + tokens;
+        state.length = length + tokens;
+        if (tokens != 0) {
+            state.step = state_step + 1;
+            state.mirostat_mu = bits_float(walk.words[OUTPUT_MIROSTAT_MU][last_row]);
+        }
+    }
     compact_rows(
-        walk, rows, output_words(step), [&](u32 row, u32 word) INLINE { return output_word(step, first + row, word); },
-        [&](u32 word) INLINE { return padding_word(step, word); });
+        walk, rows, output_words(step) - OUTPUT_SECTIONS,
+        [&](u32 row, u32 word) INLINE { return output_word(step, first + row, OUTPUT_SECTIONS + word); },
+        [&](u32 word) INLINE { return padding_word(step, OUTPUT_SECTIONS + word); });
     if (step.kept_bits != nullptr) {
         const u32 words = step.tiles * MASK_WORDS;
         compact_rows(
@@ -442,24 +540,15 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
             [&](u32 row, u32 word) INLINE { return step.kept_bits + (u64)(first + row) * words + word; },
             [](u32) INLINE { return 0u; });
     }
-    if (threadIdx.x == 0) {
-        State next = state;
-        next.position += tokens;
-        next.length += tokens;
-        next.step += tokens == 0 ? 0 : 1;
-        next.mirostat_mu = tokens == 0 ? state.mirostat_mu : mirostat_mu;
-        args.slot_states[slot] = next;
-    }
-    if (!(features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY))) {
+    if (!has_history) {
         return;
     }
-    const Request& request = args.slot_requests[slot];
     for (u32 i = threadIdx.x; i < tokens; i += blockDim.x) {
-        const u32 id = (u32)walk.tokens[walk.path[i]];
+        const u32 id = walk.words[OUTPUT_TOKENS][walk.path[i]];
         // The host counts tokens and refuses those beyond the capacity; this test keeps the writes in bounds even if
         // that count is wrong.
-        if (state.length + i < request.history_capacity) {
-            request.history[state.length + i] = id;
+        if (length + i < request.history_capacity) {
+            request.history[length + i] = id;
             if (features & FEATURE_TOKEN_COUNTS) {
                 count_output(request, id);
             }

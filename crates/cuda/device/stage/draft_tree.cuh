@@ -16,7 +16,7 @@ struct DraftTree {
     int ids[MAX_DRAFTS];
     int parents[MAX_DRAFTS];
     u32 count;
-    // Whether each parent is the root or a draft before its child, and in a block the draft before it.
+    // Whether each parent is one that `may_follow` allows.
     u32 is_tree;
 };
 
@@ -26,6 +26,11 @@ DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
     }
     i64 number = ((const i64*)numbers)[index];
     return number == (int)number ? (int)number : -2;
+}
+
+// Whether a draft may have a parent: the root or a draft before it, and in a block the draft before it.
+DEVICE bool may_follow(const DraftStep& args, int parent, u32 draft) {
+    return parent >= -1 && parent < (int)draft && (!(args.flags & DRAFTS_BLOCK) || parent == (int)draft - 1);
 }
 
 // Loads the drafts of a request; by all threads of a block.
@@ -43,7 +48,7 @@ DEVICE void load_tree(const DraftStep& args, u32 request, const DraftRequest& dr
         int parent = args.parents == nullptr ? (int)i - 1
                                              : draft_number(args.parents, args.flags & DRAFTS_PARENTS_I64, first + i);
         tree.parents[i] = parent;
-        if (parent < -1 || parent >= (int)i || (args.flags & DRAFTS_BLOCK && parent != (int)i - 1)) {
+        if (!may_follow(args, parent, i)) {
             tree.is_tree = 0;
         }
     }

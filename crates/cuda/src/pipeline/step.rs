@@ -271,12 +271,15 @@ impl Workspace {
             }
             _ => tuning::survey(&self.device, (rows, tiles), row_type, needs),
         };
-        let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // A survey without edits waits by itself for the requests of the rows of drafts, if these were made just before.
         let is_begun = |(_, shape): &(_, DraftShape)| shape.rule.judgement().is_none();
         let waits =
             draft_step.as_ref().is_some_and(is_begun) && fixed.shared.is_none() && needs.edits == Edits::None;
         let enqueue = if waits { survey::enqueue_dependent } else { survey::enqueue };
+        // Such a row has its own number as a slot, and begin_drafts gives padding parameters too.
+        let known_slots = if waits && survey.loads_padding() { flags::SLOT_IS_ROW } else { 0 };
+        let step = abi::Step { flags: step.flags | known_slots, ..*step };
+        let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
         // guarantees the logits. A survey that begins early has no edits.

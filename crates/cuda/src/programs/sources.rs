@@ -56,6 +56,7 @@ const DEVICE: &[Source] = device_files![
     "stage/residual_records.cuh",
     "stage/judge.cuh",
     "stage/draft_tree.cuh",
+    "stage/lane_drafts.cuh",
     "stage/written_probability.cuh",
     "stage/filter.cuh",
     "stage/candidate_filter.cuh",

@@ -7,8 +7,8 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::Edits;
 
-/// The threads that make the request of a row that copies no lists.
-const THREADS_WITHOUT_LISTS: u32 = 128;
+/// The threads that make the request of a row that copies no lists: a warp each for its state, its request and its parameters.
+const THREADS_WITHOUT_LISTS: u32 = 96;
 
 /// Of `edit_rows`: blocks per multiprocessor before a warp takes several tiles, and the most tiles that a warp takes.
 const EDIT_BLOCKS_PER_SM: usize = 4;
