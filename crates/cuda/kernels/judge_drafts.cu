@@ -5,7 +5,7 @@
 // Never      writes a row
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; records [trees, tiles]; tile_sums [trees, 2, tiles]
-// Grid       x = trees; whole warps, up to 512 threads; no dynamic shared memory
+// Grid       x = trees, or trees * blocks of a cluster; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    that of stage/judge.cuh, for each tree
 // Requires   what stage/judge.cuh requires
 //
@@ -48,12 +48,16 @@ KERNEL_MIN_BLOCKS(judge_drafts, JUDGE_DRAFTS_THREADS, 1, JudgeDrafts, args) {
     __shared__ JudgeStorage storage;
     // The preceding kernel may belong to another program and write what this one reads.
     grid_dependency_wait();
-    JudgedTree t{args, blockIdx.x, args.chains.draft_count, chain_stream(args.chains, blockIdx.x), storage};
+    const JudgeBlocks blocks = JudgeBlocks::of_cluster();
+    const u32 tree = blocks.tree();
+    JudgedTree t{args, blocks, tree, args.chains.draft_count, chain_stream(args.chains, tree), storage};
     u32 status = 0;
     if (!is_tree(t, t.drafts)) {
         t.drafts = 0;
         status = STATUS_NO_TREE;
     }
     const Judgement judged = judge_tree(t, NoWalkRules());
-    write_judgement(t, judged.accepted, judged.token, judged.status | status);
+    if (blocks.is_first()) {
+        write_judgement(t, judged.accepted, judged.token, judged.status | status);
+    }
 }

@@ -5,7 +5,7 @@
 // Never      changes a request, its history or its counts: end_drafts does, once the step has emitted the tokens
 // Twins      oracle spec/src/verify/by_probabilities.rs | host engine/src/walk.rs | why docs/stages/judge.md
 // Shapes     as in JudgeRequests
-// Grid       x = requests; whole warps, up to 512 threads; no dynamic shared memory
+// Grid       x = requests, or requests * blocks of a cluster; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    that of stage/judge.cuh, for each request
 // Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot; no dependent launch
 //
@@ -51,15 +51,17 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     __shared__ DraftTree tree;
     __shared__ JudgeDrafts as_tree;
     const DraftStep& drafts = args.drafts;
-    const DraftRequest request = drafts.requests[blockIdx.x];
-    const int slot = drafts.slots[blockIdx.x];
+    const JudgeBlocks blocks = JudgeBlocks::of_cluster();
+    const u32 index = blocks.tree();
+    const DraftRequest request = drafts.requests[index];
+    const int slot = drafts.slots[index];
     const u32 first = request.first_row;
     if (slot < 0) {
         return;
     }
-    load_tree(drafts, blockIdx.x, request, tree);
+    load_tree(drafts, index, request, tree);
     if (tree.count == 0 || !tree.is_tree) {
-        if (threadIdx.x == 0) {
+        if (blocks.is_first() && threadIdx.x == 0) {
             args.forced[first] = args.caller_forced[first];
         }
         return;
@@ -70,9 +72,12 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     // RAW on as_tree: thread 0 wrote it, all threads read it.
     __syncthreads();
     const Params& params = drafts.slot_params[slot];
-    const JudgedTree t{as_tree, 0, tree.count, RngStream{params.seed, drafts.slot_states[slot].position, params.draw},
-                       storage};
+    const RngStream rng{params.seed, drafts.slot_states[slot].position, params.draw};
+    const JudgedTree t{as_tree, blocks, 0, tree.count, rng, storage};
     const Judgement judged = judge_tree(t, RequestRules{args.caller_forced + first, request});
+    if (!blocks.is_first()) {
+        return;
+    }
     for (u32 row = threadIdx.x; row <= tree.count; row += blockDim.x) {
         drafts.row_slots[first + row] = -1;
     }

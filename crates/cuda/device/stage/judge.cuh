@@ -1,16 +1,17 @@
 // judge.cuh: judges a tree of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7); device functions
-// of a block.
+// of a block, or of the blocks of a cluster.
 //
 // Computes   the rows that are walked and the accepted drafts, and one more token, drawn from what is left of the last row
 // Never      writes a row: what is left of one is computed again from the rows as they are, each time they are read
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; of each tree records [tiles], tile_sums [2, tiles]
-// Traffic    a few numbers per draft; the target's and the drafter's row once per refusal with probabilities of the drafter
-//            (S5) or per draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
-// Requires   whole warps, all threads of the block; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment affects
+// Traffic    a few numbers per draft; the target's and the drafter's row once per refusal that a sibling follows (S5) or per
+//            draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
+// Requires   whole warps, all threads of all blocks; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment affects
 //            speed only
 //
-// All threads of a block decide alike, by the same numbers; only sums and the draw are shared out.
+// All threads of all blocks decide alike, by the same numbers; only sums and records are shared out. The first block alone
+// ends the draw.
 //
 //     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes what is left
 //             until a row has no accepted child
@@ -19,7 +20,34 @@
 //     race the records' tokens
 #pragma once
 
+#include "platform/sm90.cuh"
 #include "stage/residual_records.cuh"
+
+// The blocks that judge a tree, and which of them this is. Each has every `count`-th tile of a row.
+struct JudgeBlocks {
+    u32 rank;
+    u32 count;
+
+    // The blocks of the cluster.
+    static DEVICE_MEMBER JudgeBlocks of_cluster() { return JudgeBlocks{cluster_ctarank(), cluster_nctarank()}; }
+
+    // The tree of this block's cluster, of those of the launch.
+    DEVICE_MEMBER u32 tree() const { return blockIdx.x / count; }
+    DEVICE_MEMBER bool is_first() const { return rank == 0; }
+
+    // The block's tile of number `i`, and how many it has.
+    DEVICE_MEMBER u32 tile(u32 i) const { return rank + i * count; }
+    DEVICE_MEMBER u32 own_tiles(u32 tiles) const { return rank < tiles ? (tiles - rank - 1) / count + 1 : 0; }
+
+    // Waits until all threads of all blocks have called it. They then see what each wrote before.
+    DEVICE_MEMBER void sync() const {
+        if (count > 1) {
+            cluster_sync();
+        } else {
+            __syncthreads();
+        }
+    }
+};
 
 // A child that its row refused, and the sums by which what was left of the row was divided then (S5).
 struct Refusal {
@@ -38,6 +66,8 @@ struct JudgedRow : ProbRows {
     // S6 without a drafter's row: the draft that such a row has probability 1 at, or -1.
     i64 only_draft;
     u32 refused;
+    // Whether the last refusal counts as one that changes p although nobody has yet seen that it leaves anything.
+    bool is_unsummed;
     Refusal refusals[MAX_JUDGED];
 
     // Turns an id's probabilities into what is left of them.
@@ -62,24 +92,55 @@ struct JudgedRow : ProbRows {
         }
     }
 
-    // Loads what is left of a lane's slice of a tile. Returns the status bits of the numbers that it was made of.
+    // Loads what is left of a lane's slice of a tile, as `leave` says. Returns the status bits of the numbers that it was made of.
     DEVICE_MEMBER u32 fetch_left(u32 tile, u32 lane, LaneProbs& probs) const {
         fetch(tile, lane, probs);
-        u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
-        bool vectorized = is_vectorized(tile);
-#pragma unroll 1
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            float own_p = select_item(probs.p, j), own_q = select_item(probs.q, j);
-            u32 id = tile * TILE + offset_in_tile<F32>(lane, j, vectorized);
-            // Beyond the vocabulary both are 0, and stay so.
-            leave(id, own_p, own_q);
+        const u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
+        const bool vectorized = is_vectorized(tile);
+        auto is_at = [&](u32 j, i64 id) INLINE { return tile * TILE + offset_in_tile<F32>(lane, j, vectorized) == id; };
+        // Beyond the vocabulary both are 0, and stay so.
+        if (rule == JUDGE_BLOCK) {
 #pragma unroll
-            for (u32 k = 0; k < ITEMS_PER_LANE; k++) {
-                probs.p[k] = k == j ? fminf(own_p, MAX_F32) : probs.p[k];
-                probs.q[k] = k == j ? own_q : probs.q[k];
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                const float own_q = q ? probs.q[j] : is_at(j, only_draft) ? 1.0f : 0.0f;
+                probs.p[j] = max_f32(ratio * probs.p[j] - own_q, 0.0f);
             }
         }
+        const bool both = rule == JUDGE_REJECTION && q;
+#pragma unroll 1
+        for (u32 k = 0; k < refused; k++) {
+            const Refusal& refusal = refusals[k];
+            if (both) {
+                divide(refusal, is_at, probs);
+            } else if (refusal.changes_p && refusal.id / TILE == tile) {
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    probs.p[j] = is_at(j, refusal.id) ? 0.0f : probs.p[j];
+                }
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            probs.p[j] = fminf(probs.p[j], MAX_F32);
+        }
         return nonfinite_flags;
+    }
+
+  private:
+    // Takes a lane's slice through a refusal that both rows have a part in.
+    template <class IsAt>
+    DEVICE_MEMBER static void divide(const Refusal& refusal, IsAt is_at, LaneProbs& probs) {
+        if (refusal.changes_p) {
+            const float p_sum = refusal.p_sum, q_sum = refusal.q_sum;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                probs.p[j] = max_f32(probs.p[j] / p_sum - probs.q[j] / q_sum, 0.0f);
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            probs.q[j] = is_at(j, refusal.id) ? 0.0f : probs.q[j];
+        }
     }
 };
 
@@ -106,15 +167,17 @@ struct JudgeStorage {
     ReduceStorage reduce;
     BoundedRaceStorage race;
     JudgedRow row;
-    // One per warp.
-    TileMax tile_max[32];
+    // Of up to 32 tiles: their maxima, and the status bits of their numbers. Two sets take turns.
+    TileMax tile_max[2][32];
+    u32 tile_flags[2][32];
     // The rows of the walk.
     u32 path[MAX_JUDGED + 1];
 };
 
-// A tree of drafts, as one block judges it.
+// A tree of drafts, as a block judges it.
 struct JudgedTree {
     const JudgeDrafts& args;
+    JudgeBlocks blocks;
     u32 tree;
     // The number of drafts; 0 if the parents are no tree.
     u32 drafts;
@@ -156,6 +219,7 @@ struct JudgedTree {
             judged.ratio = ratio;
             judged.only_draft = only_draft;
             judged.refused = 0;
+            judged.is_unsummed = false;
         }
         // RAW on storage.row: thread 0 wrote it, all threads read it.
         __syncthreads();
@@ -212,61 +276,71 @@ DEVICE WeightSum sum_of_tiles(ReduceStorage& reduce, const TileSum* tile_sums, u
     return WeightSum{first * (u64_to_float(mass) * bits_float((127 - 43) << 23)), first};
 }
 
-// What is left of the target's row and of the drafter's.
+// What is left of the target's row, and of the drafter's if both have a part in refusals.
 struct LeftSums {
     WeightSum p;
     WeightSum q;
 };
 
-// Sums what is left of the judged row; in every thread.
+// Sums what is left of the judged row; in every thread of every block.
 DEVICE LeftSums sum_left(const JudgedTree& t) {
     const JudgedRow& row = t.storage.row;
-    const u32 tiles = t.chains().tiles;
+    const u32 tiles = t.chains().tiles, own_tiles = t.blocks.own_tiles(tiles);
+    const bool both = row.rule == JUDGE_REJECTION && row.q;
     TileSum* sums = t.args.tile_sums + (u64)t.tree * 2 * tiles;
 #pragma unroll 1
-    for (u32 tile = warp_id(); tile < tiles; tile += warp_count()) {
+    for (u32 i = warp_id(); i < own_tiles; i += warp_count()) {
+        const u32 tile = t.blocks.tile(i);
         LaneProbs probs;
         row.fetch_left(tile, lane_id(), probs);
         store_tile_sum(probs.p, sums[tile]);
-        store_tile_sum(probs.q, sums[tiles + tile]);
+        if (both) {
+            store_tile_sum(probs.q, sums[tiles + tile]);
+        }
     }
-    // RAW on sums: lane 0 of each warp stored those of its tiles, all threads read them.
-    __syncthreads();
-    LeftSums left{sum_of_tiles(t.storage.reduce, sums, tiles), sum_of_tiles(t.storage.reduce, sums + tiles, tiles)};
-    // WAR on sums: all threads read them, the next call overwrites them.
-    __syncthreads();
+    // RAW on sums: lane 0 of each warp stored those of its tiles, all threads of all blocks read them.
+    t.blocks.sync();
+    LeftSums left{sum_of_tiles(t.storage.reduce, sums, tiles), WeightSum{1.0f, 1.0f}};
+    if (both) {
+        left.q = sum_of_tiles(t.storage.reduce, sums + tiles, tiles);
+    }
+    // WAR on sums: all threads of all blocks read them, the next call overwrites them.
+    t.blocks.sync();
     return left;
 }
 
-// Refuses a child of the judged row: writes down the sums before, and returns those of what is left now (S5).
-DEVICE void refuse(const JudgedTree& t, i64 id, float& p_sum, float& q_sum) {
+// Refuses a child of the judged row: writes down the sums of what was left before. What is left now is summed only if a sibling
+// follows: `sum_refusal`.
+DEVICE void refuse(const JudgedTree& t, i64 id, float p_sum, float q_sum) {
     JudgedRow& row = t.storage.row;
     // WAR on row: all threads read what was left before, thread 0 changes it.
     __syncthreads();
-    u32 number = row.refused;
-    // WAR on row.refused: all threads read it, thread 0 overwrites it.
-    __syncthreads();
     if (threadIdx.x == 0) {
-        row.refusals[number] = Refusal{id, p_sum, q_sum, true};
-        row.refused = number + 1;
+        row.refusals[row.refused++] = Refusal{id, p_sum, q_sum, true};
+        row.is_unsummed = row.rule == JUDGE_REJECTION;
     }
     // RAW on row: thread 0 changed it, all threads read it.
     __syncthreads();
-    if (row.rule != JUDGE_REJECTION) {
-        return;
+}
+
+// If the last refusal left nothing of p, only rounding led there: then p stays as it was before (S5). By thread 0.
+DEVICE void decide_refusal(JudgedRow& row, bool is_left) {
+    row.refusals[row.refused - 1].changes_p = is_left;
+    row.is_unsummed = false;
+}
+
+// Sums what the last refusal left.
+DEVICE void sum_refusal(const JudgedTree& t, float& p_sum, float& q_sum) {
+    const LeftSums left = sum_left(t);
+    const bool is_left = left.p.largest > 0.0f;
+    p_sum = is_left ? left.p.sum : p_sum;
+    q_sum = left.q.sum;
+    // sum_left ends with a barrier, so no thread reads the refusal now.
+    if (threadIdx.x == 0) {
+        decide_refusal(t.storage.row, is_left);
     }
-    LeftSums left = sum_left(t);
-    q_sum = row.q ? left.q.sum : 1.0f;
-    if (left.p.largest > 0.0f) {
-        p_sum = left.p.sum;
-    } else {
-        // Only rounding leads here: p stays as it was. sum_left ends with a barrier, so no thread reads the refusal now.
-        if (threadIdx.x == 0) {
-            row.refusals[number].changes_p = false;
-        }
-        // RAW on refusals: thread 0 changed one, all threads read them.
-        __syncthreads();
-    }
+    // RAW on row: thread 0 changed it, all threads read it.
+    __syncthreads();
 }
 
 // Judges the children of a row, one after the other (S5, S7). Returns the row of the first that is accepted, or 0. The row
@@ -289,6 +363,9 @@ DEVICE u32 judge_children(const JudgedTree& t, u32 row, u32 depth) {
         const i64 id = t.id(node);
         if (!t.is_token(id)) {
             continue;
+        }
+        if (judged.is_unsummed) {
+            sum_refusal(t, p_sum, q_sum);
         }
         float p = judged.p[id], q = judged.q ? judged.q[id] : 0.0f;
         judged.leave((u32)id, p, q);
@@ -401,62 +478,83 @@ DEVICE u32 judge_block(const JudgedTree& t, bool& residual) {
     return accepted;
 }
 
-// Makes the records of what is left of the judged row. Returns the status bits of the numbers that were read.
-DEVICE u32 make_records(const JudgedTree& t, const LastTokenStream& rng, TileRecord* records) {
+// Makes the records of what is left of the judged row. Warps find the maxima of 32 tiles; then one of them makes the records of
+// these, one tile per lane, while the others go on with the next 32 tiles.
+DEVICE void make_records(const JudgedTree& t, const LastTokenStream& rng, TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
     const JudgedRow& row = t.storage.row;
-    TileMax& tile_max = t.storage.tile_max[warp_id()];
-    u32 nonfinite_flags = 0;
+    const u32 own_tiles = t.blocks.own_tiles(t.chains().tiles);
+    u32 turn = 0;
 #pragma unroll 1
-    for (u32 tile = warp_id(); tile < t.chains().tiles; tile += warp_count()) {
-        LaneProbs probs;
-        nonfinite_flags |= row.fetch_left(tile, lane_id(), probs);
-        reduce_probs_tile(probs.p, row.is_vectorized(tile), tile_max);
-        // RAW on tile_max of this warp: the leader wrote it, lane 0 reads it.
-        __syncwarp();
-        if (lane_id() == 0) {
-            FirstArrival first = first_arrival(rng, tile);
-            records[tile] = make_chain_record(tile_max, not_raced, row.is_vectorized(tile), 0, rng, first, tile);
+    for (u32 start = 0; start < own_tiles; start += 32, turn++) {
+        TileMax* maxima = t.storage.tile_max[turn % 2];
+        u32* flags = t.storage.tile_flags[turn % 2];
+#pragma unroll 1
+        for (u32 i = warp_id(); i < 32 && start + i < own_tiles; i += warp_count()) {
+            const u32 tile = t.blocks.tile(start + i);
+            LaneProbs probs;
+            const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, row.fetch_left(tile, lane_id(), probs));
+            reduce_probs_tile(probs.p, row.is_vectorized(tile), maxima[i]);
+            if (lane_id() == 0) {
+                flags[i] = nonfinite_flags;
+            }
         }
-        // WAR on tile_max of this warp: lane 0 read it, the next tile's leader overwrites it.
-        __syncwarp();
+        // RAW on this set: all warps wrote the maxima of their tiles, one warp reads them. WAR on the other one: the warp that
+        // read it has done so, all warps overwrite it from here on.
+        __syncthreads();
+        const u32 lane = lane_id(), tile = t.blocks.tile(start + lane);
+        if (warp_id() == turn % warp_count() && start + lane < own_tiles) {
+            const FirstArrival first = first_arrival(rng, tile);
+            records[tile] =
+                make_chain_record(maxima[lane], not_raced, row.is_vectorized(tile), flags[lane], rng, first, tile);
+        }
     }
-    // RAW on records: lane 0 of each warp wrote those of its tiles, all threads of the block read them.
-    __syncthreads();
-    return (u32)block_max(t.storage.reduce, nonfinite_flags & STATUS_NAN) |
-           (u32)block_max(t.storage.reduce, nonfinite_flags & STATUS_INF);
+    // RAW on records: a warp of each block wrote those of its tiles, all threads of all blocks read them.
+    t.blocks.sync();
 }
 
-// Draws from what is left of the judged row, or from all of it if nothing is left. Adds to `status`.
+// Draws from what is left of the judged row, or from all of it if nothing is left. Adds to `status`. Only the first block
+// returns the token.
 DEVICE int draw_last(const JudgedTree& t, const LastTokenStream& rng, u32& status) {
     TileRecord* own = t.chains().records + (u64)t.tree * t.chains().tiles;
+    JudgedRow& row = t.storage.row;
 #pragma unroll 1
-    for (bool is_left = true;; is_left = false) {
-        status |= make_records(t, rng, own);
+    for (bool is_whole = false;;) {
+        make_records(t, rng, own);
         const RowRecords records(own, nullptr, t.chains().tiles);
         WarpLeader warp_leader = reduce_warp_leaders<SurveyDrawRecords>(t.storage.race, records, 1.0f);
         RowSummary summary = summarise_row(warp_leader);
+        status |= summary.nonfinite_flags;
         if (summary.first_key != 0) {
+            if (!t.blocks.is_first()) {
+                return NO_TOKEN;
+            }
             const Origin first(key_logit(summary.first_key));
             u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
             if (leader_is_certain(warp_leader, first, 1.0f, leader)) {
                 return (int)key_id(leader);
             }
-            return (int)race_bounded<SurveyDrawRecords>(t.storage.race.open_tiles, records, LogJudgedRow{t.storage.row},
-                                                        rng, full_cut(), first, 1.0f, leader);
+            return (int)race_bounded<SurveyDrawRecords>(t.storage.race.open_tiles, records, LogJudgedRow{row}, rng,
+                                                        full_cut(), first, 1.0f, leader);
         }
-        if (!is_left) {
+        if (is_whole) {
             status |= STATUS_EMPTY;
             return NO_TOKEN;
         }
-        // WAR on storage.row and records: all threads read them, thread 0 and make_records overwrite them.
-        __syncthreads();
+        const bool is_unsummed = row.is_unsummed;
+        is_whole = !is_unsummed;
+        // WAR on storage.row and records: all threads of all blocks read them, thread 0 and make_records overwrite them.
+        t.blocks.sync();
         if (threadIdx.x == 0) {
-            // Under S6 this is 1 p - 0, which is p.
-            t.storage.row.q = nullptr;
-            t.storage.row.ratio = 1.0f;
-            t.storage.row.only_draft = -1;
-            t.storage.row.refused = 0;
+            if (is_unsummed) {
+                decide_refusal(row, false);
+            } else {
+                // Under S6 this is 1 p - 0, which is p.
+                row.q = nullptr;
+                row.ratio = 1.0f;
+                row.only_draft = -1;
+                row.refused = 0;
+            }
         }
         // RAW on storage.row: thread 0 wrote it, all threads read it.
         __syncthreads();

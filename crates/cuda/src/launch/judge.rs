@@ -51,10 +51,11 @@ pub(crate) unsafe fn edit_rows(
 /// As for [`Runtime::launch`].
 pub(crate) unsafe fn requests(
     runtime: &dyn Runtime,
+    limits: &DeviceLimits,
     requests: usize,
     argument: &JudgeRequests,
 ) -> Result<()> {
-    let grid = tuning::judge_drafts(requests, argument.drafts.step.tiles as usize);
+    let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize);
     // SAFETY: the grid is the one that judge_requests.cu expects. The caller guarantees what the argument points to.
     unsafe { runtime.launch(JUDGE_REQUESTS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }

@@ -154,6 +154,7 @@ impl Judge {
         out.check(count, n)?;
         let keys = chains.draws.numbers((count, "trees"))?;
         let tiles = vocab.div_ceil(TILE);
+        let limits = self.runtime.limits();
         let trees_per_launch = self.max_trees.min(RECORDS / 2 / tiles);
         let (rule, threshold_single, threshold_acc) = rule_of(judgement);
         for from in (0..count).step_by(trees_per_launch) {
@@ -174,7 +175,7 @@ impl Judge {
                 flags: if parents_64 { judge_flags::PARENTS_I64 } else { 0 },
                 reserved: 0,
             };
-            let grid = tuning::judge_drafts(launched, tiles);
+            let grid = tuning::judge_drafts(&limits, launched, tiles);
             // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does anything. The creators
             // of the rows, numbers and outputs guarantee their memory; `check` checked their shapes. The scratch memory has a
             // record and two sums for each tile of `launched` trees.

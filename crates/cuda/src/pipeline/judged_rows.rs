@@ -131,6 +131,6 @@ impl JudgedRows {
         };
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The caller guarantees the
         // rest.
-        unsafe { judge::requests(runtime, trees.requests, &argument) }
+        unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
     }
 }

@@ -2,10 +2,13 @@
 
 use gumball_spec::Kind;
 
-use super::TileBlocks;
 use super::survey::{self, Survey};
+use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
-use crate::abi::{COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_TILES_PER_WARP, SURVEY_WARPS, WRITE_ROWS_WARPS};
+use crate::abi::{
+    COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, SURVEY_WARPS,
+    WRITE_ROWS_WARPS,
+};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::StepFeatures;
@@ -23,6 +26,9 @@ const MAX_WRITE_TILES_PER_WARP: usize = 8;
 /// Of `verify_survey`: the tiles that the resident blocks of a multiprocessor hold at once with one tile per
 /// warp.
 const VERIFY_TILES_PER_SM: usize = 40;
+
+/// The fewest threads of a block of `judge_drafts`, unless the device wants fewer for a row.
+const MIN_JUDGE_THREADS: usize = 128;
 
 /// How a call is divided and surveyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +90,15 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
     TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
 }
 
-/// Returns the grid of `judge_drafts`: a block judges a tree, with a warp for each tile of a short row.
-pub(crate) fn judge_drafts(trees: usize, tiles: usize) -> Grid {
-    Grid::new(trees as u32, (tiles as u32 * 32).clamp(128, JUDGE_DRAFTS_THREADS))
+/// Returns the grid of `judge_drafts` and `judge_requests`: the blocks of a cluster judge a tree, with a warp for each tile of a short
+/// row. There are as many as the device runs at once, and at most one for each of its warps' tiles.
+pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize) -> Grid {
+    let most = limits.threads_per_row.min(JUDGE_DRAFTS_THREADS as usize);
+    let threads = (tiles * WARP).clamp(MIN_JUDGE_THREADS.min(most), most);
+    let most = tiles.div_ceil(threads / WARP).min(MAX_CLUSTER_BLOCKS);
+    let blocks = (2..=most).rev().find(|blocks| trees <= limits.clusters[blocks - 1]).unwrap_or(1);
+    let grid = Grid::new((trees * blocks) as u32, threads as u32);
+    if blocks > 1 { grid.clustered(blocks as u32, 0) } else { grid }
 }
 
 #[cfg(test)]
@@ -113,6 +125,24 @@ mod tests {
         // 528 blocks run at once.
         let blocks = |rows| write_rows(&H200, rows, TILES, true).blocks_per_row;
         assert_eq!([1, 7, 8, 264, 265, 528, 529, 2048].map(blocks), [75, 75, 38, 2, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn the_blocks_of_a_cluster_judge_a_tree_together_while_all_clusters_fit() {
+        let of = |trees, tiles| {
+            let Grid { blocks, threads, cluster, .. } = judge_drafts(&H200, trees, tiles);
+            assert_eq!(blocks as usize, trees * cluster.max(1) as usize);
+            (cluster, threads)
+        };
+        assert_eq!(
+            [1, 7, 8, 15, 16, 30, 32, 44, 66, 67, 512].map(|trees| of(trees, TILES).0),
+            [16, 16, 15, 8, 7, 4, 3, 3, 2, 0, 0]
+        );
+        // A block takes 16 tiles at once.
+        assert_eq!(
+            [1, 4, 16, 17, 33, 300].map(|tiles| of(1, tiles)),
+            [(0, 128), (0, 128), (0, 512), (2, 512), (3, 512), (16, 512)]
+        );
     }
 
     #[test]
