@@ -51,10 +51,10 @@ DEVICE void count_output(const Request& request, u32 id) {
     }
 }
 
-// Copies `count` units of 16 bytes; by all threads of a block.
-DEVICE void copy_units(void* to, const void* from, u64 count) {
+// Copies `count` units of 16 bytes; by the threads of a block from `first` on.
+DEVICE void copy_units(void* to, const void* from, u64 count, u32 first = 0) {
 #pragma unroll 4
-    for (u64 i = threadIdx.x; i < count; i += blockDim.x) {
+    for (u64 i = threadIdx.x - first; i < count; i += blockDim.x - first) {
         ((U32x4*)to)[i] = ((const U32x4*)from)[i];
     }
 }
@@ -118,25 +118,20 @@ DEVICE bool shares_entries(u32 features) {
     return (features & FEATURE_TOKEN_COUNTS) && !(features & FEATURE_HISTORY_EDITS);
 }
 
-// Writes to `memory` the bits of touched ids, with those of a path, and the path, which a row needs beside the entries
-// that it shares with its request. `own`, in shared memory, is a copy of the request, and gets these lists. `list_bytes`
-// in src/requests/request_table.rs is the size of their memory. By all threads of a block.
-DEVICE void share_entries(const DraftStep& args, const Request& request, Request& own, u32* memory, const int* path,
-                          u32 depth) {
-    const u32 words = args.step.tiles * MASK_WORDS;
-    copy_units(memory, request.touched, words / 4);
+// Adds a path to what a row has beside the entries that it shares with its request: to `bits`, a copy of the request's bits of
+// touched ids, and as a list behind them. `to`, the row's request, gets these lists. `list_bytes` in
+// src/requests/request_table.rs is the size of their memory. By all threads of a block, behind a barrier.
+DEVICE void share_entries(const DraftStep& args, Request& to, u32* bits, const int* path, u32 depth) {
+    u32* list = bits + args.step.tiles * MASK_WORDS;
     if (threadIdx.x == 0) {
-        own.touched = memory;
-        own.history = memory + words;
-        own.history_capacity = depth;
+        to.touched = bits;
+        to.history = list;
+        to.history_capacity = depth;
     }
-    // RAW on the bits: all threads copied parts of them, threads set bits of any part. RAW on the lists' addresses:
-    // thread 0 wrote them, the first warp reads them.
-    __syncthreads();
     for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
         const u32 id = (u32)path[i];
-        atomicOr(memory + id / 32, 1u << (id % 32));
-        memory[words + i] = id;
+        atomicOr(bits + id / 32, 1u << (id % 32));
+        list[i] = id;
     }
 }
 
@@ -279,6 +274,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     const Params& params = args.slot_params[slot < 0 ? 0 : slot];
     const bool has_lists = slot >= 0 && node >= 0 && own.lists != nullptr,
                shares = has_lists && shares_entries(params.features);
+    const u32* touched = shares ? args.slot_requests[slot].touched : nullptr;
     const LaneStopIds stop_ids(drafts);
     LaneWords<Request> request_words;
     LaneWords<Params> param_words;
@@ -303,8 +299,12 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     if (warp == 2) {
         param_words.store(args.row_params + row);
     } else if (warp == 1) {
-        request_words.store(has_lists ? &request : args.row_requests + row);
-    } else if (warp == 0) {
+        request_words.store(has_lists && !shares ? &request : args.row_requests + row);
+    }
+    if (warp > 0 && shares) {
+        copy_units(own.lists, touched, args.step.tiles * MASK_WORDS / 4, 32);
+    }
+    if (warp == 0) {
         LaneWords<State> state;
         RowPlace own_place{0, false, false};
         if (slot >= 0) {
@@ -329,16 +329,17 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         return;
     }
     // RAW on place, path and length: the first warp wrote them, all threads read them. RAW on the request: the second warp
-    // copied it, all threads read it.
+    // copied it, all threads read it; or WAW, if a thread changes parts of it. RAW on the bits: all warps but the first copied
+    // parts of them, threads set bits of any part.
     __syncthreads();
     if (!place.is_reached) {
         return;
     }
     if (shares) {
-        share_entries(args, args.slot_requests[slot], request, (u32*)own.lists, path, place.depth);
-    } else {
-        copy_lists(args, args.slot_requests[slot], request, params.features, length, own.lists, path, place.depth, ids);
+        share_entries(args, args.row_requests[row], (u32*)own.lists, path, place.depth);
+        return;
     }
+    copy_lists(args, args.slot_requests[slot], request, params.features, length, own.lists, path, place.depth, ids);
     if (warp == 1) {
         request_words.load(&request);
         request_words.store(args.row_requests + row);
