@@ -1,6 +1,6 @@
 //! Judge: trees of drafts by rejection, as blocks or by thresholds, in the kernel of `judge_drafts.cu` (rules S5 to S7).
 //!
-//! One block judges a tree: it reads two numbers for each draft that it accepts at once, and whole rows where a draft is
+//! A cluster of blocks judges a tree: it reads two numbers for each draft that it accepts at once, and whole rows where a draft is
 //! refused, or for each draft of a block.
 
 use std::sync::Arc;
