@@ -84,7 +84,7 @@ def verification(backend, task, rows, vocab):
     full = backend is TritonFullSamplingBackend
     if full:
         history = torch.randint(vocab, (rows * plan.HISTORY,), dtype=torch.int32, device="cuda")
-        slots = torch.tensor(requests.slots, device="cuda").repeat_interleave(plan.HISTORY)
+        slots = of_nodes(requests.slots, torch.int32).repeat_interleave(plan.HISTORY)
         requests.backend._accumulate_counts(slots, history, torch.ones_like(history))
     candidates = of_nodes(judged.tokens(rows, vocab), torch.int32)
     tree = None
