@@ -31,6 +31,7 @@ pub mod draws;
 pub mod rules;
 pub mod scores;
 pub mod softmax;
+pub mod selected_logprobs;
 
 pub mod bytes;
 pub mod generate;

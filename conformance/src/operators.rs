@@ -56,7 +56,7 @@ fn of<T: Copy>(column: &[T], row: usize) -> Option<T> {
 }
 
 impl Asked {
-    fn new(words: &mut Words) -> Self {
+    pub(crate) fn new(words: &mut Words) -> Self {
         let vocab = VOCABS[words.below(VOCABS.len())];
         let lines = 1 + words.below(if vocab > 1000 { 3 } else { 8 });
         let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][words.below(3)];
@@ -199,7 +199,7 @@ impl OnMachine {
 }
 
 /// Takes memory for whole numbers of 64 bits or of 32.
-fn integers(runtime: &Arc<dyn Runtime>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
+pub(crate) fn integers(runtime: &Arc<dyn Runtime>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
     if wide {
         return Ok(Buffer::of(runtime, values)?);
     }
@@ -253,7 +253,7 @@ impl Outputs {
 }
 
 /// Returns what the oracle says of a line.
-fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
+pub(crate) fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
     let halves: Vec<bf16> = line.iter().map(|z| bf16::from_f32(*z)).collect();
     let others: Vec<f16> = line.iter().map(|z| f16::from_f32(*z)).collect();
     let row = match asked.dtype {
@@ -265,7 +265,7 @@ fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome
 }
 
 /// Returns a row of the kind: of probabilities the exponentials of a row, not normalised, or what a row of logits happens to hold.
-fn line(words: &mut Words, asked: &Asked) -> Vec<f32> {
+pub(crate) fn line(words: &mut Words, asked: &Asked) -> Vec<f32> {
     let row = row(words, asked.vocab);
     match (asked.kind, words.below(4)) {
         (Kind::Logits, _) | (Kind::Probabilities, 0) => row,

@@ -320,11 +320,29 @@ def test_trees_are_the_hosts(emulated: None, rule: str) -> None:
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_logprobs_of_tokens_are_the_hosts(emulated: None, logits: Any, kind: str) -> None:
     rows = logits if kind == "logits" else logits.softmax(1)
+    rows[4, 7] = torch.nan
     tokens = [5, 0, -1, 899, 7, 7, 31]
-    wanted = on_host(lambda: gumball.selected_logprobs(rows, tokens, kind=kind, return_ranks=True))
-    for _ in range(2):
-        found = gumball.selected_logprobs(rows, tokens, kind=kind, return_ranks=True)
-        assert isinstance(found[0], np.ndarray) and found[0].dtype == np.float32 and found[1].dtype == np.uint32
-        assert (found[0] == wanted[0].numpy()).all() and (found[1] == wanted[1]).all()
+
+    def told(tokens: Any) -> Any:
+        return gumball.selected_logprobs(rows, tokens, kind=kind, return_ranks=True, return_statuses=True)
+
+    wanted, one = on_host(lambda: told(tokens)), on_host(lambda: told(5))
+    assert wanted[2].tolist() == [0, 0, 0, 0, Status.NAN, 0, 0]
+    ids = torch.tensor(tokens)
+    for given, host in ((tokens, wanted), (ids, wanted), (ids.int(), wanted), (5, one), (ids[:1], one)):
+        found = told(given)
+        assert [array.dtype for array in found] == [torch.float32, torch.int32, torch.int32]
+        assert torch.equal(found[0], host[0])
+        assert all((array.numpy() == words).all() for array, words in zip(found[1:], host[1:]))
+    # Nobody refuses what only the device sees: it counts as no token, and the status says so.
+    ids[0], ids[1], ids[3] = 900, -2, 1 << 40
+    out = torch.zeros(7)
+    found = gumball.selected_logprobs(rows, ids, kind=kind, out=out, return_statuses=True)
+    assert found[0] is out and torch.equal(out[4:], wanted[0][4:]) and out[:4].isneginf().all()
+    assert found[1].tolist() == [Status.NO_ID, Status.NO_ID, 0, Status.NO_ID, Status.NAN, 0, 0]
+    with pytest.raises(ValueError, match="tokens has length 3, but must have one for each of 7 rows, or for all"):
+        told(ids[:3])
+    with pytest.raises(TypeError, match="out is of float64"):
+        gumball.selected_logprobs(rows, tokens, kind=kind, out=out.double())
     with pytest.raises(ValueError, match=r"tokens is 900, but must be an id in 0\.\.900, or -1"):
         gumball.selected_logprobs(rows, [900] * 7, kind=kind)

@@ -146,6 +146,8 @@ impl Status {
     pub const EMPTY: Status = Status(4);
     /// The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted (S3).
     pub const NO_TREE: Status = Status(8);
+    /// A token whose logprob was asked for, and which only a device has read, is no id of the vocabulary (L1).
+    pub const NO_ID: Status = Status(16);
 
     /// Returns whether all bits of `other` are set.
     #[must_use]

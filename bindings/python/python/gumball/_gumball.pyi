@@ -83,8 +83,10 @@ def token_logprobs(
     rows: _Array,
     name: str,
     tokens: _Integers,
+    out: _Array | None,
     kind: str,
     return_ranks: bool,
+    return_statuses: bool,
     stream: _Stream | None,
 ) -> Any: ...
 def verify_chains(
@@ -341,9 +343,9 @@ class Pool:
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
+        row_indices: _Integers | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
-        row_indices: _Integers | None = None,
         stream: _Stream | None = None,
     ) -> Verification: ...
     @overload
@@ -359,9 +361,9 @@ class Pool:
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
+        row_indices: _Integers | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
-        row_indices: _Integers | None = None,
     ) -> NDArray[np.int32]: ...
     @overload
     def draft(
@@ -376,9 +378,9 @@ class Pool:
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
+        row_indices: _Integers | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
-        row_indices: _Integers | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
     def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
     def assign_drafts(

@@ -20,8 +20,6 @@ validated: a value outside its range counts as the nearest value inside. Statuse
 stream share memory, so two graphs captured on the same stream must not be replayed at the same time. A ``stream``
 must live until its work is done.
 
-Only ``selected_logprobs`` waits for the GPU: its results lie on the host.
-
 All functions raise ValueError for a wrong shape, value or device, TypeError for a wrong type, and UnavailableError if
 the GPU, its driver or memory is missing. After an error nothing has been written.
 """
@@ -458,21 +456,25 @@ def selected_logprobs(
     tokens: Sequence[int] | _Array,
     *,
     kind: str = "logits",
+    out: _Array | None = None,
     return_ranks: bool = False,
+    return_statuses: bool = False,
     stream: _Stream | None = None,
 ) -> Any:
-    """Returns the logprob of one token of each row: [rows] float32. With return_ranks (logprobs, ranks), [rows] uint32.
+    """Returns the logprob of one token of each row: out, or a new array [rows] float32. With return_ranks or return_statuses
+    a tuple of it and of these, [rows] uint32 of numpy, on a GPU int32.
 
     They are the ones that a Pool reports of these tokens with LogprobsParams(mode="raw"): at temperature 1, without edits and
-    filters. tokens: [rows] ids in the host's memory; -1 for none. A token whose logit is -inf or NaN, or whose probability is
-    0, and -1, have logprob -inf and rank 0; the most likely token has rank 1. kind: "logits", or "probabilities" for rows
-    that hold those and need not sum to 1.
+    filters. tokens: [rows] ids, or one for all rows; -1 for none. For rows on a GPU they are a list or an array of the host, which
+    is copied there, or int32 or int64 in its memory. A token whose logit is -inf or NaN, or whose probability is 0, and -1, have
+    logprob -inf and rank 0; the most likely token has rank 1. kind: "logits", or "probabilities" for rows that hold those and
+    need not sum to 1.
 
-    On a GPU the rows are read where they lie, and the results are numpy arrays: the call waits for them, and cannot be
-    captured. Raises ValueError for an id outside the vocabulary.
+    Raises ValueError for an id of the host outside the vocabulary. In a GPU's memory such an id counts as -1, and the row's
+    status is NO_ID.
     """
     name = "logits" if kind == "logits" else "probs"
-    return token_logprobs(logits, name, tokens, kind, return_ranks, stream)
+    return token_logprobs(logits, name, tokens, out, kind, return_ranks, return_statuses, stream)
 
 
 _OPERATORS = Operators(write_rows, sample_rows, verify_chains, fresh_seed)

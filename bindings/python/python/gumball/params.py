@@ -36,6 +36,7 @@ class Status(enum.IntFlag):
     EMPTY = 4
     """No token was above -inf; the token is -1, or None."""
     NO_TREE = 8
+    NO_ID = 16
     """The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted."""
 
 

@@ -130,6 +130,25 @@ impl Value<u32> {
 }
 
 impl Value<i32> {
+    /// Reads the ids of tokens: one, or a list or an array of them; for rows on a device also a column there of int32 or int64.
+    pub fn tokens<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let name = "tokens";
+        let is_one = object.is_instance_of::<PyInt>();
+        let is_list = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
+        if let Some(key) = input.key
+            && !is_one
+            && !is_list
+            && arrays::read(object, name, Some(key.stream)).is_ok_and(|array| array.location == key.location)
+        {
+            return Self::whole(input, object, name, SIGNED);
+        }
+        if is_one {
+            lists::extract_int(object, name).map(Value::All)
+        } else {
+            lists::integers(object, name).map(Value::List)
+        }
+    }
+
     /// Reads adjacent integers, of one dimension or two.
     pub fn flat<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
         let (mut object, mut array) = (object.clone(), input.beside(object, name)?.flat());

@@ -197,7 +197,7 @@ impl<'a, 'py> Input<'a, 'py> {
         }
         if empty_like(py, self.object)?.is_none() {
             return Err(PyTypeError::new_err(format!(
-                "out must be given, and no statuses, where {} is neither torch's nor CuPy's",
+                "out must be given, and no statuses or ranks, where {} is neither torch's nor CuPy's",
                 self.name
             )));
         }

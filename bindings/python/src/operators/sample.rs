@@ -21,9 +21,20 @@ pub fn tokens_out<'py>(
     out: &Bound<'py, PyAny>,
     count: usize,
 ) -> PyResult<Matrix> {
+    column_out(input, out, count, &[Dtype::I32, Dtype::I64], "int32 or int64")
+}
+
+/// Reads the array that receives `count` numbers, of one of the given types.
+pub fn column_out<'py>(
+    input: &mut Input<'_, 'py>,
+    out: &Bound<'py, PyAny>,
+    count: usize,
+    dtypes: &[Dtype],
+    wanted: &str,
+) -> PyResult<Matrix> {
     let matrix = input.written(out, "out")?;
-    if !matches!(matrix.dtype, Dtype::I32 | Dtype::I64) {
-        return Err(wrong_dtype("out", matrix.dtype, "int32 or int64"));
+    if !dtypes.contains(&matrix.dtype) {
+        return Err(wrong_dtype("out", matrix.dtype, wanted));
     }
     check_apart(&matrix, &input.matrix, input.name)?;
     if matrix.rows > 1 && matrix.stride != matrix.width {

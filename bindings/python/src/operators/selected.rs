@@ -1,53 +1,85 @@
 //! Logprobs of selected tokens: of one token of each row.
 
-use numpy::PyArray1;
+use gumball_engine::{ColumnType, DeviceSlice, PerRowMut, Result, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::input::{Input, rows_in};
+use super::columns::Value;
+use super::input::{Input, rows_in, words_out};
 use super::run::run;
-use crate::lists::integers;
-use crate::{modules, options};
+use super::sample::column_out;
+use crate::arrays::{Dtype, Matrix};
+use crate::options;
 
-/// Returns the logprob of one token of each row, or (logprobs, ranks).
+/// Returns the logprob of one token of each row, or a tuple of logprobs and what else is asked for: ranks, statuses.
 ///
-/// tokens: ids in the host's memory, one per row. For rows on the host logprobs are an array of the rows' library, for
-/// rows on a device one of numpy; ranks are always one of numpy.
+/// tokens: one per row, or one for all; ids on the host, or an array beside rows on a device. out: an array of float32, or
+/// None for a new one of the rows' library.
 #[pyfunction]
-#[pyo3(signature = (rows, name, tokens, kind, return_ranks, stream))]
+#[pyo3(signature = (rows, name, tokens, out, kind, return_ranks, return_statuses, stream))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's function")]
 pub fn token_logprobs<'py>(
     rows: &Bound<'py, PyAny>,
     name: &str,
     tokens: &Bound<'py, PyAny>,
+    out: Option<&Bound<'py, PyAny>>,
     kind: &str,
     return_ranks: bool,
+    return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = rows.py();
     let mut input = Input::read(rows, name, stream)?;
     let kind = options::kind(kind)?;
-    let tokens: Vec<i32> = integers(tokens, "tokens")?;
+    let tokens = Value::tokens(&mut input, tokens)?;
     let (from, on_device, count) = (input.matrix, input.is_on_device(), input.matrix.rows);
-    let (logprobs, ranks) = run(&input, |operators| {
-        // SAFETY: `input` keeps the rows alive during the call, which waits for a device. The package's
-        // documentation forbids writes to them meanwhile.
-        let rows = unsafe { rows_in(&from, on_device, kind) }?;
-        let (mut logprobs, mut ranks) = (vec![0.0f32; count], vec![0u32; count]);
-        operators.selected_logprobs(rows, &tokens, &mut logprobs, Some(&mut ranks))?;
-        Ok((logprobs, ranks))
-    })?;
-    modules::load_numpy(py)?;
-    let logprobs = if on_device {
-        PyArray1::from_vec(py, logprobs).into_any()
-    } else {
-        let out = input.empty(&[count], "float32")?;
-        let matrix = input.written(&out, "logprobs")?;
-        // SAFETY: the array was allocated above with as many float32 on the host, and nobody else has it.
-        unsafe { matrix.elements_mut::<f32>() }.copy_from_slice(&logprobs);
-        out
+    let out = match out {
+        Some(out) => out.clone(),
+        None => input.empty(&[count], "float32")?,
     };
-    match return_ranks {
-        true => Ok(PyTuple::new(py, [logprobs, PyArray1::from_vec(py, ranks).into_any()])?.into_any()),
-        false => Ok(logprobs),
+    let to = column_out(&mut input, &out, count, &[Dtype::F32], "float32")?;
+    let ranks = return_ranks.then(|| input.words(&[count])).transpose()?;
+    let statuses = return_statuses.then(|| input.words(&[count])).transpose()?;
+    let matrix = |words: &Option<(Bound<'_, PyAny>, Matrix)>| words.as_ref().map(|(_, matrix)| *matrix);
+    let (to_ranks, to_statuses) = (matrix(&ranks), matrix(&statuses));
+    run(&input, |operators| {
+        // SAFETY: `input` keeps the rows alive during the call; on a device their owners reuse memory in stream order. The
+        // package's documentation forbids writes to them until the work is done.
+        let rows = unsafe { rows_in(&from, on_device, kind) }?;
+        // SAFETY: `column_out` checked that `out` has `count` float32 without gaps, is writable and lies apart from the rows;
+        // nobody else uses it until the work is done.
+        let logprobs = unsafe { numbers_out(&to, on_device, count) }?;
+        // SAFETY: the ranks were allocated above with one word per row.
+        let ranks = to_ranks.as_ref().map(|matrix| unsafe { words_out::<u32>(matrix, on_device) });
+        // SAFETY: the statuses were allocated above with one word per row, of which any is a status.
+        let statuses = to_statuses.as_ref().map(|matrix| unsafe { words_out::<Status>(matrix, on_device) });
+        operators.selected_logprobs(
+            rows,
+            tokens.per_row(),
+            logprobs,
+            ranks.transpose()?,
+            statuses.transpose()?,
+        )
+    })?;
+    let more: Vec<Bound<'py, PyAny>> =
+        [ranks, statuses].into_iter().flatten().map(|(words, _)| words).collect();
+    if more.is_empty() {
+        return Ok(out);
     }
+    Ok(PyTuple::new(out.py(), std::iter::once(out.clone()).chain(more).collect::<Vec<_>>())?.into_any())
+}
+
+/// Returns numbers to be written as the engine takes them.
+///
+/// # Safety
+/// The matrix holds `count` float32 without gaps, on a device if `on_device`, otherwise on the host. For `'a`, on a device until
+/// the enqueued work is done, nobody else uses them.
+unsafe fn numbers_out<'a>(to: &Matrix, on_device: bool, count: usize) -> Result<PerRowMut<'a, f32>> {
+    if on_device {
+        // SAFETY: the caller ensures that `count` float32 lie on the device.
+        return Ok(PerRowMut::Device(unsafe {
+            DeviceSlice::new(to.address as u64, ColumnType::F32, count)
+        }?));
+    }
+    // SAFETY: the caller ensures that the numbers lie on the host and that nobody else uses them.
+    Ok(PerRowMut::Host(unsafe { to.elements_mut::<f32>() }))
 }

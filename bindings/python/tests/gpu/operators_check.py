@@ -186,15 +186,22 @@ def draws() -> str:
 
 @check
 def selected_logprobs() -> str:
-    """Logprobs of tokens, and ranks, are the host's."""
+    """Logprobs of tokens, and ranks, are the host's, of ids on the host and on the GPU, eager and in a graph."""
     logits = torch.randn(600, VOCAB, device="cuda").mul_(3)
     tokens = torch.randint(-1, VOCAB, (600,))
     for dtype in DTYPES:
         rows = logits.to(dtype)
         wanted = gumball.selected_logprobs(rows.cpu(), tokens, return_ranks=True)
-        for _ in range(2):
-            seen = gumball.selected_logprobs(rows, tokens, return_ranks=True)
-            assert (seen[0] == wanted[0].numpy()).all() and (seen[1] == wanted[1]).all(), dtype
+        ids = tokens.to("cuda")
+        for given in (tokens, ids, ids.int()):
+            seen = gumball.selected_logprobs(rows, given, return_ranks=True)
+            assert torch.equal(seen[0].cpu(), wanted[0]) and (seen[1].cpu().numpy() == wanted[1]).all(), dtype
+        graph, out = torch.cuda.CUDAGraph(), torch.zeros(600, device="cuda")
+        with torch.cuda.graph(graph):
+            gumball.selected_logprobs(rows, ids, out=out)
+        ids.copy_(ids.flip(0))
+        graph.replay()
+        assert torch.equal(out.cpu(), gumball.selected_logprobs(rows.cpu(), tokens.flip(0))), dtype
     return f"{3 * len(tokens)} tokens"
 
 

@@ -1,4 +1,4 @@
-//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`), of which
+//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`, `selected`), of which
 //! `header` makes the kernels' headers.
 //!
 //! Depends on no other folder.
@@ -9,9 +9,11 @@ pub(crate) mod header;
 #[cfg(feature = "emulator")]
 pub(crate) mod launch;
 mod operators;
+mod selected;
 mod step;
 
 pub(crate) use drafts::*;
 pub(crate) use operators::*;
+pub(crate) use selected::*;
 pub use step::Slot;
 pub(crate) use step::*;

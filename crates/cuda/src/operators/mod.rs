@@ -1,4 +1,4 @@
-//! Operators: draw tokens, renormalise probabilities and mask rows in device memory, without requests.
+//! Operators: draw tokens, report logprobs, renormalise probabilities and mask rows in device memory, without requests.
 //!
 //! They are for programs that hold parameters, seeds and positions themselves, as numbers or as columns in
 //! device memory. The kernel `params_from_columns` makes requests from these, which a step's kernels then
@@ -13,6 +13,7 @@ pub mod numeric_check;
 mod params;
 mod sample;
 mod scratch;
+mod selected;
 pub(crate) mod softmax;
 pub(crate) mod verify;
 mod write;
@@ -34,6 +35,7 @@ use crate::operators::verify::Verify;
 
 pub use params::{Draws, PerRow, RowParams};
 use scratch::Scratch;
+pub use selected::SelectedLogprobs;
 pub use write::Output;
 
 /// The operators of a device, with scratch memory that grows with the shapes of their calls.

@@ -256,9 +256,10 @@ impl Operators {
         Ok(step)
     }
 
-    fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: &abi::Step) -> Result<()> {
+    /// Finishes rows after their survey.
+    pub(super) fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: &abi::Step) -> Result<()> {
         // SAFETY: the conditions of the survey's launch hold here too. The survey began after the requests
-        // were made. `sample` checked that tokens and statuses have an element per row.
+        // were made. `sample` checked that tokens and statuses have an element per row; `selected_logprobs` has none.
         unsafe { finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), plan.needs, step) }?;
         Ok(())
     }

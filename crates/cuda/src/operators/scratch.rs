@@ -19,6 +19,7 @@ pub(super) enum Piece {
     Requests,
     Records,
     FilterSums,
+    LogprobSums,
     Search,
     Outputs,
     Cuts,

@@ -93,6 +93,8 @@ kernels! {
     "edit_rows" { EDIT_ROWS: BY_ROWS }
     // Judge the drafts of a step's requests by probabilities.
     "judge_requests" { JUDGE_REQUESTS: ONE }
+    // Force given tokens in a step, and write their logprobs behind it.
+    "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
     "numeric_check" { NUMERIC_CHECK: ONE }
 }

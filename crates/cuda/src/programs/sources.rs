@@ -6,7 +6,7 @@ use gumball_spec::Kind;
 use sha2::{Digest, Sha256};
 
 use crate::abi::header::Header;
-use crate::abi::{DRAFTS, OPERATORS, STEP};
+use crate::abi::{DRAFTS, OPERATORS, SELECTED, STEP};
 use crate::programs::kernels::{Program, source_files};
 
 /// A source file: the name by which others include it, and its text.
@@ -69,7 +69,7 @@ const DEVICE: &[Source] = device_files![
 ];
 
 /// The headers that are generated.
-const GENERATED: [&Header; 3] = [&STEP, &DRAFTS, &OPERATORS];
+const GENERATED: [&Header; 4] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED];
 
 /// Returns all files that a program may include: the device code, and the source files of kernels.
 pub(crate) fn headers() -> impl Iterator<Item = Source> {

@@ -5,7 +5,7 @@ use gumball_cuda::{self as cuda, Buffer, ColumnType, DeviceSlice, IntType};
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use super::draws::Draws;
-use super::params::{PerRow, RowParams, check_length};
+use super::params::{PerRow, RowParams, check_length, check_token};
 use crate::Device;
 
 /// Device memory for a copied list; it grows as needed.
@@ -78,6 +78,31 @@ pub(super) struct KeyColumns {
     positions: List,
     draws: List,
     row_indices: List,
+}
+
+/// The memory of a list of tokens.
+#[derive(Debug, Default)]
+pub(super) struct TokenColumn(List);
+
+impl TokenColumn {
+    /// Returns the tokens of `rows` rows as the kernels' launches take them; those that the host can see are checked.
+    pub fn tokens<'b>(
+        &'b mut self,
+        device: &Device,
+        tokens: PerRow<'b, i32>,
+        rows: usize,
+        vocab: usize,
+    ) -> Result<DeviceSlice<'b>> {
+        let listed = match tokens {
+            PerRow::Device(column) => return Ok(column),
+            PerRow::All(_) => 1,
+            PerRow::Host(_) => rows,
+        };
+        tokens.check_host("tokens", rows)?;
+        let tokens: Vec<i32> = (0..listed).map(|row| tokens.of(row)).collect();
+        tokens.iter().try_for_each(|token| check_token(*token, vocab))?;
+        DeviceSlice::of(self.0.copy(device, &tokens)?, IntType::I32).first(listed)
+    }
 }
 
 /// The keys of draws, and the rows they read, as the kernels' launches take them.

@@ -1,8 +1,6 @@
 //! The operators of a device: arguments in the form that the kernels' launches take, and the memory of lists
 //! that are copied there.
 
-use std::sync::Arc;
-
 use gumball_cpu::Output;
 use gumball_cuda::{
     self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Judged, Rows, RowsOut,
@@ -12,7 +10,7 @@ use gumball_spec::Result;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 use super::arrays::device_column;
-use super::columns::{KeyColumns, ParamColumns};
+use super::columns::{KeyColumns, ParamColumns, TokenColumn};
 use super::draft_chains::DraftChainCounts;
 use super::draft_trees::DraftTreeCounts;
 use super::draws::Draws;
@@ -26,20 +24,14 @@ pub(super) struct OnDevice {
     operators: cuda::Operators,
     params: ParamColumns,
     keys: KeyColumns,
-    /// What the last logprobs of tokens were read with.
-    pub(super) scorer: Option<cuda::Workspace>,
+    tokens: TokenColumn,
 }
 
 impl OnDevice {
     pub fn new(device: Device) -> Self {
-        let (params, keys) = Default::default();
+        let (params, keys, tokens) = Default::default();
         let operators = cuda::Operators::new(device.runtime().clone());
-        Self { operators, device, params, keys, scorer: None }
-    }
-
-    /// Returns the device's runtime, whose stream the operators work on.
-    pub(super) fn runtime(&self) -> Arc<dyn cuda::Runtime> {
-        self.device.runtime().clone()
+        Self { operators, device, params, keys, tokens }
     }
 
     /// Enqueues the writing of rows. `from`: the rows to read; `None`: those of `to`.
@@ -76,6 +68,17 @@ impl OnDevice {
         let params = self.params.params(device, params, &common, rows.kind(), shape)?;
         let (draws, row_indices) = self.keys.keys(device, draws, row_indices, outputs, rows.rows())?;
         self.operators.sample(rows, &params, &draws, row_indices.as_ref(), tokens, statuses)
+    }
+
+    /// Enqueues the writing of the logprobs of tokens.
+    pub fn select(
+        &mut self,
+        rows: &Rows<'_>,
+        tokens: PerRow<'_, i32>,
+        out: &cuda::SelectedLogprobs<'_>,
+    ) -> Result<()> {
+        let tokens = self.tokens.tokens(&self.device, tokens, rows.rows(), rows.vocab())?;
+        self.operators.selected_logprobs(rows, &tokens, out)
     }
 
     /// Enqueues the verification of chains. `probs`: the drafter's and the target's.

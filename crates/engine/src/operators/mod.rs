@@ -280,29 +280,29 @@ impl Operators {
     /// Writes the logprob of one token of each row, and its rank: those that a step in which the token is forced reports in mode
     /// `raw` (rule L1), bit for bit. Nothing is drawn.
     ///
-    /// On a device the call reads each row where it lies, copies the results back and waits for them, so it cannot be captured.
-    /// It allocates memory there, which later calls with the same vocabulary reuse.
-    ///
     /// # Shapes and units
-    /// `rows`: R rows of either kind. `tokens`: R ids in the host's memory, or [`NONE`](crate::NONE). `logprobs`: R natural
-    /// logarithms; -inf for a token whose logit is -inf or NaN or whose probability is 0, and for `NONE`. `ranks`: R, 1 for the
-    /// most likely token; 0 where the logprob is -inf for one of these reasons.
+    /// `rows`: R rows of either kind. `tokens`: an id for each of R rows, or [`NONE`](crate::NONE); in a column on a device of i32
+    /// or i64. `logprobs`: R natural logarithms; -inf for a token whose logit is -inf or NaN or whose probability is 0, and
+    /// for `NONE`. `ranks`: R, 1 for the most likely token; 0 where the logprob is -inf for one of these reasons. `statuses`: R,
+    /// those of the rows. The row of a `NONE` is not read. A token in a column on a device that is no id of the
+    /// vocabulary counts as `NONE`, and its row has the status [`Status::NO_ID`].
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a token that is neither an id of the vocabulary nor `NONE`, and for rows that lie in the
-    ///   other memory.
-    /// - [`Error::Length`] if a shape differs.
+    /// - [`Error::OutOfRange`] for a token that the host can see and that is neither an id of the vocabulary nor `NONE`, and for
+    ///   arrays that lie in the other memory.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
     ///
     /// After an error nothing has been written.
     pub fn selected_logprobs<'a>(
         &self,
         rows: impl Into<RowsIn<'a>>,
-        tokens: &[i32],
-        logprobs: &mut [f32],
-        ranks: Option<&mut [u32]>,
+        tokens: PerRow<'_, i32>,
+        logprobs: PerRowMut<'_, f32>,
+        ranks: Option<PerRowMut<'_, u32>>,
+        statuses: Option<PerRowMut<'_, Status>>,
     ) -> Result<()> {
-        let selected = Selected { tokens, logprobs, ranks };
+        let selected = Selected { tokens, logprobs, ranks, statuses };
         match (&self.place, rows.into()) {
             (Place::Host(host), RowsIn::Host(rows)) => host.selected_logprobs(rows, selected),
             #[cfg(feature = "cuda")]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use gumball_cpu::Prepared;
-use gumball_spec::{Error, Kind, Result, SamplingParams, memory};
+use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 
 use super::MEMORY;
 #[cfg(feature = "cuda")]
@@ -88,6 +88,14 @@ pub(super) fn check_length(parameter: &'static str, length: usize, rows: usize) 
         return Ok(());
     }
     Err(Error::length(parameter, length, format!("one per row, {rows}")))
+}
+
+/// Checks a token that the host can see.
+pub(super) fn check_token(token: i32, vocab: usize) -> Result<()> {
+    if token == NONE || usize::try_from(token).is_ok_and(|id| id < vocab) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("tokens", token, format!("an id in 0..{vocab}, or -1")))
 }
 
 /// The parameters of a batch of rows: filters, bans and temperature, and no history.

@@ -1,8 +1,10 @@
 //! Logprobs of tokens that are there already, on the host and on a device, are the definition's of forced tokens.
 
 #[cfg(feature = "emulator")]
-use gumball_engine::{Device, DeviceBuffer, DeviceLogits, Dtype};
-use gumball_engine::{Kind, Logits, LogprobsParams, NONE, Operators, SamplingParams};
+use gumball_engine::{
+    ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceSlice, Dtype, IntType, PerRowMut,
+};
+use gumball_engine::{Kind, Logits, LogprobsParams, NONE, Operators, PerRow, SamplingParams, Status};
 use gumball_spec::{LogprobMode, Request, Row, oracle};
 
 use crate::cases::{VOCAB, rows};
@@ -21,26 +23,29 @@ fn batch() -> (Vec<f32>, Vec<i32>) {
     (data, tokens)
 }
 
-/// What the definition says: the raw logprob and the rank of a forced token.
-fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> (Vec<u32>, Vec<u32>) {
+/// The bits of logprobs, ranks and statuses.
+type Told = (Vec<u32>, Vec<u32>, Vec<u32>);
+
+/// What the definition says: the raw logprob and the rank of a forced token, and the row's status.
+fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> Told {
     let logprobs = LogprobsParams { mode: LogprobMode::Raw, ..LogprobsParams::default() };
     let params = SamplingParams { logprobs: Some(logprobs), ..SamplingParams::default() };
     let each = data.chunks(VOCAB).zip(tokens).map(|(row, token)| {
-        let Ok(forced) = u32::try_from(*token) else { return (f32::NEG_INFINITY.to_bits(), 0) };
+        let Ok(forced) = u32::try_from(*token) else { return (f32::NEG_INFINITY.to_bits(), 0, 0) };
         let request = Request { kind, forced: Some(forced), ..Request::new(&params, &[], 0) };
         let outcome = oracle::sample(Row::F32(row), &request, None).unwrap();
         let token = outcome.logprobs.expect("asked for").token;
-        (token.logprob.to_bits(), token.rank)
+        (token.logprob.to_bits(), token.rank, outcome.status.0)
     });
-    each.unzip()
+    each.collect()
 }
 
 /// Operators of a device, and rows in its memory.
 #[cfg(feature = "emulator")]
-fn device(data: &[f32]) -> Option<(Operators, DeviceBuffer)> {
+fn device(data: &[f32]) -> Option<(Operators, Device, DeviceBuffer)> {
     let device = Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()?;
     let buffer = DeviceBuffer::of(device.runtime(), data).unwrap();
-    Some((Operators::on_device(device), buffer))
+    Some((Operators::on_device(device.clone()), device, buffer))
 }
 
 #[cfg(feature = "emulator")]
@@ -48,8 +53,31 @@ fn rows_of(buffer: &DeviceBuffer) -> DeviceLogits<'_> {
     DeviceLogits::of(buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap()
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
+/// What operators of the device write, for tokens of the host or of the device.
+#[cfg(feature = "emulator")]
+fn told(operators: &Operators, device: &Device, rows: DeviceLogits<'_>, tokens: PerRow<'_, i32>) -> Told {
+    let out = [(); 3].map(|()| DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS]).unwrap());
+    let words = |column| PerRowMut::Device(DeviceSlice::of(column, IntType::U32));
+    let (ranks, statuses) =
+        (Some(words(&out[1])), Some(PerRowMut::Device(DeviceSlice::of(&out[2], IntType::U32))));
+    let logprobs = PerRowMut::Device(DeviceSlice::of(&out[0], ColumnType::F32));
+    operators.selected_logprobs(rows, tokens, logprobs, ranks, statuses).unwrap();
+    let [logprobs, ranks, statuses] = out.map(|column| {
+        let mut read = vec![0u32; ROWS];
+        column.read(0, &mut read).unwrap();
+        read
+    });
+    (logprobs, ranks, statuses)
+}
+
+/// What operators of the host write.
+fn told_by_host(operators: &Operators, rows: Logits<'_>, tokens: PerRow<'_, i32>) -> Told {
+    let (mut seen, mut places) = (vec![7.0; rows.rows()], vec![7; rows.rows()]);
+    let mut statuses = vec![Status(7); rows.rows()];
+    let more = (Some((&mut places).into()), Some((&mut statuses).into()));
+    operators.selected_logprobs(rows, tokens, (&mut seen).into(), more.0, more.1).unwrap();
+    let bits = seen.iter().map(|value| value.to_bits()).collect();
+    (bits, places, statuses.iter().map(|status| status.0).collect())
 }
 
 #[test]
@@ -57,26 +85,39 @@ fn they_are_the_definitions_of_forced_tokens() {
     let (data, tokens) = batch();
     let weights: Vec<f32> = data.iter().map(|z| if z.is_finite() { z.exp() } else { 0.0 }).collect();
     for (data, kind) in [(&data, Kind::Logits), (&weights, Kind::Probabilities)] {
-        let (logprobs, ranks) = wanted(data, &tokens, kind);
+        let said = wanted(data, &tokens, kind);
         for threads in [1, 3] {
             let operators = Operators::new(None, Some(threads)).unwrap();
             let rows = Logits::new(data, ROWS, VOCAB).unwrap().with_kind(kind);
-            let (mut seen, mut places) = (vec![7.0; ROWS], vec![7; ROWS]);
-            operators.selected_logprobs(rows, &tokens, &mut seen, Some(&mut places)).unwrap();
-            assert_eq!((bits(&seen), &places), (logprobs.clone(), &ranks));
-            // One row may be asked for many tokens.
+            assert_eq!(told_by_host(&operators, rows, (&tokens).into()), said);
+            // One row may be asked for many tokens, and all rows for one.
             let lines = [6, 2, 6];
-            let some = rows.select(&lines).unwrap();
-            operators.selected_logprobs(some, &[0, 5, NONE], &mut seen[..3], None).unwrap();
-            assert_eq!(bits(&seen[..2]), [logprobs[6], logprobs[2]]);
+            let some = told_by_host(&operators, rows.select(&lines).unwrap(), [0, 5, NONE][..].into());
+            assert_eq!(some.0[..2], [said.0[6], said.0[2]]);
+            assert_eq!(told_by_host(&operators, rows, 9.into()), wanted(data, &[9; ROWS], kind));
         }
         #[cfg(feature = "emulator")]
-        if let Some((operators, buffer)) = device(data) {
+        if let Some((operators, device, buffer)) = device(data) {
             let rows = rows_of(&buffer).with_kind(kind);
             for _ in 0..2 {
-                let (mut seen, mut places) = (vec![7.0; ROWS], vec![7; ROWS]);
-                operators.selected_logprobs(rows, &tokens, &mut seen, Some(&mut places)).unwrap();
-                assert_eq!((bits(&seen), &places), (logprobs.clone(), &ranks));
+                assert_eq!(told(&operators, &device, rows, (&tokens).into()), said);
+            }
+            assert_eq!(told(&operators, &device, rows, 9.into()), wanted(data, &[9; ROWS], kind));
+            // Of tokens in the device's memory nobody refuses what is no id.
+            let mut odd = tokens.clone();
+            let mut said = said.clone();
+            for (row, id) in [(10, VOCAB as i32), (11, -2), (ROWS - 1, i32::MAX)] {
+                odd[row] = id;
+                (said.0[row], said.1[row], said.2[row]) = (f32::NEG_INFINITY.to_bits(), 0, Status::NO_ID.0);
+            }
+            let wide: Vec<i64> = odd.iter().map(|id| i64::from(*id)).collect();
+            let columns = [
+                (DeviceBuffer::of(device.runtime(), &odd).unwrap(), IntType::I32),
+                (DeviceBuffer::of(device.runtime(), &wide).unwrap(), IntType::I64),
+            ];
+            for (column, dtype) in &columns {
+                let column = PerRow::Device(DeviceSlice::of(column, *dtype));
+                assert_eq!(told(&operators, &device, rows, column), said);
             }
         }
     }
@@ -85,26 +126,18 @@ fn they_are_the_definitions_of_forced_tokens() {
 #[test]
 fn mistakes_are_named_and_nothing_is_written() {
     let (data, tokens) = batch();
-    #[cfg(feature = "emulator")]
-    let on_device = device(&data);
     let host = Operators::new(None, Some(1)).unwrap();
     let rows = Logits::new(&data, ROWS, VOCAB).unwrap();
     let refused = |tokens: &[i32], logprobs: usize, ranks: usize| {
         let mut written = (vec![7.0; logprobs], vec![7; ranks]);
-        let (seen, places) = (&mut written.0, Some(&mut written.1[..]));
-        let error = host.selected_logprobs(rows, tokens, seen, places).unwrap_err().to_string();
-        #[cfg(feature = "emulator")]
-        if let Some((operators, buffer)) = &on_device {
-            let (seen, places) = (&mut written.0, Some(&mut written.1[..]));
-            let other = operators.selected_logprobs(rows_of(buffer), tokens, seen, places).unwrap_err();
-            assert_eq!(other.to_string(), error);
-        }
+        let (seen, places) = ((&mut written.0).into(), Some((&mut written.1).into()));
+        let error = host.selected_logprobs(rows, tokens.into(), seen, places, None).unwrap_err();
         assert!(written.0.iter().all(|x| *x == 7.0) && written.1.iter().all(|x| *x == 7));
-        error
+        error.to_string()
     };
     assert_eq!(refused(&tokens[1..], ROWS, ROWS), "tokens has length 299, but must have one per row, 300");
-    assert_eq!(refused(&tokens, 2, ROWS), "logprobs has length 2, but must have one per row, 300");
-    assert_eq!(refused(&tokens, ROWS, 2), "ranks has length 2, but must have one per row, 300");
+    assert_eq!(refused(&tokens, 2, ROWS), "logprobs has length 2, but must have one per output, 300");
+    assert_eq!(refused(&tokens, ROWS, 2), "ranks has length 2, but must have one per output, 300");
     for wrong in [VOCAB as i32, -2] {
         let mut tokens = tokens.clone();
         tokens[ROWS - 1] = wrong;
@@ -112,9 +145,37 @@ fn mistakes_are_named_and_nothing_is_written() {
         assert_eq!(refused(&tokens, ROWS, ROWS), text);
     }
     #[cfg(feature = "emulator")]
-    if let Some((operators, _)) = &on_device {
-        let error =
-            operators.selected_logprobs(rows, &tokens, &mut [0.0; ROWS], None).unwrap_err().to_string();
-        assert_eq!(error, "rows is on the host, but must be on the device, as the operators are");
+    if let Some((operators, device, buffer)) = device(&data) {
+        let column = DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS]).unwrap();
+        let refused = |tokens: PerRow<'_, i32>, logprobs: DeviceSlice<'_>| {
+            let error = operators
+                .selected_logprobs(rows_of(&buffer), tokens, PerRowMut::Device(logprobs), None, None)
+                .unwrap_err();
+            let mut read = vec![0u32; ROWS];
+            column.read(0, &mut read).unwrap();
+            assert!(read.iter().all(|word| *word == 7));
+            error.to_string()
+        };
+        let floats = DeviceSlice::of(&column, ColumnType::F32);
+        let text = refused(tokens[1..].into(), floats);
+        assert_eq!(text, "tokens has length 299, but must have one per row, 300");
+        let text = refused((VOCAB as i32).into(), floats);
+        assert_eq!(text, format!("tokens is {VOCAB}, but must be an id in 0..{VOCAB}, or -1"));
+        let text = refused(5.into(), floats.first(2).unwrap());
+        assert_eq!(text, "logprobs has length 2, but must have one for each of 300 rows");
+        let text = refused(5.into(), DeviceSlice::of(&column, IntType::I32));
+        assert_eq!(text, "logprobs is a column of i32, but must be a column of f32");
+        let text = refused(PerRow::Device(floats), floats);
+        assert_eq!(text, "tokens is a column of f32, but must be a column of i32 or i64");
+        let mut seen = vec![0.0; ROWS];
+        let error = operators
+            .selected_logprobs(rows_of(&buffer), 5.into(), (&mut seen).into(), None, None)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "logprobs is on the host, but must be on the device, as the operators are"
+        );
+        let error = operators.selected_logprobs(rows, 5.into(), (&mut seen).into(), None, None).unwrap_err();
+        assert_eq!(error.to_string(), "rows is on the host, but must be on the device, as the operators are");
     }
 }

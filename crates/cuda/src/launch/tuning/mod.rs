@@ -16,7 +16,9 @@ use crate::driver::runtime::Grid;
 pub(crate) use drafts::{begin_drafts, edit_rows, end_drafts};
 pub(crate) use finish::finish;
 pub(crate) use history_edits::history_edits;
-pub(crate) use operators::{Plan, judge_drafts, params_from_columns, plan, verify_survey, write_rows};
+pub(crate) use operators::{
+    Plan, judge_drafts, params_from_columns, plan, selected_tokens, verify_survey, write_rows,
+};
 pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};
 pub(crate) use survey::{Survey, records_from_shared_rows, scores_in_survey, survey, surveys_shared_rows};
 

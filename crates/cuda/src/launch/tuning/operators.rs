@@ -6,7 +6,7 @@ use super::survey::{self, Survey};
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, SURVEY_WARPS,
+    COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, SELECTED_THREADS, SURVEY_WARPS,
     WRITE_ROWS_WARPS,
 };
 use crate::driver::device_limits::DeviceLimits;
@@ -67,6 +67,11 @@ pub(crate) fn plan(
 /// Returns the grid of `params_from_columns`.
 pub(crate) fn params_from_columns(outputs: usize) -> Grid {
     Grid::new((outputs as u32).div_ceil(COLUMNS_THREADS), COLUMNS_THREADS)
+}
+
+/// Returns the grid of `select_tokens` and `write_selected`.
+pub(crate) fn selected_tokens(rows: usize) -> Grid {
+    Grid::new((rows as u32).div_ceil(SELECTED_THREADS), SELECTED_THREADS)
 }
 
 /// Returns the blocks of `write_rows`. `prefilled`: whether the survey has pre-filled the rows.

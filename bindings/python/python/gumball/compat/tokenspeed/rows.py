@@ -118,9 +118,8 @@ def selected_token_logprobs(
     """Returns the logprob of one token of each row, at temperature 1: [rows] float32, in `out[:rows]` if that is given.
 
     logits: [rows, vocab]. tokens: rows ids, int32 or int64, in any shape. -inf for a token whose logit is -inf or NaN, for an id
-    outside the vocabulary, and in a row without a logit above -inf. On the host they are those of
-    :func:`gumball.selected_logprobs`; on a GPU they come out of a softmax by torch's logarithm, within 1e-6 of them, and the
-    call waits for nothing. Raises ValueError for another number of tokens, and
+    outside the vocabulary, and in a row without a logit above -inf. They are those of :func:`gumball.selected_logprobs`, and on a
+    GPU the call waits for nothing. Raises ValueError for another number of tokens, and
     for another type or a smaller `out`.
     """
     if logits.ndim != 2 or tokens.numel() != logits.shape[0] or tokens.dtype not in (torch.int32, torch.int64):
@@ -135,17 +134,5 @@ def selected_token_logprobs(
         return out[:0]
     tokens = tokens.reshape(rows).to(torch.int64)
     there = (tokens >= 0) & (tokens < vocab)
-    if logits.is_cuda:
-        out[:rows] = _by_softmax(logits, tokens, there)
-    else:
-        out[:rows] = torch.as_tensor(operators.selected_logprobs(logits, torch.where(there, tokens, -1)))
+    operators.selected_logprobs(logits, torch.where(there, tokens, -1), out=out[:rows])
     return out[:rows]
-
-
-def _by_softmax(logits: torch.Tensor, tokens: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-    """The logprobs of tokens without a wait: the largest probability of a row is 1 over the sum of exp(logit - largest logit)."""
-    first = argmax(logits).clamp(min=0).unsqueeze(1)
-    picked = logits.gather(1, torch.where(there, tokens, 0).unsqueeze(1)).to(torch.float32)
-    largest = logits.gather(1, first).to(torch.float32)
-    found = (picked - largest + operators.softmax(logits).gather(1, first).log()).squeeze(1)
-    return torch.where(there & ~found.isnan(), found, -torch.inf)
