@@ -35,6 +35,7 @@ pub const BODIES: &[Body] = &[
     ("numbers_are_monotone", numbers_are_monotone),
     ("any_masks_are_refused_or_forbid_what_they_lack", any_masks_are_refused_or_forbid_what_they_lack),
     ("any_drafts_are_refused_or_accepted_as_defined", any_drafts_are_refused_or_accepted_as_defined),
+    ("any_drafts_on_a_device_are_accepted_as_defined", any_drafts_on_a_device_are_accepted_as_defined),
 ];
 
 /// Every backend of this machine gives what the oracle gives, for any case.
@@ -333,4 +334,14 @@ pub fn any_drafts_are_refused_or_accepted_as_defined(data: &[u8]) {
     }
     let held = POOL.with(|pool| compare::drafts_against_oracle(&**pool, &generate::drafted(data)));
     let _ = held.unwrap_or_else(|text| panic!("{text}"));
+}
+
+/// A pool on a device does the same; without a compiler for the emulator nothing is held.
+pub fn any_drafts_on_a_device_are_accepted_as_defined(data: &[u8]) {
+    thread_local! {
+        static POOL: Option<Box<dyn Backend>> = backend::by_name("device_pool_emulated").ok();
+    }
+    let drafted = generate::drafted(data);
+    let held = POOL.with(|pool| pool.as_ref().map(|pool| compare::drafts_against_oracle(&**pool, &drafted)));
+    let _ = held.transpose().unwrap_or_else(|text| panic!("{text}"));
 }

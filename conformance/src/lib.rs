@@ -30,13 +30,14 @@ pub mod draws;
 #[macro_use]
 pub mod rules;
 pub mod scores;
-pub mod softmax;
 pub mod selected_logprobs;
+pub mod softmax;
 
 pub mod bytes;
 pub mod generate;
 
 pub mod fuzz;
+pub mod stream;
 
 pub mod golden;
 

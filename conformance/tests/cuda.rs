@@ -1,6 +1,7 @@
 //! Every rule, on the CUDA kernels: emulated, and on the GPU where there is one, eagerly and in a graph.
 
 use gumball_conformance::backend::Cuda;
+use gumball_conformance::stream::{self, Counted, Extent};
 use gumball_conformance::{by_name, rules};
 
 macro_rules! backends {
@@ -112,6 +113,28 @@ fn operators_are_the_oracle() {
             gumball_conformance::operators::hold(backend.runtime(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"));
         }
+    }
+}
+
+#[test]
+fn logprobs_of_tokens_are_those_of_the_oracle() {
+    for (name, backend) in here() {
+        for seed in 0..if name == "cuda" { 3_000 } else { 300 } {
+            gumball_conformance::selected_logprobs::hold(backend.runtime(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"));
+        }
+    }
+}
+
+#[test]
+fn streams_with_drafts_are_those_without() {
+    let devices = [gumball_engine::Device::emulated(), gumball_engine::Device::cuda(0)];
+    for (device, tokens) in devices.into_iter().zip([300, 1_000_000]) {
+        let Ok(device) = device.inspect_err(|error| println!("skipped: {error}")) else { continue };
+        let (requests, steps) = if tokens > 1_000 { (512, 400) } else { (8, 20) };
+        let counted = stream::hold(Some(&device), Extent { requests, steps, tokens });
+        let Counted { tokens, accepted } = counted.unwrap_or_else(|text| panic!("{text}"));
+        assert!(accepted > tokens / 5, "{accepted} of {tokens} tokens");
     }
 }
 

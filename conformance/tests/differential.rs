@@ -54,4 +54,5 @@ bodies! {
     numbers_are_monotone 20000,
     any_masks_are_refused_or_forbid_what_they_lack 8000,
     any_drafts_are_refused_or_accepted_as_defined 1500,
+    any_drafts_on_a_device_are_accepted_as_defined 20,
 }

@@ -6,7 +6,8 @@
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
-//! the oracle, `chains NAME` its chains of drafts;
+//! the oracle, `selected NAME` its logprobs of tokens, `chains NAME` its chains of drafts;
+//! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
@@ -25,15 +26,18 @@ use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
-use gumball_conformance::{operators, softmax};
+use gumball_conformance::stream::{self, Counted};
+use gumball_conformance::{operators, selected_logprobs, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::Runtime;
 use gumball_cuda::numeric_check::{self, Inputs, NUMBERS};
+use gumball_engine::Device;
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
-    | operators NAME | chains NAME [COUNT] | boundaries [--reduced] NAME | reduced NAME";
+    | operators NAME | selected NAME | chains NAME [COUNT] \
+    | stream NAME [TOKENS] | boundaries [--reduced] NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -53,6 +57,9 @@ fn main() -> ExitCode {
         ["batch", name] => batches(name, &batch::shapes()),
         ["softmax", name] => each_seed(name, "softmax", 2_000, softmax::hold),
         ["operators", name] => each_seed(name, "operators", 4_000, operators::hold),
+        ["selected", name] => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
+        ["stream", name] => stream_of(name, 1_000_000),
+        ["stream", name, tokens] => number(tokens).and_then(|tokens| stream_of(name, tokens)),
         ["chains", name] => each_seed(name, "chains", 3_000, draft_chains::hold),
         ["chains", name, count] => {
             number(count).and_then(|count| each_seed(name, "chains", count, draft_chains::hold))
@@ -239,10 +246,36 @@ fn at_boundaries(name: &str, extent: Extent) -> Result<bool, String> {
     Ok(true)
 }
 
+fn stream_of(name: &str, tokens: usize) -> Result<bool, String> {
+    let (device, requests, steps) = match name {
+        "pool" => (None, 64, 300),
+        "cuda" => (Some(Device::cuda(0)), 512, 400),
+        "cuda_emulated" => (Some(Device::emulated()), 8, 30),
+        _ => return Err(format!("{name} has no pool; take pool, cuda or cuda_emulated\n{USAGE}")),
+    };
+    let device = device.transpose().map_err(|error| error.to_string())?;
+    let began = Instant::now();
+    match stream::hold(device.as_ref(), stream::Extent { requests, steps, tokens }) {
+        Ok(Counted { tokens, accepted }) => {
+            let seconds = began.elapsed().as_secs_f32();
+            println!(
+                "stream: {tokens} tokens are those without drafts, {accepted} of them were drafts; {seconds:.1} s"
+            );
+            // Perfect drafters and fair ones have most of their drafts accepted.
+            Ok(accepted > tokens / 5)
+        }
+        Err(text) => {
+            println!("FAILED: {text}");
+            Ok(false)
+        }
+    }
+}
+
 fn reduced(name: &str) -> Result<bool, String> {
     let mut ok = batches(name, &batch::small_shapes())?;
     ok &= each_seed(name, "softmax", 60, softmax::hold)?;
     ok &= each_seed(name, "operators", 120, operators::hold)?;
+    ok &= each_seed(name, "selected logprobs", 60, selected_logprobs::hold)?;
     ok &= each_seed(name, "chains", 60, draft_chains::hold)?;
     ok &= at_boundaries(name, Extent::Reduced)?;
     for body in REDUCED {

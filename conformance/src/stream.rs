@@ -1,0 +1,329 @@
+//! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the stream of decoding
+//! step by step, whatever is drafted, however much, and whenever drafting is switched on and off. On the host and on a device.
+//!
+//! A device reads the rows where a table of them lies, by their indices, so that a million tokens take it seconds.
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
+    DevicePoolConfig, Drafts, Dtype, Error, Logits, NONE, Outputs, Pool, PoolConfig, Result, SamplingParams,
+    Slot, Verification, VerifyMode,
+};
+
+use crate::bytes::Bytes;
+use crate::generate;
+use crate::rows::{Words, bell};
+
+const VOCAB: usize = 300;
+
+/// The rows of a model's table.
+const LINES: usize = 13;
+
+/// The most drafts of a request.
+const MOST: usize = 12;
+
+/// How much is decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The requests that are decoded at once.
+    pub requests: usize,
+    /// The tokens of each.
+    pub steps: usize,
+    /// At least how many tokens are compared; other requests follow until then.
+    pub tokens: usize,
+}
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// The tokens.
+    pub tokens: usize,
+    /// How many of them were accepted drafts.
+    pub accepted: usize,
+}
+
+/// A model: the row behind a history is one of a few, by its last two ids.
+struct Model(Vec<f32>);
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let row = |near: usize| {
+            let mut row = bell(VOCAB, 1.5, 100 * seed + near as u64);
+            (0..3).for_each(|peak| row[(near * 41 + peak * 7) % VOCAB] += 6.0);
+            row
+        };
+        Self((0..LINES).flat_map(row).collect())
+    }
+
+    /// Returns which row of the table stands behind a history.
+    fn line(history: &[u32]) -> u32 {
+        let hash = history.iter().rev().take(2).fold(5u64, |hash, id| hash * 31 + u64::from(*id));
+        (hash % LINES as u64) as u32
+    }
+}
+
+/// A pool of the host or of a device, and the table of rows that its requests read.
+enum Decoder {
+    Host(Box<Pool>, Vec<f32>),
+    Device(Box<DevicePool>, DeviceBuffer),
+}
+
+/// Returns the rows of a table in the device's memory.
+fn table_of(buffer: &DeviceBuffer) -> Result<DeviceInput<'_>> {
+    Ok(DeviceLogits::of(buffer, Dtype::F32, 0, LINES, VOCAB, VOCAB)?.into())
+}
+
+impl Decoder {
+    fn new(device: Option<&Device>, model: &Model, slots: usize) -> Result<Self> {
+        let Some(device) = device else {
+            let pool = Pool::new(PoolConfig { slots, ..PoolConfig::new(VOCAB) })?;
+            return Ok(Self::Host(Box::new(pool), model.0.clone()));
+        };
+        // Histories are moved several times.
+        let (rows, history_growth) = (slots * (MOST + 1), 64);
+        let config = DevicePoolConfig { slots, rows, history_growth, ..DevicePoolConfig::new(VOCAB) };
+        let table = DeviceBuffer::of(device.runtime(), &model.0)?;
+        Ok(Self::Device(Box::new(DevicePool::new(device.clone(), config)?), table))
+    }
+
+    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        match self {
+            Self::Host(pool, _) => pool.admit(params, prompt),
+            Self::Device(pool, _) => pool.admit(params, prompt),
+        }
+    }
+
+    fn output(&mut self, slot: Slot) -> Result<Vec<u32>> {
+        Ok(match self {
+            Self::Host(pool, _) => pool.sequence(slot)?,
+            Self::Device(pool, _) => pool.sequence(slot)?,
+        }
+        .history()
+        .output()
+        .to_vec())
+    }
+
+    /// Takes a step in which each slot reads a row of the table; returns the tokens.
+    fn step(&mut self, lines: &[u32], slots: &[Slot]) -> Result<Vec<i32>> {
+        let mut out = Outputs::new();
+        match self {
+            Self::Host(pool, table) => {
+                let rows = Logits::new(&table[..], LINES, VOCAB)?.select(lines)?;
+                pool.step(rows, slots, &BatchOptions::default(), &mut out)?;
+            }
+            Self::Device(pool, table) => {
+                let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
+                pool.enqueue(table_of(table)?, slots, &options)?;
+                pool.fetch(&mut out)?;
+            }
+        }
+        Ok(out.tokens().to_vec())
+    }
+
+    /// Verifies drafts whose rows are rows of the table.
+    fn verify(
+        &mut self,
+        lines: &[u32],
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        let mode = VerifyMode::Coupled;
+        match self {
+            Self::Host(pool, table) => {
+                let rows = Logits::new(&table[..], LINES, VOCAB)?.select(lines)?;
+                pool.verify(rows, slots, drafts, mode, &BatchOptions::default(), out)
+            }
+            Self::Device(pool, table) => {
+                let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
+                pool.enqueue_host_drafts(table_of(table)?, slots, drafts, mode, &options)?;
+                pool.fetch_verification(out)
+            }
+        }
+    }
+}
+
+/// What proposes drafts.
+#[derive(Clone, Copy, Debug)]
+enum Drafter {
+    /// The tokens that will come.
+    Perfect,
+    /// Those two times out of three, and others.
+    Fair,
+    /// Any ids, few of which are right.
+    Random,
+    /// What no drafter would say: no tokens, the same sibling again and again.
+    Hostile,
+}
+
+impl Drafter {
+    const ALL: [Self; 4] = [Self::Perfect, Self::Fair, Self::Random, Self::Hostile];
+
+    fn draft(self, words: &mut Words, coming: Option<&u32>) -> i32 {
+        let any = words.below(VOCAB) as i32;
+        let coming = coming.map_or(any, |id| *id as i32);
+        match self {
+            Self::Perfect => coming,
+            Self::Fair if words.below(3) > 0 => coming,
+            Self::Fair | Self::Random => any,
+            Self::Hostile => [NONE, i32::MIN, i32::MAX, VOCAB as i32, 3, coming][words.below(6)],
+        }
+    }
+}
+
+/// A request that is decoded twice.
+struct Decoded {
+    params: SamplingParams,
+    prompt: u32,
+    slot: Slot,
+    /// Prompt and output.
+    history: Vec<u32>,
+    /// The output of decoding step by step.
+    plain: Vec<u32>,
+    open: bool,
+}
+
+/// Drafts of several requests, gathered.
+#[derive(Default)]
+struct Batch {
+    counts: Vec<u32>,
+    ids: Vec<i32>,
+    parents: Vec<i32>,
+    lines: Vec<u32>,
+    slots: Vec<Slot>,
+}
+
+impl Batch {
+    /// Adds a request with a tree of drafts, or without one.
+    fn add(&mut self, words: &mut Words, request: &Decoded, drafter: Drafter, count: usize) {
+        let coming = request.plain.get(request.history.len() - 1..).unwrap_or(&[]);
+        let mut paths = vec![request.history.clone()];
+        self.lines.push(Model::line(&paths[0]));
+        for node in 0..count {
+            // Mostly behind the last one, else anywhere.
+            let parent = if words.below(4) > 0 { node } else { words.below(node + 1) };
+            let depth = paths[parent].len() - paths[0].len();
+            let draft = drafter.draft(words, coming.get(depth));
+            let path = [&paths[parent][..], &[draft as u32]].concat();
+            self.lines.push(Model::line(&path));
+            paths.push(path);
+            self.ids.push(draft);
+            self.parents.push(parent as i32 - 1);
+        }
+        self.counts.push(count as u32);
+        self.slots.push(request.slot);
+    }
+}
+
+/// Returns requests of all kinds of parameters.
+fn requests(seed: u64, count: usize) -> Vec<Decoded> {
+    let mut words = Words(seed);
+    let request = |_| {
+        let data: Vec<u8> = (0..300).map(|_| words.word() as u8).collect();
+        let params = generate::params(&mut Bytes(&data), VOCAB);
+        let params = SamplingParams { logprobs: None, seed: Some(words.word()), ..params };
+        let prompt = words.below(VOCAB) as u32;
+        Decoded { params, prompt, slot: 0, history: vec![prompt], plain: vec![], open: true }
+    };
+    (0..count).map(request).collect()
+}
+
+/// Admits the requests to a new pool.
+fn admitted(device: Option<&Device>, model: &Model, requests: &mut [Decoded]) -> Result<Decoder> {
+    let mut decoder = Decoder::new(device, model, requests.len())?;
+    for request in requests {
+        request.slot = decoder.admit(request.params.clone(), &[request.prompt])?;
+    }
+    Ok(decoder)
+}
+
+/// Decodes requests step by step, as what the stream must be.
+fn decode(device: Option<&Device>, model: &Model, requests: &mut [Decoded], steps: usize) -> Result<()> {
+    let mut decoder = admitted(device, model, requests)?;
+    let slots: Vec<Slot> = requests.iter().map(|request| request.slot).collect();
+    let mut histories: Vec<Vec<u32>> = requests.iter().map(|request| request.history.clone()).collect();
+    for _ in 0..steps {
+        let lines: Vec<u32> = histories.iter().map(|history| Model::line(history)).collect();
+        let tokens = decoder.step(&lines, &slots)?;
+        for (history, token) in histories.iter_mut().zip(tokens) {
+            history.extend(u32::try_from(token).ok());
+        }
+    }
+    for (request, history) in requests.iter_mut().zip(histories) {
+        request.plain = history[1..].to_vec();
+    }
+    Ok(())
+}
+
+/// Decodes the requests of a seed again, with drafts, and compares.
+fn decode_with_drafts(
+    device: Option<&Device>,
+    model: &Model,
+    requests: &mut [Decoded],
+    seed: u64,
+) -> std::result::Result<Counted, String> {
+    let text = |error: Error| format!("seed {seed}: {error}");
+    let mut decoder = admitted(device, model, requests).map_err(text)?;
+    let (mut words, mut out, mut counted) = (Words(!seed), Verification::new(), Counted::default());
+    while requests.iter().any(|request| request.open) {
+        // Some requests are left out, and now and then nobody drafts.
+        let chosen: Vec<usize> =
+            (0..requests.len()).rev().filter(|i| requests[*i].open && words.below(5) > 0).collect();
+        let is_step = words.below(6) == 0;
+        let mut batch = Batch::default();
+        for i in &chosen {
+            let has_mu = requests[*i].params.mirostat.is_some();
+            let count = if is_step || has_mu { 0 } else { [0, 1, 4, MOST][words.below(4)] };
+            batch.add(&mut words, &requests[*i], Drafter::ALL[(seed as usize + i) % 4], count);
+        }
+        let emitted: Vec<Vec<i32>> = if is_step {
+            let tokens = decoder.step(&batch.lines, &batch.slots).map_err(text)?;
+            tokens.into_iter().map(|token| vec![token]).collect()
+        } else {
+            let Batch { counts, ids, parents, lines, slots } = &batch;
+            let drafts = Drafts { counts, ids, parents: Some(parents), probs: None };
+            decoder.verify(lines, slots, &drafts, &mut out).map_err(text)?;
+            counted.accepted += out.accepted().iter().map(|accepted| *accepted as usize).sum::<usize>();
+            (0..chosen.len()).map(|place| out.tokens(place).to_vec()).collect()
+        };
+        for (i, tokens) in chosen.iter().zip(emitted) {
+            let request = &mut requests[*i];
+            let ended = tokens.last() == Some(&NONE);
+            request.history.extend(tokens.iter().filter_map(|token| u32::try_from(*token).ok()));
+            let (output, plain) = (&request.history[1..], &request.plain);
+            let common = output.len().min(plain.len());
+            if output[..common] != plain[..common] || ended && output.len() != plain.len() {
+                let params = &request.params;
+                return Err(format!("seed {seed}, request {i}: {output:?} instead of {plain:?}\n{params:?}"));
+            }
+            request.open = !ended && output.len() < plain.len();
+        }
+    }
+    for (i, request) in requests.iter().enumerate() {
+        let output = decoder.output(request.slot).map_err(text)?;
+        if output != request.history[1..] {
+            return Err(format!("seed {seed}, request {i}: the sequence has {output:?}"));
+        }
+        counted.tokens += output.len();
+    }
+    Ok(counted)
+}
+
+/// Holds the stream of requests with drafts to that of decoding step by step, on a device or on the host.
+///
+/// # Errors
+/// A text that says what differs, or what the pool said.
+pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Counted, String> {
+    let mut counted = Counted::default();
+    for seed in 1.. {
+        let (model, mut requests) = (Model::new(seed), requests(seed, extent.requests));
+        let plain = decode(device, &model, &mut requests, extent.steps);
+        plain.map_err(|error| format!("seed {seed}: {error}"))?;
+        let more = decode_with_drafts(device, &model, &mut requests, seed)?;
+        counted.tokens += more.tokens;
+        counted.accepted += more.accepted;
+        if counted.tokens >= extent.tokens {
+            break;
+        }
+    }
+    Ok(counted)
+}
