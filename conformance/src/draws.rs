@@ -71,6 +71,16 @@ pub fn settings() -> Vec<Setting> {
 }
 
 impl Setting {
+    /// Returns the row.
+    pub(crate) fn row(&self) -> &[f32] {
+        &self.row
+    }
+
+    /// Returns the parameters.
+    pub(crate) fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
     /// Draws from a setting and tests the counts; XTC's two laws give two tests.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ pub mod statistics;
 pub mod law;
 
 pub mod draws;
+pub mod verified_draws;
 
 #[macro_use]
 pub mod rules;

@@ -3,7 +3,8 @@
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
-//! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
+//! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `verified-draws [--seed N] [COUNT]` does
+//! so with tokens of a pool's verified drafts, in every mode that keeps the law; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
 //! the oracle, `selected NAME` its logprobs of tokens, `chains NAME` its chains of drafts;
@@ -27,6 +28,7 @@ use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::stream::{self, Counted};
+use gumball_conformance::verified_draws::{self, WAYS};
 use gumball_conformance::{operators, selected_logprobs, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::Runtime;
@@ -37,7 +39,7 @@ const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FI
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | chains NAME [COUNT] \
-    | stream NAME [TOKENS] | boundaries [--reduced] NAME | reduced NAME";
+    | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | boundaries [--reduced] NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -75,6 +77,11 @@ fn main() -> ExitCode {
         ["draws", "--seed", seed, count] => number(seed).and_then(|seed| draw(seed, number(count)?)),
         ["draws-on", name] => draw_on(name, DRAWS.1),
         ["draws-on", name, count] => number(count).and_then(|count| draw_on(name, count)),
+        ["verified-draws"] => draw_verified(DRAWS.0, DRAWS.1),
+        ["verified-draws", count] => number(count).and_then(|count| draw_verified(DRAWS.0, count)),
+        ["verified-draws", "--seed", seed, count] => {
+            number(seed).and_then(|seed| draw_verified(seed, number(count)?))
+        }
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -154,6 +161,26 @@ fn spread(place: &str, seed: u64, count: u32, run: Run<'_>) -> Result<bool, Stri
         for test in run(setting, seed, each).map_err(|error| error.to_string())? {
             ok &= test.p_value >= FALSE_ALARM;
             println!("| {} | {:.1} | {} | {:.3} |", setting.name, test.statistic, test.degrees, test.p_value);
+        }
+    }
+    Ok(ok)
+}
+
+/// Spreads tokens of verified drafts evenly over modes and settings.
+fn draw_verified(seed: u64, count: u32) -> Result<bool, String> {
+    let settings: Vec<Setting> = verified_draws::small_settings().collect();
+    let each = count / (settings.len() * WAYS.len()) as u32;
+    let mut ok = true;
+    println!("seeds from {seed}, {each} tokens each, false-alarm rate of a test {FALSE_ALARM:e}\n");
+    println!(
+        "| drafts | setting | chi-square | degrees of freedom | p-value |\n| --- | --- | --- | --- | --- |"
+    );
+    let pairs = WAYS.iter().flat_map(|way| settings.iter().map(move |setting| (way, setting)));
+    for ((way, setting), seed) in pairs.zip(seed..) {
+        for test in way.run(setting, seed, each).map_err(|error| error.to_string())? {
+            ok &= test.p_value >= FALSE_ALARM;
+            let ChiSquare { statistic, degrees, p_value, .. } = test;
+            println!("| {} | {} | {statistic:.1} | {degrees} | {p_value:.3} |", way.name, setting.name);
         }
     }
     Ok(ok)
