@@ -6,8 +6,8 @@ use super::survey::{self, Survey};
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, SELECTED_THREADS, SURVEY_WARPS,
-    WRITE_ROWS_WARPS,
+    COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, SELECTED_THREADS,
+    SURVEY_WARPS, WRITE_ROWS_WARPS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
