@@ -117,7 +117,7 @@ impl Drafts {
         Ok(gumball_engine::Drafts { counts, ids, parents, probs })
     }
 
-    /// Returns the parents that the links tell of drafts with these counts; none where there are no links.
+    /// Returns the parents of drafts with these counts, made from the links; none where there are no links.
     ///
     /// # Safety
     /// `first_child` and `next_sibling` are NULL or have an element for each request and each draft.

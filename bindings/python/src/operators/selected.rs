@@ -11,7 +11,7 @@ use super::sample::column_out;
 use crate::arrays::{Dtype, Matrix};
 use crate::options;
 
-/// Returns the logprob of one token of each row, or a tuple of logprobs and what else is asked for: ranks, statuses.
+/// Returns the logprob of one token of each row. If ranks or statuses are wanted, a tuple of logprobs and these.
 ///
 /// tokens: one per row, or one for all; ids on the host, or an array beside rows on a device. out: an array of float32, or
 /// None for a new one of the rows' library.
