@@ -311,7 +311,7 @@ fn decode_with_drafts(
 /// Holds the stream of requests with drafts to that of decoding step by step, on a device or on the host.
 ///
 /// # Errors
-/// A text that says what differs, or what the pool said.
+/// A text that says what differs, or what the pool said, or that too few tokens were drafts to tell anything.
 pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Counted, String> {
     let mut counted = Counted::default();
     for seed in 1.. {
@@ -324,6 +324,10 @@ pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Coun
         if counted.tokens >= extent.tokens {
             break;
         }
+    }
+    // Perfect drafters and fair ones have most of their drafts accepted.
+    if counted.accepted <= counted.tokens / 4 {
+        return Err(format!("only {} of {} tokens were drafts", counted.accepted, counted.tokens));
     }
     Ok(counted)
 }

@@ -1,8 +1,11 @@
 //! Every rule, on the CUDA kernels: emulated, and on the GPU where there is one, eagerly and in a graph.
 
+use std::sync::Arc;
+
 use gumball_conformance::backend::Cuda;
 use gumball_conformance::stream::{self, Counted, Extent};
-use gumball_conformance::{by_name, rules};
+use gumball_conformance::{by_name, draft_chains, operators, rules, selected_logprobs, softmax};
+use gumball_cuda::Runtime;
 
 macro_rules! backends {
     ($($backend:ident),*) => {
@@ -96,34 +99,28 @@ fn scores_are_the_logprobs_of_forced_tokens() {
     }
 }
 
-#[test]
-fn softmax_is_the_probabilities_of_the_oracle() {
+/// Holds what each seed stands for, of `on_gpu` seeds on a GPU and of `emulated` ones on the emulator.
+fn each_seed(on_gpu: u64, emulated: u64, hold: fn(&Arc<dyn Runtime>, u64) -> Result<(), String>) {
     for (name, backend) in here() {
-        for seed in 0..if name == "cuda" { 2_000 } else { 300 } {
-            gumball_conformance::softmax::hold(backend.runtime(), seed)
-                .unwrap_or_else(|text| panic!("{name}: {text}"));
+        for seed in 0..if name == "cuda" { on_gpu } else { emulated } {
+            hold(backend.runtime(), seed).unwrap_or_else(|text| panic!("{name}: {text}"));
         }
     }
+}
+
+#[test]
+fn softmax_is_the_probabilities_of_the_oracle() {
+    each_seed(2_000, 300, softmax::hold);
 }
 
 #[test]
 fn operators_are_the_oracle() {
-    for (name, backend) in here() {
-        for seed in 0..if name == "cuda" { 2_000 } else { 400 } {
-            gumball_conformance::operators::hold(backend.runtime(), seed)
-                .unwrap_or_else(|text| panic!("{name}: {text}"));
-        }
-    }
+    each_seed(2_000, 400, operators::hold);
 }
 
 #[test]
 fn logprobs_of_tokens_are_those_of_the_oracle() {
-    for (name, backend) in here() {
-        for seed in 0..if name == "cuda" { 3_000 } else { 300 } {
-            gumball_conformance::selected_logprobs::hold(backend.runtime(), seed)
-                .unwrap_or_else(|text| panic!("{name}: {text}"));
-        }
-    }
+    each_seed(3_000, 300, selected_logprobs::hold);
 }
 
 #[test]
@@ -134,16 +131,11 @@ fn streams_with_drafts_are_those_without() {
         let (requests, steps) = if tokens > 1_000 { (512, 400) } else { (8, 20) };
         let counted = stream::hold(Some(&device), Extent { requests, steps, tokens });
         let Counted { tokens, accepted } = counted.unwrap_or_else(|text| panic!("{text}"));
-        assert!(accepted > tokens / 5, "{accepted} of {tokens} tokens");
+        assert!(accepted > tokens / 4, "{accepted} of {tokens} tokens");
     }
 }
 
 #[test]
 fn chains_are_those_of_the_oracle() {
-    for (name, backend) in here() {
-        for seed in 0..if name == "cuda" { 3_000 } else { 400 } {
-            gumball_conformance::draft_chains::hold(backend.runtime(), seed)
-                .unwrap_or_else(|text| panic!("{name}: {text}"));
-        }
-    }
+    each_seed(3_000, 400, draft_chains::hold);
 }

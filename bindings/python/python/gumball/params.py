@@ -36,8 +36,9 @@ class Status(enum.IntFlag):
     EMPTY = 4
     """No token was above -inf; the token is -1, or None."""
     NO_TREE = 8
-    NO_ID = 16
     """The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted."""
+    NO_ID = 16
+    """The row's token, which only a device has read, is no id of the vocabulary."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,13 +92,9 @@ DEVICE void clamp_infinite(float maximum, float (&z)[ITEMS_PER_LANE]) {
 }
 
 // Replaces the logits of a tile that are outside an interval by MASKED_VALUE; NaN may stay NaN. Only at the interval's ends
-// do ids matter, so a tile that has neither of their logits is compared by logits alone. With `is_all` the interval is
-// the whole row.
+// do ids matter, so a tile that has neither of their logits is compared by logits alone.
 template <class V>
-DEVICE void mask_outside(const V& view, const Cut& set, bool is_all, u32 tile, float (&z)[ITEMS_PER_LANE]) {
-    if (is_all) {
-        return;
-    }
+DEVICE void mask_outside(const V& view, const Cut& set, u32 tile, float (&z)[ITEMS_PER_LANE]) {
     const float first = key_logit(set.first), last = set.low();
     bool at_end = false;
 #pragma unroll
@@ -123,9 +119,22 @@ DEVICE void mask_outside(const V& view, const Cut& set, bool is_all, u32 tile, f
     }
 }
 
-// Whether an interval of a given set is the whole row.
-DEVICE bool is_whole_row(const GivenSet& given, const Cut& part) {
-    return given.is_prefix && part.first == given.cut.first && part.last == full_cut().last;
+// Visits the tiles that can hold tokens of `part`, an interval of a given set whose maxima are `maxima`, as visit_tiles
+// does. `z` has no +inf, and is not above MASKED_VALUE where a logit is not in the part.
+template <class V, class Inside, class After>
+DEVICE void visit_set(const V& view, const Maxima& maxima, const GivenSet& given, const Cut& part, Inside inside,
+                      After after, StridedTiles tiles) {
+    const bool is_all = given.is_prefix && part.first == given.cut.first && part.last == full_cut().last;
+    visit_tiles<true>(
+        view, maxima, part.low(),
+        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            clamp_infinite(maximum, z);
+            if (!is_all) {
+                mask_outside(view, part, tile, z);
+            }
+            inside(tile, maximum, z, owns_tile);
+        },
+        after, tiles);
 }
 
 // Computes the maximum of a set's tokens in each tile and stores it in `to`. `bounds` bound the maxima, or are unknown.
@@ -183,12 +192,9 @@ DEVICE SetMass mass_of_set(const RowBlocks& blocks, const V& view, const Maxima&
                            const Cut& part, float log2e_over_t) {
     u64 mass = 0, own = 0;
     u32 count = 0;
-    const bool is_all = is_whole_row(given, part);
-    visit_tiles<true>(
-        view, maxima, part.low(),
-        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
-            clamp_infinite(maximum, z);
-            mask_outside(view, part, is_all, tile, z);
+    visit_set(
+        view, maxima, given, part,
+        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             const TokenWeights token_weights(maximum, log2e_over_t);
             // Eight weights of at most 2^28 sum to at most 2^31, so 32 bits hold them. NaN weighs nothing.
             u32 q = 0;
@@ -227,12 +233,9 @@ DEVICE SetEntropy entropy_of_set(const RowBlocks& blocks, const V& view, const M
                                  float log2e_over_t) {
     u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
     u32 count = 0;
-    const bool is_all = is_whole_row(given, given.cut);
-    visit_tiles<true>(
-        view, maxima, given.cut.low(),
-        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
-            clamp_infinite(maximum, z);
-            mask_outside(view, given.cut, is_all, tile, z);
+    visit_set(
+        view, maxima, given, given.cut,
+        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             const TokenWeights token_weights(maximum, log2e_over_t);
             u32 q_sum = 0;
             // Each token adds less than 2^49: a token d bits below the maximum adds about 2^48 d 2^-d.

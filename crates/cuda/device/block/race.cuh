@@ -92,7 +92,7 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
         // In a tile that is not vectorized, `words` belong to other tokens. Each token then counts as arriving first,
         // which bounds its arrival from below.
-        bool later = vectorized & (row.offset(tile, lane, j) != of_tile.w[2] >> 24);
+        bool later = vectorized & (row.offset(tile, lane, j) != first_offset(of_tile));
         logs[j] = approx_log2_arrival(approx, later ? words[j] : 0);
     }
     float most = -INF_F32;
@@ -186,7 +186,7 @@ DEVICE void raise_best_by_first_arrivals(OpenTiles& open_tiles, const RowRecords
         if (!SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
             return;
         }
-        u32 id = tile * TILE + (tile_words(rng, tile).w[2] >> 24);
+        u32 id = tile * TILE + first_offset(tile_words(rng, tile));
         // Beyond the vocabulary there is no token.
         float z = id < row.row.vocab ? row.logit(id) : MASKED_VALUE;
         u64 own = make_leader(exponent(z, first, log2e_over_t) - record.log2_first_arrival, id);

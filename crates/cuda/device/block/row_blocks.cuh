@@ -13,6 +13,7 @@
 // A step may run each row by one block. Then there is nothing to exchange, and the functions below are those of a block.
 #pragma once
 
+#include "abi/step.cuh"
 #include "platform/sm90.cuh"
 #include "block/reduce.cuh"
 
@@ -21,6 +22,16 @@ struct StridedTiles {
     u32 first;
     u32 tile_stride;
 };
+
+// Waits until all threads of the `count` blocks of a cluster, or of a single block, have called it. They then see what each
+// wrote before to global memory and to shared memory.
+DEVICE void sync_blocks(u32 count) {
+    if (count > 1) {
+        cluster_sync();
+    } else {
+        __syncthreads();
+    }
+}
 
 // The most numbers of an exchange.
 #define MAX_EXCHANGED 5
@@ -57,15 +68,7 @@ struct RowBlocks {
     // The tiles that this block reads.
     DEVICE_MEMBER StridedTiles tiles() const { return StridedTiles{rank, count}; }
 
-    // Waits until all threads of all blocks have called it. They then see what each wrote before to global memory and
-    // to shared memory.
-    DEVICE_MEMBER void sync() const {
-        if (count > 1) {
-            cluster_sync();
-        } else {
-            __syncthreads();
-        }
-    }
+    DEVICE_MEMBER void sync() const { sync_blocks(count); }
 
     // Replaces each of the threads' numbers by its sum over all threads of all blocks, modulo 2^64.
     template <u32 N>

@@ -41,9 +41,12 @@ DEVICE PhiloxWords tile_words(const S& rng, u32 tile) {
     return philox(rng.seed, tile, rng.position, rng.tile_tag(), rng.draw);
 }
 
+// The offset in its tile of the token that arrives first.
+DEVICE u32 first_offset(const PhiloxWords& of_tile) { return of_tile.w[2] >> 24; }
+
 DEVICE FirstArrival first_arrival_from(const PhiloxWords& words) {
     u64 u = ((u64)words.w[0] << 32) | words.w[1];
-    return FirstArrival{exponential_from_u64(u) * (1.0f / TILE), words.w[2] >> 24};
+    return FirstArrival{exponential_from_u64(u) * (1.0f / TILE), first_offset(words)};
 }
 
 template <class S>

@@ -20,12 +20,23 @@ struct DraftTree {
     u32 is_tree;
 };
 
-DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
-    if (!is_64_bit) {
-        return ((const int*)numbers)[index];
+// An id or a parent as it was loaded, so that other loads need not wait for it.
+struct LoadedNumber {
+    int low, high;
+
+    DEVICE_MEMBER void load(const void* numbers, bool is_64_bit, u64 index) {
+        const int* words = (const int*)numbers + (is_64_bit ? 2 * index : index);
+        low = words[0];
+        high = is_64_bit ? words[1] : 0;
     }
-    i64 number = ((const i64*)numbers)[index];
-    return number == (int)number ? (int)number : -2;
+    // Returns the number; -2 if it has more than 32 bits.
+    DEVICE_MEMBER int value(bool is_64_bit) const { return is_64_bit && high != low >> 31 ? -2 : low; }
+};
+
+DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
+    LoadedNumber number;
+    number.load(numbers, is_64_bit, index);
+    return number.value(is_64_bit);
 }
 
 // Whether a draft may have a parent: the root or a draft before it, and in a block the draft before it.

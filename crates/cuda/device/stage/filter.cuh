@@ -149,12 +149,9 @@ template <class V>
 DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
     u64 count = 0, sum = 0, squares = 0;
     float first = given.first_value;
-    const bool is_all = is_whole_row(given, given.cut);
-    visit_tiles<true>(
-        f.view, f.bounds(), given.cut.low(),
-        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool) INLINE {
-            clamp_infinite(maximum, z);
-            mask_outside(f.view, given.cut, is_all, tile, z);
+    visit_set(
+        f.view, f.bounds(), given, given.cut,
+        [&](u32, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 bool member = z[j] > MASKED_VALUE;

@@ -20,7 +20,7 @@
 //     race the records' tokens
 #pragma once
 
-#include "platform/sm90.cuh"
+#include "block/row_blocks.cuh"
 #include "stage/residual_records.cuh"
 
 // The blocks that judge a tree, and which of them this is. Each has every `count`-th tile of a row.
@@ -39,14 +39,7 @@ struct JudgeBlocks {
     DEVICE_MEMBER u32 tile(u32 i) const { return rank + i * count; }
     DEVICE_MEMBER u32 own_tiles(u32 tiles) const { return rank < tiles ? (tiles - rank - 1) / count + 1 : 0; }
 
-    // Waits until all threads of all blocks have called it. They then see what each wrote before.
-    DEVICE_MEMBER void sync() const {
-        if (count > 1) {
-            cluster_sync();
-        } else {
-            __syncthreads();
-        }
-    }
+    DEVICE_MEMBER void sync() const { sync_blocks(count); }
 };
 
 // A child that its row refused, and the sums by which what was left of the row was divided then (S5).

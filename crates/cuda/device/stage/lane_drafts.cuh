@@ -35,19 +35,6 @@ struct LaneStopIds {
     }
 };
 
-// An id or a parent as it was loaded, so that other loads need not wait for it.
-struct LoadedNumber {
-    int low, high;
-
-    DEVICE_MEMBER void load(const void* numbers, bool is_64_bit, u64 index) {
-        const int* words = (const int*)numbers + (is_64_bit ? 2 * index : index);
-        low = words[0];
-        high = is_64_bit ? words[1] : 0;
-    }
-    // Returns the number; -2 if it has more than 32 bits.
-    DEVICE_MEMBER int value(bool is_64_bit) const { return is_64_bit && high != low >> 31 ? -2 : low; }
-};
-
 // Of the lane l the drafts l and 32 + l. An id or a parent that is no 32-bit number is -2, which is neither an id nor a
 // parent, and so are those of drafts that the request does not have.
 struct LaneDrafts {
