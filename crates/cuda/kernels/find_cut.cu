@@ -192,8 +192,8 @@ DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
                 if (threadIdx.x == 0) {
                     storage.mass = 0;
                 }
-                find_kept_set<T, false>(step, row, slot, summary.first_key, storage.scales.filter_log2e_over_t,
-                                        storage.filter);
+                find_kept_set<T, false>(step, row, slot, summary.first_key, step.params[slot].filter_chain,
+                                        storage.scales.filter_log2e_over_t, storage.filter);
             }
             if (!args.mask_only && storage.mass == 0) {
                 measure_cut_mass<T>(step, row, slot, storage.scales.log2e_over_t, from_candidates, storage);

@@ -40,13 +40,15 @@ DEVICE u64* scratch_tile_words(const Step& step, u32 row) {
 // Visits those of `tiles` that have a token and whose maximum is at least `low`, one warp per tile. For each of them
 // all lanes call `inside(tile, maximum, z, owns_tile)`; `owns_tile` is true in one lane, the tile's owner. Afterwards
 // the owner of each tile, visited or not, calls `after(tile, maximum, visited)`. With RAW_VALUES, `z` may hold NaN and
-// +inf; otherwise it is clean.
+// +inf; otherwise it is clean. For a logit below `low` it may hold any value below `low`.
 //
 //     for each 32 tiles that the warp takes, one lane owning each:
 //         visited = the tiles whose maximum reaches `low`, by a ballot
-//         for each visited tile: load the next visited tile, then call `inside` for this one
+//         for each visited tile: load the tile that is AHEAD further on, then call `inside` for this one
 //         each lane calls `after` for the tile that it owns
-template <bool RAW_VALUES = false, class V, class Inside, class After>
+//
+// One tile ahead suits reads that take about as long for a tile as its load; reads that do little with a tile need two.
+template <bool RAW_VALUES = false, u32 AHEAD = 1, class V, class Inside, class After>
 DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after,
                         StridedTiles tiles = StridedTiles{0, 1}) {
     const u32 NO_LANE = 32;
@@ -55,26 +57,44 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
         u32 own = start + lane * warp_stride;
         float own_maximum = own < maxima.tiles ? maxima.of(own) : -INF_F32;
         bool visited = own_maximum >= low && own_maximum > MASKED_VALUE;
-        u32 left = __ballot_sync(FULL_MASK, visited), leader_lane = NO_LANE;
-        float next[ITEMS_PER_LANE] = {};
-        // The next tile loads while the warp works on this one: the two take about equally long.
+        u32 left = __ballot_sync(FULL_MASK, visited), lanes[AHEAD];
+        // The tiles that are loading, the next one first.
+        float loading[AHEAD][ITEMS_PER_LANE] = {};
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) {
+            lanes[i] = NO_LANE;
+        }
+        bool is_left = false;
         do {
             float z[ITEMS_PER_LANE];
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                z[j] = RAW_VALUES ? next[j] : clean(next[j]);
+                z[j] = RAW_VALUES ? loading[0][j] : clean(loading[0][j]);
             }
-            u32 coming = left != 0 ? __ffs((int)left) - 1 : NO_LANE, nonfinite_flags = 0;
+            u32 leader_lane = lanes[0], nonfinite_flags = 0;
+#pragma unroll
+            for (u32 i = 0; i + 1 < AHEAD; i++) {
+                lanes[i] = lanes[i + 1];
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    loading[i][j] = loading[i + 1][j];
+                }
+            }
+            lanes[AHEAD - 1] = left != 0 ? __ffs((int)left) - 1 : NO_LANE;
             if (left != 0) {
                 left &= left - 1;
-                view.load(start + coming * warp_stride, lane, next, nonfinite_flags);
+                view.load(start + lanes[AHEAD - 1] * warp_stride, lane, loading[AHEAD - 1], nonfinite_flags, low);
             }
             if (leader_lane != NO_LANE) {
                 inside(start + leader_lane * warp_stride, __shfl_sync(FULL_MASK, own_maximum, (int)leader_lane), z,
                        lane == leader_lane);
             }
-            leader_lane = coming;
-        } while (leader_lane != NO_LANE);
+            is_left = false;
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; i++) {
+                is_left |= lanes[i] != NO_LANE;
+            }
+        } while (is_left);
         if (own < maxima.tiles) {
             after(own, own_maximum, visited);
         }

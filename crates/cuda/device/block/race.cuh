@@ -32,6 +32,14 @@ DEVICE u64 make_leader(float score, u32 id) { return make_key(score + 0.0f, id);
 // Whether a bound reaches `score`, the high word of a leader. Equality counts: the bounded token's id may be smaller.
 DEVICE bool reaches_score(float bound, u32 score) { return ordered_bits(bound + 0.0f) >= score; }
 
+// Raises a word in shared memory to the largest of a warp's leaders; by a whole warp. Few of its lanes touch the word.
+DEVICE void raise_by_warp(u64& best, u64 own) {
+    u32 score = (u32)(own >> 32);
+    if (score == __reduce_max_sync(FULL_MASK, score) && own > *(volatile u64*)&best) {
+        atomicMax(&best, own);
+    }
+}
+
 // The open tiles of a row, unordered, and the best leader found in them; in shared memory.
 struct OpenTiles {
     u64 best;
@@ -146,11 +154,10 @@ struct SurveyRecords {
 };
 
 // Scores those tokens of the open tiles that can win. Returns the best leader in every thread. A barrier must separate
-// the call from the last tile added. `leader` is the best of the tokens scored before; `raised` says that it is much
-// better than when the tiles were added.
+// the call from the last tile added. `leader` is the best of the tokens scored before.
 template <class RecordKind, class V, class S>
 DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
-                           const Origin& first, float log2e_over_t, u64 leader, bool raised = false) {
+                           const Origin& first, float log2e_over_t, u64 leader) {
     u32 count = open_tiles.count;
     leader = open_tiles.best > leader ? open_tiles.best : leader;
     if (count == 0) {
@@ -164,8 +171,7 @@ DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
         leader = newer > leader ? newer : leader;
         u32 score = (u32)(leader >> 32);
         // Otherwise a warp does not test its first tile again: the leader has hardly risen since the tile was added.
-        if ((i < warp_count() && !raised) ||
-            RecordKind::may_hold_winner(records.records[tile], cut, first, log2e_over_t, score)) {
+        if (i < warp_count() || RecordKind::may_hold_winner(records.records[tile], cut, first, log2e_over_t, score)) {
             u64 own = best_in_tile(row, rng, cut, tile, first, log2e_over_t, score);
             if (lane_id() == 0 && own > leader) {
                 atomicMax(&open_tiles.best, own);
@@ -183,16 +189,16 @@ template <class V, class S>
 DEVICE void raise_best_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
                                          const Cut& cut, const Origin& first, float log2e_over_t, u64 leader) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-        if (!SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
-            return;
+        u64 own = 0;
+        if (SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+            u32 id = tile * TILE + first_offset(tile_words(rng, tile));
+            // Beyond the vocabulary there is no token.
+            float z = id < row.row.vocab ? row.logit(id) : MASKED_VALUE;
+            own = cut.contains(make_key(z, id))
+                      ? make_leader(exponent(z, first, log2e_over_t) - record.log2_first_arrival, id)
+                      : 0;
         }
-        u32 id = tile * TILE + first_offset(tile_words(rng, tile));
-        // Beyond the vocabulary there is no token.
-        float z = id < row.row.vocab ? row.logit(id) : MASKED_VALUE;
-        u64 own = make_leader(exponent(z, first, log2e_over_t) - record.log2_first_arrival, id);
-        if ((own > leader) & cut.contains(make_key(z, id))) {
-            atomicMax(&open_tiles.best, own);
-        }
+        raise_by_warp(open_tiles.best, own);
     });
     // RAW on open_tiles.best: all threads raised it, all threads read it.
     __syncthreads();
@@ -224,19 +230,30 @@ DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords&
     // 0 cleared it, all threads add to it.
     __syncthreads();
     u64 leader = warp_max(lane_id() < warp_count() ? storage.leaders[lane_id()] : 0);
-    records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-        if (tile % blocks.count == blocks.rank &&
-            SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
-            open_tiles.add(tile);
-        }
-    });
-    // RAW on open_tiles: all threads added tiles, all warps read them.
-    __syncthreads();
-    const bool many = open_tiles.count > warp_count();
-    if (many) {
+    auto open_tiles_of_block = [&]() INLINE {
+        records.for_each([&](u32 tile, const TileRecord& record) INLINE {
+            if (tile % blocks.count == blocks.rank &&
+                SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+                open_tiles.add(tile);
+            }
+        });
+        // RAW on open_tiles: all threads added tiles, all warps read them.
+        __syncthreads();
+    };
+    open_tiles_of_block();
+    if (open_tiles.count > warp_count()) {
         raise_best_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+        leader = open_tiles.best > leader ? open_tiles.best : leader;
+        // WAR on open_tiles.count: all threads have read it, thread 0 clears it.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            open_tiles.count = 0;
+        }
+        // RAW on open_tiles.count: thread 0 cleared it, all threads add to it.
+        __syncthreads();
+        open_tiles_of_block();
     }
-    leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, many);
+    leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
     if (blocks.count > 1) {
         u64 best[] = {leader};
         blocks.max(best);

@@ -62,6 +62,16 @@ DEVICE float log2_weight(const Origin& origin, float) { return origin.log; }
 // `log2_weight`, minus a number.
 DEVICE float log2_weight_minus(float p, float log2e_over_t, float less) { return log2_weight(p, log2e_over_t) - less; }
 
+// Approximate weights relative to the first token's.
+struct ApproxWeights {
+    float inverse;
+
+    DEVICE_MEMBER ApproxWeights(float first, float) : inverse(1.0f / first) {}
+    DEVICE_MEMBER float of(float p) const { return p * inverse; }
+    // Whether the reciprocal of the first token's probability is a normal number, so that weights have a bounded relative error.
+    DEVICE_MEMBER bool are_bounded() const { return inverse < bits_float((127 + 100) << 23); }
+};
+
 // Approximates how far below the first token's value a threshold on y lies: here as a factor. Kernels compute it before
 // they know the first token.
 DEVICE float threshold_offset(float threshold, float) { return approx_exp2(threshold); }
@@ -124,6 +134,15 @@ struct TokenWeights {
 DEVICE float log2_weight(float z, float log2e_over_t) { return z * log2e_over_t; }
 DEVICE float log2_weight(const Origin& origin, float log2e_over_t) { return origin.first * log2e_over_t; }
 DEVICE float log2_weight_minus(float z, float log2e_over_t, float less) { return fma_rn(z, log2e_over_t, -less); }
+
+struct ApproxWeights {
+    float first;
+    float log2e_over_t;
+
+    DEVICE_MEMBER ApproxWeights(float first, float log2e_over_t) : first(first), log2e_over_t(log2e_over_t) {}
+    DEVICE_MEMBER float of(float z) const { return approx_exp2((z - first) * log2e_over_t); }
+    DEVICE_MEMBER bool are_bounded() const { return true; }
+};
 
 DEVICE float threshold_offset(float threshold, float log2e_over_t) { return threshold / log2e_over_t; }
 DEVICE float apply_threshold_offset(float first, float offset) { return first + offset; }

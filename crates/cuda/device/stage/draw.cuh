@@ -8,7 +8,7 @@
 
 #include "block/race.cuh"
 #include "stage/candidate_filter.cuh"
-#include "stage/kept_set.cuh"
+#include "stage/tested_draw.cuh"
 
 // Returns the id of the token that wins the race among the kept tokens of the list (D1); by a warp, in every lane.
 // Writes the token's index in the ordered list to `index`, in shared memory.
@@ -85,6 +85,7 @@ struct DrawStorage {
     SummaryStorage summary;
     FilterStorage filter;
     RaceStorage race;
+    TestedDraw tested;
     // The results of a draw from the candidate list and of one from the whole row.
     ListDraw list_draw;
     RowDraw row_draw;
@@ -113,7 +114,8 @@ DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales s
 template <class T, bool EDITED>
 DEVICE void filter_and_race(const Step& step, u32 row, int slot, bool draws, u64 first, Scales scales,
                             DrawStorage& storage) {
-    find_kept_set<T, EDITED>(step, row, slot, first, scales.filter_log2e_over_t, storage.filter);
+    find_kept_set<T, EDITED>(step, row, slot, first, step.params[slot].filter_chain, scales.filter_log2e_over_t,
+                             storage.filter);
     if (draws) {
         race_kept_set<T, EDITED>(step, row, slot, scales, storage);
     } else if (threadIdx.x == 0) {

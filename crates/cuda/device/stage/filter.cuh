@@ -375,10 +375,10 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     }
 }
 
-// Returns what a request's filters, or mirostat, keep of a row that is not empty; in every thread. `first` is the key
+// Returns what the filters of a chain, or mirostat, keep of a row that is not empty; in every thread. `first` is the key
 // of the row's first token.
 template <class V>
-DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
+DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u32 filter_chain) {
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
     if (f.params.features & FEATURE_MIROSTAT) {
         float log2_z =
@@ -393,7 +393,7 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
         kept = full_set;
     }
     bool joint = f.params.features & FEATURE_JOINT;
-    for (u32 chain = f.params.filter_chain; chain != 0; chain >>= 4) {
+    for (u32 chain = filter_chain; chain != 0; chain >>= 4) {
         // RAW on kept: thread 0 wrote it, all threads read it.
         __syncthreads();
         GivenSet left = apply_filter(f, chain & 15, joint ? GivenSet{full_set} : GivenSet{kept});

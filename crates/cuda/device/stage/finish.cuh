@@ -198,6 +198,21 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
     return outcome;
 }
 
+// As draw_and_test does, with the result in `storage.row_draw`, for all threads.
+template <class T, bool EDITED>
+DEVICE_NOINLINE bool draw_token_and_test(const Step& step, u32 row, int slot, u64 first, Scales scales,
+                                         DrawStorage& storage) {
+    if (!draw_and_test<T, EDITED>(step, row, slot, first, scales, storage.filter, storage.race, storage.tested)) {
+        return false;
+    }
+    if (threadIdx.x == 0) {
+        storage.row_draw = RowDraw{(int)storage.tested.token, step.states[slot].mirostat_mu};
+    }
+    // RAW on row_draw: thread 0 wrote it, all threads of the caller read it.
+    __syncthreads();
+    return true;
+}
+
 // Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list. The
 // results are in `storage`. Not inlined, so that its registers do not add to those of other rows' code.
 template <class T, bool EDITED>
@@ -206,6 +221,11 @@ DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool dr
     // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
     __syncthreads();
     RowSummary summary = summarise_row(storage.summary, RowRecords(step, row, false), true);
+    if (draws && draws_without_cut(step, step.params[slot]) &&
+        TestedChain(step.params[slot].filter_chain).before != 0 &&
+        draw_token_and_test<T, EDITED>(step, row, slot, summary.first_key, scales, storage)) {
+        return;
+    }
     filter_and_race<T, EDITED>(step, row, slot, draws, summary.first_key, scales, storage);
 }
 
@@ -309,7 +329,12 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && blocks.is_first() &&
                  draw_from_list(f, records, view, summary, outcome)) &&
                f.blocks().join(++calls)) {
-        draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, inputs.scales, storage);
+        // A chain that begins with top-p needs the row's first logit, but not its id.
+        bool drawn = inputs.forced < 0 && (filters & 15) == FILTER_TOP_P && draws_without_cut(step, f.params) &&
+                     draw_token_and_test<T, Policy::EDITS>(step, f.row, inputs.slot, first, inputs.scales, storage);
+        if (!drawn) {
+            draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, inputs.scales, storage);
+        }
         outcome =
             RowOutcome{storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu, false, false};
     }

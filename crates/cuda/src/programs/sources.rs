@@ -61,6 +61,7 @@ const DEVICE: &[Source] = device_files![
     "stage/filter.cuh",
     "stage/candidate_filter.cuh",
     "stage/kept_set.cuh",
+    "stage/tested_draw.cuh",
     "stage/draw.cuh",
     "stage/logprobs.cuh",
     "stage/token_logprob.cuh",
