@@ -105,6 +105,7 @@ DEVICE bool leader_is_certain(const WarpLeader& warp_leader, const Origin& first
 // logit.
 struct SurveyDrawRecords {
     static constexpr bool GREEDY = false, MIN_P = false;
+    static constexpr bool HAS_FIRST_ARRIVALS = false;
 
     static DEVICE_MEMBER float logit(const TileRecord& record) {
         return record.maximum > -INF_F32 ? record.log2_first_arrival : -INF_F32;
@@ -136,5 +137,11 @@ DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const 
     });
     // RAW on open_tiles: all threads listed tiles and raised the best score, all warps read them.
     __syncthreads();
+    if (RecordKind::HAS_FIRST_ARRIVALS && open_tiles.count > warp_count()) {
+        // WAR on open_tiles.count: all threads read it, thread 0 clears it.
+        __syncthreads();
+        leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader,
+                                          StridedTiles{0, 1});
+    }
     return key_id(race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader));
 }

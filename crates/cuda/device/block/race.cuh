@@ -9,7 +9,7 @@
 //
 //     best = the best score of the tiles' first tokens                 their arrivals are in the survey's records
 //     open = the tiles with y(others) - log2(first arrival) >= best    the left side bounds the tile's other scores
-//     if they are many: best = the best score of their first arrivals, too
+//     if they are many: best = the best score of their first arrivals, too; list again those that stay open
 //     for each open tile, a warp each:
 //         bound each token's score by approximate logarithms, with slack for their errors
 //         score the tokens whose bound reaches best, and raise best
@@ -135,6 +135,8 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
 struct SurveyRecords {
     // Which rows may have such records, besides rows of unfiltered sampling.
     static constexpr bool GREEDY = true, MIN_P = true;
+    // Whether a record has the tile's first arrival.
+    static constexpr bool HAS_FIRST_ARRIVALS = true;
 
     static DEVICE_MEMBER float logit(const TileRecord& record) { return record.maximum; }
 
@@ -183,11 +185,28 @@ DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
     return open_tiles.best > leader ? open_tiles.best : leader;
 }
 
-// Scores the token that arrives first in each tile that may hold the winner, and raises the best leader. In a flat row one
-// of these tokens likely wins, and few tiles remain that can hold a better one.
+// Adds the tiles that may hold a better token than the leader, as far as this block takes them. A barrier must precede; all
+// threads may read the list afterwards.
+DEVICE void list_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const Cut& cut, const Origin& first,
+                            float log2e_over_t, u64 leader, const StridedTiles& tiles) {
+    records.for_each([&](u32 tile, const TileRecord& record) INLINE {
+        if (tile % tiles.tile_stride == tiles.first &&
+            SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+            open_tiles.add(tile);
+        }
+    });
+    // RAW on open_tiles: all threads added tiles, all warps read them.
+    __syncthreads();
+}
+
+// Scores the token that arrives first in each tile that may hold the winner, and lists again the tiles that remain. In a flat row
+// one of these tokens likely wins, and few tiles can hold a better one. Returns the best leader, in every thread. A barrier must
+// separate the call from the last tile added.
 template <class V, class S>
-DEVICE void raise_best_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
-                                         const Cut& cut, const Origin& first, float log2e_over_t, u64 leader) {
+DEVICE u64 relist_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
+                                    const Cut& cut, const Origin& first, float log2e_over_t, u64 leader,
+                                    const StridedTiles& tiles) {
+    leader = open_tiles.best > leader ? open_tiles.best : leader;
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         u64 own = 0;
         if (SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
@@ -200,8 +219,14 @@ DEVICE void raise_best_by_first_arrivals(OpenTiles& open_tiles, const RowRecords
         }
         raise_by_warp(open_tiles.best, own);
     });
-    // RAW on open_tiles.best: all threads raised it, all threads read it.
+    if (threadIdx.x == 0) {
+        open_tiles.count = 0;
+    }
+    // RAW on open_tiles: all threads raised its best leader, thread 0 cleared its count, all threads read and add.
     __syncthreads();
+    leader = open_tiles.best > leader ? open_tiles.best : leader;
+    list_open_tiles(open_tiles, records, cut, first, log2e_over_t, leader, tiles);
+    return leader;
 }
 
 // Returns the id of the kept token that wins the race, in every thread. The blocks share the tiles that are read.
@@ -230,28 +255,13 @@ DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords&
     // 0 cleared it, all threads add to it.
     __syncthreads();
     u64 leader = warp_max(lane_id() < warp_count() ? storage.leaders[lane_id()] : 0);
-    auto open_tiles_of_block = [&]() INLINE {
-        records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-            if (tile % blocks.count == blocks.rank &&
-                SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
-                open_tiles.add(tile);
-            }
-        });
-        // RAW on open_tiles: all threads added tiles, all warps read them.
-        __syncthreads();
-    };
-    open_tiles_of_block();
-    if (open_tiles.count > warp_count()) {
-        raise_best_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
-        leader = open_tiles.best > leader ? open_tiles.best : leader;
-        // WAR on open_tiles.count: all threads have read it, thread 0 clears it.
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            open_tiles.count = 0;
-        }
-        // RAW on open_tiles.count: thread 0 cleared it, all threads add to it.
-        __syncthreads();
-        open_tiles_of_block();
+    list_open_tiles(open_tiles, records, cut, first, log2e_over_t, leader, blocks.tiles());
+    const bool many = open_tiles.count > warp_count();
+    // WAR on open_tiles.count: all threads read it, thread 0 may clear it.
+    __syncthreads();
+    if (many) {
+        leader =
+            relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, blocks.tiles());
     }
     leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
     if (blocks.count > 1) {
