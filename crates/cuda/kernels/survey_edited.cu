@@ -13,6 +13,7 @@
 //            kernel `history_edits` before, if a request has edits that depend on its history
 
 #include "block/edited_tiles.cuh"
+#include "block/survey_requests.cuh"
 #include "stage/survey.cuh"
 
 // The body of a kernel.
@@ -31,12 +32,15 @@ DEVICE void survey_edited(const Step& step) {
     static_assert(TILES <= 32, "the first warp has a lane for each tile");
     __shared__ EditedTiles<T, WARPS, TILES_PER_WARP, ROUNDS> edited_tiles;
     __shared__ SharedStorage<WARPS, TILES> storage;
-    trigger_dependents();
+    // The kernel before may make the rows' slots and requests, or stamp their edits. It makes no logits, bitmasks or row indices.
+    if (!EARLY) {
+        wait_for_requests();
+    }
     const BlockCoord coord = block_coord(step, blockIdx.x);
     u32 row_index = coord.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = coord.block_in_row * TILES, lane_tile = block_tile + lane;
-    int slot = step.slots[row_index];
-    if (!EARLY && slot < 0) {
+    int slot = EARLY ? 0 : step.slots[row_index];
+    if (slot < 0) {
         return;
     }
     LogitsRow<T> row(step, row_index);
@@ -51,6 +55,10 @@ DEVICE void survey_edited(const Step& step) {
     }
     if (threadIdx.x < ROUNDS) {
         edited_tiles.count[threadIdx.x] = 0;
+    }
+    if (EARLY) {
+        wait_for_requests();
+        slot = step.slots[row_index];
     }
     // RAW on edited_tiles.count: the first threads cleared the counts, all threads add to them.
     __syncthreads();

@@ -245,9 +245,11 @@ impl Workspace {
             unsafe { drafts::begin(runtime, needs.edits, draft_step) }?;
         }
         if needs.edits == Edits::HistoryDependent {
+            let enqueue =
+                if draft_step.is_some() { history_edits::enqueue_dependent } else { history_edits::enqueue };
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.
-            unsafe { history_edits::enqueue(runtime, &self.device, step) }?;
+            unsafe { enqueue(runtime, &self.device, step) }?;
         }
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let row_type = (fixed.kind, fixed.dtype);
@@ -271,18 +273,22 @@ impl Workspace {
             }
             _ => tuning::survey(&self.device, (rows, tiles), row_type, needs),
         };
-        // A survey without edits waits by itself for the requests of the rows of drafts, if these were made just before.
+        // A survey of each row waits by itself for what the kernel just before makes: the requests of the rows of drafts, or stamps of
+        // edits.
         let is_begun = |(_, shape): &(_, DraftShape)| shape.rule.judgement().is_none();
-        let waits =
-            draft_step.as_ref().is_some_and(is_begun) && fixed.shared.is_none() && needs.edits == Edits::None;
+        let is_edited = needs.edits > Edits::None;
+        let waits = match &draft_step {
+            Some(begun) => is_begun(begun) && (is_edited || fixed.shared.is_none()),
+            None => needs.edits == Edits::HistoryDependent,
+        };
         let enqueue = if waits { survey::enqueue_dependent } else { survey::enqueue };
-        // Such a row has its own number as a slot, and begin_drafts gives padding parameters too.
-        let known_slots = if waits && survey.loads_padding() { flags::SLOT_IS_ROW } else { 0 };
+        // A row of drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
+        let known_slots = if waits && !is_edited && survey.loads_padding() { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
-        // guarantees the logits. A survey that begins early has no edits.
+        // guarantees the logits.
         unsafe { enqueue(runtime, &survey, step) }?;
         if !fixed.finishes {
             return Ok(());
