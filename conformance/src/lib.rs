@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod decoder;
 pub mod drafted;
 pub mod observed;
 pub mod operators;

@@ -1,15 +1,10 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the stream of decoding
 //! step by step, whatever is drafted, however much, and whenever drafting is switched on and off. On the host and on a device.
-//!
-//! A device reads the rows where a table of them lies, by their indices, so that a million tokens take it seconds.
 
-use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, Drafts, Dtype, Error, Logits, NONE, Outputs, Pool, PoolConfig, Result, SamplingParams,
-    Slot, Verification, VerifyMode,
-};
+use gumball_engine::{Device, Drafts, Error, NONE, Result, SamplingParams, Slot, Verification, VerifyMode};
 
 use crate::bytes::Bytes;
+use crate::decoder::{Decoder, Table};
 use crate::generate;
 use crate::rows::{Words, bell};
 
@@ -58,87 +53,6 @@ impl Model {
     fn line(history: &[u32]) -> u32 {
         let hash = history.iter().rev().take(2).fold(5u64, |hash, id| hash * 31 + u64::from(*id));
         (hash % LINES as u64) as u32
-    }
-}
-
-/// A pool of the host or of a device, and the table of rows that its requests read.
-enum Decoder {
-    Host(Box<Pool>, Vec<f32>),
-    Device(Box<DevicePool>, DeviceBuffer),
-}
-
-/// Returns the rows of a table in the device's memory.
-fn table_of(buffer: &DeviceBuffer) -> Result<DeviceInput<'_>> {
-    Ok(DeviceLogits::of(buffer, Dtype::F32, 0, LINES, VOCAB, VOCAB)?.into())
-}
-
-impl Decoder {
-    fn new(device: Option<&Device>, model: &Model, slots: usize) -> Result<Self> {
-        let Some(device) = device else {
-            let pool = Pool::new(PoolConfig { slots, ..PoolConfig::new(VOCAB) })?;
-            return Ok(Self::Host(Box::new(pool), model.0.clone()));
-        };
-        // Histories are moved several times.
-        let (rows, history_growth) = (slots * (MOST + 1), 64);
-        let config = DevicePoolConfig { slots, rows, history_growth, ..DevicePoolConfig::new(VOCAB) };
-        let table = DeviceBuffer::of(device.runtime(), &model.0)?;
-        Ok(Self::Device(Box::new(DevicePool::new(device.clone(), config)?), table))
-    }
-
-    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        match self {
-            Self::Host(pool, _) => pool.admit(params, prompt),
-            Self::Device(pool, _) => pool.admit(params, prompt),
-        }
-    }
-
-    fn output(&mut self, slot: Slot) -> Result<Vec<u32>> {
-        Ok(match self {
-            Self::Host(pool, _) => pool.sequence(slot)?,
-            Self::Device(pool, _) => pool.sequence(slot)?,
-        }
-        .history()
-        .output()
-        .to_vec())
-    }
-
-    /// Takes a step in which each slot reads a row of the table; returns the tokens.
-    fn step(&mut self, lines: &[u32], slots: &[Slot]) -> Result<Vec<i32>> {
-        let mut out = Outputs::new();
-        match self {
-            Self::Host(pool, table) => {
-                let rows = Logits::new(&table[..], LINES, VOCAB)?.select(lines)?;
-                pool.step(rows, slots, &BatchOptions::default(), &mut out)?;
-            }
-            Self::Device(pool, table) => {
-                let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
-                pool.enqueue(table_of(table)?, slots, &options)?;
-                pool.fetch(&mut out)?;
-            }
-        }
-        Ok(out.tokens().to_vec())
-    }
-
-    /// Verifies drafts whose rows are rows of the table.
-    fn verify(
-        &mut self,
-        lines: &[u32],
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        out: &mut Verification,
-    ) -> Result<()> {
-        let mode = VerifyMode::Coupled;
-        match self {
-            Self::Host(pool, table) => {
-                let rows = Logits::new(&table[..], LINES, VOCAB)?.select(lines)?;
-                pool.verify(rows, slots, drafts, mode, &BatchOptions::default(), out)
-            }
-            Self::Device(pool, table) => {
-                let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
-                pool.enqueue_host_drafts(table_of(table)?, slots, drafts, mode, &options)?;
-                pool.fetch_verification(out)
-            }
-        }
     }
 }
 
@@ -229,7 +143,8 @@ fn requests(seed: u64, count: usize) -> Vec<Decoded> {
 
 /// Admits the requests to a new pool.
 fn admitted(device: Option<&Device>, model: &Model, requests: &mut [Decoded]) -> Result<Decoder> {
-    let mut decoder = Decoder::new(device, model, requests.len())?;
+    let table = Table { rows: model.0.clone(), vocab: VOCAB };
+    let mut decoder = Decoder::new(device, table, (requests.len(), MOST))?;
     for request in requests {
         request.slot = decoder.admit(request.params.clone(), &[request.prompt])?;
     }
@@ -281,7 +196,7 @@ fn decode_with_drafts(
         } else {
             let Batch { counts, ids, parents, lines, slots } = &batch;
             let drafts = Drafts { counts, ids, parents: Some(parents), probs: None };
-            decoder.verify(lines, slots, &drafts, &mut out).map_err(text)?;
+            decoder.verify(lines, slots, &drafts, VerifyMode::Coupled, &mut out).map_err(text)?;
             counted.accepted += out.accepted().iter().map(|accepted| *accepted as usize).sum::<usize>();
             (0..chosen.len()).map(|place| out.tokens(place).to_vec()).collect()
         };

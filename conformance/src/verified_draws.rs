@@ -4,21 +4,34 @@
 //! A row does not depend on the history here, so all tokens of a stream are independent draws from it. Streams are counted to
 //! the same length whatever was accepted: to stop elsewhere would prefer some tokens.
 
-use gumball_engine::{BatchOptions, Drafts, Logits, Pool, PoolConfig, Slot, Verification, VerifyMode};
+use gumball_engine::{Device, Drafts, Slot, Verification, VerifyMode};
 use gumball_spec::{Result, SamplingParams};
 
 use crate::case::Case;
+use crate::decoder::{Decoder, Table};
 use crate::draws::{Setting, settings};
 use crate::law::{Counts, Law};
 use crate::rows::Words;
 use crate::statistics::ChiSquare;
 
-/// The streams that are verified at once, and the tokens of each that are counted.
-const STREAMS: usize = 64;
-const TOKENS: usize = 64;
-
 /// The drafts of a request, but for the siblings: two.
 const DRAFTS: usize = 3;
+
+/// Where streams are verified, and how many at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'d> {
+    /// The device; the host if there is none.
+    pub device: Option<&'d Device>,
+    /// How many streams there are in a call.
+    pub streams: usize,
+    /// How many tokens of each are counted.
+    pub tokens: usize,
+}
+
+impl Place<'_> {
+    /// The host.
+    pub const HOST: Place<'static> = Place { device: None, streams: 64, tokens: 64 };
+}
 
 /// How drafts are made and judged, under a name.
 #[derive(Clone, Copy, Debug)]
@@ -93,22 +106,27 @@ impl Way {
         }
     }
 
-    /// Counts the tokens of streams; returns how many there were.
-    fn streams(self, row: &[f32], params: &SamplingParams, seed: u64, counts: &mut Counts) -> Result<u32> {
-        let vocab = row.len();
+    /// Counts the tokens of streams that the decoder has slots for; returns how many there were.
+    fn streams(
+        self,
+        decoder: &mut Decoder,
+        Place { streams, tokens, .. }: Place<'_>,
+        (row, params): (&[f32], &SamplingParams),
+        seed: u64,
+        counts: &mut Counts,
+    ) -> Result<u32> {
         let words = &mut Words(seed);
-        let mut pool = Pool::new(PoolConfig { slots: STREAMS, ..PoolConfig::new(vocab) })?;
-        let seeds: Vec<u64> = (0..STREAMS).map(|_| words.word()).collect();
-        let admit = |seed: &u64| pool.admit(SamplingParams { seed: Some(*seed), ..params.clone() }, &[]);
+        let seeds: Vec<u64> = (0..streams).map(|_| words.word()).collect();
+        let admit = |seed: &u64| decoder.admit(SamplingParams { seed: Some(*seed), ..params.clone() }, &[]);
         let slots: Vec<Slot> = seeds.iter().map(admit).collect::<Result<_>>()?;
         let q = drafter(row);
-        let parents = [-1; 2].repeat(STREAMS);
-        let (mut done, mut out) = ([0; STREAMS], Verification::new());
+        let parents = [-1; 2].repeat(streams);
+        let (mut done, mut out) = (vec![0; streams], Verification::new());
         let mut case = Case::of(row, params.clone());
         loop {
-            let open: Vec<usize> = (0..STREAMS).filter(|stream| done[*stream] < TOKENS).collect();
+            let open: Vec<usize> = (0..streams).filter(|stream| done[*stream] < tokens).collect();
             if open.is_empty() {
-                return Ok((STREAMS * TOKENS) as u32);
+                break;
             }
             let mut ids = Vec::new();
             open.iter().for_each(|_| self.draft(words, &q, &mut ids));
@@ -120,12 +138,11 @@ impl Way {
                 parents: self.siblings.then(|| &parents[..ids.len()]),
                 probs: self.probs.then_some(&probs),
             };
-            let logits = Logits::new(row, 1, vocab)?.select(&lines)?;
             let open_slots: Vec<Slot> = open.iter().map(|stream| slots[*stream]).collect();
-            pool.verify(logits, &open_slots, &drafts, self.mode, &BatchOptions::default(), &mut out)?;
+            decoder.verify(&lines, &open_slots, &drafts, self.mode, &mut out)?;
             for (request, stream) in open.into_iter().enumerate() {
                 for token in out.tokens(request) {
-                    if done[stream] < TOKENS {
+                    if done[stream] < tokens {
                         (case.seed, case.position) = (seeds[stream], done[stream] as u32);
                         counts.add(&case, *token);
                     }
@@ -133,24 +150,29 @@ impl Way {
                 }
             }
         }
+        slots.into_iter().try_for_each(|slot| decoder.release(slot))?;
+        Ok((streams * tokens) as u32)
     }
 
     /// Counts at least `draws` tokens of a setting and tests them; XTC's two laws give two tests.
     ///
     /// # Errors
-    /// Those of [`Pool::verify`].
+    /// Those of [`gumball_engine::Pool::verify`].
     ///
     /// # Panics
     /// If a token outside the cut was emitted.
-    pub fn run(self, setting: &Setting, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
+    pub fn run(self, place: Place<'_>, setting: &Setting, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
         let (row, params) = (setting.row(), setting.params());
+        let table = Table { rows: row.to_vec(), vocab: row.len() };
+        let mut decoder = Decoder::new(place.device, table, (place.streams, DRAFTS))?;
         let law = Law::new(row, params);
         let (mut counts, mut done) = (law.counts(), 0);
         for batch in 0.. {
             if done >= draws {
                 break;
             }
-            done += self.streams(row, params, (seed << 32) + batch, &mut counts)?;
+            let seed = (seed << 32) + batch;
+            done += self.streams(&mut decoder, place, (row, params), seed, &mut counts)?;
         }
         Ok(law.test(&counts).collect())
     }
@@ -162,7 +184,9 @@ mod tests {
     use crate::statistics::FALSE_ALARM;
 
     fn p_values(way: Way, draws: u32) -> Vec<f64> {
-        let run = |(setting, seed): (Setting, u64)| way.run(&setting, seed, draws).expect("valid parameters");
+        let run = |(setting, seed): (Setting, u64)| {
+            way.run(Place::HOST, &setting, seed, draws).expect("valid parameters")
+        };
         small_settings().zip(7..).flat_map(run).map(|test| test.p_value).collect()
     }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use gumball_conformance::backend::Cuda;
+use gumball_conformance::draws::Setting;
+use gumball_conformance::statistics::FALSE_ALARM;
 use gumball_conformance::stream::{self, Counted, Extent};
+use gumball_conformance::verified_draws::{self, Place, WAYS};
 use gumball_conformance::{by_name, draft_chains, operators, rules, selected_logprobs, softmax};
 use gumball_cuda::Runtime;
 
@@ -132,6 +135,27 @@ fn streams_with_drafts_are_those_without() {
         let counted = stream::hold(Some(&device), Extent { requests, steps, tokens });
         let Counted { tokens, accepted } = counted.unwrap_or_else(|text| panic!("{text}"));
         assert!(accepted > tokens / 4, "{accepted} of {tokens} tokens");
+    }
+}
+
+#[test]
+fn tokens_of_verified_drafts_have_the_law_of_the_target() {
+    let devices = [gumball_engine::Device::emulated(), gumball_engine::Device::cuda(0)];
+    for (device, draws) in devices.into_iter().zip([256, 65_536]) {
+        let Ok(device) = device.inspect_err(|error| println!("skipped: {error}")) else { continue };
+        let is_few = draws < 1_000;
+        let (streams, tokens) = if is_few { (8, 8) } else { (1024, 64) };
+        let place = Place { device: Some(&device), streams, tokens };
+        let settings: Vec<Setting> = verified_draws::small_settings().collect();
+        for (way, seed) in WAYS.iter().zip(11..) {
+            // A few settings for each way on the emulator, other ones for the next way.
+            let step = if is_few { 5 } else { 1 };
+            for setting in settings.iter().skip(seed as usize % step).step_by(step) {
+                for test in way.run(place, setting, seed, draws).expect("valid parameters") {
+                    assert!(test.p_value >= FALSE_ALARM, "{}, {}: {test:?}", way.name, setting.name);
+                }
+            }
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `verified-draws [--seed N] [COUNT]` does
-//! so with tokens of a pool's verified drafts, in every mode that keeps the law; `numbers [--every] NAME` holds the numbers of a CUDA backend to
+//! so with tokens of a pool's verified drafts, in every mode that keeps the law, and with `verified-draws-on NAME` a device's pool, `cuda` or
+//! `cuda_emulated`; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
 //! the oracle, `selected NAME` its logprobs of tokens, `chains NAME` its chains of drafts;
@@ -28,7 +29,7 @@ use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::stream::{self, Counted};
-use gumball_conformance::verified_draws::{self, WAYS};
+use gumball_conformance::verified_draws::{self, Place, WAYS};
 use gumball_conformance::{operators, selected_logprobs, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::Runtime;
@@ -39,7 +40,8 @@ const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FI
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | chains NAME [COUNT] \
-    | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | boundaries [--reduced] NAME | reduced NAME";
+    | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
+    | boundaries [--reduced] NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -77,11 +79,15 @@ fn main() -> ExitCode {
         ["draws", "--seed", seed, count] => number(seed).and_then(|seed| draw(seed, number(count)?)),
         ["draws-on", name] => draw_on(name, DRAWS.1),
         ["draws-on", name, count] => number(count).and_then(|count| draw_on(name, count)),
-        ["verified-draws"] => draw_verified(DRAWS.0, DRAWS.1),
-        ["verified-draws", count] => number(count).and_then(|count| draw_verified(DRAWS.0, count)),
-        ["verified-draws", "--seed", seed, count] => {
-            number(seed).and_then(|seed| draw_verified(seed, number(count)?))
+        ["verified-draws"] => draw_verified(Place::HOST, DRAWS.0, DRAWS.1),
+        ["verified-draws", count] => {
+            number(count).and_then(|count| draw_verified(Place::HOST, DRAWS.0, count))
         }
+        ["verified-draws", "--seed", seed, count] => {
+            number(seed).and_then(|seed| draw_verified(Place::HOST, seed, number(count)?))
+        }
+        ["verified-draws-on", name] => draw_verified_on(name, DRAWS.1),
+        ["verified-draws-on", name, count] => number(count).and_then(|count| draw_verified_on(name, count)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -166,8 +172,28 @@ fn spread(place: &str, seed: u64, count: u32, run: Run<'_>) -> Result<bool, Stri
     Ok(ok)
 }
 
+/// Returns the device of a name whose pools are tested by themselves, if it is not the host's.
+fn device_of(name: &str) -> Result<Option<Device>, String> {
+    let device = match name {
+        "pool" => return Ok(None),
+        "cuda" => Device::cuda(0),
+        "cuda_emulated" => Device::emulated(),
+        _ => return Err(format!("{name} has no pool; take pool, cuda or cuda_emulated\n{USAGE}")),
+    };
+    device.map(Some).map_err(|error| error.to_string())
+}
+
+/// Spreads tokens of verified drafts of a device's pool evenly over modes and settings.
+fn draw_verified_on(name: &str, count: u32) -> Result<bool, String> {
+    let device = device_of(name)?;
+    // An emulator takes long for a stream.
+    let (streams, tokens) = if name == "cuda" { (1024, 64) } else { (8, 16) };
+    draw_verified(Place { device: device.as_ref(), streams, tokens }, DRAWS.0, count)
+}
+
 /// Spreads tokens of verified drafts evenly over modes and settings.
-fn draw_verified(seed: u64, count: u32) -> Result<bool, String> {
+fn draw_verified(place: Place<'_>, seed: u64, count: u32) -> Result<bool, String> {
+    let began = Instant::now();
     let settings: Vec<Setting> = verified_draws::small_settings().collect();
     let each = count / (settings.len() * WAYS.len()) as u32;
     let mut ok = true;
@@ -177,12 +203,14 @@ fn draw_verified(seed: u64, count: u32) -> Result<bool, String> {
     );
     let pairs = WAYS.iter().flat_map(|way| settings.iter().map(move |setting| (way, setting)));
     for ((way, setting), seed) in pairs.zip(seed..) {
-        for test in way.run(setting, seed, each).map_err(|error| error.to_string())? {
+        for test in way.run(place, setting, seed, each).map_err(|error| error.to_string())? {
             ok &= test.p_value >= FALSE_ALARM;
             let ChiSquare { statistic, degrees, p_value, .. } = test;
             println!("| {} | {} | {statistic:.1} | {degrees} | {p_value:.3} |", way.name, setting.name);
         }
     }
+    let (verdict, seconds) = (if ok { "all tests hold" } else { "FAILED" }, began.elapsed().as_secs_f32());
+    println!("verified draws: {verdict}, {seconds:.1} s");
     Ok(ok)
 }
 
@@ -274,13 +302,12 @@ fn at_boundaries(name: &str, extent: Extent) -> Result<bool, String> {
 }
 
 fn stream_of(name: &str, tokens: usize) -> Result<bool, String> {
-    let (device, requests, steps) = match name {
-        "pool" => (None, 64, 300),
-        "cuda" => (Some(Device::cuda(0)), 512, 400),
-        "cuda_emulated" => (Some(Device::emulated()), 8, 30),
-        _ => return Err(format!("{name} has no pool; take pool, cuda or cuda_emulated\n{USAGE}")),
+    let device = device_of(name)?;
+    let (requests, steps) = match name {
+        "pool" => (64, 300),
+        "cuda" => (512, 400),
+        _ => (8, 30),
     };
-    let device = device.transpose().map_err(|error| error.to_string())?;
     let began = Instant::now();
     match stream::hold(device.as_ref(), stream::Extent { requests, steps, tokens }) {
         Ok(Counted { tokens, accepted }) => {
