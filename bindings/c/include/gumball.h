@@ -585,6 +585,22 @@ typedef struct {
     uint32_t position;
 } gumball_draws;
 
+// Which elements of pools the rows of a call read; a pool is a list with an element for each of many requests. All lists lie where the
+// rows do.
+typedef struct {
+    // sizeof(gumball_pool_slots).
+    size_t struct_size;
+    // The slot of each request: the index of its elements.
+    const uint32_t *slots;
+    // The elements of each pool, which are all lists of gumball_row_params and gumball_draws.
+    size_t size;
+    // How many neighbouring rows a request has, of which each is one position on; 0: one.
+    size_t rows_per_slot;
+    // A pool of 64-bit words whose low halves are positions and whose high halves are draw indices, instead of `positions` and
+    // `draws` of gumball_draws. NULL: there is none.
+    const int64_t *offsets;
+} gumball_pool_slots;
+
 // A batch of C chains of n drafts each, with the probabilities of the drafter and of the target: arrays of float without
 // gaps, in the memory of the operators.
 typedef struct {
@@ -1206,6 +1222,19 @@ gumball_code gumball_operators_sample(const gumball_operators *operators,
                                       const gumball_draws *draws,
                                       int32_t *tokens,
                                       uint32_t *statuses);
+
+// Draws a token for each row, as gumball_operators_sample does, by numbers that lie in pools: for programs that keep these for many
+// requests and draw for some, in any order, without gathering them.
+//
+// `rows`: L rows. `params`, `draws`: lists of `pools.size` elements, or NULL; `draws.outputs` is L, and there are no `row_indices`.
+// `tokens`, `statuses`: as for gumball_operators_sample. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY.
+gumball_code gumball_operators_sample_from_pools(const gumball_operators *operators,
+                                                 const gumball_logits *rows,
+                                                 const gumball_pool_slots *pools,
+                                                 const gumball_row_params *params,
+                                                 const gumball_draws *draws,
+                                                 int32_t *tokens,
+                                                 uint32_t *statuses);
 
 // Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
 // distribution of the target's row, whatever the drafter proposed.

@@ -25,6 +25,7 @@ mod versioned;
 
 mod names;
 mod params;
+mod slots;
 mod state;
 
 mod logits;

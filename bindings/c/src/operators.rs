@@ -15,6 +15,7 @@ use crate::ffi::{call, end, make, optional_text, require};
 use crate::logits::Logits;
 use crate::matrix::{RowsOut, read_rows, read_rows_in_out};
 use crate::row_params::{RowParams, read_row_params};
+use crate::slots::{Halves, PoolSlots};
 use crate::versioned::{VersionedStruct, read, read_or_default};
 
 /// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
@@ -28,12 +29,12 @@ use crate::versioned::{VersionedStruct, read, read_or_default};
 /// nearest value inside.
 #[derive(Debug)]
 pub struct Operators {
-    inner: gumball_engine::Operators,
+    pub(crate) inner: gumball_engine::Operators,
 }
 
 impl Operators {
     /// Returns the memory that the arrays of calls lie in.
-    fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> Memory {
         if self.inner.is_on_device() { Memory::Device } else { Memory::Host }
     }
 }
@@ -233,6 +234,71 @@ pub unsafe extern "C" fn gumball_operators_sample(
         let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), n) }?;
         let written = tokens.column().expect("it is required");
         operators.inner.sample(rows, row_indices, &params, &keys, written, statuses.column())?;
+        tokens.finish();
+        statuses.finish();
+        Ok(())
+    })
+}
+
+/// Draws a token for each row, as gumball_operators_sample does, by numbers that lie in pools: for programs that keep these for many
+/// requests and draw for some, in any order, without gathering them.
+///
+/// `rows`: L rows. `params`, `draws`: lists of `pools.size` elements, or NULL; `draws.outputs` is L, and there are no `row_indices`.
+/// `tokens`, `statuses`: as for gumball_operators_sample. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_sample_from_pools(
+    operators: Option<&Operators>,
+    rows: *const Logits,
+    pools: *const PoolSlots,
+    params: *const RowParams,
+    draws: *const Draws,
+    tokens: *mut i32,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let operators = require("operators", operators)?;
+        let (memory, neutral) = (operators.memory(), SamplingParams::default());
+        // SAFETY: the C caller ensures that `rows` is NULL or a struct of its stated size, whose rows nobody
+        // writes meanwhile.
+        let (rows, count) = unsafe { read_rows(memory, rows) }?;
+        // SAFETY: the C caller ensures that `pools` is NULL or points to the bytes that its `struct_size` names.
+        let pools = unsafe { read("pools", pools) }?;
+        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
+        // one element per slot.
+        let params = unsafe { read_row_params(memory, params, pools.size, &neutral) }?;
+        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let draws = unsafe { read("draws", draws) }?;
+        if draws.outputs != count {
+            return Err(gumball_engine::Error::length(
+                "outputs",
+                draws.outputs,
+                format!("one per row, {count}"),
+            )
+            .into());
+        }
+        if !draws.row_indices.is_null() {
+            let reason = "slots say what each row reads";
+            return Err(
+                gumball_engine::Error::Conflict { parameter: "row_indices", other: "slots", reason }.into()
+            );
+        }
+        let mut halves = Halves::default();
+        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per slot.
+        let keys = unsafe { Draws { outputs: pools.size, ..draws }.keys(memory) }?;
+        // SAFETY: the C caller ensures that `offsets` is NULL or has one element per slot.
+        let (keys, high_draws) = unsafe { pools.offset(memory, keys, &mut halves) }?;
+        let rows_per_slot = pools.rows_per_slot.max(1);
+        // SAFETY: the C caller ensures that `slots` has one slot per request.
+        let slots = unsafe { per_row(memory, "slots", pools.slots, count / rows_per_slot) }?;
+        let slots = require("slots", slots)?;
+        let pools = gumball_engine::PoolSlots { slots, size: pools.size, rows_per_slot, high_draws };
+        // SAFETY: the C caller ensures that `tokens` has memory for one id per row.
+        let mut tokens = unsafe { ListOut::required(memory, "tokens", tokens, count) }?;
+        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
+        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+        let (written, seen) = (tokens.column().expect("it is required"), statuses.column());
+        operators.inner.sample_from_pools(rows, &pools, &params, &keys, written, seen)?;
         tokens.finish();
         statuses.finish();
         Ok(())

@@ -183,6 +183,31 @@ def flat(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("each", [1, 7])
+def test_kernels_read_pools(emulated: None, logits: Any, each: int) -> None:
+    slots = [3, 0, 2, 2, 1, 4, 0] if each == 1 else [3]
+    index = torch.tensor(slots, dtype=torch.int32)
+    held: dict[str, Any] = {
+        "seed": torch.tensor([5, 6, 7, 2**63 - 1, 9]),
+        "temperature": torch.tensor([1.0, 0.0, 0.7, 1.2, 0.5]),
+        "top_k": torch.tensor([0, 5, 40, 7, 3], dtype=torch.int32),
+        "top_p": torch.tensor([0.9, 1.0, 0.5, 0.99, 0.3]),
+        "position": torch.tensor([0, 1 << 32 | 3, 2 << 32 | 2**32 - 2, 3 << 32 | 8, 1]),
+        "high_draws": True,
+        "rows_per_slot": each,
+        "dtype": "int64",
+    }
+    wanted = on_host(lambda: gumball.sampling_from_pools(logits, slots, **held))
+    for given in (index, index.long(), slots):
+        got = gumball.sampling_from_pools(logits, given, **held)
+        assert got.dtype == torch.int64 and torch.equal(got, wanted)
+    index[0] = -1
+    none = gumball.sampling_from_pools(logits, index, **held)
+    assert (none[:each] == -1).all() and torch.equal(none[each:], wanted[each:])
+    with pytest.raises(ValueError, match="positions"):
+        gumball.sampling_from_pools(logits, slots, **{**held, "position": 3})
+
+
 def test_a_line_that_is_none_yields_none(emulated: None, logits: Any) -> None:
     lines = torch.tensor([6, 7, -1, 0])
     got, statuses = gumball.sampling_from_logits(logits, lines, seed=1, return_statuses=True)

@@ -164,6 +164,41 @@ def test_draws_are_those_of_samplers(batch: np.ndarray, probs: np.ndarray) -> No
     assert (gumball.sampling_from_logits(batch, temperature=0) == batch.argmax(1)).all()
 
 
+@pytest.mark.parametrize("each", [1, 7])
+def test_draws_from_pools_are_those_of_the_numbers_there(batch: np.ndarray, each: int) -> None:
+    slots = [3, 0, 2, 2, 1, 4, 0] if each == 1 else [3]
+    held: dict[str, Any] = {
+        "seed": np.array([5, 6, 7, 2**63 - 1, 9]),
+        "position": [0, 3, 2**32 - 2, 8, 1],
+        "draw": [0, 1, 2, 3, 4],
+        "temperature": np.array([1.0, 0.0, 0.7, 1.2, 0.5], np.float32),
+        "top_k": [0, 5, 40, 7, 3],
+        "top_p": [0.9, 1.0, 0.5, 0.99, 0.3],
+    }
+    of_rows = np.repeat(slots, each)
+    gathered = {name: np.asarray(pool)[of_rows] for name, pool in held.items()}
+    gathered["position"] = (gathered["position"].astype(np.int64) + np.arange(7) % each) % 2**32
+    wanted = gumball.sampling_from_logits(batch, **gathered)
+    got = gumball.sampling_from_pools(batch, slots, rows_per_slot=each, **held)
+    assert got.tolist() == wanted.tolist()
+    words = [draw << 32 | position for draw, position in zip(held.pop("draw"), held.pop("position"), strict=True)]
+    got = gumball.sampling_from_pools(
+        batch, np.array(slots), position=np.array(words), high_draws=True, rows_per_slot=each, **held
+    )
+    assert got.tolist() == wanted.tolist()
+    mistakes: list[tuple[str, dict[str, Any]]] = [
+        ("slots is 5", {"slots": [5]}),
+        ("slots has length 2", {"slots": [1, 2]}),
+        ("rows_per_slot is 3", {"rows_per_slot": 3}),
+        ("seed must be a pool", {"seed": 1}),
+        ("top_k has length 3", {"top_k": [1, 2, 3]}),
+        ("high_draws conflicts with draw", {"high_draws": True, "draw": 1}),
+    ]
+    for text, mistake in mistakes:
+        with pytest.raises(ValueError, match=text):
+            gumball.sampling_from_pools(batch, **{"slots": [1], "rows_per_slot": 7, **held, **mistake})
+
+
 def test_rows_without_a_probability_yield_none(probs: np.ndarray) -> None:
     probs[1], probs[3] = 0, np.nan
     drawn, statuses = gumball.sampling_from_probs(probs, seed=1, return_statuses=True)

@@ -5,7 +5,7 @@
 // Never      reads a row of logits; trusts a number: a value outside its range counts as the nearest one inside
 // Twins      host src/requests/filter_params.rs, spec/src/filter.rs | src/operators
 // Shapes     columns of seeds, positions, draws and row indices [outputs] or [1]; of temperatures and filters
-//            [logits_rows] or [1]
+//            [logits_rows] or [1]; with slots all of these [pool_size] or [1], and slots [requests] or [1]
 // Grid       x = blocks of 128 outputs, one thread per output
 // Traffic    in: the columns; out: 200 bytes per output
 // Requires   nothing of the kernels before it on the stream: it waits for them, and then triggers the survey
@@ -164,6 +164,16 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     params.features |= (listed ? FEATURE_CANDIDATES : 0) | (listed && of_row ? FEATURE_FILTER_SUMS : 0);
 }
 
+// Returns the index that a column has for an output or a request. If it is not below `count`, it returns 0, and `there` becomes
+// false.
+DEVICE u32 index_in(const ParamColumns& args, const void* column, u32 bit, u32 at, u32 count, bool& there) {
+    const i64 own = ColumnValue(args, column, bit, at).integer(args, bit);
+    // As an unsigned number, a negative index is not below `count`.
+    const u64 index = args.columns_64_bit & bit ? (u64)own : (u32)own;
+    there = index < count;
+    return there ? (u32)index : 0;
+}
+
 KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
     warm_constant_bank(args);
     // The preceding kernel may write the columns and the rows of logits. The survey reads the rows as soon as it
@@ -175,16 +185,20 @@ KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
         return;
     }
     u32 output = args.first_output + row;
-    const ColumnValue seed(args, args.seeds, COLUMN_SEED, output), draw(args, args.draws, COLUMN_DRAW, output);
-    const ColumnValue offset(args, args.positions, COLUMN_POSITION, output);
-    u64 logits_row = output;
+    // The elements of the columns of draws and of parameters, and how many outputs of the same request come before.
+    u64 draws_row = output, logits_row = output;
+    u32 ahead = 0;
     bool there = true;
+    if (args.pool_slots) {
+        const u32 request = output / args.rows_per_slot;
+        ahead = output - request * args.rows_per_slot;
+        draws_row = index_in(args, args.pool_slots, COLUMN_SLOT, request, args.pool_size, there);
+        logits_row = draws_row;
+    }
+    const ColumnValue seed(args, args.seeds, COLUMN_SEED, draws_row), draw(args, args.draws, COLUMN_DRAW, draws_row);
+    const ColumnValue offset(args, args.positions, COLUMN_POSITION, draws_row);
     if (args.row_indices) {
-        i64 own = ColumnValue(args, args.row_indices, COLUMN_ROW_INDEX, output).integer(args, COLUMN_ROW_INDEX);
-        // As an unsigned number, a negative index is not below `logits_rows`.
-        logits_row = args.columns_64_bit & COLUMN_ROW_INDEX ? (u64)own : (u32)own;
-        there = logits_row < args.logits_rows;
-        logits_row = there ? logits_row : 0;
+        logits_row = index_in(args, args.row_indices, COLUMN_ROW_INDEX, output, args.logits_rows, there);
         args.row_indices_out[row] = (u32)logits_row;
     }
     const RowColumns own(args, (u32)logits_row);
@@ -208,13 +222,16 @@ KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
     u64 position = args.position;
     if (args.positions) {
         position = (u64)offset.integer(args, COLUMN_POSITION);
+        if (args.flags & FROM_COLUMNS_HIGH_DRAWS) {
+            params.draw = (u32)(position >> 32);
+        }
         if (args.flags & FROM_COLUMNS_OFFSETS && args.columns_64_bit & COLUMN_POSITION) {
             params.seed += seed_from_offset(position);
         }
     }
     args.params[row] = params;
     State state{};
-    state.position = (u32)position;
+    state.position = (u32)position + ahead;
     state.mirostat_mu = args.mirostat_mu;
     state.step = 1;
     args.states[row] = state;

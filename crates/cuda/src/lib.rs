@@ -45,7 +45,7 @@ pub use operators::judge::{DraftTrees, Judge, Judged};
 pub use operators::numeric_check;
 pub use operators::softmax::Softmax;
 pub use operators::verify::Verify;
-pub use operators::{Draws, Operators, Output, PerRow, RowParams, SelectedLogprobs};
+pub use operators::{Draws, Operators, Output, PerRow, PoolSlots, RowParams, SelectedLogprobs};
 pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};
 pub use pipeline::graph::Graph;
 pub use pipeline::known_tokens::KnownTokens;

@@ -92,7 +92,7 @@ pub use draft::{Paths, Proposals};
 pub use logits::Logits;
 pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,
-    LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsIn, RowsInOut,
+    LogitsMut, Operators, PerRow, PerRowMut, PoolSlots, RowParams, RowsIn, RowsInOut,
 };
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;

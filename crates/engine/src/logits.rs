@@ -84,6 +84,11 @@ impl<'a> Logits<'a> {
         (data, self.lines, self.stride, self.select)
     }
 
+    /// Returns whether [`Logits::select`] chose the rows.
+    pub(crate) fn is_selection(&self) -> bool {
+        self.select.is_some()
+    }
+
     /// Returns the number of lines of the matrix.
     pub(crate) fn lines(&self) -> usize {
         self.lines

@@ -68,6 +68,30 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
     CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
 
+    // The lists as pools, of which every row reads another element.
+    const uint32_t slots[ROWS] = {2, 0, 3, 3};
+    int64_t offsets[ROWS];
+    for (int slot = 0; slot < ROWS; slot++) {
+        offsets[slot] = (int64_t)(slot + 5) << 32 | (UINT32_MAX - (uint32_t)slot);
+    }
+    SIZED(gumball_pool_slots, pools);
+    pools.slots = slots;
+    pools.size = ROWS;
+    pools.offsets = offsets;
+    OK(gumball_buffer_write(small, 2048, slots, sizeof slots));
+    OK(gumball_buffer_write(small, 3072, offsets, sizeof offsets));
+    gumball_row_params held = params;
+    gumball_draws keys_held = draws;
+    held.temperature = temperatures;
+    held.top_k = top_ks;
+    keys_held.seeds = seeds;
+    OK(gumball_operators_sample_from_pools(host, &here, &pools, &held, &keys_held, tokens, NULL));
+    pools.slots = (const uint32_t *)(at + 2048);
+    pools.offsets = (const int64_t *)(at + 3072);
+    OK(gumball_operators_sample_from_pools(there, &from, &pools, &params, &draws, (int32_t *)(at + 1024), NULL));
+    OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
+    CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
+
     static float kept[ROWS][VOCAB];
     params.temperature = temperatures;
     params.top_k = top_ks;

@@ -297,6 +297,79 @@ static void draws(const gumball_operators *operators) {
     CHECK(many[0] >= 0 && many[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }
 
+// Numbers at a request's slot are those that a list of rows' own numbers would have.
+static void draws_from_pools(const gumball_operators *operators) {
+    enum { REQUESTS = 2, EACH = 2, SIZE = 4, ALL = REQUESTS * EACH };
+    const uint32_t slots[REQUESTS] = {2, 3};
+    const float temperatures[SIZE] = {1.0f, 0.0f, 0.7f, 1.5f};
+    const int64_t top_ks[SIZE] = {0, 3, 20, 5};
+    const uint64_t seeds[SIZE] = {4, 5, 6, UINT64_MAX};
+    const uint32_t positions[SIZE] = {0, 7, UINT32_MAX, 9}, indices[SIZE] = {3, 2, 1, 0};
+    float of_rows[ALL];
+    int64_t ks_of_rows[ALL], words[SIZE];
+    uint64_t seeds_of_rows[ALL];
+    uint32_t places[ALL], draws_of_rows[ALL];
+    for (uint32_t row = 0; row < ALL; row++) {
+        const uint32_t slot = slots[row / EACH];
+        of_rows[row] = temperatures[slot];
+        ks_of_rows[row] = top_ks[slot];
+        seeds_of_rows[row] = seeds[slot];
+        places[row] = positions[slot] + row % EACH;
+        draws_of_rows[row] = indices[slot];
+    }
+    for (int slot = 0; slot < SIZE; slot++) {
+        words[slot] = (int64_t)indices[slot] << 32 | positions[slot];
+    }
+    gumball_logits rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
+    rows.rows = ALL;
+    SIZED(gumball_row_params, params);
+    SIZED(gumball_draws, draws);
+    params.temperature = of_rows;
+    params.top_k = ks_of_rows;
+    draws.outputs = ALL;
+    draws.seeds = seeds_of_rows;
+    draws.positions = places;
+    draws.draws = draws_of_rows;
+    int32_t gathered[ALL], tokens[ALL];
+    OK(gumball_operators_sample(operators, &rows, &params, &draws, gathered, NULL));
+    SIZED(gumball_pool_slots, pools);
+    pools.slots = slots;
+    pools.size = SIZE;
+    pools.rows_per_slot = EACH;
+    params.temperature = temperatures;
+    params.top_k = top_ks;
+    draws.seeds = seeds;
+    draws.positions = positions;
+    draws.draws = indices;
+    OK(gumball_operators_sample_from_pools(operators, &rows, &pools, &params, &draws, tokens, NULL));
+    CHECK(memcmp(tokens, gathered, sizeof tokens) == 0);
+    pools.offsets = words;
+    const gumball_pool_slots *from = &pools;
+    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
+            GUMBALL_CONFLICT, "offsets cannot be combined with draws: an offset holds both");
+    draws.positions = draws.draws = NULL;
+    memset(tokens, 0, sizeof tokens);
+    OK(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL));
+    CHECK(memcmp(tokens, gathered, sizeof tokens) == 0);
+
+    draws.row_indices = slots;
+    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
+            GUMBALL_CONFLICT, "row_indices cannot be combined with slots: slots say what each row reads");
+    draws.row_indices = NULL;
+    pools.size = 3;
+    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
+            GUMBALL_OUT_OF_RANGE, "slots is 3, but must be an element of the pools in 0..3");
+    pools.rows_per_slot = 3;
+    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
+            GUMBALL_OUT_OF_RANGE, "rows_per_slot is 3, but must be at least 1, and divide the number of rows, 4");
+    pools.slots = NULL;
+    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
+            GUMBALL_OUT_OF_RANGE, "slots is NULL, but must be a pointer to something");
+    draws.outputs = 3;
+    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL), GUMBALL_LENGTH,
+            "outputs has length 3, but must have one per row, 4");
+}
+
 // A drafter of another opinion: what is emitted first has the target's shares, and as many are accepted as the two agree.
 static void chains(const gumball_operators *operators) {
     enum { CHAINS = 60000, DRAFTS = 2, IDS = 3 };
@@ -374,6 +447,7 @@ int main(void) {
         softmax(operators);
         probabilities(operators);
         draws(operators);
+        draws_from_pools(operators);
         chains(operators);
         gumball_operators_free(operators);
     }

@@ -266,6 +266,15 @@ static int sample_draws(void *given) {
     return gumball_operators_sample(operators, &logits, &row_params, which, tokens, NULL) == GUMBALL_OK;
 }
 
+static int sample_pools(void *given) {
+    const gumball_pool_slots *from = (const gumball_pool_slots *)given;
+    gumball_draws keys = draws;
+    keys.seeds = NULL;
+    keys.positions = keys.draws = keys.row_indices = NULL;
+    keys.outputs = ROWS;
+    return gumball_operators_sample_from_pools(operators, &logits, from, NULL, &keys, tokens, NULL) == GUMBALL_OK;
+}
+
 static int verify(void *given) {
     const gumball_draft_chains *all = (const gumball_draft_chains *)given;
     gumball_draws keys = draws;
@@ -376,6 +385,11 @@ static void on_the_host(void) {
     const sized a_scored = SIZED_STRUCT(gumball_scored, scored, start);
     const sized a_row_params = SIZED_STRUCT(gumball_row_params, row_params, min_p);
     const sized some_draws = SIZED_STRUCT(gumball_draws, draws, position);
+    const uint32_t one[ROWS] = {0};
+    SIZED(gumball_pool_slots, pools);
+    pools.slots = one;
+    pools.size = 1;
+    const sized some_slots = SIZED_STRUCT(gumball_pool_slots, pools, offsets);
     const sized some_drafts = SIZED_STRUCT(gumball_drafts, drafts, threshold_acc);
     const sized some_draft_rows = SIZED_STRUCT(gumball_draft_rows, draft_rows, mode);
     const sized some_chains = SIZED_STRUCT(gumball_draft_chains, chains, target_probs);
@@ -393,6 +407,7 @@ static void on_the_host(void) {
     READ(a_logits, verify_logits);
     READ(some_drafts, verify_drafts);
     READ(some_draft_rows, draft_from);
+    READ(some_slots, sample_pools);
     READ(some_options, verify_options);
     READ(a_logits, score_logits);
     READ(a_scored, score_scored);

@@ -30,7 +30,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ._gumball import judge_trees, sample_rows, token_logprobs, verify_chains, write_rows
+from ._gumball import judge_trees, sample_from_pools, sample_rows, token_logprobs, verify_chains, write_rows
 from .params import SamplingParams
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "min_p_renorm_probs",
     "probabilities",
     "sampling_from_logits",
+    "sampling_from_pools",
     "sampling_from_probs",
     "selected_logprobs",
     "softmax",
@@ -449,6 +450,47 @@ def tree_speculative_sampling(
         stream,
     )
     return DraftTreeSamples(*judged)
+
+
+def sampling_from_pools(
+    logits: _Array,
+    slots: _Integers,
+    *,
+    seed: Sequence[int] | _Array,
+    position: _Integers = 0,
+    draw: _Integers | None = None,
+    rows_per_slot: int = 1,
+    temperature: _Numbers | None = None,
+    top_k: _Integers | None = None,
+    top_p: _Numbers | None = None,
+    min_p: _Numbers | None = None,
+    order: _Order | None = None,
+    params: SamplingParams | None = None,
+    high_draws: bool = False,
+    kind: str = "logits",
+    dtype: str = "int32",
+    out: _Array | None = None,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
+) -> Any:
+    """Draws a token for each row, by numbers that lie in pools with an element for each of many requests, without gathering them.
+
+    slots: for each request the element that it reads; it has rows_per_slot neighbouring rows, of which each is one position
+    on. seed: the pool of seeds, in 0..2^64 or int64, whose length is that of all pools. position, draw, temperature, top_k, top_p,
+    min_p: pools, or a number for all. high_draws: position holds 64-bit numbers, whose low word is the position and whose high
+    word the draw index. On a GPU pools and slots are arrays there, which kernels read, or lists, which are copied. The other
+    arguments, and what is drawn: as of sampling_from_logits.
+
+    Raises ValueError for a slot of the host that no pool has, and for pools of different lengths. In a GPU's memory a slot such
+    as -1 has no token: -1.
+    """
+    filters = _filters(temperature, top_k, top_p, min_p, order, params)
+    _check_dtype(dtype)
+    name = "logits" if kind == "logits" else "probs"
+    keys = seed, position, draw, high_draws
+    return sample_from_pools(
+        logits, name, out, kind, slots, rows_per_slot, *keys, dtype, return_statuses, stream, **filters
+    )
 
 
 def selected_logprobs(

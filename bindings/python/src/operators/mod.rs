@@ -18,6 +18,6 @@ mod write;
 pub use draft_chains::verify_chains;
 pub use draft_trees::judge_trees;
 pub use input::{emulate, row_count};
-pub use sample::sample_rows;
+pub use sample::{sample_from_pools, sample_rows};
 pub use selected::token_logprobs;
 pub use write::write_rows;

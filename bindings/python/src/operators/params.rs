@@ -1,6 +1,7 @@
 //! The parameters of a call: temperature and filters of rows, and the keys of draws.
 
 use gumball_engine::{Draws, RowParams, SamplingParams};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -98,6 +99,42 @@ impl DrawKeys {
         let n = n.unwrap_or(1);
         let (seed, position) = (seed.repeated(n), position.repeated(n));
         Ok(Self { seed, position, draw, offsets, zero_for_none })
+    }
+
+    /// Reads keys that lie in pools; returns whether the high words of positions are draw indices for the engine as well: on the host
+    /// they become such here.
+    pub fn pooled<'py>(
+        input: &mut Input<'_, 'py>,
+        arguments: &KeyArguments<'_, 'py>,
+        high_draws: bool,
+    ) -> PyResult<(Self, bool)> {
+        if !high_draws || input.is_on_device() {
+            return Ok((Self::read(input, arguments, None)?, high_draws));
+        }
+        let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
+        if draw.is_some() {
+            let text = "high_draws conflicts with draw: the high word of a position says one thing";
+            return Err(PyValueError::new_err(text));
+        }
+        let seed = Value::seeds(input, seed, "seed")?;
+        let (position, draw) = match Value::seeds(input, position, "position")? {
+            Value::All(word) => (Value::All(word as u32), Value::All((word >> 32) as u32)),
+            Value::List(words) => {
+                let low = words.iter().map(|word| *word as u32).collect();
+                (Value::List(low), Value::List(words.iter().map(|word| (word >> 32) as u32).collect()))
+            }
+            Value::Device(_) => unreachable!("the arrays lie on the host"),
+        };
+        Ok((Self { seed, position, draw: Some(draw), offsets, zero_for_none }, false))
+    }
+
+    /// Returns how many seeds there are; `None` for one for all.
+    pub fn seeds(&self) -> Option<usize> {
+        match &self.seed {
+            Value::All(_) => None,
+            Value::List(seeds) => Some(seeds.len()),
+            Value::Device(column) => Some(column.rows()),
+        }
     }
 
     /// Returns the keys as the engine takes them.

@@ -1,6 +1,6 @@
 //! Draws: any number of tokens from any rows.
 
-use gumball_engine::{DeviceSlice, Error, PerRowMut, Result, Status};
+use gumball_engine::{DeviceSlice, Error, Kind, Operators, PerRowMut, PoolSlots, Result, RowsIn, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -116,33 +116,96 @@ pub fn sample_rows<'py>(
     let keys = DrawKeys::read(&mut input, &keys, n)?;
     let shape = n.map_or([count, 0], |n| [input.matrix.rows, n]);
     let shape = &shape[..1 + usize::from(n.is_some())];
-    let out = match out {
-        Some(out) => out.clone(),
-        None => input.empty(shape, dtype)?,
-    };
-    let to = tokens_out(&mut input, &out, count)?;
-    let statuses = return_statuses.then(|| input.words(shape)).transpose()?;
-    let statuses_matrix = statuses.as_ref().map(|(_, matrix)| *matrix);
-    let (from, on_device) = (input.matrix, input.is_on_device());
-    run(&input, |operators| {
-        // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
-        // stream order. The package's documentation forbids other writes until the work is done.
-        let rows = unsafe { rows_in(&from, on_device, kind) }?;
-        let (params, draws) = (filters.row_params(), keys.draws());
+    let to = Drawn { out: out.cloned(), shape, count, dtype, return_statuses };
+    to.draw(&mut input, kind, |operators, rows, tokens, statuses| {
         let row_indices = row_indices.as_ref().map(Value::per_row);
-        // SAFETY: the statuses were allocated above with one word per output, of which any is a status.
-        let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
-        let statuses = statuses_matrix.as_ref().map(of).transpose()?;
-        let draw = |tokens: PerRowMut<'_, i32>| {
-            operators.sample(rows, row_indices, &params, &draws, tokens, statuses)
-        };
-        // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies apart
-        // from the rows; nobody else uses it until the work is done.
-        unsafe { write_outputs(&to, on_device, count, draw) }
-    })?;
-    match statuses {
-        Some((statuses, _)) => Ok(PyTuple::new(out.py(), [out.clone(), statuses])?.into_any()),
-        None => Ok(out),
+        operators.sample(rows, row_indices, &filters.row_params(), &keys.draws(), tokens, statuses)
+    })
+}
+
+/// Draws a token for each row, by numbers that lie in pools; returns out, or (out, statuses).
+///
+/// slots: the element of each pool that a request reads, which has rows_per_slot rows, each one position on. seed: the pool of seeds,
+/// whose length is that of the pools; position, draw and the filters may be pools, too. high_draws: whether the high words of
+/// positions of 64 bits are draw indices. Everything else is as of `sample_rows`.
+#[pyfunction]
+#[pyo3(signature = (rows, name, out, kind, slots, rows_per_slot, seed, position, draw, high_draws, dtype, return_statuses, stream,
+    zero_for_none=false, **filters))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
+pub fn sample_from_pools<'py>(
+    rows: &Bound<'py, PyAny>,
+    name: &str,
+    out: Option<&Bound<'py, PyAny>>,
+    kind: &str,
+    slots: &Bound<'py, PyAny>,
+    rows_per_slot: &Bound<'py, PyAny>,
+    seed: &Bound<'py, PyAny>,
+    position: &Bound<'py, PyAny>,
+    draw: Option<&Bound<'py, PyAny>>,
+    high_draws: bool,
+    dtype: &str,
+    return_statuses: bool,
+    stream: Option<&Bound<'py, PyAny>>,
+    zero_for_none: bool,
+    filters: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut input = Input::read(rows, name, stream)?;
+    let kind = options::kind(kind)?;
+    let filters = Filters::read(&mut input, filters)?;
+    let slots: Value<u32> = Value::unsigned(&mut input, slots, "slots")?;
+    let rows_per_slot = lists::extract_int(rows_per_slot, "rows_per_slot")?;
+    let keys = KeyArguments { seed, position, draw, offsets: false, zero_for_none };
+    let (keys, high_draws) = DrawKeys::pooled(&mut input, &keys, high_draws)?;
+    let size =
+        keys.seeds().ok_or_else(|| PyValueError::new_err("seed must be a pool: a list or an array"))?;
+    let count = input.matrix.rows;
+    let to = Drawn { out: out.cloned(), shape: &[count], count, dtype, return_statuses };
+    to.draw(&mut input, kind, |operators, rows, tokens, statuses| {
+        let pools = PoolSlots { slots: slots.per_row(), size, rows_per_slot, high_draws };
+        operators.sample_from_pools(rows, &pools, &filters.row_params(), &keys.draws(), tokens, statuses)
+    })
+}
+
+/// What a call draws into: `out`, or a new array of `shape` and `dtype`, with `count` tokens.
+struct Drawn<'a, 'py> {
+    out: Option<Bound<'py, PyAny>>,
+    shape: &'a [usize],
+    count: usize,
+    dtype: &'a str,
+    return_statuses: bool,
+}
+
+impl<'py> Drawn<'_, 'py> {
+    /// Runs `draw` over the rows; returns the tokens, or a pair of them and of the statuses.
+    fn draw<'a>(
+        self,
+        input: &mut Input<'a, 'py>,
+        kind: Kind,
+        draw: impl FnOnce(&Operators, RowsIn<'_>, PerRowMut<'_, i32>, Option<PerRowMut<'_, Status>>) -> Result<()>
+        + Send,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Self { out, shape, count, dtype, return_statuses } = self;
+        let out = out.map_or_else(|| input.empty(shape, dtype), Ok)?;
+        let to = tokens_out(input, &out, count)?;
+        let statuses = return_statuses.then(|| input.words(shape)).transpose()?;
+        let statuses_matrix = statuses.as_ref().map(|(_, matrix)| *matrix);
+        let (from, on_device) = (input.matrix, input.is_on_device());
+        run(input, |operators| {
+            // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
+            // stream order. The package's documentation forbids other writes until the work is done.
+            let rows = unsafe { rows_in(&from, on_device, kind) }?;
+            // SAFETY: the statuses were allocated above with one word per output, of which any is a status.
+            let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
+            let statuses = statuses_matrix.as_ref().map(of).transpose()?;
+            let write = |tokens: PerRowMut<'_, i32>| draw(operators, rows, tokens, statuses);
+            // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies apart
+            // from the rows; nobody else uses it until the work is done.
+            unsafe { write_outputs(&to, on_device, count, write) }
+        })?;
+        match statuses {
+            Some((statuses, _)) => Ok(PyTuple::new(out.py(), [out.clone(), statuses])?.into_any()),
+            None => Ok(out),
+        }
     }
 }
 

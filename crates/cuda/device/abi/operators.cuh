@@ -131,6 +131,7 @@ enum ColumnBit : u32 {
     COLUMN_POSITION = 1 << 5,
     COLUMN_DRAW = 1 << 6,
     COLUMN_ROW_INDEX = 1 << 7,
+    COLUMN_SLOT = 1 << 8,
 };
 
 // Bits of `ParamColumns::flags`.
@@ -143,6 +144,8 @@ enum ParamColumnsFlags : u32 {
     FROM_COLUMNS_ONE_DRAW = 1 << 1,
     // Positions of 64 bits are offsets: the low word is the position, the high word changes the seed.
     FROM_COLUMNS_OFFSETS = 1 << 2,
+    // The high word of a position of 64 bits is the draw index.
+    FROM_COLUMNS_HIGH_DRAWS = 1 << 3,
 };
 
 // The argument of params_from_columns, which makes a step's requests from columns of parameters in
@@ -160,6 +163,9 @@ struct alignas(16) ParamColumns {
     const void* positions;
     const void* draws;
     const void* row_indices;
+    // For each request, which has `rows_per_slot` outputs and rows of logits, the element of the other columns that these read;
+    // the column of positions has that of its first output. Null if the other columns are of rows and outputs themselves.
+    const void* pool_slots;
     // `[rows]`: the requests that the kernel writes and the step reads.
     Params* params;
     State* states;
@@ -182,6 +188,9 @@ struct alignas(16) ParamColumns {
     u32 position;
     float mirostat_mu;
     u32 flags;
+    // The elements of a column that slots are indices of, and the outputs of a slot.
+    u32 pool_size;
+    u32 rows_per_slot;
 };
 
 // Bits of `Chains::flags`.
@@ -339,7 +348,7 @@ static_assert(OFFSET_OF(WriteRows, tiles) == 56);
 static_assert(OFFSET_OF(WriteRows, blocks_per_row) == 60);
 static_assert(OFFSET_OF(WriteRows, tiles_per_block) == 64);
 static_assert(OFFSET_OF(WriteRows, mask_only) == 68);
-static_assert(sizeof(ParamColumns) == 304 && alignof(ParamColumns) == 16);
+static_assert(sizeof(ParamColumns) == 320 && alignof(ParamColumns) == 16);
 static_assert(OFFSET_OF(ParamColumns, base) == 0);
 static_assert(OFFSET_OF(ParamColumns, temperatures) == 160);
 static_assert(OFFSET_OF(ParamColumns, top_ks) == 168);
@@ -349,21 +358,24 @@ static_assert(OFFSET_OF(ParamColumns, seeds) == 192);
 static_assert(OFFSET_OF(ParamColumns, positions) == 200);
 static_assert(OFFSET_OF(ParamColumns, draws) == 208);
 static_assert(OFFSET_OF(ParamColumns, row_indices) == 216);
-static_assert(OFFSET_OF(ParamColumns, params) == 224);
-static_assert(OFFSET_OF(ParamColumns, states) == 232);
-static_assert(OFFSET_OF(ParamColumns, slots) == 240);
-static_assert(OFFSET_OF(ParamColumns, forced) == 248);
-static_assert(OFFSET_OF(ParamColumns, row_indices_out) == 256);
-static_assert(OFFSET_OF(ParamColumns, rows) == 264);
-static_assert(OFFSET_OF(ParamColumns, first_output) == 268);
-static_assert(OFFSET_OF(ParamColumns, logits_rows) == 272);
-static_assert(OFFSET_OF(ParamColumns, vocab) == 276);
-static_assert(OFFSET_OF(ParamColumns, filter_chain) == 280);
-static_assert(OFFSET_OF(ParamColumns, columns_64_bit) == 284);
-static_assert(OFFSET_OF(ParamColumns, per_row_columns) == 288);
-static_assert(OFFSET_OF(ParamColumns, position) == 292);
-static_assert(OFFSET_OF(ParamColumns, mirostat_mu) == 296);
-static_assert(OFFSET_OF(ParamColumns, flags) == 300);
+static_assert(OFFSET_OF(ParamColumns, pool_slots) == 224);
+static_assert(OFFSET_OF(ParamColumns, params) == 232);
+static_assert(OFFSET_OF(ParamColumns, states) == 240);
+static_assert(OFFSET_OF(ParamColumns, slots) == 248);
+static_assert(OFFSET_OF(ParamColumns, forced) == 256);
+static_assert(OFFSET_OF(ParamColumns, row_indices_out) == 264);
+static_assert(OFFSET_OF(ParamColumns, rows) == 272);
+static_assert(OFFSET_OF(ParamColumns, first_output) == 276);
+static_assert(OFFSET_OF(ParamColumns, logits_rows) == 280);
+static_assert(OFFSET_OF(ParamColumns, vocab) == 284);
+static_assert(OFFSET_OF(ParamColumns, filter_chain) == 288);
+static_assert(OFFSET_OF(ParamColumns, columns_64_bit) == 292);
+static_assert(OFFSET_OF(ParamColumns, per_row_columns) == 296);
+static_assert(OFFSET_OF(ParamColumns, position) == 300);
+static_assert(OFFSET_OF(ParamColumns, mirostat_mu) == 304);
+static_assert(OFFSET_OF(ParamColumns, flags) == 308);
+static_assert(OFFSET_OF(ParamColumns, pool_size) == 312);
+static_assert(OFFSET_OF(ParamColumns, rows_per_slot) == 316);
 static_assert(sizeof(Chains) == 184 && alignof(Chains) == 8);
 static_assert(OFFSET_OF(Chains, draft_probs) == 0);
 static_assert(OFFSET_OF(Chains, draft_stride) == 8);

@@ -137,6 +137,7 @@ shared! {
         POSITION = 1 << 5;
         DRAW = 1 << 6;
         ROW_INDEX = 1 << 7;
+        SLOT = 1 << 8;
     }
 
     /// Bits of `ParamColumns::flags`.
@@ -149,6 +150,8 @@ shared! {
         ONE_DRAW = 1 << 1;
         /// Positions of 64 bits are offsets: the low word is the position, the high word changes the seed.
         OFFSETS = 1 << 2;
+        /// The high word of a position of 64 bits is the draw index.
+        HIGH_DRAWS = 1 << 3;
     }
 
     /// The argument of params_from_columns, which makes a step's requests from columns of parameters in
@@ -166,6 +169,9 @@ shared! {
         positions: (const void*);
         draws: (const void*);
         row_indices: (const void*);
+        /// For each request, which has `rows_per_slot` outputs and rows of logits, the element of the other columns that these read;
+        /// the column of positions has that of its first output. Null if the other columns are of rows and outputs themselves.
+        pool_slots: (const void*);
         /// `[rows]`: the requests that the kernel writes and the step reads.
         params: (Params*);
         states: (State*);
@@ -188,6 +194,9 @@ shared! {
         position: u32;
         mirostat_mu: f32;
         flags: u32;
+        /// The elements of a column that slots are indices of, and the outputs of a slot.
+        pool_size: u32;
+        rows_per_slot: u32;
     }
 
     /// Bits of `Chains::flags`.

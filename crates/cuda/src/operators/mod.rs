@@ -11,6 +11,7 @@ pub(crate) mod draft_chains;
 pub(crate) mod judge;
 pub mod numeric_check;
 mod params;
+mod pools;
 mod sample;
 mod scratch;
 mod selected;
@@ -34,6 +35,7 @@ use crate::operators::softmax::Softmax;
 use crate::operators::verify::Verify;
 
 pub use params::{Draws, PerRow, RowParams};
+pub use pools::PoolSlots;
 use scratch::Scratch;
 pub use selected::SelectedLogprobs;
 pub use write::Output;

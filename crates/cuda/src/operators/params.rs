@@ -77,22 +77,26 @@ impl<'b> RowParams<'b> {
         Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 
-    /// Checks the parameters of `rows` rows, and prepares them for kernels.
-    pub(super) fn prepare(&self, kind: Kind, rows: usize, vocab: usize) -> Result<PreparedRows> {
+    /// Checks the parameters of rows of a kind, whose columns have `count` elements, and prepares them for kernels.
+    pub(super) fn prepare(
+        &self,
+        kind: Kind,
+        count: (usize, &'static str),
+        vocab: usize,
+    ) -> Result<PreparedRows> {
         self.common.validate(vocab)?;
         self.common.check_kind(kind, vocab)?;
         if kind == Kind::Probabilities && self.temperature.is_some() {
             let reason = "only logits have one; pass logits, or leave it out";
             return Err(Error::Conflict { parameter: "temperature", other: "probabilities", reason });
         }
-        let mut prepared =
-            ParamColumns { logits_rows: rows as u32, vocab: vocab as u32, ..ParamColumns::default() };
+        let mut prepared = ParamColumns { vocab: vocab as u32, ..ParamColumns::default() };
         // The bits of the parameters that are columns.
         let mut columns = 0;
         let mut column = |name, column: Option<DeviceSlice<'_>>, types, bit| {
             let Some(column) = column else { return Ok(0) };
             columns |= bit;
-            Numbers::of(name, &column, types, (rows, "rows")).map(|numbers| numbers.mark(&mut prepared, bit))
+            Numbers::of(name, &column, types, count).map(|numbers| numbers.mark(&mut prepared, bit))
         };
         let temperatures = column("temperature", self.temperature, FLOATS, columns::TEMPERATURE)?;
         let top_ks = column("top_k", self.top_k, SIGNED, columns::TOP_K)?;
@@ -154,10 +158,10 @@ impl<'b> Draws<'b> {
         Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 
-    /// Adds the seeds, positions and draw indices of `outputs` outputs to the kernel's argument.
-    pub(super) fn prepare(&self, outputs: usize, prepared: &mut ParamColumns) -> Result<()> {
+    /// Adds the seeds, positions and draw indices of `count` outputs or slots to the kernel's argument.
+    pub(super) fn prepare(&self, count: (usize, &'static str), prepared: &mut ParamColumns) -> Result<()> {
         prepared.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
-        let [seeds, positions, draws] = self.numbers((outputs, "outputs"))?;
+        let [seeds, positions, draws] = self.numbers(count)?;
         prepared.base.seed = seeds.common;
         prepared.seeds = seeds.mark(prepared, columns::SEED);
         prepared.position = positions.common as u32;

@@ -7,6 +7,7 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result, TILE, Widths};
 
 use super::params::{Numbers, PreparedRows};
+use super::pools::PoolSlots;
 use super::scratch::Piece;
 use super::{Draws, Operators, RowParams, check_column, check_rows};
 use crate::abi::{
@@ -51,44 +52,91 @@ impl Operators {
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let outputs = tokens.rows;
-        tokens.check_type("tokens", SIGNED)?;
         match row_indices {
             Some(indices) => check_rows("row_indices", indices.rows, outputs)?,
             None => check_rows("tokens", outputs, rows.rows)?,
         }
-        check_column("statuses", statuses, WORDS, outputs)?;
-        if u32::try_from(outputs).is_err() {
-            return Err(Error::length("tokens", outputs, "less than 2^32 numbers"));
-        }
         if outputs > 0 && rows.rows == 0 {
             return Err(Error::length("rows", 0, "at least one row, which outputs read"));
         }
-        let mut prepared = params.prepare(rows.kind, rows.rows, rows.vocab)?;
+        let mut prepared = params.prepare(rows.kind, (rows.rows, "rows"), rows.vocab)?;
         let columns = &mut prepared.columns;
-        draws.prepare(outputs, columns)?;
+        draws.prepare((outputs, "outputs"), columns)?;
         if let Some(indices) = row_indices {
             let indices = Numbers::of("row_indices", indices, INTEGERS, (outputs, "outputs"))?;
             columns.row_indices = indices.mark(columns, columns::ROW_INDEX);
         }
+        self.enqueue_draws(rows, &prepared, draws.zero_for_none, (tokens, statuses))
+    }
+
+    /// Draws a token for each row whose parameters, seed, position and draw index lie in pools, at its request's slot; otherwise as
+    /// [`Operators::sample`].
+    ///
+    /// An output is [`gumball_spec::NONE`] if its slot is not an index of the pools.
+    ///
+    /// # Shapes and units
+    /// `rows`: L rows. `pools.slots`: one for each `pools.rows_per_slot` rows, or one for all. The columns of `params` and `draws`: of
+    /// length `pools.size`, or 1. `tokens`, `statuses`: L.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for pools without elements, and for no rows a slot.
+    /// - [`Error::Conflict`] if high words of positions are both draw indices and something else, and [`Error::OutOfRange`] if there
+    ///   are none.
+    /// - Those of [`Operators::sample`].
+    ///
+    /// If an error is returned, nothing was enqueued, unless the device failed.
+    pub fn sample_from_pools(
+        &mut self,
+        rows: &Rows<'_>,
+        pools: &PoolSlots<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: &DeviceSlice<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
+    ) -> Result<()> {
+        check_rows("tokens", tokens.rows, rows.rows)?;
+        let count = (pools.size, "elements of the pools");
+        let mut prepared = params.prepare(rows.kind, count, rows.vocab)?;
+        draws.prepare(count, &mut prepared.columns)?;
+        pools.prepare(rows.rows, draws, &mut prepared.columns)?;
+        self.enqueue_draws(rows, &prepared, draws.zero_for_none, (tokens, statuses))
+    }
+
+    /// Enqueues draws whose parameters and keys are prepared.
+    fn enqueue_draws(
+        &mut self,
+        rows: &Rows<'_>,
+        prepared: &PreparedRows,
+        zero_for_none: bool,
+        (tokens, statuses): (&DeviceSlice<'_>, Option<&DeviceSlice<'_>>),
+    ) -> Result<()> {
+        let outputs = tokens.rows;
+        tokens.check_type("tokens", SIGNED)?;
+        check_column("statuses", statuses, WORDS, outputs)?;
+        if u32::try_from(outputs).is_err() {
+            return Err(Error::length("tokens", outputs, "less than 2^32 numbers"));
+        }
+        let columns = &ParamColumns { logits_rows: rows.rows as u32, ..prepared.columns };
+        let indexed = columns.row_indices != 0;
         if outputs == 0 {
             return Ok(());
         }
 
-        let plan = self.plan(rows, outputs, &prepared);
+        let plan = self.plan(rows, outputs, prepared);
         self.reserve(rows, &plan)?;
-        let step = self.step(rows, &plan, row_indices.is_some());
+        let step = self.step(rows, &plan, indexed);
         let step = abi::Step {
             flags: step.flags
                 | if tokens.dtype.bytes() == size_of::<i64>() { flags::TOKENS_I64 } else { 0 }
-                | if draws.zero_for_none { flags::ZERO_FOR_NONE } else { 0 },
+                | if zero_for_none { flags::ZERO_FOR_NONE } else { 0 },
             ..step
         };
         if let Some(survey) = &plan.shared {
-            self.survey_shared_rows(rows, survey, &prepared.columns, &step)?;
+            self.survey_shared_rows(rows, survey, columns, &step)?;
         }
         for first in (0..outputs).step_by(plan.rows) {
             let count = plan.rows.min(outputs - first);
-            let start = if row_indices.is_none() { first * rows.stride * rows.dtype.bytes() } else { 0 };
+            let start = if !indexed { first * rows.stride * rows.dtype.bytes() } else { 0 };
             let step = abi::Step {
                 logits: step.logits + start as u64,
                 rows: count as u32,
@@ -96,7 +144,7 @@ impl Operators {
                 statuses: statuses.map_or(0, |statuses| statuses.at(first)),
                 ..step
             };
-            self.prepare(&prepared.columns, first, count)?;
+            self.prepare(columns, first, count)?;
             let step = self.survey(rows, &plan, step)?;
             self.finish(rows, &plan, &step)?;
         }

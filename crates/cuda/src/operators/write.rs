@@ -75,7 +75,7 @@ impl Operators {
     ) -> Result<()> {
         from.map_or(Ok(()), |from| check_out(from, to))?;
         let (rows, out) = (from.unwrap_or(to.rows()), to.rows());
-        let mut prepared = params.prepare(rows.kind, rows.rows, rows.vocab)?;
+        let mut prepared = params.prepare(rows.kind, (rows.rows, "rows"), rows.vocab)?;
         prepared.columns.flags |= from_columns_flags::ONE_DRAW;
         check_column("statuses", statuses, WORDS, rows.rows)?;
         if rows.rows == 0 {

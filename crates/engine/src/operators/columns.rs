@@ -6,6 +6,7 @@ use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use super::draws::Draws;
 use super::params::{PerRow, RowParams, check_length, check_token};
+use super::pools::PoolSlots;
 use crate::Device;
 
 /// Device memory for a copied list; it grows as needed.
@@ -57,6 +58,13 @@ impl List {
     }
 }
 
+impl List {
+    /// Copies indices to the device, as a column.
+    fn of(&mut self, device: &Device, indices: &[u32]) -> Result<DeviceSlice<'_>> {
+        DeviceSlice::of(self.copy(device, indices)?, IntType::U32).first(indices.len())
+    }
+}
+
 /// Allows any value.
 fn unchecked<T>(_: T) -> Result<()> {
     Ok(())
@@ -71,13 +79,19 @@ pub(super) struct ParamColumns {
     min_p: List,
 }
 
-/// The memory of one list per key of a draw, and of the rows that outputs read.
+/// The memory of one list per key of a draw, and of the rows or slots that outputs read.
 #[derive(Debug, Default)]
 pub(super) struct KeyColumns {
+    columns: DrawColumns,
+    indices: List,
+}
+
+/// The memory of one list per key of a draw.
+#[derive(Debug, Default)]
+struct DrawColumns {
     seeds: List,
     positions: List,
     draws: List,
-    row_indices: List,
 }
 
 /// The memory of a list of tokens.
@@ -109,7 +123,7 @@ impl TokenColumn {
 pub(super) type Keys<'b> = (cuda::Draws<'b>, Option<DeviceSlice<'b>>);
 
 impl ParamColumns {
-    /// Returns the parameters of `rows` rows as the kernels' launches take them. `common`: what
+    /// Returns the parameters of rows as the kernels' launches take them; lists have `rows` elements. `common`: what
     /// [`RowParams::common`] returns.
     pub fn params<'b>(
         &'b mut self,
@@ -159,21 +173,44 @@ impl KeyColumns {
         outputs: usize,
         rows: usize,
     ) -> Result<Keys<'b>> {
-        let Draws { seeds, positions, draws, offsets, zero_for_none } = *draws;
-        let seeds = self.seeds.column(device, "seeds", seeds, IntType::U64, outputs, unchecked)?;
-        let positions =
-            self.positions.column(device, "positions", positions, IntType::U32, outputs, unchecked)?;
-        let draws = draws
-            .map(|draws| self.draws.column(device, "draws", draws, IntType::U32, outputs, unchecked))
-            .transpose()?;
+        let Self { columns, indices } = self;
         let row_indices = match row_indices {
             None => None,
             Some(PerRow::Device(column)) => Some(column),
-            Some(listed) => {
-                let indices = listed.row_indices(outputs, rows)?;
-                Some(DeviceSlice::of(self.row_indices.copy(device, &indices)?, IntType::U32).first(outputs)?)
-            }
+            Some(listed) => Some(indices.of(device, &listed.row_indices(outputs, rows)?)?),
         };
-        Ok((cuda::Draws { seeds, positions, draws, offsets, zero_for_none }, row_indices))
+        Ok((columns.draws(device, draws, outputs)?, row_indices))
+    }
+
+    /// Returns the keys of draws that lie in pools, and the elements of these that `rows` rows read.
+    pub fn pooled<'b>(
+        &'b mut self,
+        device: &Device,
+        draws: &Draws<'b>,
+        pools: &PoolSlots<'b>,
+        rows: usize,
+    ) -> Result<(cuda::Draws<'b>, cuda::PoolSlots<'b>)> {
+        let PoolSlots { slots, size, rows_per_slot, high_draws } = *pools;
+        let Self { columns, indices } = self;
+        let slots = match slots {
+            PerRow::Device(column) => column,
+            _ => indices.of(device, &pools.listed(rows)?)?,
+        };
+        let draws = columns.draws(device, draws, size)?;
+        Ok((draws, cuda::PoolSlots { slots, size, rows_per_slot, high_draws }))
+    }
+}
+
+impl DrawColumns {
+    /// Returns keys as the kernels' launches take them; lists have `count` elements.
+    fn draws<'b>(&'b mut self, device: &Device, draws: &Draws<'b>, count: usize) -> Result<cuda::Draws<'b>> {
+        let Draws { seeds, positions, draws, offsets, zero_for_none } = *draws;
+        let seeds = self.seeds.column(device, "seeds", seeds, IntType::U64, count, unchecked)?;
+        let positions =
+            self.positions.column(device, "positions", positions, IntType::U32, count, unchecked)?;
+        let draws = draws
+            .map(|draws| self.draws.column(device, "draws", draws, IntType::U32, count, unchecked))
+            .transpose()?;
+        Ok(cuda::Draws { seeds, positions, draws, offsets, zero_for_none })
     }
 }

@@ -15,6 +15,7 @@ use super::draft_chains::DraftChainCounts;
 use super::draft_trees::DraftTreeCounts;
 use super::draws::Draws;
 use super::params::{PerRow, RowParams};
+use super::pools::PoolSlots;
 use crate::Device;
 
 /// The operators of a device, in the order of its stream.
@@ -68,6 +69,23 @@ impl OnDevice {
         let params = self.params.params(device, params, &common, rows.kind(), shape)?;
         let (draws, row_indices) = self.keys.keys(device, draws, row_indices, outputs, rows.rows())?;
         self.operators.sample(rows, &params, &draws, row_indices.as_ref(), tokens, statuses)
+    }
+
+    /// Enqueues a draw for each row, by parameters and keys that lie in pools.
+    pub fn sample_from_pools(
+        &mut self,
+        rows: &Rows<'_>,
+        pools: &PoolSlots<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: &DeviceSlice<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
+    ) -> Result<()> {
+        let (device, common) = (&self.device, params.common());
+        let shape = (pools.size, rows.vocab());
+        let params = self.params.params(device, params, &common, rows.kind(), shape)?;
+        let (draws, pools) = self.keys.pooled(device, draws, pools, rows.rows())?;
+        self.operators.sample_from_pools(rows, &pools, &params, &draws, tokens, statuses)
     }
 
     /// Enqueues the writing of the logprobs of tokens.

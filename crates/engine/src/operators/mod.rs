@@ -24,6 +24,7 @@ mod draws;
 mod host;
 mod matrix;
 mod params;
+mod pools;
 mod selected_logprobs;
 
 #[cfg(feature = "cuda")]
@@ -47,6 +48,7 @@ pub use draft_trees::{DraftTreeCounts, DraftTrees, HostDraftTrees};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
+pub use pools::PoolSlots;
 
 /// The operators of the host or of a device. They keep their buffers from call to call.
 ///
@@ -271,6 +273,51 @@ impl Operators {
                 let tokens = tokens.on_device("tokens")?;
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).sample(&rows, row_indices, params, draws, &tokens, statuses.as_ref())
+            }
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("rows")),
+        }
+    }
+
+    /// Draws a token for each row, by parameters, seeds, positions and draw indices that lie in pools, each at the row's slot.
+    /// Otherwise as [`Operators::sample`].
+    ///
+    /// A program that keeps an element of each pool for every request of its own draws for any of them, in any order, without
+    /// gathering their numbers. An output is [`NONE`](crate::NONE) if its slot in a column on the device is not an index of the pools.
+    ///
+    /// # Shapes and units
+    /// `rows`: L rows of either kind. `pools.slots`: one for each `pools.rows_per_slot` rows. Lists in `params` and `draws`:
+    /// `pools.size` elements, columns on a device that or one. `tokens`, `statuses`: L.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a slot that the host can see and that is not below `pools.size`, for pools without elements, and
+    ///   unless `rows_per_slot` divides the number of rows.
+    /// - [`Error::Conflict`] for rows that [`Logits::select`](crate::Logits::select) chose.
+    /// - [`Error::OutOfRange`] for `high_draws` without positions of 64 bits, so on the host; [`Error::Conflict`] for it beside draw
+    ///   indices or offsets.
+    /// - Those of [`Operators::sample`].
+    ///
+    /// After an error nothing has been written.
+    pub fn sample_from_pools<'a>(
+        &self,
+        rows: impl Into<RowsIn<'a>>,
+        pools: &PoolSlots<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: PerRowMut<'_, i32>,
+        statuses: Option<PerRowMut<'_, Status>>,
+    ) -> Result<()> {
+        match (&self.place, rows.into()) {
+            (Place::Host(host), RowsIn::Host(rows)) => {
+                let tokens = tokens.on_host("tokens")?;
+                let statuses = host_column("statuses", statuses, tokens.len())?;
+                host.sample_from_pools(rows, pools, params, draws, tokens, statuses)
+            }
+            #[cfg(feature = "cuda")]
+            (Place::Device(device), RowsIn::Device(rows)) => {
+                let tokens = tokens.on_device("tokens")?;
+                let statuses = device_column("statuses", statuses)?;
+                lock(device).sample_from_pools(&rows, pools, params, draws, &tokens, statuses.as_ref())
             }
             #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("rows")),

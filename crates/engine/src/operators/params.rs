@@ -68,15 +68,25 @@ impl<T: Copy> PerRow<'_, T> {
 impl<'a> PerRow<'a, u32> {
     /// Returns the index of the matrix row that each of `outputs` outputs reads, for a list on the host.
     pub(super) fn row_indices(&self, outputs: usize, rows: usize) -> Result<Cow<'a, [u32]>> {
+        self.indices("row_indices", outputs, (rows, "a row"))
+    }
+
+    /// Returns an index for each of `outputs` outputs or requests, for a list on the host; all must be below `count`.
+    pub(super) fn indices(
+        &self,
+        parameter: &'static str,
+        outputs: usize,
+        (count, of): (usize, &'static str),
+    ) -> Result<Cow<'a, [u32]>> {
         let indices = match *self {
-            PerRow::All(row) => Cow::Owned(memory::filled(MEMORY, row, outputs)?),
+            PerRow::All(index) => Cow::Owned(memory::filled(MEMORY, index, outputs)?),
             PerRow::Host(indices) => Cow::Borrowed(indices),
             #[cfg(feature = "cuda")]
-            PerRow::Device(_) => return Err(wrong_memory("row_indices", "a device", "the host")),
+            PerRow::Device(_) => return Err(wrong_memory(parameter, "a device", "the host")),
         };
-        check_length("row_indices", indices.len(), outputs)?;
-        match indices.iter().find(|row| **row as usize >= rows) {
-            Some(row) => Err(Error::out_of_range("row_indices", row, format!("a row in 0..{rows}"))),
+        check_length(parameter, indices.len(), outputs)?;
+        match indices.iter().find(|index| **index as usize >= count) {
+            Some(index) => Err(Error::out_of_range(parameter, index, format!("{of} in 0..{count}"))),
             None => Ok(indices),
         }
     }

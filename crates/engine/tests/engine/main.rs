@@ -21,6 +21,7 @@ mod outputs;
 mod panics;
 #[cfg(feature = "emulator")]
 mod pool_routes;
+mod pool_slots;
 mod routes;
 mod samples;
 mod score;

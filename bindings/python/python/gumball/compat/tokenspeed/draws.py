@@ -4,19 +4,20 @@ Each takes the arguments of TokenSpeed's operator of that name, on a GPU or on t
 `req_pool_indices[r // num_tokens_per_req]`, and is at the position `offsets_pool` has for it, plus
 `r % num_tokens_per_req`. The token is the one that a :class:`gumball.Pool` draws for a request with that seed at that
 position: a race in one operator, whichever of these names was called. An offset's high 32 bits are the draw index, so
-that TokenSpeed's draft stream, whose offsets lie above all positions, is a stream of its own here, too.
+that TokenSpeed's draft stream, whose offsets lie above all positions, is a stream of its own here, too. Kernels read the
+pools where they lie: :func:`gumball.sampling_from_pools`.
 
 Scratch memory, block sizes, numbers of attempts and tables have no effect. Any top-k is allowed; it is off below 1 and
-from the vocabulary up. At temperature 0 the first of the largest logits is drawn. A row without a token gets 0. Pools
-are gathered by torch; nothing waits for a device. Raises ValueError for lengths that do not fit, and the errors of
-:func:`gumball.sampling_from_logits`.
+from the vocabulary up. At temperature 0 the first of the largest logits is drawn. A row without a token gets 0, and so does
+one whose index is not in the pools on a GPU. Nothing waits for a device. Raises ValueError for lengths that do not fit, and the
+errors of :func:`gumball.sampling_from_pools`.
 """
 
 from __future__ import annotations
 
 import torch
 
-from ..._gumball import sample_rows
+from ..._gumball import sample_from_pools
 
 __all__ = [
     "gather_and_expand_scalars",
@@ -95,19 +96,25 @@ def _drawn(
         raise ValueError(f"out has shape {tuple(out.shape)}, but must have one element per row, {rows}")
     if rows == 0:
         return out[:0]
-    index = _repeated(req_pool_indices, n)
-    offsets = offsets_pool.index_select(0, index).to(torch.int64)
-    if n > 1:
-        offsets += torch.arange(n, device=offsets.device).repeat(rows // n)
-    given: dict[str, torch.Tensor | None] = {}
-    for name, pool in pools.items():
-        kind = torch.int32 if name == "top_k" else torch.float32
-        given[name] = None if pool is None else pool.index_select(0, index).to(kind)
     # The low half of an offset is the position, the high half the draw index.
-    keys = seed_pool.index_select(0, index), offsets & 0xFFFF_FFFF, (offsets >> 32) & 0xFFFF_FFFF
+    offsets = offsets_pool.to(torch.int64)
     dtype = "int64" if out.dtype is torch.int64 else "int32"
-    drawn: torch.Tensor = sample_rows(
-        logits, "logits", out[:rows], "logits", None, None, *keys, dtype, False, None, False, True, **given
+    drawn: torch.Tensor = sample_from_pools(
+        logits,
+        "logits",
+        out[:rows],
+        "logits",
+        req_pool_indices,
+        n,
+        seed_pool,
+        offsets,
+        None,
+        True,
+        dtype,
+        False,
+        None,
+        True,
+        **pools,
     )
     return drawn
 
