@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use gumball_bench_protocol::generated::{bell, grid, zipf};
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Prepared, Rows, Runtime, Workspace,
-    WorkspaceLimits,
+    Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, Emulator, InitialState,
+    IntType, Prepared, Rows, Runtime, Workspace, WorkspaceLimits,
 };
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{DynamicTemperature, FilterOrder, Mirostat, SamplingParams, TILE, Widths};
 
 const TILES: usize = 100;
@@ -104,4 +105,43 @@ fn a_step_reads_a_row_as_often_as_its_filters_need() {
         println!("{name:<28}{line}");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() {
+    const ROWS: usize = 4;
+    let emulator = match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Arc::new(emulator),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
+    let limits =
+        WorkspaceLimits { vocab: VOCAB, slots: 1, rows: ROWS, widths: Widths::default(), kept: false };
+    let logits: Vec<f32> = (0..ROWS as u64).flat_map(|seed| (SHAPES[0].row)(VOCAB, seed)).collect();
+    let logits = Buffer::of(&runtime, &logits).unwrap();
+    let ids = Buffer::of(&runtime, &[5i32; ROWS - 1]).unwrap();
+    let any = SamplingParams::default;
+    // The most reads of a row after its survey, in hundredths: with edits they are read to be edited, and for their mass.
+    let requests = [
+        ("plain", any(), 0),
+        ("top-k 50, top-p", SamplingParams { top_k: 50, top_p: 0.9, ..any() }, 50),
+        ("a bias", SamplingParams { logit_bias: vec![(3, 1.0)], ..any() }, 240),
+    ];
+    for (name, params, bound) in requests {
+        let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
+        let prepared = Prepared::new(&params, VOCAB).unwrap();
+        workspace
+            .admit(0, &prepared, &InitialState { seed: 3, history_growth: 50, ..Default::default() })
+            .unwrap();
+        let counts =
+            DraftCounts { counts: &[ROWS as u32 - 1], rule: DraftRule::Judged(Judgement::Rejection) };
+        workspace.assign(&Assignment { slots: &[0], drafts: Some(counts), ..Assignment::default() }).unwrap();
+        let rows = Rows::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+        let drafts = DraftIds { ids: DeviceSlice::of(&ids, IntType::I32), parents: None, probs: None };
+        emulator.take_tile_reads().unwrap();
+        workspace.enqueue(&workspace.verify(&rows, None, &drafts).unwrap()).unwrap();
+        let reads = emulator.take_tile_reads().unwrap() * 100 / (ROWS * TILES) as u64;
+        println!("{name:<28}{reads:>5}");
+        assert!(reads <= bound && (bound == 0 || reads > 0), "{name}: {reads} hundredths of a row");
+    }
 }

@@ -48,7 +48,7 @@ struct SoftmaxArgs {
     // Elements from the start of a row to the start of the next.
     u64 stride;
     u64 out_stride;
-    // `[rows]`, or one element for all rows if `temperature_stride` is 0. Null: `temperature` applies to
+    // `[rows]`, `temperature_stride` elements apart; one for all rows if that is 0. Null: `temperature` applies to
     // all rows.
     const float* temperatures;
     // `[rows]`; null: the kernels write no statuses.

@@ -54,7 +54,7 @@ shared! {
         /// Elements from the start of a row to the start of the next.
         stride: u64;
         out_stride: u64;
-        /// `[rows]`, or one element for all rows if `temperature_stride` is 0. Null: `temperature` applies to
+        /// `[rows]`, `temperature_stride` elements apart; one for all rows if that is 0. Null: `temperature` applies to
         /// all rows.
         temperatures: (const float*);
         /// `[rows]`; null: the kernels write no statuses.

@@ -32,6 +32,16 @@ pub struct Softmax {
     two_pass: Option<bool>,
 }
 
+/// The temperatures of rows, as kernels read them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Temperatures {
+    /// The address of that of the first row, an f32; 0: all rows have `of_all`.
+    pub address: u64,
+    /// In units of 4 bytes from that of a row to that of the next one; 0: the first is that of all.
+    pub stride: u32,
+    pub of_all: f32,
+}
+
 impl Softmax {
     /// Allocates the scratch memory.
     ///
@@ -92,19 +102,35 @@ impl Softmax {
         temperature: PerRow<'_, f32>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
-        let Rows { rows, vocab, dtype, .. } = *logits;
-        let (of_all, column) = match temperature {
-            PerRow::All(of_all) => (check_temperature(of_all)?, Numbers::default()),
-            PerRow::Rows(each) => (0.0, Numbers::of("temperatures", &each, FLOATS, (rows, "rows"))?),
+        let rows = logits.rows;
+        let temperatures = match temperature {
+            PerRow::All(of_all) => Temperatures { address: 0, stride: 0, of_all: check_temperature(of_all)? },
+            PerRow::Rows(each) => {
+                let column = Numbers::of("temperatures", &each, FLOATS, (rows, "rows"))?;
+                Temperatures { address: column.from(0), stride: u32::from(column.per_row), of_all: 0.0 }
+            }
         };
         check_column("statuses", statuses, WORDS, rows)?;
+        Ok(self.enqueue_at(logits, out, temperatures, statuses.map_or(0, |statuses| statuses.address))?)
+    }
+
+    /// Enqueues the softmax of rows to `out`, of checked shapes and types, at temperatures that lie anywhere. `statuses`: the
+    /// address of a word for each row, or 0.
+    pub(crate) fn enqueue_at(
+        &self,
+        logits: &Rows<'_>,
+        out: &Rows<'_>,
+        temperatures: Temperatures,
+        statuses: u64,
+    ) -> crate::Result<()> {
+        let Rows { rows, vocab, dtype, .. } = *logits;
         let all = abi::SoftmaxArgs {
             logits: logits.address,
             out: out.address,
             stride: logits.stride as u64,
             out_stride: out.stride as u64,
-            temperatures: column.from(0),
-            statuses: statuses.map_or(0, |statuses| statuses.address),
+            temperatures: temperatures.address,
+            statuses,
             tile_sums: self.tile_sums.address(),
             rows: 0,
             vocab: vocab as u32,
@@ -113,8 +139,8 @@ impl Softmax {
             tiles_per_block: 0,
             pairs_in_smem: 0,
             pairs_ahead: 0,
-            temperature: of_all,
-            temperature_stride: u32::from(column.per_row),
+            temperature: temperatures.of_all,
+            temperature_stride: temperatures.stride,
             reserved: 0,
         };
         if rows == 0 {
@@ -184,12 +210,15 @@ impl Softmax {
 
 /// Returns the argument for the rows from index `from` on.
 fn at(all: &abi::SoftmaxArgs, from: usize, (from_type, to_type): (Dtype, Dtype)) -> abi::SoftmaxArgs {
-    let word = |address: u64| if address == 0 { 0 } else { address + (from * size_of::<u32>()) as u64 };
+    let words = |address: u64, stride: u32| match address {
+        0 => 0,
+        _ => address + from as u64 * u64::from(stride) * size_of::<u32>() as u64,
+    };
     abi::SoftmaxArgs {
         logits: all.logits + from as u64 * all.stride * from_type.bytes() as u64,
         out: all.out + from as u64 * all.out_stride * to_type.bytes() as u64,
-        temperatures: if all.temperature_stride == 0 { all.temperatures } else { word(all.temperatures) },
-        statuses: word(all.statuses),
+        temperatures: words(all.temperatures, all.temperature_stride),
+        statuses: words(all.statuses, 1),
         ..*all
     }
 }

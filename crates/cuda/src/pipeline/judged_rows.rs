@@ -1,19 +1,23 @@
 //! Rows of probabilities behind drafts, and the judgement of the drafts by them (rules S5 to S7).
 //!
-//! The rows are written under their edits, then turned into probabilities where they lie, by the kernels of the operators.
-//! `judge_requests` says which tokens are emitted, and the step over the rows then emits them like forced ones.
+//! The kernels of the operators write the probabilities: straight from the logits by a softmax where no request has filters, else by a
+//! cut. Only rows with edits, or that stand in another order, are written under their edits first, then turned into probabilities
+//! where they lie. `judge_requests` says which tokens are emitted, and the step over the rows then emits them like forced ones.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Kind, Result};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, DraftStep, RowCut};
+use crate::abi::{self, DraftStep, Params, RowCut};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::{judge, survey, tuning, written_rows};
 use crate::memory::buffer::Buffer;
+use crate::memory::rows::Rows;
+use crate::operators::softmax::{Softmax, Temperatures};
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
 /// Names the memory in errors.
@@ -22,7 +26,7 @@ const PROBABILITIES: &str = "memory for the probabilities of rows behind drafts"
 /// Rows begin at multiples of 16 bytes.
 const ALIGNED_ELEMENTS: usize = 4;
 
-/// The memory: for each row its probabilities, 4 bytes an id, and 40 bytes more.
+/// The memory: for each row its probabilities, 4 bytes an id, and 40 bytes more; and that of a softmax.
 #[derive(Debug)]
 pub(crate) struct JudgedRows {
     /// `[rows, stride]` of f32.
@@ -32,6 +36,7 @@ pub(crate) struct JudgedRows {
     cuts: Buffer,
     slots: Buffer,
     forced: Buffer,
+    softmax: Softmax,
 }
 
 /// The rows of a step as it reads them, and the drafts there.
@@ -61,6 +66,7 @@ impl JudgedRows {
             cuts: alloc(size_of::<RowCut>())?,
             slots: alloc(size_of::<i32>())?,
             forced: alloc(size_of::<i32>())?,
+            softmax: Softmax::new(Arc::clone(runtime))?,
         })
     }
 
@@ -87,34 +93,19 @@ impl JudgedRows {
         judgement: Judgement,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        let (kind, dtype) = trees.row_type;
         let step = abi::Step { slots: self.slots(), ..trees.drafts.step };
+        let (kind, dtype) = trees.row_type;
+        if needs.edits > Edits::None || step.row_indices != 0 {
+            // SAFETY: the caller guarantees what the function requires.
+            unsafe { self.write_edited(runtime, limits, trees.row_type, &step, needs) }?;
+        } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
+            // SAFETY: the caller guarantees what the function requires.
+            unsafe { self.write_softmax(dtype, &step) }?;
+        } else {
+            // SAFETY: the caller guarantees what the function requires.
+            unsafe { self.write_from(runtime, limits, trees.row_type, &step, needs) }?;
+        }
         let rows = (self.probabilities.address(), self.stride as u64);
-        // SAFETY: the rows have memory for each row of the workspace. The caller guarantees the rest.
-        unsafe { judge::edit_rows(runtime, limits, (kind, dtype), rows, &step) }?;
-
-        // The edited rows have no other edits, and the kernels that write rows need a list or a search for any filters.
-        let needs = StepFeatures { edits: Edits::None, variant: Variant::Candidates, ..needs };
-        let row_type = (kind, Dtype::F32);
-        let launch = tuning::survey(limits, (step.rows as usize, step.tiles as usize), row_type, needs);
-        let edited = abi::Step {
-            logits: rows.0,
-            stride: rows.1,
-            row_indices: 0,
-            masks: 0,
-            mask_present: 0,
-            shared_records: 0,
-            ..step
-        };
-        let edited = edited.with_blocks_per_row(launch.blocks.blocks_per_row as u32);
-        // SAFETY: the scratch memory is that of the step, which surveys its rows again afterwards. The caller guarantees the
-        // rest.
-        unsafe { survey::enqueue(runtime, &launch, &edited) }?;
-        let types = (kind, Dtype::F32, Dtype::F32);
-        let cuts = abi::FindCut { step: edited, cuts: self.cuts.address(), mask_only: 0, reserved: 0 };
-        // SAFETY: there is a cut for each row of the workspace. The rows are written where they were read from, as `write_rows`
-        // allows. The caller guarantees the rest.
-        unsafe { written_rows::write(runtime, limits, types, needs, &cuts, rows) }?;
 
         let (rule, single, acc) = judge::rule_of(judgement);
         let argument = abi::JudgeRequests {
@@ -132,5 +123,83 @@ impl JudgedRows {
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The caller guarantees the
         // rest.
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
+    }
+
+    /// Writes the rows under their edits, then turns them into probabilities where they lie.
+    ///
+    /// # Safety
+    /// As for [`JudgedRows::judge`].
+    unsafe fn write_edited(
+        &self,
+        runtime: &dyn Runtime,
+        limits: &DeviceLimits,
+        row_type: (Kind, Dtype),
+        step: &abi::Step,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        let (address, stride) = (self.probabilities.address(), self.stride as u64);
+        // SAFETY: the rows have memory for each row of the workspace. The caller guarantees the rest.
+        unsafe { judge::edit_rows(runtime, limits, row_type, (address, stride), step) }?;
+        // The edited rows have no other edits, and each lies where its number says.
+        let edited =
+            abi::Step { logits: address, stride, row_indices: 0, masks: 0, mask_present: 0, ..*step };
+        // SAFETY: the rows are written where they were read from, as `write_rows` allows. The caller guarantees the rest.
+        unsafe { self.write_from(runtime, limits, (row_type.0, Dtype::F32), &edited, needs) }
+    }
+
+    /// Writes the probabilities of rows without edits: the survey fills the rows with zeros, unless they are read there, and what is
+    /// kept is written into them.
+    ///
+    /// # Safety
+    /// As for [`JudgedRows::judge`].
+    unsafe fn write_from(
+        &self,
+        runtime: &dyn Runtime,
+        limits: &DeviceLimits,
+        (kind, dtype): (Kind, Dtype),
+        step: &abi::Step,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        // The kernels that write rows need a list or a search for any filters.
+        let needs = StepFeatures { edits: Edits::None, variant: Variant::Candidates, ..needs };
+        let launch = tuning::survey(limits, (step.rows as usize, step.tiles as usize), (kind, dtype), needs);
+        let (address, stride) = (self.probabilities.address(), self.stride as u64);
+        let element = size_of::<f32>() as u32;
+        let step = abi::Step {
+            shared_records: 0,
+            prefill_out: if step.logits == address { 0 } else { address },
+            prefill_stride_bytes: stride * u64::from(element),
+            prefill_element_bytes: element,
+            prefill_word: 0,
+            ..*step
+        };
+        let step = step.with_blocks_per_row(launch.blocks.blocks_per_row as u32);
+        // SAFETY: the scratch memory is that of the step, which surveys its rows again afterwards. The caller guarantees the
+        // rest.
+        unsafe { survey::enqueue(runtime, &launch, &step) }?;
+        let types = (kind, dtype, Dtype::F32);
+        let cuts = abi::FindCut { step, cuts: self.cuts.address(), mask_only: 0, reserved: 0 };
+        // SAFETY: there is a cut for each row of the workspace. The rows have the shape of those that are read, and are these or were
+        // filled before. The caller guarantees the rest.
+        unsafe { written_rows::write(runtime, limits, types, needs, &cuts, (address, stride)) }
+    }
+
+    /// Writes the probabilities of logits without edits and filters. Rows that are not judged are written as well.
+    ///
+    /// # Safety
+    /// As for [`JudgedRows::judge`].
+    unsafe fn write_softmax(&self, dtype: Dtype, step: &abi::Step) -> crate::Result<()> {
+        let (rows, vocab, stride) = (step.rows as usize, step.vocab as usize, step.stride as usize);
+        // SAFETY: the step was fixed for such rows, whose creator guarantees their memory.
+        let from = unsafe { Rows::new(step.logits, dtype, rows, vocab, stride) };
+        // SAFETY: the memory has as many rows.
+        let out = unsafe { Rows::new(self.probabilities.address(), Dtype::F32, rows, vocab, self.stride) };
+        let (from, out) = (from.expect("checked: a step's rows"), out.expect("allocated: f32, in rows"));
+        let temperatures = Temperatures {
+            address: step.params + offset_of!(Params, effective_temperature) as u64,
+            stride: (size_of::<Params>() / size_of::<f32>()) as u32,
+            of_all: 0.0,
+        };
+        self.softmax.enqueue_at(&from, &out, temperatures, 0)
     }
 }

@@ -214,7 +214,7 @@ impl DevicePool {
     ///
     /// Allocates memory where the rows behind drafts need more than ever before for their penalties and other edits that
     /// depend on the history. The first mode that judges drafts by probabilities takes memory for these, once: 4 bytes for
-    /// each id of each of the pool's rows, and 40 bytes more for each row.
+    /// each id of each of the pool's rows, 40 bytes more for each row, and 320 KiB.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue_verify`] that concern slots, counts, mode and options.

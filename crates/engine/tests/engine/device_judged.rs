@@ -146,6 +146,66 @@ fn rows_of_probabilities_and_of_16_bits_are_judged() {
     }
 }
 
+#[test]
+fn requests_without_edits_are_judged_by_what_is_made_of_their_logits_alone() {
+    let Some(device) = device() else { return };
+    let any = |seed| SamplingParams { seed: Some(seed), ..SamplingParams::default() };
+    let plain = [
+        any(1),
+        SamplingParams { temperature: 1.7, ..any(2) },
+        SamplingParams { stop_ids: vec![8], ..any(3) },
+    ];
+    let filtered = [
+        SamplingParams { top_k: 20, top_p: 0.9, ..any(4) },
+        SamplingParams { temperature: 0.0, ..any(5) },
+        SamplingParams { top_p: 0.95, min_p: 0.01, ..any(6) },
+    ];
+    let searched = [
+        SamplingParams { top_k: 500, ..any(7) },
+        SamplingParams { typical_p: 0.8, ..any(8) },
+        SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.02, ..any(9) },
+    ];
+    let mut odd = rows(0..9);
+    for (id, z) in [(3, f32::NAN), (4, f32::INFINITY), (5, f32::NEG_INFINITY), (6, -0.0)] {
+        odd[VOCAB + id] = z;
+    }
+    odd[5 * VOCAB..6 * VOCAB].fill(f32::NEG_INFINITY);
+    let halves: Vec<bf16> = rows(9..18).iter().map(|z| bf16::from_f32(*z)).collect();
+    let mut random = Random(6);
+    let (probs, weights) = (drafter_rows(&mut random, 9), drafter_rows(&mut random, 9));
+    let batches = [
+        Logits::new(&odd, 9, VOCAB).unwrap(),
+        Logits::new(&halves[..], 9, VOCAB).unwrap(),
+        Logits::new(&weights, 9, VOCAB).unwrap().with_kind(Kind::Probabilities),
+    ];
+    // A chain behind an id that is none, a request without drafts, and padding stand in the batch.
+    let likely =
+        |row: usize| (0..VOCAB).max_by(|a, b| odd[row * VOCAB + a].total_cmp(&odd[row * VOCAB + b])).unwrap();
+    let ids = [likely(0) as i32, -1, 8, likely(4) as i32, 3, 7];
+    let mut accepted = 0;
+    // Probabilities have no temperature.
+    for (params, batches) in [(plain, &batches[..2]), (filtered, &batches[..]), (searched, &batches[..])] {
+        let mut both = Both::without_kept(&device);
+        let [a, b, c] = params.map(|params| both.admit(params, &[1]));
+        for (logits, mode) in batches.iter().flat_map(|logits| MODES.map(|mode| (*logits, mode))) {
+            for slots in [[a, b, c], [c, PADDING, a]] {
+                let probs = reads_probs(mode).then_some(&probs[..]);
+                let drafts = Drafts { counts: &[3, 3, 0], ids: &ids, parents: None, probs };
+                both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+                both.verify(
+                    logits,
+                    &slots,
+                    &Drafts { probs: None, ..drafts },
+                    mode,
+                    &BatchOptions::default(),
+                );
+                accepted += both.seen.accepted().iter().sum::<u32>();
+            }
+        }
+    }
+    assert!(accepted > 0);
+}
+
 /// Drafts and rows in the memory of the device.
 struct OnDevice {
     logits: DeviceBuffer,

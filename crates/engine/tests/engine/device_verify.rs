@@ -40,6 +40,13 @@ impl Both {
         }
     }
 
+    /// Pools that record no kept sets, so that the device has its fastest kernels for each request.
+    pub fn without_kept(device: &Device) -> Self {
+        let config = DevicePoolConfig { kept: false, ..config() };
+        let device = DevicePool::new(device.clone(), config).unwrap();
+        Self { host: pool(1), device, wanted: Verification::new(), seen: Verification::new() }
+    }
+
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Slot {
         let slot = self.host.admit(params.clone(), prompt).unwrap();
         assert_eq!(self.device.admit(params, prompt).unwrap(), slot);
