@@ -106,7 +106,7 @@ impl Decoder {
         Ok(out.tokens().to_vec())
     }
 
-    /// Verifies drafts whose rows are rows of the table.
+    /// Verifies drafts whose rows are rows of the table: the named lines, or the first ones if none is named.
     ///
     /// # Errors
     /// Those of [`Pool::verify`].
@@ -118,14 +118,18 @@ impl Decoder {
         mode: VerifyMode,
         out: &mut Verification,
     ) -> Result<()> {
+        let first = slots.len() + drafts.ids.len();
         match self {
             Self::Host(pool, table) => {
-                let logits = Logits::new(&table.rows[..], table.rows.len() / table.vocab, table.vocab)?;
-                pool.verify(logits.select(lines)?, slots, drafts, mode, &BatchOptions::default(), out)
+                let count = if lines.is_empty() { first } else { table.rows.len() / table.vocab };
+                let logits = Logits::new(&table.rows[..count * table.vocab], count, table.vocab)?;
+                let logits = if lines.is_empty() { logits } else { logits.select(lines)? };
+                pool.verify(logits, slots, drafts, mode, &BatchOptions::default(), out)
             }
-            Self::Device(pool, buffer, shape) => {
+            Self::Device(pool, buffer, [count, vocab]) => {
+                let count = if lines.is_empty() { first } else { *count };
                 let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
-                pool.enqueue_host_drafts(table_of(buffer, *shape)?, slots, drafts, mode, &options)?;
+                pool.enqueue_host_drafts(table_of(buffer, [count, *vocab])?, slots, drafts, mode, &options)?;
                 pool.fetch_verification(out)
             }
         }

@@ -131,7 +131,9 @@ impl Way {
             let mut ids = Vec::new();
             open.iter().for_each(|_| self.draft(words, &q, &mut ids));
             let rows = open.len() + ids.len();
-            let (lines, probs) = (vec![0; rows], q.repeat(if self.probs { rows } else { 0 }));
+            // A device takes another way for rows that are named.
+            let (names, probs) = (open.len() % 4 == 1, q.repeat(if self.probs { rows } else { 0 }));
+            let lines = vec![0; if names { rows } else { 0 }];
             let drafts = Drafts {
                 counts: &vec![self.count() as u32; open.len()],
                 ids: &ids,
@@ -163,7 +165,7 @@ impl Way {
     /// If a token outside the cut was emitted.
     pub fn run(self, place: Place<'_>, setting: &Setting, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
         let (row, params) = (setting.row(), setting.params());
-        let table = Table { rows: row.to_vec(), vocab: row.len() };
+        let table = Table { rows: row.repeat(place.streams * (DRAFTS + 1)), vocab: row.len() };
         let mut decoder = Decoder::new(place.device, table, (place.streams, DRAFTS))?;
         let law = Law::new(row, params);
         let (mut counts, mut done) = (law.counts(), 0);
