@@ -49,9 +49,9 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         ("min-p", SamplingParams { min_p: 0.05, ..any() }, 60, 25),
         ("top-k 50", SamplingParams { top_k: 50, ..any() }, 25, 400),
         ("top-k 5000", SamplingParams { top_k: 5000, ..any() }, 400, 300),
-        ("top-p", top_p.clone(), 500, 250),
-        ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 700, 600),
-        ("joint", SamplingParams { top_k: 5000, order: FilterOrder::Joint, ..top_p.clone() }, 700, 500),
+        ("top-p", top_p.clone(), 150, 150),
+        ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 450, 350),
+        ("joint", SamplingParams { top_k: 5000, order: FilterOrder::Joint, ..top_p.clone() }, 650, 450),
         ("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }, 200, 225),
         ("top-n-sigma", SamplingParams { top_n_sigma: 1.0, ..any() }, 200, 150),
         ("top-p, xtc", SamplingParams { top_p: 0.95, ..xtc }, 700, 525),
@@ -67,8 +67,8 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         (
             "dynamic temperature, top-p",
             SamplingParams { dynamic_temperature: Some(DynamicTemperature::new(0.5, 1.5)), ..top_p.clone() },
-            700,
-            450,
+            250,
+            250,
         ),
     ]
 }

@@ -6,6 +6,7 @@
 use gumball_spec::SamplingParams;
 
 use crate::case::{Case, UNIT};
+use crate::rows;
 use crate::rules::Check;
 
 rules!(prefix_rules:
@@ -17,6 +18,7 @@ rules!(prefix_rules:
     F1 top_p_of_one_removes_nothing,
     F1 top_p_of_heavy_tokens_in_one_tile_keeps_them,
     F1 top_p_of_hundreds_of_equal_tokens_stops_where_it_reaches_its_target,
+    F1 winners_that_top_p_drops_are_drawn_again,
     F1 top_k_keeps_the_first_k,
     F1 top_k_on_a_tie_at_the_cut_keeps_the_lower_id,
     F1 top_k_off_removes_nothing,
@@ -132,6 +134,34 @@ fn top_p_of_hundreds_of_equal_tokens_stops_where_it_reaches_its_target(check: &C
 
 fn top_k(k: i64) -> SamplingParams {
     SamplingParams { top_k: k, ..Default::default() }
+}
+
+/// Nuclei too long for any list: an engine may race the whole row first and drop winners outside the nucleus. A small
+/// `top_p` drops several of them in turn.
+fn winners_that_top_p_drops_are_drawn_again(check: &Check<'_>) {
+    const VOCAB: usize = 9_000;
+    let infinite = |mut row: Vec<f32>| {
+        row[77] = f32::INFINITY;
+        row[8_000] = f32::NAN;
+        row
+    };
+    let kinds = [
+        rows::bell(VOCAB, 1.5, 1),
+        rows::bell(VOCAB, 0.001, 2),
+        rows::grid(VOCAB, 0.5, 6, 3),
+        vec![2.0; VOCAB],
+        infinite(rows::bell(VOCAB, 1.0, 4)),
+    ];
+    for (row, values) in kinds.iter().enumerate() {
+        for (i, top_p) in [0.15, 0.3, 0.6, 0.9, 0.999].into_iter().enumerate() {
+            for seed in 0..4 {
+                let min_p = if seed % 2 == 1 { 0.01 } else { 0.0 };
+                let top_k = if seed == 3 { 5_000 } else { 0 };
+                let params = SamplingParams { top_p, min_p, top_k, ..Default::default() };
+                check.sees(&Case::of(values, params).at(seed + 10 * row as u64, i as u32));
+            }
+        }
+    }
 }
 
 fn top_k_keeps_the_first_k(check: &Check<'_>) {

@@ -283,7 +283,7 @@ impl Workspace {
         };
         let enqueue = if waits { survey::enqueue_dependent } else { survey::enqueue };
         // A row of drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
-        let known_slots = if waits && !is_edited && survey.loads_padding() { flags::SLOT_IS_ROW } else { 0 };
+        let known_slots = if waits && !is_edited { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes

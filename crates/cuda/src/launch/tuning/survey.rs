@@ -23,14 +23,6 @@ pub(crate) struct Survey {
     pub blocks: TileBlocks,
 }
 
-impl Survey {
-    /// Returns whether it loads logits before it knows the slots of rows, those of padding too: it does if a warp takes one tile.
-    /// For surveys without edits.
-    pub fn loads_padding(&self) -> bool {
-        self.blocks.tiles_per_block == self.blocks.warps()
-    }
-}
-
 /// The most tiles per multiprocessor at which the survey scores every token: the multiprocessors would
 /// otherwise idle while logits load. At 36 tiles per multiprocessor that takes 6.7 us for 6.1, at 144
 /// tiles 16 us for 10.
