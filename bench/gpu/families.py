@@ -14,9 +14,15 @@ def given(task):
 
 
 # The tasks of the documents' table.
-DOCUMENTED = ("greedy", "plain", "top-k-top-p", "top-p", "top-p-95", "mixture", "everything")
+DOCUMENTED = ("greedy", "plain", "top-k-top-p-t1", "top-p", "top-p-95", "mixture", "everything")
+# A task stands in the tables once this many families were measured of it: the worst of fewer says little.
+FEWEST_FAMILIES = 4
 # Whose times stand beside ours for each family, in this order.
 ENGINES = ("flashinfer", "tokenspeed", "vllm")
+
+
+def row_count(n):
+    return "1 row" if n == 1 else f"{n} rows"
 
 
 class Families:
@@ -41,6 +47,15 @@ class Families:
                 times[r["engine"]] = min(times.get(r["engine"], us), us)
                 fastest = self.rivals.setdefault((task, r["rows"]), {})
                 fastest[like] = min(fastest.get(like, (us, r["engine"])), (us, r["engine"]))
+
+    def tasks(self, names):
+        """Those of the tasks that enough families were measured of."""
+
+        def likes(task):
+            found = (like for (name, _), times in self.ours.items() if name == task for like in times)
+            return {like.split(",")[0] for like in found}
+
+        return [task for task in names if len(likes(task)) >= FEWEST_FAMILIES]
 
     def middle(self, task, rows):
         found = self.ours.get((task, rows))
@@ -88,8 +103,8 @@ def tables(record, row_of):
     texts = []
     for vocab, dtype in shapes(record):
         found = Families(record.results, vocab, dtype)
-        rows = [row for task in plan.FAMILY_TASKS for row in row_of(found, task)]
-        header = [f"vocabulary {vocab}, {dtype}, microseconds", "", *(f"{n} rows" for n in plan.FAMILY_ROWS)]
+        rows = [row for task in found.tasks(plan.FAMILY_TASKS) for row in row_of(found, task)]
+        header = [f"vocabulary {vocab}, {dtype}, microseconds", "", *map(row_count, plan.FAMILY_ROWS)]
         texts.append(lines(header, rows, words=2))
     return "\n".join(texts) or NONE
 
@@ -113,14 +128,14 @@ def each(record, _):
     texts = []
     for vocab, dtype in shapes(record):
         found, rows = Families(record.results, vocab, dtype), []
-        for task in plan.FAMILY_TASKS:
+        for task in found.tasks(plan.FAMILY_TASKS):
             likes = [like for by_like in (found.each.get((task, n), {}) for n in plan.FAMILY_ROWS) for like in by_like]
             for like in dict.fromkeys(likes):
                 rows.append([task, like, *(found.beside(task, n, like) for n in plan.FAMILY_ROWS)])
         header = [
             f"vocabulary {vocab}, {dtype}: ours; {', '.join(ENGINES)}",
             "family",
-            *(f"{n} rows" for n in plan.FAMILY_ROWS),
+            *map(row_count, plan.FAMILY_ROWS),
         ]
         texts.append(lines(header, rows, words=2) if rows else "")
     return "\n".join(filter(None, texts)) or NONE
@@ -132,6 +147,6 @@ def worst(record, _):
     if shape not in shapes(record):
         return NONE
     found = Families(record.results, *shape)
-    rows = [[task, *(found.worst(task, count) for count in plan.FAMILY_ROWS)] for task in DOCUMENTED]
-    header = [f"vocabulary {shape[0]}, {shape[1]}, microseconds", *(f"{n} rows" for n in plan.FAMILY_ROWS)]
+    rows = [[task, *(found.worst(task, count) for count in plan.FAMILY_ROWS)] for task in found.tasks(DOCUMENTED)]
+    header = [f"vocabulary {shape[0]}, {shape[1]}, microseconds", *map(row_count, plan.FAMILY_ROWS)]
     return lines(header, rows)

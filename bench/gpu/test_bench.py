@@ -155,7 +155,7 @@ class Runs(unittest.TestCase):
         mine = [
             {**MINE, "vocab": 151936, "rows": 512, "rows_like": like, "median_us": us} for like, us in likes.items()
         ]
-        mine.append({**mine[0], "rows": 1, "task": "mixture-3"})
+        mine += [{**each, "rows": 1, "task": "mixture-3", "median_us": 2.0} for each in mine]
         asked = Asked("families", None, [1, 512], ("plain", "mixture", "mixture-3"), likes)
         programs = runner.Programs(self.ours([json.dumps(result) for result in mine]))
         out = Path(self.folder.name, "record.json")
