@@ -9,7 +9,7 @@
 //
 // Top-p keeps a prefix of the set that it is given. The winner of the race over that set also wins among any prefix that
 // holds it, because scores do not depend on the prefix. So the winner is drawn first and tested afterwards: top-p keeps a
-// token if the tokens before it weigh less than the goal. Approximate weights tell which, unless their sum is next to the goal.
+// token if the tokens before it weigh less than the goal. Approximate weights decide, unless their sum is next to the goal.
 //
 //     winner = the race's winner among the tokens that may be kept
 //     second = a token that likely wins among those before the winner
@@ -31,8 +31,8 @@
 #define MAX_TEST_READS 6
 
 // The mass of the tokens before a pivot is within 2^-16 of what `weigh_before_pivots` returns. Relative errors, at most:
-//     2^-18.8    distances to the first token: four roundings, two of the rule's and two here, change a weight at a distance of d
-//                octaves by d 2^-22.5 in all; weighted by mass, 2^18 tokens below a first one have a mean d of at most 13.3
+//     2^-18.6    distances to the first token: four roundings, two of the rule's and two here, change a weight at a distance of d
+//                octaves by d 2^-22.5 in all; weighted by mass, 2^20 tokens below a first one have a mean d of at most 15.1
 //     2^-16.6    additions of floats: 7 in a tile, 32 tiles, and one for every 32 tiles of a warp, at most 128
 //     2^-20      the rule rounds weights to 2^-28 of their tile's largest; a tile has 256
 //     2^-21      the device's exponential, and 2^-22 the rule's
@@ -201,7 +201,7 @@ struct TestedChain {
     // The filters before top-p.
     u32 before;
     bool has_min_p_behind;
-    // Whether a draw can be tested: nothing else is behind top-p, and what is before it keeps a prefix of the row.
+    // Whether a draw can be tested: the chain ends there, and each filter before top-p keeps a prefix of the row.
     bool is_tested;
 
     DEVICE_MEMBER explicit TestedChain(u32 chain) : before(0), has_min_p_behind(false), is_tested(false) {
