@@ -434,6 +434,13 @@ typedef struct {
     size_t probs_rows;
     // Elements from one row of `probs` to the next; 0: without gaps.
     size_t probs_stride;
+    // The trees as links between rows instead of `parents`, as in gumball_drafts: for each row, a request's first row included, its
+    // first child and its next sibling, of as many bits as `ids`. Nobody checks them either. NULL: there are no links.
+    const void *first_child;
+    // NULL without `first_child`, and only then.
+    const void *next_sibling;
+    // The number of links in each of these: requests and drafts together.
+    size_t links;
 } gumball_device_drafts;
 
 // A batch of rows of logits, or of probabilities, in host memory.

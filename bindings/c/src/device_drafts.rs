@@ -41,6 +41,13 @@ pub struct DeviceDrafts {
     pub probs_rows: usize,
     /// Elements from one row of `probs` to the next; 0: without gaps.
     pub probs_stride: usize,
+    /// The trees as links between rows instead of `parents`, as in gumball_drafts: for each row, a request's first row included, its
+    /// first child and its next sibling, of as many bits as `ids`. Nobody checks them either. NULL: there are no links.
+    pub first_child: *const c_void,
+    /// NULL without `first_child`, and only then.
+    pub next_sibling: *const c_void,
+    /// The number of links in each of these: requests and drafts together.
+    pub links: usize,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
@@ -66,17 +73,23 @@ unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Col
     if drafts.ids.is_null() && drafts.len > 0 {
         return Err(Failure::null("ids"));
     }
-    let column = |array: *const c_void| {
+    let column = |array: *const c_void, len: usize| {
         // SAFETY: the caller ensures that the array is one of the device's with `len` numbers of this type.
-        unsafe { DeviceSlice::new(array.addr() as u64, dtype, drafts.len) }
+        unsafe { DeviceSlice::new(array.addr() as u64, dtype, len) }
     };
-    let parents = (!drafts.parents.is_null()).then(|| column(drafts.parents)).transpose()?;
+    let parents = (!drafts.parents.is_null()).then(|| column(drafts.parents, drafts.len)).transpose()?;
+    let links = match [drafts.first_child, drafts.next_sibling] {
+        [first_child, next_sibling] if first_child.is_null() && next_sibling.is_null() => None,
+        [first_child, _] if first_child.is_null() => return Err(Failure::null("first_child")),
+        [_, next_sibling] if next_sibling.is_null() => return Err(Failure::null("next_sibling")),
+        links => Some([column(links[0], drafts.links)?, column(links[1], drafts.links)?]),
+    };
     let probs = (!drafts.probs.is_null()).then(|| {
         let (address, stride) = (drafts.probs.addr() as u64, stride(drafts.probs_stride, vocab));
         // SAFETY: the caller ensures that the device has as many rows there.
         unsafe { DeviceLogits::new(address, Dtype::F32, drafts.probs_rows, vocab, stride) }
     });
-    Ok(Columns { ids: column(drafts.ids)?, parents, probs: probs.transpose()? })
+    Ok(Columns { ids: column(drafts.ids, drafts.len)?, parents, links, probs: probs.transpose()? })
 }
 
 /// Says for which slots the next gumball_pool_enqueue_verify verifies drafts, those of captured graphs included, and how many drafts

@@ -492,3 +492,28 @@ def test_drafts_on_a_device_are_read_when_they_are_verified(device: str) -> None
         pool.assign_drafts(slots, [2, 0], mode="threshold", threshold_single=2)
     with pytest.raises(ValueError, match="forced cannot be combined with block"):
         pool.assign_drafts(slots, [2, 0], mode="block", forced=[1, -1, -1, -1])
+
+
+def test_trees_on_a_device_may_be_held_as_links(device: str) -> None:
+    if device == "cpu":
+        return
+    pool = make(device=device)
+    slots = [pool.admit(SamplingParams(temperature=0), [1]) for _ in range(2)]
+    logits, drafts = on(device, sure(5, 7, 8, 9)), on(device, np.array([4, 5], np.int32))
+    # Two siblings behind the root, then a request without drafts; one array of 64 bits, one of 32.
+    first_child = on(device, np.array([1, -1, -1, -1]))
+    next_sibling = on(device, np.array([-1, 2, -1, -1], np.int32))
+    pool.assign_drafts(slots, [2, 0])
+    graph = pool.capture_verify(logits, drafts, first_child=first_child, next_sibling=next_sibling)
+    pool.enqueue_verify(logits, drafts, first_child=first_child, next_sibling=next_sibling)
+    assert pool.fetch_verification().tolist() == [[5, 8], [9]]
+    next_sibling[1] = -1
+    pool.replay(graph)
+    out = pool.fetch_verification()
+    assert out.tolist() == [[5], [9]] and Status(int(out.outputs.statuses[0])) == Status.NO_TREE
+    with pytest.raises(ValueError, match="come together"):
+        pool.enqueue_verify(logits, drafts, first_child=first_child)
+    with pytest.raises(ValueError, match="parents cannot be combined with first_child"):
+        pool.enqueue_verify(logits, drafts, parents=drafts, first_child=first_child, next_sibling=next_sibling)
+    with pytest.raises(ValueError, match="next_sibling has length 3, but must have 4"):
+        pool.enqueue_verify(logits, drafts, first_child=first_child, next_sibling=next_sibling[:3])

@@ -272,6 +272,7 @@ impl Cuda {
         let on_device = DraftIds {
             ids: DeviceSlice::of(&ids, IntType::I64).first(count)?,
             parents: Some(DeviceSlice::of(&parents, IntType::I32).first(count)?),
+            links: None,
             probs: None,
         };
         let probs = drafted.draft_probs.as_ref();

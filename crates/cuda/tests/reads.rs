@@ -137,7 +137,8 @@ fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() 
             DraftCounts { counts: &[ROWS as u32 - 1], rule: DraftRule::Judged(Judgement::Rejection) };
         workspace.assign(&Assignment { slots: &[0], drafts: Some(counts), ..Assignment::default() }).unwrap();
         let rows = Rows::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        let drafts = DraftIds { ids: DeviceSlice::of(&ids, IntType::I32), parents: None, probs: None };
+        let drafts =
+            DraftIds { ids: DeviceSlice::of(&ids, IntType::I32), parents: None, links: None, probs: None };
         emulator.take_tile_reads().unwrap();
         workspace.enqueue(&workspace.verify(&rows, None, &drafts).unwrap()).unwrap();
         let reads = emulator.take_tile_reads().unwrap() * 100 / (ROWS * TILES) as u64;

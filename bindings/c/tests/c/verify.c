@@ -452,6 +452,33 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
     CHECK(tokens_are(verification, 0, all, 3));
     REFUSED(gumball_pool_assign_threshold_drafts(pool, slots, counts, 2, 0.5f, 2.0f, NULL), GUMBALL_OUT_OF_RANGE,
             "threshold_acc is 2, but must be in 0..=1");
+
+    // The same chain as links of the four rows; then links with a cycle.
+    const int64_t children[] = {1, 2, -1, -1}, siblings_of_none[] = {-1, -1, -1, -1}, round[] = {1, 1, -1, -1};
+    gumball_buffer *first_child = copied_up(device, children, sizeof children);
+    gumball_buffer *next_sibling = copied_up(device, siblings_of_none, sizeof siblings_of_none);
+    drafts.first_child = gumball_buffer_address(first_child);
+    drafts.links = 4;
+    OK(gumball_pool_assign_drafts(pool, slots, counts, 2, GUMBALL_COUPLED, NULL));
+    REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_OUT_OF_RANGE,
+            "next_sibling is NULL, but must be a pointer to something");
+    drafts.next_sibling = gumball_buffer_address(next_sibling);
+    REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_CONFLICT,
+            "parents cannot be combined with first_child: a tree is held one way or the other");
+    drafts.parents = NULL;
+    OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, all, 3) && rows_are(verification, 0, both, 3));
+    OK(gumball_buffer_write(first_child, 0, round, sizeof round));
+    OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, five, 1));
+    CHECK(gumball_outputs_statuses(gumball_verification_outputs(verification))[0] == GUMBALL_STATUS_NO_TREE);
+    drafts.links = 3;
+    REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_LENGTH,
+            "first_child has length 3, but must have 4, one per request and one per draft");
+    gumball_buffer_free(first_child);
+    gumball_buffer_free(next_sibling);
     gumball_buffer_free(probs);
     gumball_graph_free(graph);
     gumball_buffer_free(logits);

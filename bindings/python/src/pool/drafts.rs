@@ -32,6 +32,8 @@ struct Given<'a, 'py> {
     logits: &'a Bound<'py, PyAny>,
     drafts: &'a Bound<'py, PyAny>,
     parents: Option<&'a Bound<'py, PyAny>>,
+    /// First children and next siblings.
+    links: [Option<&'a Bound<'py, PyAny>>; 2],
     probs: Option<&'a Bound<'py, PyAny>>,
     masks: Option<&'a Bound<'py, PyAny>>,
 }
@@ -39,8 +41,9 @@ struct Given<'a, 'py> {
 impl Given<'_, '_> {
     /// Returns the objects, which a graph keeps alive.
     fn objects(&self) -> Vec<Py<PyAny>> {
-        let Self { logits, drafts, parents, probs, masks } = *self;
-        let given = [Some(logits), masks, Some(drafts), parents, probs].into_iter().flatten();
+        let Self { logits, drafts, parents, links: [first_child, next_sibling], probs, masks } = *self;
+        let given = [Some(logits), masks, Some(drafts), parents, first_child, next_sibling, probs];
+        let given = given.into_iter().flatten();
         given.map(|object| object.clone().unbind()).collect()
     }
 }
@@ -91,7 +94,7 @@ impl Pool {
         kind: &str,
         stream: Option<usize>,
     ) -> PyResult<Arrays<'py>> {
-        let Given { logits, drafts, parents, probs, masks } = *given;
+        let Given { logits, drafts, parents, links, probs, masks } = *given;
         let kind = options::kind(kind)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
             let array = arrays::read(object, name, stream)?;
@@ -108,6 +111,16 @@ impl Pool {
         let masks = masks.map(|masks| matrix(masks, "masks")).transpose()?;
         let (ids, drafts) = self.read_drafts(drafts, "drafts", stream)?;
         let parents = parents.map(|parents| self.read_drafts(parents, "parents", stream)).transpose()?;
+        let names = ["first_child", "next_sibling"];
+        let links = match links {
+            [None, None] => None,
+            [Some(first_child), Some(next_sibling)] => {
+                let read = |object, name| self.read_drafts(object, name, stream);
+                Some([read(first_child, names[0])?, read(next_sibling, names[1])?])
+            }
+            _ => return Err(PyValueError::new_err("first_child and next_sibling come together")),
+        };
+        let (links, link_arrays) = links.map(|[a, b]| ([a.0, b.0], [a.1, b.1])).unzip();
         let (probs, probs_array) = probs.map(|probs| matrix(probs, "draft_probs")).transpose()?.unzip();
         let probs = probs.map(|probs| {
             // SAFETY: the probabilities lie on the device; the rest is as of the logits.
@@ -124,9 +137,9 @@ impl Pool {
         let (parents, parents_array) = parents.unzip();
         let masks = masks.map(|(_, array)| array);
         let arrays = [Some(logits), masks, Some(drafts), parents_array, probs_array];
-        let arrays: Vec<_> = arrays.into_iter().flatten().collect();
+        let arrays: Vec<_> = arrays.into_iter().flatten().chain(link_arrays.into_iter().flatten()).collect();
         let others = arrays.iter().map(|array| array.stream).collect();
-        let drafts = DeviceDrafts { ids, parents, probs: probs.transpose()? };
+        let drafts = DeviceDrafts { ids, parents, links, probs: probs.transpose()? };
         Ok(Arrays { input, drafts, others, arrays })
     }
 }
@@ -194,7 +207,8 @@ impl Pool {
     ///
     /// logits: [requests + drafts, vocab]. drafts: int32 or int64, the drafts of all requests, one request after the other;
     /// or [requests, n] if all have n. Values that are no ids, such as -1, are never accepted. parents: in the same shape, as
-    /// for verify. They are not checked: a request whose parents are no tree takes a step, with the status NO_TREE.
+    /// for verify. first_child, next_sibling: the trees as links instead, as for verify, one element for each row; or
+    /// [requests, n + 1]. They are not checked: a request whose parents or links are no tree takes a step, with the status NO_TREE.
     /// draft_probs: [requests + drafts, vocab] float32, as for verify. masks: on the device, one for each row. Until the work is done, write or free the arrays only in stream order. kind, variant,
     /// stream: as for enqueue.
     ///
@@ -202,7 +216,8 @@ impl Pool {
     /// drafts assigned, and for a variant that does not serve a request. No sequence has changed then.
     #[pyo3(
         signature = (
-            logits, drafts, *, parents=None, draft_probs=None, masks=None, kind="logits", variant=None, stream=None,
+            logits, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, masks=None, kind="logits",
+            variant=None, stream=None,
         )
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -212,6 +227,8 @@ impl Pool {
         logits: &Bound<'py, PyAny>,
         drafts: &Bound<'py, PyAny>,
         parents: Option<&Bound<'py, PyAny>>,
+        first_child: Option<&Bound<'py, PyAny>>,
+        next_sibling: Option<&Bound<'py, PyAny>>,
         draft_probs: Option<&Bound<'py, PyAny>>,
         masks: Option<&Bound<'py, PyAny>>,
         kind: &str,
@@ -219,7 +236,8 @@ impl Pool {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let (stream, variant) = (self.on(py, stream)?, variants::variant(variant)?);
-        let given = Given { logits, drafts, parents, probs: draft_probs, masks };
+        let given =
+            Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
         let Arrays { input, drafts, others, arrays: _held } = self.read_verify(&given, kind, stream)?;
         self.with(py, stream, |inner| {
             inner.order_after(&others)?;
@@ -237,13 +255,20 @@ impl Pool {
     /// Nothing runs yet. A replay uses the assignment of that moment, and reads the drafts that lie there then. The numbers of
     /// requests and of rows, the mode, and whether row_indices and masks are given, must stay the same. The graph keeps the
     /// arrays alive; their addresses must not change. Arguments: as for enqueue_verify.
-    #[pyo3(signature = (logits, drafts, *, parents=None, draft_probs=None, masks=None, kind="logits", stream=None))]
+    #[pyo3(
+        signature = (
+            logits, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, masks=None, kind="logits",
+            stream=None,
+        )
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn capture_verify<'py>(
         slf: &Bound<'py, Self>,
         logits: &Bound<'py, PyAny>,
         drafts: &Bound<'py, PyAny>,
         parents: Option<&Bound<'py, PyAny>>,
+        first_child: Option<&Bound<'py, PyAny>>,
+        next_sibling: Option<&Bound<'py, PyAny>>,
         draft_probs: Option<&Bound<'py, PyAny>>,
         masks: Option<&Bound<'py, PyAny>>,
         kind: &str,
@@ -251,7 +276,8 @@ impl Pool {
     ) -> PyResult<Graph> {
         let (py, this) = (slf.py(), slf.get());
         let stream = this.on(py, stream)?;
-        let given = Given { logits, drafts, parents, probs: draft_probs, masks };
+        let given =
+            Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
         let Arrays { input, drafts, arrays, .. } = this.read_verify(&given, kind, stream)?;
         let recorded = this.with(py, stream, |inner| {
             let captured = on_device(inner)?.capture_verify(&[(input, drafts)]);

@@ -14,6 +14,9 @@
 #define BEGIN_DRAFTS_THREADS 512
 #define END_DRAFTS_THREADS 128
 
+// The threads of a block of parents_of_links: at least one for each row of a request.
+#define PARENTS_OF_LINKS_THREADS 96
+
 // The threads of a block of edit_rows.
 #define EDIT_ROWS_THREADS 256
 
@@ -50,6 +53,26 @@ enum DraftFlags : u32 {
     DRAFTS_JUDGED = 1 << 2,
     // They are judged as a block: they must be chains, and rows behind stop ids are read as well.
     DRAFTS_BLOCK = 1 << 3,
+};
+
+// Bits of `DraftLinks::flags`.
+enum LinkFlags : u32 {
+    // Elements have 64 bits instead of 32.
+    LINKS_FIRST_CHILD_I64 = 1 << 0,
+    LINKS_NEXT_SIBLING_I64 = 1 << 1,
+};
+
+// The argument of parents_of_links.
+struct DraftLinks {
+    // `[rows]`: the row of its request that is the first child of a row, and the next sibling; -1 for none.
+    const void* first_child;
+    const void* next_sibling;
+    // `[requests]`
+    const DraftRequest* requests;
+    // The parent of each draft, as in `DraftStep::parents`; -2 for all drafts of a request whose links are no tree.
+    int* parents;
+    u32 flags;
+    u32 reserved;
 };
 
 // The argument of begin_drafts and end_drafts.
@@ -135,6 +158,13 @@ static_assert(sizeof(DraftRow) == 16 && alignof(DraftRow) == 16);
 static_assert(OFFSET_OF(DraftRow, lists) == 0);
 static_assert(OFFSET_OF(DraftRow, request) == 8);
 static_assert(OFFSET_OF(DraftRow, reserved) == 12);
+static_assert(sizeof(DraftLinks) == 40 && alignof(DraftLinks) == 8);
+static_assert(OFFSET_OF(DraftLinks, first_child) == 0);
+static_assert(OFFSET_OF(DraftLinks, next_sibling) == 8);
+static_assert(OFFSET_OF(DraftLinks, requests) == 16);
+static_assert(OFFSET_OF(DraftLinks, parents) == 24);
+static_assert(OFFSET_OF(DraftLinks, flags) == 32);
+static_assert(OFFSET_OF(DraftLinks, reserved) == 36);
 static_assert(sizeof(DraftStep) == 376 && alignof(DraftStep) == 8);
 static_assert(OFFSET_OF(DraftStep, step) == 0);
 static_assert(OFFSET_OF(DraftStep, ids) == 240);

@@ -249,7 +249,7 @@ impl<'b> Verification<'b> {
             // writes to it.
             let ids = unsafe { DeviceSlice::new(address, IntType::I32, count)? };
             let parents = self.shape.is_tree.then(|| DeviceSlice::of(&drafts.parents, IntType::I32));
-            self.workspace.verify(rows, None, &DraftIds { ids, parents, probs: None })
+            self.workspace.verify(rows, None, &DraftIds { ids, parents, links: None, probs: None })
         };
         self.batches.iter().enumerate().map(step).collect()
     }

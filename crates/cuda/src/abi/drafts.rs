@@ -19,6 +19,9 @@ shared! {
         BEGIN_DRAFTS_THREADS: u32 = 512;
         END_DRAFTS_THREADS: u32 = 128;
 
+        /// The threads of a block of parents_of_links: at least one for each row of a request.
+        PARENTS_OF_LINKS_THREADS: u32 = 96;
+
         /// The threads of a block of edit_rows.
         EDIT_ROWS_THREADS: u32 = 256;
 
@@ -56,6 +59,26 @@ shared! {
         JUDGED = 1 << 2;
         /// They are judged as a block: they must be chains, and rows behind stop ids are read as well.
         BLOCK = 1 << 3;
+    }
+
+    /// Bits of `DraftLinks::flags`.
+    bits link_flags = LinkFlags "LINKS_" {
+        /// Elements have 64 bits instead of 32.
+        FIRST_CHILD_I64 = 1 << 0;
+        NEXT_SIBLING_I64 = 1 << 1;
+    }
+
+    /// The argument of parents_of_links.
+    struct DraftLinks {
+        /// `[rows]`: the row of its request that is the first child of a row, and the next sibling; -1 for none.
+        first_child: (const void*);
+        next_sibling: (const void*);
+        /// `[requests]`
+        requests: (const DraftRequest*);
+        /// The parent of each draft, as in `DraftStep::parents`; -2 for all drafts of a request whose links are no tree.
+        parents: (int*);
+        flags: u32;
+        reserved: u32;
     }
 
     /// The argument of begin_drafts and end_drafts.

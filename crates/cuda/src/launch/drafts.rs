@@ -1,10 +1,10 @@
-//! The launches of the kernels that begin and end a step over the rows of drafts.
+//! The launches of the kernels that begin and end a step over the rows of drafts, and of the one that reads links between these.
 
-use crate::abi::DraftStep;
+use crate::abi::{DraftLinks, DraftStep};
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
-use crate::programs::kernels::{BEGIN_DRAFTS, END_DRAFTS};
+use crate::programs::kernels::{BEGIN_DRAFTS, END_DRAFTS, PARENTS_OF_LINKS};
 use crate::requests::step_features::Edits;
 
 /// Enqueues `begin_drafts`, which makes the requests of the step's rows, of which some may have `edits`.
@@ -16,6 +16,16 @@ pub(crate) unsafe fn begin(runtime: &dyn Runtime, edits: Edits, drafts: &DraftSt
     // SAFETY: the grid is the one that drafts.cu expects, and each of its blocks waits before it reads what kernels write, and before
     // it writes. The caller guarantees what `drafts` points to.
     unsafe { runtime.launch_dependent(BEGIN_DRAFTS.kernel(), grid, bytemuck::bytes_of(drafts)) }
+}
+
+/// Enqueues `parents_of_links`, which makes the parents of drafts of `requests` requests.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn link(runtime: &dyn Runtime, requests: usize, links: &DraftLinks) -> Result<()> {
+    let grid = tuning::parents_of_links(requests);
+    // SAFETY: the grid is the one that parents_of_links.cu expects. The caller guarantees what `links` points to.
+    unsafe { runtime.launch(PARENTS_OF_LINKS.kernel(), grid, bytemuck::bytes_of(links)) }
 }
 
 /// Enqueues `end_drafts`, which accepts the drafts of `requests` requests and advances these by the emitted tokens.

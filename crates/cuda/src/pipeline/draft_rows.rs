@@ -11,7 +11,10 @@ use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
 use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::{ColumnType, Dtype, IntType};
-use crate::abi::{self, DraftRequest, DraftRow, DraftStep, Params, Request, Slot, State, draft_flags};
+use crate::abi::{
+    self, DraftLinks, DraftRequest, DraftRow, DraftStep, Params, Request, Slot, State, draft_flags,
+    link_flags,
+};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::columns::{DeviceSlice, SIGNED};
@@ -74,6 +77,9 @@ pub struct DraftIds<'b> {
     /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the
     /// same request before it. `None`: each draft follows the one before it.
     pub parents: Option<DeviceSlice<'b>>,
+    /// The trees as links between rows instead of `parents`, as SGLang and TokenSpeed hold them: for each row of the step its first
+    /// child and its next sibling, as the number of a row of the same request, behind this one, or -1.
+    pub links: Option<[DeviceSlice<'b>; 2]>,
     /// The probabilities that the drafts were drawn from, in f32: a row for each row of the step, of which those without a
     /// draft behind them are not read. `None`: the drafter has none. Only [`Judgement::Rejection`] and [`Judgement::Block`] read
     /// them.
@@ -85,6 +91,10 @@ pub struct DraftIds<'b> {
 pub(crate) struct DraftAddresses {
     ids: u64,
     parents: u64,
+    /// Those of first children and next siblings; 0 if there are none.
+    links: [u64; 2],
+    /// Bits of `DraftLinks::flags`.
+    link_flags: u32,
     /// The drafter's rows of probabilities and their stride in elements; 0 if it has none.
     pub probs: [u64; 2],
     flags: u32,
@@ -117,12 +127,28 @@ impl DraftIds<'_> {
     ) -> Result<DraftAddresses> {
         let drafts = rows - requests;
         let is_64_bit = |column: &DeviceSlice<'_>| column.dtype == ColumnType::Int(IntType::I64);
-        let columns = [("ids", Some(&self.ids)), ("parents", self.parents.as_ref())];
-        for (parameter, column) in columns.iter().filter_map(|(name, column)| Some((*name, (*column)?))) {
+        if self.parents.is_some() && self.links.is_some() {
+            let reason = "a tree is held one way or the other";
+            return Err(Error::Conflict { parameter: "parents", other: "first_child", reason });
+        }
+        let [first_child, next_sibling] =
+            self.links.as_ref().map_or([None; 2], |links| links.each_ref().map(Some));
+        let columns = [
+            ("ids", Some(&self.ids), drafts),
+            ("parents", self.parents.as_ref(), drafts),
+            ("first_child", first_child, rows),
+            ("next_sibling", next_sibling, rows),
+        ];
+        for (parameter, column, count) in columns {
+            let Some(column) = column else { continue };
             column.check_type(parameter, SIGNED)?;
-            if column.rows() != drafts {
-                let allowed = format!("{drafts}, the sum of the counts");
-                return Err(Error::length(parameter, column.rows(), allowed));
+            if column.rows() != count {
+                let of = if count == drafts {
+                    "the sum of the counts"
+                } else {
+                    "one per request and one per draft"
+                };
+                return Err(Error::length(parameter, column.rows(), format!("{count}, {of}")));
             }
         }
         let probs = self.probs.as_ref().map(|probs| check_probs(probs, (rows, vocab), rule)).transpose()?;
@@ -130,11 +156,19 @@ impl DraftIds<'_> {
             (is_64_bit(&self.ids), draft_flags::IDS_I64),
             (self.parents.as_ref().is_some_and(is_64_bit), draft_flags::PARENTS_I64),
         ];
+        let link_flags = [
+            (first_child.is_some_and(is_64_bit), link_flags::FIRST_CHILD_I64),
+            (next_sibling.is_some_and(is_64_bit), link_flags::NEXT_SIBLING_I64),
+        ];
+        let bits =
+            |flags: [(bool, u32); 2]| flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit);
         Ok(DraftAddresses {
             ids: self.ids.at(0),
             parents: self.parents.map_or(0, |parents| parents.at(0)),
+            links: self.links.map_or([0; 2], |links| links.map(|links| links.at(0))),
+            link_flags: bits(link_flags),
             probs: probs.unwrap_or([0; 2]),
-            flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
+            flags: bits(flags),
         })
     }
 }
@@ -165,6 +199,8 @@ pub(crate) struct DraftRows {
     row_params: Buffer,
     row_requests: Buffer,
     row_states: Buffer,
+    /// The parents that links of drafts say.
+    linked_parents: Buffer,
     /// The stop ids of all requests.
     stop_ids: Buffer,
     /// What rows copy of the lists of their requests.
@@ -190,6 +226,7 @@ impl DraftRows {
             row_params: alloc(size_of::<Params>())?,
             row_requests: alloc(size_of::<Request>())?,
             row_states: alloc(size_of::<State>())?,
+            linked_parents: alloc(size_of::<i32>())?,
             stop_ids: Buffer::zeroed(runtime, 0)?,
             lists: Buffer::zeroed(runtime, 0)?,
             judged: None,
@@ -287,6 +324,19 @@ impl DraftRows {
         }
     }
 
+    /// Returns the argument of the kernel that makes parents of links; none if the drafts have no links.
+    pub fn links(&self, drafts: &DraftAddresses) -> Option<DraftLinks> {
+        let [first_child, next_sibling] = drafts.links;
+        (first_child != 0).then(|| DraftLinks {
+            first_child,
+            next_sibling,
+            requests: self.requests.address(),
+            parents: self.linked_parents.address(),
+            flags: drafts.link_flags,
+            reserved: 0,
+        })
+    }
+
     /// Returns the argument of the kernels that begin and end a step. `slots` is the address of the requests' slots; the
     /// walks go to `path` and `accepted`.
     pub fn argument(
@@ -300,7 +350,7 @@ impl DraftRows {
         DraftStep {
             step: *step,
             ids: drafts.ids,
-            parents: drafts.parents,
+            parents: self.links(drafts).map_or(drafts.parents, |links| links.parents),
             requests: self.requests.address(),
             slots,
             greedy_params: if rule.is_greedy() { self.greedy_params.address() } else { 0 },

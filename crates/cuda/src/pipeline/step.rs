@@ -239,7 +239,9 @@ impl Workspace {
         }
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         let draft_step = fixed.drafts.map(|(drafts, shape)| (self.draft_step(step, &drafts, shape), shape));
-        if let Some((draft_step, _)) = &draft_step {
+        if let (Some((draft_step, shape)), Some((drafts, _))) = (&draft_step, &fixed.drafts) {
+            // SAFETY: the creator of the drafts' columns guarantees these.
+            unsafe { self.link_drafts(drafts, *shape) }?;
             // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
             // rows and requests that `check` compared. The creator of the drafts' columns guarantees these.
             unsafe { drafts::begin(runtime, needs.edits, draft_step) }?;

@@ -12,6 +12,7 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{self, Slot, TileRecord, TileSum};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
+use crate::launch::drafts;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows, DraftRule};
 use crate::pipeline::judged_rows::Trees;
@@ -479,6 +480,16 @@ impl Workspace {
         let path = self.outputs.address() + self.walk_start(step.rows as usize) as u64;
         let accepted = path + u64::from(step.rows) * size_of::<u32>() as u64;
         rows.argument(step, drafts, &self.table, shape.rule, [self.slots.address(), path, accepted])
+    }
+
+    /// Enqueues the kernel that makes parents of the links of drafts, if they have some.
+    ///
+    /// # Safety
+    /// As for [`Runtime::launch`]. The creator of the drafts guarantees the links.
+    pub(crate) unsafe fn link_drafts(&self, ids: &DraftAddresses, shape: DraftShape) -> crate::Result<()> {
+        let links = self.draft_rows.as_ref().and_then(|rows| rows.links(ids));
+        // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The caller guarantees the rest.
+        links.map_or(Ok(()), |links| unsafe { drafts::link(&*self.runtime, shape.requests, &links) })
     }
 
     /// Enqueues the judgement of drafts by probabilities, if the assignment has such a rule. `draft_step` is the argument of the

@@ -81,6 +81,8 @@ kernels! {
     "params_from_columns" { PARAMS_FROM_COLUMNS: ONE }
     // Begin and end a step over the rows of drafts.
     "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
+    // Make parents of the links of such drafts.
+    "parents_of_links" { PARENTS_OF_LINKS: ONE }
     // Find the cuts of rows that are to be written.
     "find_cut" { FIND_CUT: BY_ROWS }
     // Write rows whose cuts are known.

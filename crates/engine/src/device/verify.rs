@@ -166,6 +166,7 @@ impl DevicePool {
         let on_device = DraftIds {
             ids: column(ids)?,
             parents: drafts.parents.map(|_| column(parents)).transpose()?,
+            links: None,
             probs: uploaded.transpose()?.or(probs),
         };
         self.enqueue_verify_assigned(input, &on_device)
@@ -180,8 +181,8 @@ impl DevicePool {
     /// # Shapes and units
     /// `slots`, `counts`: one for each request. `input`: as many rows as there are requests and drafts together, unless
     /// `options.row_indices` says which row each of these reads. `drafts`: as many ids as the counts add up to; and parents,
-    /// or `None` for chains. Nobody checks them on the host: an id outside the vocabulary is never accepted, and a request
-    /// whose parents are no tree, or no chain in [`VerifyMode::Block`], takes a step, with the status
+    /// or links between rows as [`Drafts::parents_of`] takes them, or neither for chains. Nobody checks them on the host: an id
+    /// outside the vocabulary is never accepted, and a request whose parents or links are no tree, or no chain in [`VerifyMode::Block`], takes a step, with the status
     /// [`NO_TREE`](gumball_spec::Status::NO_TREE). Probabilities of the drafter: a row for each row of the step, whatever
     /// `row_indices` say. `options`: each list in them is empty or has one element for each row.
     ///

@@ -228,6 +228,7 @@ impl OnDevice {
         DeviceDrafts {
             ids: DeviceSlice::of(&self.ids, IntType::I32),
             parents: Some(DeviceSlice::of(&self.parents, IntType::I32)),
+            links: None,
             probs: has_probs.then(|| self.rows_of(&self.probs)),
         }
     }
@@ -432,8 +433,12 @@ fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
         ("probs is f16, but must be f32", rejection, of(Dtype::F16, 4)),
         ("probs is [3, 900], but must be [4, 900]", rejection, of(Dtype::F32, 3)),
     ] {
-        let drafts =
-            DeviceDrafts { ids: DeviceSlice::of(&ids, IntType::I32), parents: None, probs: Some(probs) };
+        let drafts = DeviceDrafts {
+            ids: DeviceSlice::of(&ids, IntType::I32),
+            parents: None,
+            links: None,
+            probs: Some(probs),
+        };
         let options = DeviceOptions::default();
         let input = of(Dtype::F32, 4);
         let error = both.device.enqueue_verify(input, &slots, &[2, 0], &drafts, mode, &options).unwrap_err();

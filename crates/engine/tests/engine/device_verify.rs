@@ -204,8 +204,130 @@ impl Uploaded {
         let logits = DeviceLogits::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap();
         let ids = DeviceSlice::of(&self.ids, IntType::I64);
         let parents = Some(DeviceSlice::of(&self.parents, IntType::I32));
-        (logits.into(), DeviceDrafts { ids, parents, probs: None })
+        (logits.into(), DeviceDrafts { ids, parents, links: None, probs: None })
     }
+}
+
+/// Returns links between rows, each row's next sibling being the next one with its parent.
+fn links_of(counts: &[u32], parents: &[i32]) -> [Vec<i64>; 2] {
+    let (mut links, mut start) = ([vec![], vec![]], 0);
+    for count in counts {
+        let parents = &parents[start..start + *count as usize];
+        start += *count as usize;
+        let child_from = |from: usize, parent: i32| {
+            (from..parents.len()).find(|draft| parents[*draft] == parent).map_or(-1, |draft| draft as i64 + 1)
+        };
+        links[0].extend((0..=parents.len()).map(|row| child_from(row, row as i32 - 1)));
+        links[1].push(-1);
+        links[1].extend((0..parents.len()).map(|draft| child_from(draft + 1, parents[draft])));
+    }
+    links
+}
+
+#[test]
+fn links_that_lie_there_are_trees_like_parents() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
+    let counts = [5, 0, 4];
+    let mut random = Random(8);
+    let mut accepted = 0;
+    for turn in 0..12u64 {
+        let mut tree = |count: &u32| {
+            (0..*count as i32).map(|draft| random.below(draft as usize + 1) as i32 - 1).collect::<Vec<_>>()
+        };
+        let parents: Vec<i32> = counts.iter().flat_map(&mut tree).collect();
+        let data = rows((0..12).map(|row| 3 * turn + row % 3));
+        let likely = |row: usize| {
+            let row = &data[row * VOCAB..][..VOCAB];
+            (0..VOCAB).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as i32
+        };
+        let ids: Vec<i32> = (0..9).map(|draft| likely(draft % 3)).collect();
+        let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: None };
+        let links = links_of(&counts, &parents);
+        let narrow = links.each_ref().map(|links| links.iter().map(|row| *row as i32).collect::<Vec<_>>());
+        assert_eq!(Drafts::parents_of(&counts, &narrow[0], &narrow[1]).unwrap(), parents);
+        let mode = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection][turn as usize % 3];
+        both.device.assign_drafts(&slots, &counts, mode, &DeviceOptions::default()).unwrap();
+        let uploaded = Uploaded::new(
+            &device,
+            &data,
+            &ids.iter().map(|id| i64::from(*id)).collect::<Vec<_>>(),
+            &narrow[0],
+        );
+        let wide = DeviceBuffer::of(device.runtime(), &links[1]).unwrap();
+        let (input, given) = uploaded.input();
+        let links = [DeviceSlice::of(&uploaded.parents, IntType::I32), DeviceSlice::of(&wide, IntType::I64)];
+        let both_ways = DeviceDrafts { links: Some(links), ..given };
+        assert!(both.device.enqueue_verify_assigned(input, &both_ways).is_err());
+        let given = DeviceDrafts { parents: None, ..both_ways };
+        if turn % 2 == 0 {
+            both.device.enqueue_verify_assigned(input, &given).unwrap();
+        } else {
+            let graph = both.device.capture_verify(&[(input, given)]).unwrap();
+            both.device.replay(&graph).unwrap();
+        }
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        let logits = Logits::new(&data, 12, VOCAB).unwrap();
+        both.host.verify(logits, &slots, &drafts, mode, &BatchOptions::default(), &mut both.wanted).unwrap();
+        both.agree(&slots);
+        accepted += both.seen.accepted().iter().sum::<u32>();
+    }
+    assert!(accepted > 5, "{accepted}");
+}
+
+#[test]
+fn links_that_are_no_tree_are_a_step_with_a_status() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+    let data = rows(0..5);
+    let options = DeviceOptions::default();
+    // Cycles, orphans, rows with two elders, rows that are not there, a sibling of the root, a number of 64 bits.
+    let none = [-1i64, -1, -1];
+    let wrong: [[[i64; 3]; 2]; 9] = [
+        [[1, -1, 1], none],
+        [[1, 0, -1], [-1, 2, -1]],
+        [[1, -1, -1], none],
+        [[1, 2, -1], [-1, 2, -1]],
+        [[3, -1, -1], none],
+        [[1, -1, -1], [2, -1, -1]],
+        [[1, -1, -1], [-1, 1, 2]],
+        [[1, -2, -1], [-1, 2, -1]],
+        [[1, 1 << 32 | 2, -1], none],
+    ];
+    for [first_child, next_sibling] in wrong {
+        let kept = [0, 3, 4].map(|row| row as usize);
+        both.device.assign_drafts(&slots, &[2, 1], VerifyMode::Coupled, &options).unwrap();
+        let both_requests = [[&first_child[..], &[1, -1]].concat(), [&next_sibling[..], &[-1, -1]].concat()];
+        let links = both_requests.map(|links| DeviceBuffer::of(device.runtime(), &links).unwrap());
+        let uploaded = Uploaded::new(&device, &data, &[7, 8, 9], &[-1, -1, -1]);
+        let (input, given) = uploaded.input();
+        let links = links.each_ref().map(|links| DeviceSlice::of(links, IntType::I64));
+        let given = DeviceDrafts { parents: None, links: Some(links), ..given };
+        both.device.enqueue_verify_assigned(input, &given).unwrap();
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        assert_eq!(both.seen.outputs().status(0), Status::NO_TREE);
+        assert_eq!(both.seen.accepted()[0], 0);
+        // The other request goes on with its draft, and the first takes a step.
+        let own: Vec<f32> = kept.iter().flat_map(|row| data[row * VOCAB..][..VOCAB].to_vec()).collect();
+        let drafts = Drafts { counts: &[0, 1], ids: &[9], parents: None, probs: None };
+        let logits = Logits::new(&own, 3, VOCAB).unwrap();
+        both.host
+            .verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), &mut both.wanted)
+            .unwrap();
+        assert_eq!(both.seen.tokens(0), both.wanted.tokens(0));
+        assert_eq!(both.seen.tokens(1), both.wanted.tokens(1));
+    }
+    let short = DeviceBuffer::of(device.runtime(), &[1i32; 4]).unwrap();
+    let uploaded = Uploaded::new(&device, &data, &[7, 8, 9], &[-1, -1, -1]);
+    let (input, given) = uploaded.input();
+    let links = [(); 2].map(|()| DeviceSlice::of(&short, IntType::I32));
+    let error = both
+        .device
+        .enqueue_verify_assigned(input, &DeviceDrafts { parents: None, links: Some(links), ..given });
+    let text = "first_child has length 4, but must have 5, one per request and one per draft";
+    assert_eq!(error.unwrap_err().to_string(), text);
 }
 
 #[test]

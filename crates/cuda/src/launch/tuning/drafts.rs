@@ -2,7 +2,7 @@
 //! these is measured yet.
 
 use super::{TileBlocks, WARP};
-use crate::abi::{BEGIN_DRAFTS_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS};
+use crate::abi::{BEGIN_DRAFTS_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS, PARENTS_OF_LINKS_THREADS};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::Edits;
@@ -24,6 +24,11 @@ pub(crate) fn begin_drafts(rows: usize, edits: Edits) -> Grid {
 /// Returns the grid of `end_drafts`: a block accepts the drafts of a request.
 pub(crate) fn end_drafts(requests: usize) -> Grid {
     Grid::new(requests as u32, END_DRAFTS_THREADS)
+}
+
+/// Returns the grid of `parents_of_links`: a block has the rows of a request.
+pub(crate) fn parents_of_links(requests: usize) -> Grid {
+    Grid::new(requests as u32, PARENTS_OF_LINKS_THREADS)
 }
 
 /// Returns the blocks of `edit_rows`: a warp takes one tile while the device holds all tiles at once.
