@@ -82,9 +82,7 @@ pub unsafe extern "C" fn gumball_pool_step(
 pub(crate) fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
     options.check_kind(logits.kind())?;
     Ok(match options.row_indices {
-        Some(row_indices) => {
-            logits.select(row_indices).map_err(|error| error.with_parameter(|_| "row_indices"))?
-        }
+        Some(row_indices) => logits.select(row_indices)?,
         None => logits,
     })
 }

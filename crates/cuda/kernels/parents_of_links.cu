@@ -12,7 +12,7 @@
 //     the links are a tree if each leads to a row behind its own, one to each draft's row, and the root has no sibling
 //     each draft's row goes back to its eldest sibling, whose parent is its own
 
-#include "stage/draft_tree.cuh"
+#include "stage/lane_drafts.cuh"
 
 // What the links to a request's rows say, in shared memory.
 struct LinkedRows {

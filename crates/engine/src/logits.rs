@@ -66,7 +66,7 @@ impl<'a> Logits<'a> {
     /// - [`Error::OutOfRange`] if there is no such line.
     pub fn select(self, lines: &'a [u32]) -> Result<Self> {
         if let Some(line) = lines.iter().find(|line| **line as usize >= self.lines) {
-            return Err(Error::out_of_range("select", line, format!("a row in 0..{}", self.lines)));
+            return Err(Error::out_of_range("row_indices", line, format!("a row in 0..{}", self.lines)));
         }
         Ok(Self { select: Some(lines), ..self })
     }
@@ -189,6 +189,6 @@ mod tests {
         assert_eq!(logits.rows(), 4);
         assert_eq!(logits.row(3).logits(), [4.0, 5.0]);
         let error = Logits::new(&data, 3, 2).unwrap().select(&[3]).unwrap_err();
-        assert_eq!(error.to_string(), "select is 3, but must be a row in 0..3");
+        assert_eq!(error.to_string(), "row_indices is 3, but must be a row in 0..3");
     }
 }

@@ -14,7 +14,7 @@ pub fn select<'a>(logits: Logits<'a>, row_indices: &'a [u32]) -> Result<Logits<'
     if row_indices.is_empty() {
         return Ok(logits);
     }
-    logits.select(row_indices).map_err(|error| error.with_parameter(|_| "row_indices"))
+    logits.select(row_indices)
 }
 
 /// Rows of equal width, `stride` elements apart.

@@ -49,6 +49,9 @@ struct Refusal {
     float q_sum;
     // Whether the refusal changed p.
     bool changes_p;
+
+    // What it leaves of an id's p if the drafter's row has a part in it.
+    DEVICE_MEMBER float left_of(float p, float q) const { return max_f32(p / p_sum - q / q_sum, 0.0f); }
 };
 
 // What is left of a row: the weights that its last token is drawn from.
@@ -63,21 +66,23 @@ struct JudgedRow : ProbRows {
     bool is_unsummed;
     Refusal refusals[MAX_JUDGED];
 
+    // What the target has more of an id than the drafter, at the row's ratio (S6).
+    DEVICE_MEMBER float excess(float p, float q) const { return max_f32(ratio * p - q, 0.0f); }
+
     // Turns an id's probabilities into what is left of them.
     DEVICE_MEMBER void leave(u32 id, float& own_p, float& own_q) const {
         own_p = clean_probability(own_p);
         own_q = clean_probability(own_q);
         if (rule == JUDGE_BLOCK) {
             own_q = q ? own_q : id == only_draft ? 1.0f : 0.0f;
-            own_p = max_f32(ratio * own_p - own_q, 0.0f);
+            own_p = excess(own_p, own_q);
             return;
         }
 #pragma unroll 1
         for (u32 k = 0; k < refused; k++) {
             const Refusal& refusal = refusals[k];
             if (rule == JUDGE_REJECTION && q) {
-                float left = max_f32(own_p / refusal.p_sum - own_q / refusal.q_sum, 0.0f);
-                own_p = refusal.changes_p ? left : own_p;
+                own_p = refusal.changes_p ? refusal.left_of(own_p, own_q) : own_p;
                 own_q = id == refusal.id ? 0.0f : own_q;
             } else {
                 own_p = refusal.changes_p && id == refusal.id ? 0.0f : own_p;
@@ -96,7 +101,7 @@ struct JudgedRow : ProbRows {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 const float own_q = q ? probs.q[j] : is_at(j, only_draft) ? 1.0f : 0.0f;
-                probs.p[j] = max_f32(ratio * probs.p[j] - own_q, 0.0f);
+                probs.p[j] = excess(probs.p[j], own_q);
             }
         }
         const bool both = rule == JUDGE_REJECTION && q;
@@ -124,10 +129,9 @@ struct JudgedRow : ProbRows {
     template <class IsAt>
     DEVICE_MEMBER static void divide(const Refusal& refusal, IsAt is_at, LaneProbs& probs) {
         if (refusal.changes_p) {
-            const float p_sum = refusal.p_sum, q_sum = refusal.q_sum;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                probs.p[j] = max_f32(probs.p[j] / p_sum - probs.q[j] / q_sum, 0.0f);
+                probs.p[j] = refusal.left_of(probs.p[j], probs.q[j]);
             }
         }
 #pragma unroll

@@ -2,13 +2,37 @@
 //
 // Computes   the drafts' ids and parents, and whether they are a tree; the drafts on the path to one; which ids are stop ids
 // Never      trusts an id or a parent that the device alone has seen
-// Twins      oracle spec/src/verify/tree.rs | stage/draft_tree.cuh, the same in shared memory
+// Twins      oracle spec/src/verify/tree.rs | stage/draft_tree.cuh puts them into shared memory
 // Traffic    the ids and parents of the request's drafts; its stop ids
 // Requires   whole warps; at most 64 drafts
 #pragma once
 
-#include "stage/draft_tree.cuh"
+#include "abi/drafts.cuh"
 #include "warp/reduce.cuh"
+
+// An id or a parent as it was loaded, so that other loads need not wait for it.
+struct LoadedNumber {
+    int low, high;
+
+    DEVICE_MEMBER void load(const void* numbers, bool is_64_bit, u64 index) {
+        const int* words = (const int*)numbers + (is_64_bit ? 2 * index : index);
+        low = words[0];
+        high = is_64_bit ? words[1] : 0;
+    }
+    // Returns the number; -2 if it has more than 32 bits.
+    DEVICE_MEMBER int value(bool is_64_bit) const { return is_64_bit && high != low >> 31 ? -2 : low; }
+};
+
+DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
+    LoadedNumber number;
+    number.load(numbers, is_64_bit, index);
+    return number.value(is_64_bit);
+}
+
+// Whether a draft may have a parent: the root or a draft before it, and in a block the draft before it.
+DEVICE bool may_follow(const DraftStep& args, int parent, u32 draft) {
+    return parent >= -1 && parent < (int)draft && (!(args.flags & DRAFTS_BLOCK) || parent == (int)draft - 1);
+}
 
 static_assert(MAX_DRAFTS <= 64, "a lane has two drafts");
 
