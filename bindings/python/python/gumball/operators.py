@@ -424,9 +424,9 @@ def tree_speculative_sampling(
     draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary is never accepted, and
     fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a draft before it;
     None: each draft follows the one before it. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then
-    the one behind each draft. draft_probs: the same of the drafter, where rows without children are not read; None if
-    it has no probabilities, or drafts were not drawn from them one after the other without replacement. For "block"
-    drafts must not have been drawn by the random words of their positions. seed, position (of the first draft) and draw
+    the one behind each draft. draft_probs: the same of the drafter, where rows without children are not read, nor any for
+    "threshold"; None if it has no probabilities, or drafts were not drawn from them one after the other without replacement.
+    For "block" drafts must not have been drawn by the random words of their positions. seed, position (of the first draft) and draw
     are a number, or one per tree; draw None takes the tree's own index.
 
     On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.

@@ -26,7 +26,7 @@ use crate::programs::kernels::JUDGE_DRAFTS;
 #[derive(Clone, Copy, Debug)]
 pub struct DraftTrees<'b> {
     /// The distributions that the drafts were drawn from: `[trees, n + 1, vocab]`, where row 0 is the root's and row i + 1 that
-    /// behind draft i. Rows without children are not read. `None`: the drafter has no probabilities.
+    /// behind draft i. Rows without children are not read, and none is by thresholds. `None`: the drafter has no probabilities.
     pub draft_probs: Option<DraftChainRows<'b>>,
     /// The drafts: `[trees, n]`. One outside the vocabulary is never accepted.
     pub draft_token_ids: DeviceIntMatrix<'b>,

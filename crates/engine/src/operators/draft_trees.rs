@@ -31,7 +31,7 @@ pub enum DraftTrees<'a> {
     /// Arrays in a device's memory.
     #[cfg(feature = "cuda")]
     Device {
-        /// The probabilities that the drafts were drawn from, if the drafter has some.
+        /// The probabilities that the drafts were drawn from, if the drafter has some. Thresholds read none.
         draft_probs: Option<DraftChainRows<'a>>,
         /// The draft tokens.
         draft_token_ids: DeviceIntMatrix<'a>,
@@ -57,7 +57,7 @@ pub struct HostDraftTrees<'a> {
     /// The number of ids in a row.
     pub vocab: usize,
     /// The probabilities that the drafts were drawn from: `[trees, n + 1, vocab]`. Row 0 is the root's, row i + 1 that behind
-    /// draft i; rows without children are not read. `None`: the drafter has no probabilities.
+    /// draft i; rows without children are not read, and none is by thresholds. `None`: the drafter has no probabilities.
     pub draft_probs: Option<&'a [f32]>,
     /// The draft tokens: `[trees, n]`. An id outside the vocabulary, such as [`NONE`], is never accepted, and can
     /// fill trees of fewer drafts.
