@@ -1,7 +1,7 @@
 //! How often a step reads a row's logits again after the survey, on the emulator, for rows of many shapes.
 #![cfg(feature = "emulator")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_bench_protocol::generated::{bell, grid, zipf};
 use gumball_cuda::{
@@ -10,6 +10,9 @@ use gumball_cuda::{
 };
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{DynamicTemperature, FilterOrder, Mirostat, SamplingParams, TILE, Widths};
+
+/// The emulator counts the reads of all its callers together, so one test runs at a time.
+static COUNTING: Mutex<()> = Mutex::new(());
 
 const TILES: usize = 100;
 const VOCAB: usize = TILES * TILE - 100;
@@ -75,6 +78,7 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
 
 #[test]
 fn a_step_reads_a_row_as_often_as_its_filters_need() {
+    let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let emulator = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),
         Err(error) => return println!("skipped: {error}"),
@@ -109,6 +113,7 @@ fn a_step_reads_a_row_as_often_as_its_filters_need() {
 
 #[test]
 fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() {
+    let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     const ROWS: usize = 4;
     let emulator = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),
