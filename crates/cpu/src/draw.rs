@@ -23,6 +23,7 @@ use crate::filter::{Given, Reader};
 use crate::lanes::{Kernel, Lanes, Mask, WIDTH, dispatch};
 use crate::measure::{Weights, measured};
 use crate::num;
+use crate::parts::Winner;
 use crate::task::Stream;
 use crate::tiles::EMPTY_TILE;
 
@@ -114,6 +115,25 @@ pub fn draw(
     if leader.id == u32::MAX { of_first_tile } else { leader.id }
 }
 
+/// Returns the kept token of a part of a row that wins the race there; its cut speaks of places.
+pub fn winner(
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    kept: &Given,
+    measure: Measure,
+    stream: Stream,
+) -> Winner {
+    let mut leader = Leader { score: f32::NEG_INFINITY, id: u32::MAX };
+    race(reader, buffers, &[], kept, measure, stream, &mut leader);
+    match leader.id {
+        u32::MAX => Winner::NONE,
+        id => {
+            let logit = reader.view.logit((id - reader.start) as usize) + 0.0;
+            Winner { score: leader.score, id, logit }
+        }
+    }
+}
+
 /// Writes the kept tokens that arrive first, in turn, and [`NONE`] where there are no more.
 pub fn first_arrivals(
     reader: &Reader<'_>,
@@ -147,6 +167,11 @@ fn race<P: Lead>(
     measured!(measure, |weights| match &kept.listed {
         Some(range) => {
             dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
+        }
+        None if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) => {
+            let Winner { score, id, .. } = parts.want_winner(kept.cut, kept.first, measure);
+            leader.meet(score, id);
+            if id == u32::MAX { 0 } else { id }
         }
         None => dispatch(reader.level, TileRace { reader, buffers, kept, measure, weights, stream, leader }),
     })
@@ -347,7 +372,8 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         let mut ys = [0.0; WIDTH];
         l.store(y, &mut ys);
         let best = self.leader.least();
-        let bounds = Bounds { group, inside, y: &ys, stream: self.stream, best, tiles };
+        let from = self.reader.start / TILE as u32 + (group * WIDTH) as u32;
+        let bounds = Bounds { from, inside, y: &ys, stream: self.stream, best, tiles };
         let mut reach = l.call(bounds);
         while reach != 0 {
             let open = tiles.of_lane(reach.trailing_zeros() as usize, group);
@@ -361,10 +387,10 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
     #[inline(always)]
     fn meet_first(&mut self, open: &OpenTile) {
         let id = open.tile * TILE as u32 + open.place;
-        if (id as usize) < self.reader.view.row.vocab() {
+        if (id as usize) < self.reader.view.vocab() {
             let z = self.reader.view.logit(id as usize) + 0.0;
             if z > f32::NEG_INFINITY && self.kept.cut.contains(key(z, id)) {
-                self.leader.meet(self.kept.y(z, self.measure) - open.log_arrival, id);
+                self.leader.meet(self.kept.y(z, self.measure) - open.log_arrival, id + self.reader.start);
             }
         }
     }
@@ -396,7 +422,7 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
             while early != 0 {
                 let lane = early.trailing_zeros();
                 early &= early - 1;
-                candidates.ids[candidates.count] = start + lane;
+                candidates.ids[candidates.count] = self.reader.start + start + lane;
                 candidates.y[candidates.count] = ys[lane as usize];
                 candidates.first[candidates.count] = open.arrival;
                 candidates.count += 1;
@@ -438,7 +464,8 @@ impl Tiles {
 
 /// Finds which of sixteen tiles may hold the winner, from the `y` of their maxima; fills the columns if one may.
 struct Bounds<'a> {
-    group: usize,
+    /// The first of the tiles, in its row.
+    from: u32,
     inside: Mask,
     y: &'a [f32; WIDTH],
     stream: Stream,
@@ -451,7 +478,7 @@ impl Kernel for Bounds<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> Mask {
-        let tiles = l.add_u(l.iota(), l.splat_u((self.group * WIDTH) as u32));
+        let tiles = l.add_u(l.iota(), l.splat_u(self.from));
         let (words, y) = (tile_words(l, self.stream, tiles), l.load(self.y));
         let reach = self.inside & early(l, words[0], y, self.best);
         if reach == 0 {

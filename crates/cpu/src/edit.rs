@@ -37,18 +37,30 @@ pub struct Edits {
 impl Edits {
     /// Applies all edits of a task to a row.
     pub fn edit(&mut self, level: Proven, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) {
+        self.edit_from(level, row, task, hook, 0);
+    }
+
+    /// Applies all edits of a task to the part of its row that begins with the id `start`, that of a tile.
+    pub fn edit_from(
+        &mut self,
+        level: Proven,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        start: usize,
+    ) {
+        let ids = start as u32..(start + row.vocab()) as u32;
         let params = task.prepared.params();
         self.kind = task.kind;
         self.overlay.clear();
-        penalties::penalties(level, row, task, &mut self.overlay);
+        penalties::penalties(level, row, task, ids.clone(), &mut self.overlay);
         if params.dry.multiplier > 0.0 {
             let repeats = &mut self.repeats;
             repeats.clear();
             self.dry.lengths(task.history, &params.dry, |id, penalty| repeats.push((id, penalty)));
-            repeats.truncate(repeats.partition_point(|(id, _)| (*id as usize) < row.vocab()));
-            self.merge.subtract(&mut self.overlay, row, repeats);
+            self.merge.subtract(&mut self.overlay, row, start as u32, overlay::of_ids(repeats, &ids));
         }
-        self.merge.add(&mut self.overlay, row, task.prepared.bias());
+        self.merge.add(&mut self.overlay, row, start as u32, overlay::of_ids(task.prepared.bias(), &ids));
         self.hooked = hook.is_some();
         if let Some(hook) = hook {
             self.run_hook(row, hook);
@@ -57,14 +69,15 @@ impl Edits {
         let banned = &mut self.banned;
         bans::bans(task, |id| banned.push(id));
         if !banned.is_empty() {
-            banned.retain(|id| (*id as usize) < row.vocab());
+            banned.retain(|id| ids.contains(id));
+            banned.iter_mut().for_each(|id| *id -= ids.start);
             banned.sort_unstable();
             banned.dedup();
             let row = if self.hooked { Row::F32(&self.dense) } else { row };
             self.merge.ban(&mut self.overlay, row, banned);
         }
         self.overlay.index(row.vocab().div_ceil(TILE));
-        self.join_masks(task);
+        self.join_masks(task, row.vocab(), start);
     }
 
     /// Returns the row as the later stages see it, to be surveyed.
@@ -75,6 +88,7 @@ impl Edits {
             odd: false,
             overlay: (!self.overlay.is_empty()).then_some(&self.overlay),
             mask: self.masked.then_some(&self.mask),
+            parts: None,
         }
     }
 
@@ -110,17 +124,21 @@ impl Edits {
     }
 
     /// Joins the allowed ids and the grammar bitmask; missing words forbid.
-    fn join_masks(&mut self, task: &Task<'_>) {
+    fn join_masks(&mut self, task: &Task<'_>, vocab: usize, start: usize) {
         self.masked = task.mask.is_some() || task.prepared.allowed().is_some();
         if !self.masked {
             return;
         }
         self.mask.clear();
-        let words = task.prepared.vocab().div_ceil(TILE) * MASK_WORDS;
-        match (task.mask, task.prepared.allowed()) {
+        let (from, words) = (start / 32, vocab.div_ceil(TILE) * MASK_WORDS);
+        let mask = task.mask.map(|mask| mask.get(from..).unwrap_or_default());
+        let allowed = task.prepared.allowed().map(|mask| mask.get(from..).unwrap_or_default());
+        match (mask, allowed) {
             (Some(mask), None) => self.mask.extend_from_slice(&mask[..mask.len().min(words)]),
-            (Some(mask), Some(allowed)) => self.mask.extend(mask.iter().zip(allowed).map(|(a, b)| a & b)),
-            (None, allowed) => self.mask.extend_from_slice(allowed.unwrap_or_default()),
+            (Some(mask), Some(allowed)) => {
+                self.mask.extend(mask.iter().zip(allowed).take(words).map(|(a, b)| a & b));
+            }
+            (None, allowed) => self.mask.extend(allowed.unwrap_or_default().iter().take(words)),
         }
         self.mask.resize(words, 0);
     }

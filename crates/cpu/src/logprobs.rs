@@ -56,6 +56,10 @@ pub fn logprobs(
     }
 
     let kind = reader.view.kind;
+    if let Some(parts) = reader.view.parts {
+        let token = u32::try_from(token).into_iter();
+        parts.want_logits(token.chain(params.ids.iter().copied()));
+    }
     // Never 0, unless the row was written since its survey.
     let mass = members.total(reader, buffers, Measure::new(kind, *temperature)).max(1);
     let logprob = |z: f32| match kind {
@@ -92,8 +96,13 @@ impl Given {
         if let Some(range) = &self.listed {
             return buffers.list.keys[range.clone()].partition_point(|other| *other > key) as u32 + 1;
         }
+        if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole())
+            && self.cut.first == u64::MAX
+        {
+            return parts.want_rank(key);
+        }
         let earlier = Cut { first: self.cut.first, last: key + 1 };
-        1 + if earlier.is_empty() { 0 } else { dispatch(reader.level, Count { reader, cut: earlier }) }
+        1 + if earlier.is_empty() { 0 } else { count(reader, earlier) }
     }
 
     /// Returns the keys of the set, in order.
@@ -106,6 +115,12 @@ impl Given {
         });
         &buffers.list.keys[range]
     }
+}
+
+/// Returns how many tokens a cut has.
+pub fn count(reader: &Reader<'_>, cut: Cut) -> u32 {
+    reader.view.want(cut.low());
+    dispatch(reader.level, Count { reader, cut })
 }
 
 /// How many tokens a cut has.

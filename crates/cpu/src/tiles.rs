@@ -9,6 +9,7 @@ use gumball_spec::{Kind, Row, TILE};
 use half::bf16;
 
 use crate::lanes::{Element, Kernel, Lanes, WIDTH};
+use crate::parts::Parts;
 
 /// The logits of one tile; -inf beyond the vocabulary.
 pub type Tile = [f32; TILE];
@@ -98,12 +99,14 @@ pub struct View<'a> {
     pub overlay: Option<&'a Overlay>,
     /// Bit `id % 32` of word `id / 32` allows an id; has words for whole tiles.
     pub mask: Option<&'a [u32]>,
+    /// What was told of a row that others hold parts of: it stands in for the row and its edits.
+    pub parts: Option<&'a Parts>,
 }
 
 impl<'a> View<'a> {
     /// Returns a row without edits.
     pub fn raw(kind: Kind, row: Row<'a>) -> Self {
-        Self { row, kind, odd: false, overlay: None, mask: None }
+        Self { row, kind, odd: false, overlay: None, mask: None, parts: None }
     }
 
     /// Returns whether the view shows a row as it came.
@@ -116,15 +119,36 @@ impl<'a> View<'a> {
         is_own && self.overlay.is_none() && self.mask.is_none()
     }
 
+    /// Returns the number of ids.
+    pub fn vocab(&self) -> usize {
+        self.parts.map_or_else(|| self.row.vocab(), Parts::vocab)
+    }
+
+    /// Says that all tokens at or above a number are about to be read; of a row in parts this is a question, if some were not told.
+    #[inline(always)]
+    pub fn want(&self, least: f32) {
+        if let Some(parts) = self.parts {
+            parts.want_tokens(least);
+        }
+    }
+
+    /// Returns whether a question about a row in parts waits for its answer: what comes out of the stages will be dropped.
+    pub fn is_waiting(&self) -> bool {
+        self.parts.is_some_and(Parts::has_question)
+    }
+
     /// Returns the number of tiles.
     pub fn tiles(&self) -> usize {
-        self.row.vocab().div_ceil(TILE)
+        self.vocab().div_ceil(TILE)
     }
 
     /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made. What is no
     /// token is -inf there, or in a row of probabilities 0.
     #[inline(always)]
     pub fn tile<'s, L: Lanes>(&'s self, l: L, tile: usize, scratch: &'s mut Tile) -> &'s Tile {
+        if let Some(parts) = self.parts {
+            return parts.tile(tile);
+        }
         if let Row::F32(row) = self.row
             && !self.odd
             && self.mask.is_none()
@@ -153,6 +177,9 @@ impl<'a> View<'a> {
 
     /// Returns one logit or probability as the later stages see it, but for -0.0; -inf for what is no token.
     pub fn logit(&self, id: usize) -> f32 {
+        if let Some(parts) = self.parts {
+            return parts.logit(id);
+        }
         if !self.allows(id) {
             return f32::NEG_INFINITY;
         }

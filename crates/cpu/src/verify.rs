@@ -65,8 +65,14 @@ impl Workspace {
         }
         let position = chain.position.wrapping_add(row as u32);
         let stream = Stream { seed: chain.seed, position, draw: chain.draw, tags: tags(q.is_some()) };
-        let reader =
-            Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
+        let reader = Reader {
+            level: self.level,
+            view,
+            maxima: &self.maxima,
+            first,
+            list_limit: self.list_limit,
+            start: 0,
+        };
         let whole = Given::whole(&reader);
         tokens[row] = draw(&reader, &mut self.draw, &[], &whole, Measure::Probabilities, stream) as i32;
         self.end();
@@ -138,8 +144,14 @@ impl Weigh for Workspace {
             return None;
         }
         let stream = Stream { seed: key.seed, position: key.position, draw: key.draw, tags: tags(residual) };
-        let reader =
-            Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
+        let reader = Reader {
+            level: self.level,
+            view,
+            maxima: &self.maxima,
+            first,
+            list_limit: self.list_limit,
+            start: 0,
+        };
         let whole = Given::whole(&reader);
         Some(draw(&reader, &mut self.draw, &[], &whole, Measure::Probabilities, stream))
     }

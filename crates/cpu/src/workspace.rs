@@ -40,8 +40,8 @@ pub struct Workspace {
     pub(crate) filter: crate::filter::Buffers,
     pub(crate) draw: crate::draw::Buffers,
     pub(crate) kept: Vec<u32>,
-    keep_ids: bool,
-    logprobs: Logprobs,
+    pub(crate) keep_ids: bool,
+    pub(crate) logprobs: Logprobs,
     pub(crate) has_logprobs: bool,
     /// The row that a chain's last token is drawn from.
     pub(crate) residual: Vec<f32>,
@@ -129,55 +129,20 @@ impl Workspace {
         let (edits, maxima) = (&mut self.edits, &mut self.maxima);
         let (reader, status, of_raw) =
             open_with_raw(self.level, edits, maxima, raw_maxima, self.list_limit, row, task, hook);
-        let is_unedited = reader.view.is_unedited(row);
-
-        let forced = task.forced.map(|id| id as i32);
-        let mut chosen =
-            Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
-        let mut kept;
-        (chosen.temperature, kept) = choose(&reader, &mut self.filter, task);
-        match &mut kept {
-            None => chosen.status.insert(Status::EMPTY),
-            Some(set) => {
-                if chosen.temperature == 0.0 {
-                    chosen.token = forced.unwrap_or(key_id(set.cut.first) as i32);
-                } else if forced.is_none() {
-                    let measure = Measure::new(task.kind, chosen.temperature);
-                    let keys = &self.filter.list.keys;
-                    let id = draw(&reader, &mut self.draw, keys, set, measure, task.stream());
-                    let value = reader.view.logit(id as usize);
-                    chosen.mu = next_mu(&reader, &mut self.filter, task, set, measure, value);
-                    chosen.token = id as i32;
-                }
-                if self.keep_ids {
-                    self.kept.extend(set.keys(&reader, &mut self.filter).iter().map(|key| key_id(*key)));
-                    if set.listed.is_none() {
-                        set.listed = Some(0..self.kept.len());
-                    }
-                }
-            }
-        }
-
-        if let Some(params) = &params.logprobs {
-            let whole = (reader.first > f32::NEG_INFINITY).then(|| Given::whole(&reader));
-            let (reader, members, temperature) = match params.mode {
-                LogprobMode::Raw if is_unedited => (reader, whole, 1.0),
-                LogprobMode::Raw => {
-                    let mut view = View::raw(task.kind, row);
-                    let Survey { first, odd } =
-                        of_raw.unwrap_or_else(|| survey(self.level, &view, &mut self.raw_maxima));
-                    view.odd = odd;
-                    let reader = Reader { view, maxima: &self.raw_maxima, first, ..reader };
-                    let whole = (first > f32::NEG_INFINITY).then(|| Given::whole(&reader));
-                    (reader, whole, 1.0)
-                }
-                LogprobMode::Edited => (reader, whole, 1.0),
-                LogprobMode::Tempered => (reader, whole, chosen.temperature),
-                LogprobMode::Processed => (reader, kept, chosen.temperature),
-            };
-            let distribution = Distribution { reader, members, temperature };
-            logprobs(params, &distribution, &mut self.filter, chosen.token, &mut self.logprobs);
-        }
+        let raw = (is_raw && !reader.view.is_unedited(row)).then(|| {
+            let mut view = View::raw(task.kind, row);
+            let Survey { first, odd } =
+                of_raw.unwrap_or_else(|| survey(self.level, &view, &mut self.raw_maxima));
+            view.odd = odd;
+            Reader { view, maxima: &self.raw_maxima, first, ..reader }
+        });
+        let late = Late {
+            filter: &mut self.filter,
+            draw: &mut self.draw,
+            kept: self.keep_ids.then_some(&mut self.kept),
+            logprobs: &mut self.logprobs,
+        };
+        let chosen = late.finish(&reader, raw.as_ref(), status, task);
         self.end();
         Ok(chosen)
     }
@@ -203,6 +168,73 @@ impl Workspace {
     #[must_use]
     pub fn kept(&self) -> &[u32] {
         &self.kept
+    }
+}
+
+/// The buffers of the stages behind the survey.
+pub(crate) struct Late<'w> {
+    pub(crate) filter: &'w mut crate::filter::Buffers,
+    pub(crate) draw: &'w mut crate::draw::Buffers,
+    /// Where the kept set goes, if it is asked for.
+    pub(crate) kept: Option<&'w mut Vec<u32>>,
+    pub(crate) logprobs: &'w mut Logprobs,
+}
+
+impl Late<'_> {
+    /// Carries a row through the stages behind its survey. `raw` is the row without its edits, if it has any and logprobs speak of it.
+    pub(crate) fn finish(
+        self,
+        reader: &Reader<'_>,
+        raw: Option<&Reader<'_>>,
+        status: Status,
+        task: &Task<'_>,
+    ) -> Chosen {
+        let params = task.prepared.params();
+        let forced = task.forced.map(|id| id as i32);
+        let mut chosen =
+            Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
+        let mut kept;
+        (chosen.temperature, kept) = choose(reader, self.filter, task);
+        if reader.view.is_waiting() {
+            return chosen;
+        }
+        match &mut kept {
+            None => chosen.status.insert(Status::EMPTY),
+            Some(set) => {
+                if chosen.temperature == 0.0 {
+                    chosen.token = forced.unwrap_or(key_id(set.cut.first) as i32);
+                } else if forced.is_none() {
+                    let measure = Measure::new(task.kind, chosen.temperature);
+                    let keys = &self.filter.list.keys;
+                    let id = draw(reader, self.draw, keys, set, measure, task.stream());
+                    let value = reader.view.logit(id as usize);
+                    chosen.mu = next_mu(reader, self.filter, task, set, measure, value);
+                    chosen.token = id as i32;
+                }
+                if let Some(ids) = self.kept {
+                    ids.extend(set.keys(reader, self.filter).iter().map(|key| key_id(*key)));
+                    if set.listed.is_none() {
+                        set.listed = Some(0..ids.len());
+                    }
+                }
+            }
+        }
+        if reader.view.is_waiting() {
+            return chosen;
+        }
+        if let Some(params) = &params.logprobs {
+            let (reader, members, temperature) = match params.mode {
+                LogprobMode::Raw => (raw.unwrap_or(reader), None, 1.0),
+                LogprobMode::Edited => (reader, None, 1.0),
+                LogprobMode::Tempered => (reader, None, chosen.temperature),
+                LogprobMode::Processed => (reader, kept, chosen.temperature),
+            };
+            let is_whole = params.mode != LogprobMode::Processed && reader.first > f32::NEG_INFINITY;
+            let members = if is_whole { Some(Given::whole(reader)) } else { members };
+            let distribution = Distribution { reader: *reader, members, temperature };
+            logprobs(params, &distribution, self.filter, chosen.token, self.logprobs);
+        }
+        chosen
     }
 }
 
@@ -243,7 +275,7 @@ fn open_with_raw<'a>(
         None => (survey(level, &view, maxima), None),
     };
     view.odd = odd;
-    (Reader { level, view, maxima, first, list_limit }, edits.status(row, odd), of_raw)
+    (Reader { level, view, maxima, first, list_limit, start: 0 }, edits.status(row, odd), of_raw)
 }
 
 /// Returns the temperature of a row and what may be drawn from it: the first token at temperature 0, nothing if the row

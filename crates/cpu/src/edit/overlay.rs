@@ -1,5 +1,7 @@
 //! Merging sorted edits into the overlay, which stays sorted.
 
+use std::ops::Range;
+
 use gumball_spec::Row;
 use gumball_spec::row::clean;
 
@@ -18,15 +20,21 @@ pub fn edited(z: f32, edit: impl FnOnce(f32) -> f32) -> f32 {
     if z > f32::NEG_INFINITY { edit(z).clamp(-f32::MAX, f32::MAX) } else { z }
 }
 
+/// Returns the amounts of some ids, of ascending ones.
+pub fn of_ids<'a>(amounts: &'a [(u32, f32)], ids: &Range<u32>) -> &'a [(u32, f32)] {
+    let place = |id: u32| amounts.partition_point(|(other, _)| *other < id);
+    &amounts[place(ids.start)..place(ids.end)]
+}
+
 impl Merge {
-    /// Subtracts from the logits of ascending ids.
-    pub fn subtract(&mut self, overlay: &mut Overlay, row: Row<'_>, amounts: &[(u32, f32)]) {
-        self.change(overlay, row, amounts, |(id, _)| *id, |(_, amount), z| edited(z, |z| z - amount));
+    /// Subtracts from the logits of ascending ids, of which the row's first is `start`.
+    pub fn subtract(&mut self, overlay: &mut Overlay, row: Row<'_>, start: u32, amounts: &[(u32, f32)]) {
+        self.change(overlay, row, amounts, |(id, _)| *id - start, |(_, amount), z| edited(z, |z| z - amount));
     }
 
-    /// Adds to the logits of ascending ids.
-    pub fn add(&mut self, overlay: &mut Overlay, row: Row<'_>, amounts: &[(u32, f32)]) {
-        self.change(overlay, row, amounts, |(id, _)| *id, |(_, amount), z| edited(z, |z| z + amount));
+    /// Adds to the logits of ascending ids, of which the row's first is `start`.
+    pub fn add(&mut self, overlay: &mut Overlay, row: Row<'_>, start: u32, amounts: &[(u32, f32)]) {
+        self.change(overlay, row, amounts, |(id, _)| *id - start, |(_, amount), z| edited(z, |z| z + amount));
     }
 
     /// Bans ascending ids.

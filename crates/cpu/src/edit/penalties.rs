@@ -1,5 +1,7 @@
 //! Repetition, frequency and presence penalty, sixteen distinct ids at a time (rule E2).
 
+use std::ops::Range;
+
 use gumball_spec::{Row, Scope};
 
 use crate::history::Entry;
@@ -7,8 +9,8 @@ use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch};
 use crate::task::Task;
 use crate::tiles::Overlay;
 
-/// Adds the penalised ids of a task to an empty overlay.
-pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, overlay: &mut Overlay) {
+/// Adds the penalised ids of a task, of those that a row has, to an empty overlay.
+pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, ids: Range<u32>, overlay: &mut Overlay) {
     let params = task.prepared.params();
     let (f, p) = (params.frequency_penalty, params.presence_penalty);
     let repetition = (params.repetition_penalty != 1.0).then_some(params.repetition_scope);
@@ -16,19 +18,28 @@ pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, overlay: &mut Ove
     if repetition.is_none() && counted.is_none() {
         return;
     }
-    // By id, so that those outside the vocabulary come last; they edit nothing (E5).
+    // By id, so that those outside the row come first and last; they edit nothing (E5).
     let entries = task.history.entries();
-    let entries = &entries[..entries.partition_point(|entry| (entry.id as usize) < row.vocab())];
+    let place = |id: u32| entries.partition_point(|entry| entry.id < id);
+    let (entries, start) = (&entries[place(ids.start)..place(ids.end)], ids.start);
     let r = params.repetition_penalty;
     match row {
-        Row::F32(row) => dispatch(level, Penalties { row, entries, repetition, counted, r, f, p, overlay }),
-        Row::Bf16(row) => dispatch(level, Penalties { row, entries, repetition, counted, r, f, p, overlay }),
-        Row::F16(row) => dispatch(level, Penalties { row, entries, repetition, counted, r, f, p, overlay }),
+        Row::F32(row) => {
+            dispatch(level, Penalties { row, start, entries, repetition, counted, r, f, p, overlay })
+        }
+        Row::Bf16(row) => {
+            dispatch(level, Penalties { row, start, entries, repetition, counted, r, f, p, overlay })
+        }
+        Row::F16(row) => {
+            dispatch(level, Penalties { row, start, entries, repetition, counted, r, f, p, overlay })
+        }
     }
 }
 
 struct Penalties<'a, E> {
     row: &'a [E],
+    /// The id of the row's first place.
+    start: u32,
     entries: &'a [Entry],
     /// What counts as seen, if the repetition penalty is on.
     repetition: Option<Scope>,
@@ -45,7 +56,7 @@ impl<E: Element> Kernel for Penalties<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let Self { row, entries, overlay, .. } = self;
+        let Self { row, start, entries, overlay, .. } = self;
         let length = entries.len().next_multiple_of(WIDTH);
         overlay.ids.resize(length, 0);
         overlay.z.resize(length, 0.0);
@@ -58,8 +69,8 @@ impl<E: Element> Kernel for Penalties<'_, E> {
         for (((entries, ids), out), raw) in entries.chunks(WIDTH).zip(ids).zip(out).zip(raw) {
             let (mut z, mut counts, mut seen) = ([0.0; WIDTH], [0; WIDTH], 0);
             for (i, entry) in entries.iter().enumerate() {
-                ids[i] = entry.id;
-                z[i] = row[entry.id as usize].to_f32();
+                ids[i] = entry.id - start;
+                z[i] = row[ids[i] as usize].to_f32();
                 counts[i] = count(entry, self.counted);
                 seen |= Mask::from(count(entry, self.repetition) > 0) << i;
             }

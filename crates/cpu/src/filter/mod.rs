@@ -27,6 +27,7 @@ use gumball_spec::{Filter, FilterOrder, SamplingParams};
 pub(crate) use given::for_members;
 pub use given::{Given, Reader};
 pub use list::List;
+pub use sigma::moments;
 
 use self::goal::Goal;
 use self::search::Search;
@@ -182,10 +183,15 @@ impl Given {
             let last = buffers.list.keys[range.start + kept - 1];
             return self.keep(buffers, last);
         }
-        if self.cut != Cut::all(reader.view.kind) {
+        let in_parts = reader.view.parts.is_some_and(|parts| !parts.is_whole());
+        if self.cut != Cut::all(reader.view.kind) || in_parts {
             let target = target_mass(p, self.total(reader, buffers, measure));
             if let Some(kept) = self.small_nucleus(reader, buffers, target) {
                 return kept;
+            }
+            if in_parts && self.cut == Cut::all(reader.view.kind) {
+                // A long nucleus is searched for in the whole row.
+                reader.view.want(-f32::MAX);
             }
             let whole = buffers.mass.total();
             let last = self.search(reader, buffers, Goal::Mass(target), whole, None);

@@ -74,7 +74,7 @@ impl Given {
         estimate: Option<f64>,
     ) -> (Total, Pivot) {
         let Buffers { mass, search, .. } = buffers;
-        let count = reader.view.row.vocab();
+        let count = reader.view.vocab();
         let guessed = count >= PROFILED && search.profile.make(reader, mass, self, true, estimate);
         let at = if guessed {
             let wanted = f64::from(p) * search.profile.whole();
@@ -232,6 +232,7 @@ impl Narrowing<'_> {
         if is_tie {
             let z = from_ordered_bits(low);
             ties.clear();
+            reader.view.want(z);
             dispatch(reader.level, Ties { reader, maxima: mass.maxima(), z, ties });
             ties.iter().for_each(|(tile, _)| weights.push(z, mass.maximum(*tile as usize)));
         } else {
@@ -367,7 +368,7 @@ impl Narrowing<'_> {
                     }
                     let tile;
                     (tile, reached) = search.skip_tiles(mass, reached, target);
-                    let ids = tile * TILE..reader.view.row.vocab().min((tile + 1) * TILE);
+                    let ids = tile * TILE..reader.view.vocab().min((tile + 1) * TILE);
                     let keys = ids.map(|id| key(reader.view.logit(id) + 0.0, id as u32));
                     between.keys.extend(keys.filter(|key| rest.contains(*key)));
                 } else if !is_listed {
@@ -478,7 +479,7 @@ struct Ends {
 impl Ends {
     /// Returns the median of some tokens between the ends, or just above it if that is the lower end already.
     fn sampled(&self, reader: &Reader<'_>, pass: u32) -> u32 {
-        let vocab = reader.view.row.vocab();
+        let vocab = reader.view.vocab();
         let mut sample = [0; SAMPLE];
         let mut count = 0;
         for i in 0..SAMPLE {

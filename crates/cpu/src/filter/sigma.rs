@@ -6,6 +6,7 @@ use gumball_spec::num::key_logit;
 use super::{Buffers, Given, Reader};
 use crate::cut::{Cut, CutLanes};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::parts::Moments;
 use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 
 /// The largest deviation, in units of 2^-12.
@@ -16,11 +17,15 @@ fn deviation(first: f32, z: f32) -> u64 {
     ((first - z) * 4096.0).round_ties_even().min(LARGEST) as u64
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    count: u64,
-    sum: u64,
-    squares: u64,
+/// Returns the moments of a cut's deviations from `first`.
+pub fn moments(reader: &Reader<'_>, cut: Cut, first: f32) -> Moments {
+    if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) {
+        if cut == Cut::all(reader.view.kind) {
+            return parts.want_moments();
+        }
+        parts.want_tokens(cut.low());
+    }
+    dispatch(reader.level, Deviations { reader, cut, first })
 }
 
 impl Given {
@@ -37,7 +42,7 @@ impl Given {
                 }
                 moments
             }
-            None => dispatch(reader.level, Deviations { reader, cut: self.cut, first: self.first }),
+            None => moments(reader, self.cut, self.first),
         };
         let count = u128::from(moments.count);
         // Never less than 0, unless the row was written meanwhile.
