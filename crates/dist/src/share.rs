@@ -128,6 +128,12 @@ impl Shares {
         Self { ownership, requests, world }
     }
 
+    /// Returns the number of requests that are shared out.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.requests
+    }
+
     /// Returns the number of requests of each rank's share, padding included: as many on all ranks.
     #[must_use]
     pub fn padded(&self) -> usize {

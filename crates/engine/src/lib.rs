@@ -10,6 +10,7 @@
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
 //! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Paths`], [`Proposals`] |
+//! | decode a batch whose logits are spread over several processes | [`DistPool`], [`dist`] |
 //! | get the logprobs of given tokens | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
@@ -62,6 +63,7 @@ mod operators;
 
 mod draft;
 mod pool;
+mod ranks;
 mod score;
 mod step;
 mod verify;
@@ -69,6 +71,8 @@ mod walk;
 
 #[cfg(feature = "cuda")]
 mod device;
+
+pub use gumball_dist as dist;
 
 pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task};
 pub use gumball_spec::edit::Hook;
@@ -97,6 +101,7 @@ pub use operators::{
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};
+pub use ranks::DistPool;
 pub use registry::{Registry, routes};
 pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
 pub use sampler::{Sampler, Token};

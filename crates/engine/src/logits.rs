@@ -89,6 +89,11 @@ impl<'a> Logits<'a> {
         self.select.is_some()
     }
 
+    /// Returns all numbers, of which rows are a part.
+    pub(crate) fn data(&self) -> Row<'a> {
+        self.data
+    }
+
     /// Returns the number of lines of the matrix.
     pub(crate) fn lines(&self) -> usize {
         self.lines

@@ -79,12 +79,42 @@ impl<'a> BatchOptions<'a> {
         self.forced.iter().try_for_each(|forced| check_forced(*forced, vocab))
     }
 
+    /// Takes out what comes with some of the rows.
+    pub(crate) fn pick(&self, rows: &[usize]) -> PickedOptions<'a> {
+        let or_none = |length: usize| if length == 0 { &[][..] } else { rows };
+        PickedOptions {
+            masks: self.masks,
+            rows: rows.to_vec(),
+            forced: or_none(self.forced.len()).iter().map(|row| self.forced(*row)).collect(),
+            hooks: or_none(self.hooks.len()).iter().map(|row| self.hook(*row)).collect(),
+        }
+    }
+
     pub(crate) fn forced(&self, row: usize) -> Option<u32> {
         self.forced.get(row).copied().flatten()
     }
 
     pub(crate) fn hook(&self, row: usize) -> Option<RowHook<'a>> {
         self.hooks.get(row).copied().flatten()
+    }
+}
+
+/// What comes with some of the rows of a batch.
+pub(crate) struct PickedOptions<'a> {
+    masks: Masks<'a>,
+    rows: Vec<usize>,
+    forced: Vec<Option<u32>>,
+    hooks: Vec<Option<RowHook<'a>>>,
+}
+
+impl PickedOptions<'_> {
+    /// Returns it as options of a batch of these rows alone.
+    pub(crate) fn options(&self) -> BatchOptions<'_> {
+        let masks = match self.masks.is_none() {
+            true => Masks::NONE,
+            false => Masks { select: Some(&self.rows), ..self.masks },
+        };
+        BatchOptions { masks, forced: &self.forced, hooks: &self.hooks }
     }
 }
 
@@ -100,11 +130,14 @@ pub struct Masks<'a> {
     width: usize,
     stride: usize,
     present: Option<&'a [bool]>,
+    /// For each row, the row of the matrix that it has; `None`: its own.
+    select: Option<&'a [usize]>,
 }
 
 impl<'a> Masks<'a> {
     /// No row has a mask.
-    pub const NONE: Masks<'static> = Masks { words: None, rows: 0, width: 0, stride: 0, present: None };
+    pub const NONE: Masks<'static> =
+        Masks { words: None, rows: 0, width: 0, stride: 0, present: None, select: None };
 
     /// Takes `rows` rows of `width` words each, the next one `stride` words on.
     ///
@@ -115,7 +148,7 @@ impl<'a> Masks<'a> {
         // Where a row without words would lie does not matter.
         let stride = if width == 0 { 0 } else { stride };
         crate::logits::check_matrix("masks", words.len(), rows, width, stride)?;
-        Ok(Self { words: Some(words), rows, width, stride, present: None })
+        Ok(Self { words: Some(words), rows, width, stride, present: None, select: None })
     }
 
     /// Says for each row whether its mask counts; a row without one is not restricted.
@@ -134,6 +167,7 @@ impl<'a> Masks<'a> {
     }
 
     pub(crate) fn row(&self, row: usize) -> Option<&'a [u32]> {
+        let row = self.select.map_or(row, |select| select[row]);
         if self.present.is_some_and(|present| !present[row]) {
             return None;
         }

@@ -127,6 +127,33 @@ impl Outputs {
         self.kept.get(row).map_or(&[], Vec::as_slice)
     }
 
+    /// Appends all that is said of a row to a message, as words in the order of [`Layout`]; last, if kept sets are collected, the
+    /// length of the row's and its ids.
+    pub(crate) fn pack(&self, row: usize, to: &mut Vec<u32>) {
+        for (section, width) in sections(self.layout) {
+            to.extend_from_slice(&self.words[section.start + row * width..][..width]);
+        }
+        if self.with_kept {
+            to.push(self.kept[row].len() as u32);
+            to.extend_from_slice(&self.kept[row]);
+        }
+    }
+
+    /// Takes what [`Outputs::pack`] wrote off the front of a message, as a row of its own; `None` where the message ends before.
+    pub(crate) fn unpack(&mut self, row: usize, from: &mut &[u32]) -> Option<()> {
+        for (section, width) in sections(self.layout) {
+            let words = from.split_off(..width)?;
+            self.words[section.start + row * width..][..width].copy_from_slice(words);
+        }
+        if self.with_kept {
+            let count = *from.split_off_first()? as usize;
+            let kept = &mut self.kept[row];
+            kept.clear();
+            kept.extend_from_slice(from.split_off(..count)?);
+        }
+        Some(())
+    }
+
     fn floats(&self, words: Range<usize>) -> &[f32] {
         bytemuck::cast_slice(&self.words[words])
     }
@@ -163,13 +190,11 @@ impl Outputs {
     }
 
     /// Returns whether it was made by [`Outputs::with_kept`].
-    #[cfg(feature = "cuda")]
     pub(crate) fn collects_kept(&self) -> bool {
         self.with_kept
     }
 
     /// Takes a shape and returns the buffer to be written, and a list of kept ids a row if they are collected.
-    #[cfg(feature = "cuda")]
     pub(crate) fn whole(&mut self, layout: Layout) -> Result<(&mut [u32], &mut [Vec<u32>])> {
         self.resize(layout)?;
         let kept = if self.with_kept { layout.rows } else { 0 };
@@ -202,6 +227,23 @@ impl Outputs {
             kept: if self.with_kept { &mut self.kept[..layout.rows] } else { &mut [] },
         })
     }
+}
+
+/// Returns the sections of a layout, each with its number of words a row.
+fn sections(layout: Layout) -> [(Range<usize>, usize); 10] {
+    let (top_n, ids) = (layout.widths.top_n, layout.widths.ids);
+    [
+        (layout.tokens(), 1),
+        (layout.statuses(), 1),
+        (layout.logprobs(), 1),
+        (layout.ranks(), 1),
+        (layout.temperatures(), 1),
+        (layout.mirostat_mu(), 1),
+        (layout.top_ids(), top_n),
+        (layout.top_logprobs(), top_n),
+        (layout.id_logprobs(), ids),
+        (layout.id_ranks(), ids),
+    ]
 }
 
 /// What is missing where more is to be told than there is memory for.

@@ -85,7 +85,7 @@ impl RowsMut<'_> {
     /// Writes a row that has nothing to say.
     pub(crate) fn write_padding(&mut self, row: usize) {
         let nothing = Chosen { token: NONE, status: Status::default(), mu: 0.0, temperature: 0.0 };
-        self.write(row, &nothing, None);
+        self.write(row, &nothing, None, &[]);
     }
 
     /// Carries row `from` of the batch through the stages, writes what comes out to row `to`, which must be in the block, and
@@ -104,16 +104,17 @@ impl RowsMut<'_> {
             Some(hook) => stages.sample(logits.row(from), task, Some(&mut |z: &mut [f32]| hook(z))),
             None => stages.sample(logits.row(from), task, None),
         }?;
-        self.write(to, &chosen, stages.logprobs());
-        if let Some(kept) = self.kept.get_mut(to - self.first) {
-            // Ascending, as they come from a device.
-            kept.extend_from_slice(stages.kept());
-            kept.sort_unstable();
-        }
+        self.write(to, &chosen, stages.logprobs(), stages.kept());
         Ok(chosen.token)
     }
 
-    fn write(&mut self, row: usize, chosen: &Chosen, logprobs: Option<&Logprobs>) {
+    /// Writes what came out of a row.
+    pub(crate) fn write(&mut self, row: usize, chosen: &Chosen, logprobs: Option<&Logprobs>, kept: &[u32]) {
+        if let Some(ids) = self.kept.get_mut(row - self.first) {
+            // Ascending, as they come from a device.
+            ids.extend_from_slice(kept);
+            ids.sort_unstable();
+        }
         let (row, Widths { top_n, ids }) = (row - self.first, self.widths);
         self.tokens[row] = chosen.token;
         self.statuses[row] = chosen.status.0;

@@ -45,7 +45,19 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         self.check_step(logits, slots, options)?;
+        self.compute(logits, slots, options, out)?;
+        self.advance(slots, out);
+        Ok(())
+    }
 
+    /// Computes what a step gives that was checked, and changes no sequence.
+    pub(crate) fn compute(
+        &self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
         let rows = out.reshape(Layout { rows: slots.len(), widths: self.widths })?;
         let sequences = &self.slots;
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
@@ -60,8 +72,11 @@ impl Pool {
             }
             Ok(())
         };
-        self.workers.over(rows, &blocks_of(1), &work)?;
+        self.workers.over(rows, &blocks_of(1), &work)
+    }
 
+    /// Appends the tokens of a step to the sequences.
+    pub(crate) fn advance(&mut self, slots: &[Slot], out: &Outputs) {
         for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let (token, mu) = (out.tokens()[row], out.mirostat_mu()[row]);
             if token != NONE {
@@ -69,18 +84,32 @@ impl Pool {
                 sequence.push(token as u32, mu);
             }
         }
-        Ok(())
     }
 
-    fn check_step(&mut self, logits: Logits<'_>, slots: &[Slot], options: &BatchOptions<'_>) -> Result<()> {
+    pub(crate) fn check_step(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+    ) -> Result<()> {
         check_vocab(self.vocab, logits.vocab())?;
         if slots.len() != logits.rows() {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
-        options.check(logits.rows(), self.vocab)?;
+        self.check_rows(logits.kind(), slots, options)
+    }
+
+    /// Checks the rows of a step as far as their logits do not matter.
+    pub(crate) fn check_rows(
+        &mut self,
+        kind: Kind,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+    ) -> Result<()> {
+        options.check(slots.len(), self.vocab)?;
         self.check_slots(slots)?;
         for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            self.check_row(*slot, logits.kind(), options.hook(row).is_some())?;
+            self.check_row(*slot, kind, options.hook(row).is_some())?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use gumball_spec::layout::Layout;
 use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
-use gumball_spec::{Error, NONE, Result, SamplingParams};
+use gumball_spec::{Error, Kind, NONE, Result, SamplingParams};
 
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -195,8 +195,23 @@ impl Pool {
         out: &mut Verification,
     ) -> Result<()> {
         drafts.check(slots.len(), self.vocab, mode)?;
+        self.check_verify(logits, slots, drafts, &drafts.starts(), mode.judgement(), options)?;
+        self.judge(logits, slots, drafts, mode, options, out)?;
+        self.append(slots, out);
+        Ok(())
+    }
+
+    /// Computes what a verification gives that was checked, and changes no sequence.
+    pub(crate) fn judge(
+        &self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
         let (starts, judgement) = (drafts.starts(), mode.judgement());
-        self.check_verify(logits, slots, drafts, &starts, judgement, options)?;
         let greedy = self.greedy(slots, mode)?;
 
         // An error of a route leaves it empty.
@@ -240,7 +255,6 @@ impl Pool {
 
         out.rows = path.into_iter().map(AtomicU32::into_inner).collect();
         out.starts = starts;
-        self.append(slots, out);
         Ok(())
     }
 
@@ -268,7 +282,7 @@ impl Pool {
         Ok(())
     }
 
-    fn check_verify(
+    pub(crate) fn check_verify(
         &mut self,
         logits: Logits<'_>,
         slots: &[Slot],
@@ -277,8 +291,21 @@ impl Pool {
         judgement: Option<Judgement>,
         options: &BatchOptions<'_>,
     ) -> Result<()> {
-        judgement.map_or(Ok(()), Judgement::check)?;
         check_rows(logits, self.vocab, starts, options)?;
+        self.check_requests(logits.kind(), slots, drafts, starts, judgement, options)
+    }
+
+    /// Checks the requests of a verification as far as their logits do not matter.
+    pub(crate) fn check_requests(
+        &mut self,
+        kind: Kind,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        starts: &[usize],
+        judgement: Option<Judgement>,
+        options: &BatchOptions<'_>,
+    ) -> Result<()> {
+        judgement.map_or(Ok(()), Judgement::check)?;
         self.check_slots(slots)?;
         for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let places = starts[request]..starts[request + 1];
@@ -291,7 +318,7 @@ impl Pool {
                 check_forced_block(places.clone(), |row| options.forced(row))?;
             }
             let hooked = places.into_iter().any(|row| options.hook(row).is_some());
-            self.check_row(*slot, logits.kind(), hooked)?;
+            self.check_row(*slot, kind, hooked)?;
         }
         Ok(())
     }
@@ -309,7 +336,7 @@ impl Pool {
     }
 
     /// Appends the emitted tokens.
-    fn append(&mut self, slots: &[Slot], out: &mut Verification) {
+    pub(crate) fn append(&mut self, slots: &[Slot], out: &mut Verification) {
         for (request, slot) in slots.iter().enumerate() {
             let places = out.starts[request]..out.starts[request + 1];
             let emitted = out.rows[places.clone()].iter().take_while(|row| **row != PADDED).count();

@@ -1,0 +1,298 @@
+//! A group: ranks that agreed at start, and take the same turns from then on.
+//!
+//! Every message begins with the turn, what is exchanged, and a digest of the step that the sender is in. So ranks that were asked
+//! for different things are told so, instead of taking each other's bytes for something else.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::planner::PlannerConfig;
+use crate::transport::Transport;
+
+/// What an exchange is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum What {
+    /// What ranks were started with.
+    Parameters,
+    /// Logits, on the way to those who sample their rows.
+    Logits,
+    /// What came out of rows, on the way to the other ranks.
+    Outputs,
+    /// The largest logit of each row in each part of the vocabulary, and of tiles that a border cuts.
+    RowMaxima,
+    /// The best token of each row in each part of the vocabulary.
+    Winners,
+    /// The first tokens of rows in each part of the vocabulary.
+    Lists,
+    /// The maxima of all tiles of rows.
+    TileMaxima,
+    /// What owners ask of their rows.
+    Questions,
+    /// What the other ranks answer.
+    Answers,
+}
+
+/// How much was exchanged for something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// The number of exchanges.
+    pub exchanges: u64,
+    /// The bytes that this rank sent to others, headers not counted, which are [`HEADER_BYTES`] a message.
+    pub sent_bytes: u64,
+    /// The bytes that it received from others.
+    pub received_bytes: u64,
+}
+
+/// The bytes in front of every message: the turn, what it is, and the digest of the step.
+pub const HEADER_BYTES: usize = 16;
+
+/// The version of the definition: ranks of different versions may draw different tokens.
+const DEFINITION: &str = env!("CARGO_PKG_VERSION");
+
+/// Ranks that agreed on what they sample, connected by a transport.
+#[derive(Debug)]
+pub struct Group {
+    transport: Box<dyn Transport>,
+    turn: u64,
+    digest: u32,
+    broken: Option<Error>,
+    traffic: BTreeMap<What, Traffic>,
+    receive: Vec<Vec<u8>>,
+}
+
+impl Group {
+    /// Joins the group of a transport, once all its ranks have come: what they were started with must be the same. `parameters`
+    /// are names and values besides those of `config`.
+    ///
+    /// # Errors
+    /// - [`Error::Disagree`] with what differs first, on all ranks that see it.
+    /// - [`gumball_spec::Error::OutOfRange`] if the split is for another number of ranks.
+    /// - Those of [`Transport::all_to_all`].
+    pub fn join(
+        transport: Box<dyn Transport>,
+        config: &PlannerConfig,
+        parameters: &[(&'static str, String)],
+    ) -> Result<Self> {
+        let world = transport.world();
+        if config.split.world() != world {
+            let allowed = format!("{world} parts, one for each rank");
+            return Err(gumball_spec::Error::length("split", config.split.world(), allowed).into());
+        }
+        let receive = vec![Vec::new(); world];
+        let (broken, traffic) = (None, BTreeMap::new());
+        let mut group = Self { transport, turn: 0, digest: 0, broken, traffic, receive };
+        let PlannerConfig { split, ownership, layouts, thresholds, forced } = config;
+        let mut ours = vec![
+            ("definition", DEFINITION.to_owned()),
+            ("world", world.to_string()),
+            ("vocab", split.vocab().to_string()),
+            ("split", format!("{:?}", split.borders())),
+            ("ownership", format!("{ownership:?}")),
+            ("layouts", format!("{layouts:?}")),
+            ("layout", format!("{forced:?}")),
+            ("thresholds", format!("{thresholds:?}")),
+        ];
+        ours.extend_from_slice(parameters);
+        let text: Vec<String> = ours.iter().map(|(name, value)| format!("{name}\0{value}")).collect();
+        let all = group.all_gather(What::Parameters, text.join("\n").as_bytes())?;
+        for (rank, theirs) in all.iter().enumerate() {
+            let theirs = String::from_utf8_lossy(theirs);
+            let theirs: Vec<(&str, &str)> =
+                theirs.split('\n').filter_map(|line| line.split_once('\0')).collect();
+            for (name, value) in &ours {
+                let other =
+                    theirs.iter().find(|(other, _)| other == name).map_or("nothing", |(_, value)| value);
+                if other != value {
+                    return Err(Error::disagree(rank, name, value, other));
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    /// Returns this rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    /// Returns the number of ranks.
+    #[must_use]
+    pub fn world(&self) -> usize {
+        self.transport.world()
+    }
+
+    /// Returns the name of the transport.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        self.transport.name()
+    }
+
+    /// Returns what was exchanged since the group was joined, or since [`Group::reset_traffic`].
+    #[must_use]
+    pub fn traffic(&self) -> &BTreeMap<What, Traffic> {
+        &self.traffic
+    }
+
+    /// Begins to count from nothing.
+    pub fn reset_traffic(&mut self) {
+        self.traffic.clear();
+    }
+
+    /// Begins a step. Words that all ranks must have alike come into its digest.
+    pub fn begin(&mut self, words: impl IntoIterator<Item = u64>) {
+        // FNV-1a over words: ranks that disagree do so by mistake and not to deceive.
+        let hash = words.into_iter().fold(0xCBF2_9CE4_8422_2325u64, |hash, word| {
+            (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23)
+        });
+        self.digest = (hash ^ hash >> 32) as u32;
+    }
+
+    /// Sends a message to each rank and returns those that came, by rank.
+    ///
+    /// # Errors
+    /// - Those of [`Transport::all_to_all`], and [`Error::Disagree`] if a rank is at another turn or step.
+    /// - [`Error::Broken`] after any of these: the group cannot be used again.
+    pub fn all_to_all(&mut self, what: What, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        if let Some(error) = &self.broken {
+            return Err(Error::Broken(Box::new(error.clone())));
+        }
+        let result = self.exchange(what, messages);
+        if let Err(error) = &result {
+            self.broken = Some(error.clone());
+        }
+        result
+    }
+
+    /// Sends the same message to all ranks and returns those that came, by rank.
+    ///
+    /// # Errors
+    /// Those of [`Group::all_to_all`].
+    pub fn all_gather(&mut self, what: What, message: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.all_to_all(what, &vec![message.to_vec(); self.world()])
+    }
+
+    /// Notes that a rank sent what none sends, and returns the error.
+    pub fn corrupt(&mut self, rank: usize, what: impl Into<String>) -> Error {
+        let error = Error::Corrupt { rank, what: what.into() };
+        self.broken.get_or_insert_with(|| error.clone());
+        error
+    }
+
+    fn exchange(&mut self, what: What, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let (own, world) = (self.rank(), self.world());
+        assert_eq!(messages.len(), world, "a message for each rank");
+        let header = [self.turn, u64::from(what as u32) | u64::from(self.digest) << 32];
+        let header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let send: Vec<Vec<u8>> = messages.iter().map(|message| [&header, &message[..]].concat()).collect();
+        let views: Vec<&[u8]> = send.iter().map(Vec::as_slice).collect();
+        self.transport.all_to_all(&views, &mut self.receive)?;
+        let traffic = self.traffic.entry(what).or_default();
+        traffic.exchanges += 1;
+        for rank in (0..world).filter(|rank| *rank != own) {
+            let theirs = &self.receive[rank];
+            let Some((theirs, message)) = theirs.split_at_checked(HEADER_BYTES) else {
+                let what = format!("{} bytes where a header was due", theirs.len());
+                return Err(Error::Corrupt { rank, what });
+            };
+            let told = |header: &[u8]| {
+                let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+                format!("turn {}, exchange {}, step {:08x}", word(0), word(8), word(12))
+            };
+            if theirs != header {
+                return Err(Error::disagree(rank, "the step", told(&header), told(theirs)));
+            }
+            traffic.sent_bytes += messages[rank].len() as u64;
+            traffic.received_bytes += message.len() as u64;
+        }
+        self.turn += 1;
+        let messages = self.receive.iter_mut().map(|message| message.split_off(HEADER_BYTES));
+        Ok(messages.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::share::VocabSplit;
+    use crate::transport::threads;
+
+    /// Joins two ranks, each with its own configuration and parameters, and works with them.
+    fn two<T: Send>(
+        configs: [PlannerConfig; 2],
+        parameters: [&[(&'static str, String)]; 2],
+        work: impl Fn(Result<Group>) -> T + Sync,
+    ) -> Vec<T> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let ranks = threads(2, Duration::from_secs(20)).into_iter().zip(configs).zip(parameters);
+            let ranks: Vec<_> = ranks
+                .map(|((rank, config), parameters)| {
+                    scope.spawn(move || work(Group::join(Box::new(rank), &config, parameters)))
+                })
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    fn config(sizes: [usize; 2]) -> PlannerConfig {
+        PlannerConfig::new(VocabSplit::of_sizes(&sizes).unwrap())
+    }
+
+    #[test]
+    fn ranks_that_disagree_are_told_so_at_start() {
+        let said = |a, b, more: [&[(&'static str, String)]; 2]| {
+            two([a, b], more, |group| group.unwrap_err().to_string())
+        };
+        assert_eq!(
+            said(config([5, 5]), config([5, 6]), [&[], &[]]),
+            [
+                "rank 1 disagrees on vocab: it has 11, this rank 10",
+                "rank 0 disagrees on vocab: it has 10, this rank 11"
+            ]
+        );
+        assert_eq!(
+            said(config([5, 5]), config([4, 6]), [&[], &[]])[0],
+            "rank 1 disagrees on split: it has [0, 4, 10], this rank [0, 5, 10]"
+        );
+        let route = |name: &str| [("route", name.to_owned())];
+        assert_eq!(
+            said(config([5, 5]), config([5, 5]), [&route("race"), &route("oracle")])[0],
+            "rank 1 disagrees on route: it has oracle, this rank race"
+        );
+        let rank = threads(1, Duration::from_secs(1)).pop().unwrap();
+        let error = Group::join(Box::new(rank), &config([5, 5]), &[]).unwrap_err();
+        assert_eq!(error.to_string(), "split has length 2, but must have 1 parts, one for each rank");
+    }
+
+    #[test]
+    fn ranks_at_different_steps_are_told_so_and_go_no_further() {
+        let configs = [config([5, 5]), config([5, 5])];
+        two(configs, [&[], &[]], |group| {
+            let mut group = group.unwrap();
+            group.begin([7]);
+            assert_eq!(group.all_gather(What::Outputs, &[group.rank() as u8]).unwrap(), [[0], [1]]);
+            group.begin([group.rank() as u64]);
+            let error = group.all_gather(What::Outputs, &[]).unwrap_err();
+            assert!(matches!(error, Error::Disagree { what: "the step", .. }), "{error}");
+            let again = group.all_gather(What::Outputs, &[]).unwrap_err();
+            assert_eq!(again, Error::Broken(Box::new(error)));
+        });
+    }
+
+    #[test]
+    fn bytes_are_counted_by_what_they_are_for() {
+        two([config([5, 5]), config([5, 5])], [&[], &[]], |group| {
+            let mut group = group.unwrap();
+            group.reset_traffic();
+            let messages = [vec![0; 3], vec![0; 5]];
+            group.all_to_all(What::Winners, &messages).unwrap();
+            let (sent_bytes, received_bytes) = if group.rank() == 0 { (5, 3) } else { (3, 5) };
+            let traffic = Traffic { exchanges: 1, sent_bytes, received_bytes };
+            assert_eq!(group.traffic().iter().collect::<Vec<_>>(), [(&What::Winners, &traffic)]);
+        });
+    }
+}

@@ -1,0 +1,385 @@
+//! Rows surveyed where they are: each rank keeps its part, and only what decides travels.
+//!
+//! ```text
+//! rows that a winner decides     their maxima to all; then of each rank the best token to all
+//! rows that a list decides       of each rank the first k tokens, to the row's owner
+//! all others                     of each rank the tile maxima, to the owner; then in rounds, as long as an owner has a question:
+//!                                    the questions of all owners to all
+//!                                    the answers of all ranks to the owners
+//! ```
+//!
+//! Scores are formed with the maximum of the whole row, so those of several ranks compare (S2). A tile that a border cuts has its
+//! maximum from all its parts, whose sums are added before they are scaled (S1).
+
+use gumball_cpu::{About, Chosen, PartRow, Question, Shard, Task, Winner, Workspace, has_raw_row};
+use gumball_spec::logprobs::Logprobs;
+use gumball_spec::num::key_id;
+use gumball_spec::{NONE, Row, SamplingParams, Status};
+
+use crate::error::Result;
+use crate::group::{Group, What};
+use crate::layout::Needs;
+use crate::share::VocabSplit;
+use crate::words::{Asked, Reader, bytes_of, pack_answer, push_long, unpack_answer, words_of};
+
+/// A row of a step, of which this rank has a part.
+#[derive(Clone, Copy, Debug)]
+pub struct SurveyRow<'a> {
+    /// The logits of this rank's ids.
+    pub part: Row<'a>,
+    /// What the whole row is drawn for.
+    pub task: Task<'a>,
+    /// What decides it; all ranks have the same.
+    pub needs: Needs,
+    /// The rank that draws from it, unless a winner decides it.
+    pub owner: usize,
+}
+
+/// What came out of a row.
+#[derive(Debug)]
+pub struct Surveyed<'a> {
+    /// Token, status and the like.
+    pub chosen: Chosen,
+    /// Its logprobs, if the request asked for them.
+    pub logprobs: Option<&'a Logprobs>,
+    /// The ids that its filters kept, if the workspace collects them.
+    pub kept: &'a [u32],
+}
+
+/// Chooses the token of each row. `write` takes what came out: of a row that a winner decides on every rank, and of any other on
+/// its owner.
+///
+/// # Errors
+/// Those of [`Group::all_to_all`], and [`Error::Corrupt`](crate::Error::Corrupt) for a message that says what no rank says.
+///
+/// # Panics
+/// If a row needs to be [whole](Needs::Whole).
+pub fn survey_rows(
+    group: &mut Group,
+    split: &VocabSplit,
+    workspace: &mut Workspace,
+    rows: &[SurveyRow<'_>],
+    shards: &mut Vec<Shard>,
+    write: &mut dyn FnMut(usize, Surveyed<'_>),
+) -> Result<()> {
+    shards.resize_with(shards.len().max(rows.len()), Shard::default);
+    for (row, shard) in rows.iter().zip(shards.iter_mut()) {
+        assert!(row.needs < Needs::Whole, "a row that is needed whole");
+        workspace.open_shard(row.part, split.ids(group.rank()), &row.task, shard)?;
+    }
+    let mut step = Step { group, split, workspace, rows, shards, write };
+    step.winners()?;
+    step.lists()?;
+    step.others()
+}
+
+/// A step under way.
+struct Step<'s, 'a> {
+    group: &'s mut Group,
+    split: &'s VocabSplit,
+    workspace: &'s mut Workspace,
+    rows: &'s [SurveyRow<'a>],
+    shards: &'s [Shard],
+    write: &'s mut dyn FnMut(usize, Surveyed<'_>),
+}
+
+/// The bit that says that a rank has no token of a row; ids take those below.
+const NO_TOKEN: u32 = 1 << 20;
+/// Statuses take the bits from there on.
+const STATUS: u32 = 24;
+
+impl<'s, 'a> Step<'s, 'a> {
+    fn with(&self, needs: Needs) -> Vec<usize> {
+        (0..self.rows.len()).filter(|row| self.rows[*row].needs == needs).collect()
+    }
+
+    /// Returns those of some rows that this rank owns.
+    fn own(&self, mut rows: Vec<usize>) -> Vec<usize> {
+        rows.retain(|row| self.rows[*row].owner == self.group.rank());
+        rows
+    }
+
+    fn corrupt<T>(&mut self, rank: usize, what: &str) -> Result<T> {
+        Err(self.group.corrupt(rank, what))
+    }
+
+    /// Rows that a winner decides.
+    fn winners(&mut self) -> Result<()> {
+        let rows = self.with(Needs::Winner);
+        let is_greedy =
+            |row: usize| SamplingParams::is_greedy(self.rows[row].task.prepared.params().temperature);
+        let raced: Vec<usize> = rows.iter().copied().filter(|row| !is_greedy(*row)).collect();
+        let mut firsts = vec![f32::NEG_INFINITY; self.rows.len()];
+        if !raced.is_empty() {
+            let words: Vec<u32> = raced.iter().map(|row| self.shards[*row].first().to_bits()).collect();
+            let messages = self.group.all_gather(What::RowMaxima, &bytes_of(&words))?;
+            for (rank, message) in messages.iter().enumerate() {
+                let words = words_of(message);
+                if words.len() != raced.len() {
+                    return self.corrupt(rank, "another number of maxima");
+                }
+                for (row, word) in raced.iter().zip(words) {
+                    firsts[*row] = firsts[*row].max(f32::from_bits(word));
+                }
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut words = Vec::with_capacity(2 * rows.len());
+        for row in &rows {
+            let (SurveyRow { part, task, .. }, shard) = (&self.rows[*row], &self.shards[*row]);
+            let Winner { score, id, logit } = self.workspace.winner(*part, shard, task, firsts[*row]);
+            let score = if is_greedy(*row) { logit } else { score };
+            let id = if id == u32::MAX { NO_TOKEN } else { id };
+            words.extend([score.to_bits(), id | shard.status().0 << STATUS]);
+        }
+        let messages = self.group.all_gather(What::Winners, &bytes_of(&words))?;
+        let mut found = vec![(Winner::NONE, Status::default()); rows.len()];
+        for (rank, message) in messages.iter().enumerate() {
+            let words = words_of(message);
+            if words.len() != 2 * rows.len() {
+                return self.corrupt(rank, "another number of winners");
+            }
+            for (found, words) in found.iter_mut().zip(words.chunks_exact(2)) {
+                let (score, id) = (f32::from_bits(words[0]), words[1] & ((1 << STATUS) - 1));
+                found.1.insert(Status(words[1] >> STATUS));
+                if id != NO_TOKEN {
+                    if !self.split.ids(rank).contains(&(id as usize)) || score.is_nan() {
+                        return self.corrupt(rank, "a winner that it does not have");
+                    }
+                    found.0 = found.0.or(Winner { score, id, logit: score });
+                }
+            }
+        }
+        for (row, (winner, mut status)) in rows.into_iter().zip(found) {
+            let task = &self.rows[row].task;
+            let params = task.prepared.params();
+            let is_empty = winner.id == u32::MAX;
+            if is_empty {
+                status.insert(Status::EMPTY);
+            }
+            let drawn = if is_empty { NONE } else { winner.id as i32 };
+            let is_greedy = SamplingParams::is_greedy(params.temperature) && !is_empty;
+            let chosen = Chosen {
+                token: task.forced.map_or(drawn, |id| id as i32),
+                status,
+                mu: task.mu,
+                temperature: if is_greedy { 0.0 } else { params.temperature },
+            };
+            (self.write)(row, Surveyed { chosen, logprobs: None, kept: &[] });
+        }
+        Ok(())
+    }
+
+    /// Rows that a list decides.
+    fn lists(&mut self) -> Result<()> {
+        let rows = self.with(Needs::List);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut messages = vec![Vec::new(); self.group.world()];
+        let mut keys = Vec::new();
+        for row in &rows {
+            let (SurveyRow { part, task, owner, .. }, shard) = (&self.rows[*row], &self.shards[*row]);
+            keys.clear();
+            self.workspace.list_shard(*part, shard, k_of(task), &mut keys);
+            messages[*owner].push(keys.len() as u32 | shard.status().0 << STATUS);
+            keys.iter().for_each(|key| push_long(&mut messages[*owner], *key));
+        }
+        let messages: Vec<Vec<u8>> = messages.iter().map(|words| bytes_of(words)).collect();
+        let received = self.group.all_to_all(What::Lists, &messages)?;
+        let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
+        let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
+        for row in self.own(rows) {
+            let task = &self.rows[row].task;
+            let (mut keys, mut status) = (Vec::new(), Status::default());
+            for (rank, reader) in readers.iter_mut().enumerate() {
+                let ids = self.split.ids(rank);
+                let list = read_list(reader, k_of(task), &ids, &mut keys, &mut status);
+                if list.is_none() {
+                    return self.corrupt(rank, "a list that is none");
+                }
+            }
+            let mut row_of_list = PartRow::of_list(self.split.vocab(), keys.into_iter());
+            row_of_list.tell_status(status);
+            let Ok(chosen) = self.workspace.conclude(&mut row_of_list, task)? else {
+                unreachable!("a list is all that the filters are given");
+            };
+            self.write(row, chosen);
+        }
+        Ok(())
+    }
+
+    /// All other rows.
+    fn others(&mut self) -> Result<()> {
+        let rows = self.with(Needs::Mass);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut messages = vec![Vec::new(); self.group.world()];
+        for row in &rows {
+            let (message, shard) = (&mut messages[self.rows[*row].owner], &self.shards[*row]);
+            message.push(shard.status().0);
+            for maxima in [Some(shard.maxima()), shard.raw_maxima()].into_iter().flatten() {
+                message.extend(maxima.iter().map(|maximum| maximum.to_bits()));
+            }
+        }
+        let messages: Vec<Vec<u8>> = messages.iter().map(|words| bytes_of(words)).collect();
+        let received = self.group.all_to_all(What::TileMaxima, &messages)?;
+        let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
+        let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
+        let mut own = Vec::new();
+        for row in self.own(rows) {
+            let has_raw = has_raw_row(&self.rows[row].task);
+            let mut told = PartRow::new(self.split.vocab(), has_raw);
+            for (rank, reader) in readers.iter_mut().enumerate() {
+                if read_maxima(reader, self.split, rank, has_raw, &mut told).is_none() {
+                    return self.corrupt(rank, "tile maxima that are none");
+                }
+            }
+            own.push((row, told));
+        }
+        loop {
+            let mut open = Vec::new();
+            let mut asked = Vec::new();
+            for (row, mut told) in own {
+                match self.workspace.conclude(&mut told, &self.rows[row].task)? {
+                    Ok(chosen) => self.write(row, chosen),
+                    Err((raw, question)) => {
+                        let first = told.first(raw);
+                        let cut_maxima = match question {
+                            Question::Sums { .. } => {
+                                let tiles = self.split.cut_tiles();
+                                tiles.iter().map(|tile| told.maximum(raw, *tile)).collect()
+                            }
+                            _ => Vec::new(),
+                        };
+                        asked.push(Asked { row, raw, first, cut_maxima, question });
+                        open.push((row, told));
+                    }
+                }
+            }
+            if !self.round(&asked, &mut open)? {
+                return Ok(());
+            }
+            own = open;
+        }
+    }
+
+    fn write(&mut self, row: usize, chosen: Chosen) {
+        let (logprobs, kept) = (self.workspace.logprobs(), self.workspace.kept());
+        (self.write)(row, Surveyed { chosen, logprobs, kept });
+    }
+
+    /// Asks this rank's questions, answers those of all ranks, and tells the answers; returns whether anybody had a question.
+    fn round(&mut self, asked: &[Asked], open: &mut [(usize, PartRow)]) -> Result<bool> {
+        let mut words = Vec::new();
+        asked.iter().for_each(|asked| asked.pack(&mut words));
+        let questions = self.group.all_gather(What::Questions, &bytes_of(&words))?;
+        if questions.iter().all(Vec::is_empty) {
+            return Ok(false);
+        }
+        let cut_tiles = self.split.cut_tiles();
+        let mut messages = Vec::new();
+        for (rank, message) in questions.iter().enumerate() {
+            let words = words_of(message);
+            let (mut reader, mut answers) = (Reader(&words), Vec::new());
+            while !reader.0.is_empty() {
+                let asked = Asked::unpack(&mut reader, cut_tiles.len());
+                let is_own = |asked: &Asked| self.rows.get(asked.row).is_some_and(|row| row.owner == rank);
+                let Some(asked) = asked.filter(is_own) else {
+                    return self.corrupt(rank, "a question that is none");
+                };
+                self.answer(&asked, &cut_tiles, &mut answers);
+            }
+            messages.push(bytes_of(&answers));
+        }
+        let received = self.group.all_to_all(What::Answers, &messages)?;
+        let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
+        let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
+        for (asked, (_, told)) in asked.iter().zip(open) {
+            let mut answers = Vec::new();
+            for (rank, reader) in readers.iter_mut().enumerate() {
+                let (ids, cut) =
+                    (self.split.ids(rank), ends(self.split, rank, &cut_tiles).map(|end| end.is_some()));
+                let Some(answer) = unpack_answer(&asked.question, &ids, cut, reader) else {
+                    return self.corrupt(rank, "an answer that is none");
+                };
+                answers.push((ids, cut, answer));
+            }
+            told.tell(asked.raw, &asked.question, answers);
+        }
+        Ok(true)
+    }
+
+    /// Appends this rank's answer to a question.
+    fn answer(&mut self, asked: &Asked, cut_tiles: &[usize], to: &mut Vec<u32>) {
+        let (SurveyRow { part, task, .. }, shard) = (&self.rows[asked.row], &self.shards[asked.row]);
+        let ends = ends(self.split, self.group.rank(), cut_tiles);
+        let cut_maxima = ends.map(|end| asked.cut_maxima.get(end?).copied());
+        let about = About { raw: asked.raw, first: asked.first, cut_maxima };
+        let answer = self.workspace.answer(*part, shard, task, &asked.question, about);
+        pack_answer(&answer, ends.map(|end| end.is_some()), to);
+    }
+}
+
+/// Returns the place among the cut tiles of a rank's first tile, and of its last, where a border cuts them; of one that is both,
+/// once.
+fn ends(split: &VocabSplit, rank: usize, cut_tiles: &[usize]) -> [Option<usize>; 2] {
+    let tiles = split.tiles(rank);
+    if tiles.is_empty() {
+        return [None; 2];
+    }
+    let place = |tile: usize| cut_tiles.binary_search(&tile).ok();
+    let last = if tiles.len() == 1 { None } else { place(tiles.end - 1) };
+    [place(tiles.start), last]
+}
+
+/// Returns how many tokens the first filter of a row that a list decides keeps.
+fn k_of(task: &Task<'_>) -> usize {
+    task.prepared.params().top_k as usize
+}
+
+/// Takes a rank's list of a row off its message.
+fn read_list(
+    from: &mut Reader<'_>,
+    k: usize,
+    ids: &std::ops::Range<usize>,
+    keys: &mut Vec<u64>,
+    status: &mut Status,
+) -> Option<()> {
+    let word = from.word()?;
+    status.insert(Status(word >> STATUS));
+    let count = (word & ((1 << STATUS) - 1)) as usize;
+    if count > k {
+        return None;
+    }
+    for _ in 0..count {
+        let key = from.long()?;
+        // No key of -inf or NaN.
+        let is_token = gumball_spec::num::key_logit(key).abs() <= f32::MAX;
+        if !is_token || !ids.contains(&(key_id(key) as usize)) {
+            return None;
+        }
+        keys.push(key);
+    }
+    Some(())
+}
+
+/// Takes a rank's tile maxima of a row off its message.
+fn read_maxima(
+    from: &mut Reader<'_>,
+    split: &VocabSplit,
+    rank: usize,
+    has_raw: bool,
+    told: &mut PartRow,
+) -> Option<()> {
+    told.tell_status(Status(from.word()?));
+    let tiles = split.tiles(rank);
+    for raw in [false, true].into_iter().take(1 + usize::from(has_raw)) {
+        let maxima: Option<Vec<f32>> = tiles.clone().map(|_| from.logit()).collect();
+        told.tell_maxima(raw, tiles.start, &maxima?);
+    }
+    Some(())
+}

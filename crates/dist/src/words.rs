@@ -1,0 +1,207 @@
+//! Questions and answers about rows as words, for messages.
+
+use gumball_cpu::{Answer, Moments, Question, RowSums, TileSum, Winner};
+use gumball_spec::row::clean;
+
+/// A question about a row of a step, from its owner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The row.
+    pub row: usize,
+    /// Whether it is about the row without its edits.
+    pub raw: bool,
+    /// The largest logit of the whole row.
+    pub first: f32,
+    /// For sums: the maxima of the tiles that borders cut, in the whole row.
+    pub cut_maxima: Vec<f32>,
+    /// The question.
+    pub question: Question,
+}
+
+/// Reads words off the front of a message.
+pub struct Reader<'a>(pub &'a [u32]);
+
+impl<'a> Reader<'a> {
+    /// Takes a word.
+    pub fn word(&mut self) -> Option<u32> {
+        self.0.split_off_first().copied()
+    }
+
+    /// Takes two words as one number.
+    pub fn long(&mut self) -> Option<u64> {
+        Some(u64::from(self.word()?) | u64::from(self.word()?) << 32)
+    }
+
+    /// Takes a number.
+    pub fn float(&mut self) -> Option<f32> {
+        self.word().map(f32::from_bits)
+    }
+
+    /// Takes a logit, which counts as it would in a row.
+    pub fn logit(&mut self) -> Option<f32> {
+        self.float().map(clean)
+    }
+
+    /// Takes several words.
+    pub fn words(&mut self, count: usize) -> Option<&'a [u32]> {
+        self.0.split_off(..count)
+    }
+}
+
+/// Appends a number of 64 bits.
+pub fn push_long(to: &mut Vec<u32>, number: u64) {
+    to.extend([number as u32, (number >> 32) as u32]);
+}
+
+/// Returns words as bytes.
+pub fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Returns bytes as words; those that make up none are left out.
+pub fn words_of(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
+impl Asked {
+    /// Appends the question to a message.
+    pub fn pack(&self, to: &mut Vec<u32>) {
+        let tag = match &self.question {
+            Question::Tokens { .. } => 0,
+            Question::Sums { .. } => 1,
+            Question::Deviations => 2,
+            Question::Rank { .. } => 3,
+            Question::Logits { .. } => 4,
+            Question::Race { .. } => 5,
+        };
+        to.extend([self.row as u32, tag << 1 | u32::from(self.raw), self.first.to_bits()]);
+        match &self.question {
+            Question::Tokens { least, told } => to.extend([least.to_bits(), told.to_bits()]),
+            Question::Sums { scale } => {
+                to.push(scale.to_bits());
+                to.extend(self.cut_maxima.iter().map(|maximum| maximum.to_bits()));
+            }
+            Question::Deviations => {}
+            Question::Rank { key } => push_long(to, *key),
+            Question::Logits { ids } => {
+                to.push(ids.len() as u32);
+                to.extend_from_slice(ids);
+            }
+            Question::Race { first_key, last_key, first, scale } => {
+                push_long(to, *first_key);
+                push_long(to, *last_key);
+                to.extend([first.to_bits(), scale.to_bits()]);
+            }
+        }
+    }
+
+    /// Takes a question off a message, where borders cut `cut_tiles` tiles; `None` if there is none.
+    pub fn unpack(from: &mut Reader<'_>, cut_tiles: usize) -> Option<Self> {
+        let (row, tag, first) = (from.word()? as usize, from.word()?, from.float()?);
+        let mut cut_maxima = Vec::new();
+        let question = match tag >> 1 {
+            0 => Question::Tokens { least: from.float()?, told: from.float()? },
+            1 => {
+                let scale = from.float()?;
+                cut_maxima.extend(from.words(cut_tiles)?.iter().map(|word| f32::from_bits(*word)));
+                Question::Sums { scale }
+            }
+            2 => Question::Deviations,
+            3 => Question::Rank { key: from.long()? },
+            4 => {
+                let count = from.word()? as usize;
+                Question::Logits { ids: from.words(count)?.to_vec() }
+            }
+            5 => Question::Race {
+                first_key: from.long()?,
+                last_key: from.long()?,
+                first: from.float()?,
+                scale: from.float()?,
+            },
+            _ => return None,
+        };
+        Some(Self { row, raw: tag & 1 == 1, first, cut_maxima, question })
+    }
+}
+
+/// In the place of a number of tokens: the logits of all ids follow.
+const ALL: u32 = u32::MAX;
+
+/// Appends an answer to a message, where borders cut a part's first and last tile or not.
+pub fn pack_answer(answer: &Answer, cut: [bool; 2], to: &mut Vec<u32>) {
+    match answer {
+        Answer::Tokens(tokens) => {
+            to.push(tokens.len() as u32);
+            to.extend(tokens.iter().flat_map(|(z, id)| [z.to_bits(), *id]));
+        }
+        Answer::All(logits) => {
+            to.push(ALL);
+            to.extend(logits.iter().map(|z| z.to_bits()));
+        }
+        Answer::Sums(RowSums { mass, distances, count }, sums) => {
+            push_long(to, *mass);
+            push_long(to, *distances);
+            to.push(*count as u32);
+            for (sum, _) in sums.iter().zip(cut).filter(|(_, cut)| *cut) {
+                push_long(to, sum.q);
+                push_long(to, sum.r);
+            }
+        }
+        Answer::Moments(Moments { count, sum, squares }) => {
+            [count, sum, squares].into_iter().for_each(|number| push_long(to, *number));
+        }
+        Answer::Count(count) => to.push(*count),
+        Answer::Logits(logits) => to.extend(logits.iter().map(|z| z.to_bits())),
+        Answer::Winner(Winner { score, id, logit }) => to.extend([score.to_bits(), *id, logit.to_bits()]),
+    }
+}
+
+/// Takes the answer to a question off a message, from a part of `ids`; `None` if there is none.
+pub fn unpack_answer(
+    question: &Question,
+    ids: &std::ops::Range<usize>,
+    cut: [bool; 2],
+    from: &mut Reader<'_>,
+) -> Option<Answer> {
+    Some(match question {
+        Question::Tokens { .. } => match from.word()? {
+            ALL => {
+                let logits = from.words(ids.len())?.iter();
+                Answer::All(logits.map(|word| clean(f32::from_bits(*word))).collect())
+            }
+            count if count as usize > ids.len() => return None,
+            count => {
+                let token = |from: &mut Reader<'_>| {
+                    let (z, id) = (from.logit()?, from.word()?);
+                    ids.contains(&(id as usize)).then_some((z, id))
+                };
+                Answer::Tokens((0..count).map(|_| token(from)).collect::<Option<_>>()?)
+            }
+        },
+        Question::Sums { .. } => {
+            let own = RowSums { mass: from.long()?, distances: from.long()?, count: u64::from(from.word()?) };
+            let mut sums = [TileSum::default(); 2];
+            for (sum, _) in sums.iter_mut().zip(cut).filter(|(_, cut)| *cut) {
+                // A tile's weights sum to 2^36 at most, and their distances to 2^61.
+                (sum.q, sum.r) = (from.long()?.min(1 << 36), from.long()?.min(1 << 61));
+            }
+            Answer::Sums(own, sums)
+        }
+        Question::Deviations => {
+            Answer::Moments(Moments { count: from.long()?, sum: from.long()?, squares: from.long()? })
+        }
+        Question::Rank { .. } => Answer::Count(from.word()?),
+        Question::Logits { ids: asked } => {
+            let logits = from.words(asked.len())?.iter();
+            Answer::Logits(logits.map(|word| clean(f32::from_bits(*word))).collect())
+        }
+        Question::Race { .. } => {
+            let (score, id, logit) = (from.float()?, from.word()?, from.logit()?);
+            let is_token = id == u32::MAX || ids.contains(&(id as usize));
+            if !is_token || score.is_nan() {
+                return None;
+            }
+            Answer::Winner(Winner { score, id, logit })
+        }
+    })
+}

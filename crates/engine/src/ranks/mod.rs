@@ -1,0 +1,235 @@
+//! A pool on every rank of a group, for logits of which each rank has a part.
+//!
+//! All ranks hold all sequences and make the same calls. What comes out is the same everywhere, and what one process with the
+//! whole logits would have got.
+
+mod step;
+mod survey;
+mod verify;
+
+use gumball_cpu::{Shard, Workspace};
+use gumball_dist::{
+    Error as DistError, Group, Plan, Planner, PlannerConfig, Result, StepKind, StepShape, Transport,
+};
+use gumball_dist::{LogitsLayout, Needs};
+use gumball_spec::{Error, Kind, SamplingParams};
+
+use crate::logits::Logits;
+use crate::outputs::Outputs;
+use crate::pool::{PADDING, Pool, PoolConfig, Slot};
+use crate::sequence::Sequence;
+use crate::state::State;
+use crate::verify::Verification;
+
+/// A pool whose logits are spread over ranks: each rank has one, and all make the same calls in the same turn.
+///
+/// A caller's mistake is found before anything is sent; as all ranks make the same calls, all find it. After any other error of a
+/// step the group is broken: no sequence was changed on this rank by that step, but other ranks may have completed it. To go on,
+/// make new pools of a new group, and [resume](DistPool::resume) from the states of one rank.
+#[derive(Debug)]
+pub struct DistPool {
+    pool: Pool,
+    planner: Planner,
+    group: Group,
+    /// What comes out of this rank's share of the rows.
+    share: Outputs,
+    /// The stages that rows are surveyed by, and their parts.
+    workspace: Workspace,
+    shards: Vec<Shard>,
+    verified: Verification,
+    kept_verified: Verification,
+}
+
+impl DistPool {
+    /// Makes an empty pool on each rank of a transport, once all ranks have come.
+    ///
+    /// # Errors
+    /// - Those of [`Pool::new`] and [`Planner::new`].
+    /// - [`Error::Length`] if the split is not of the pool's vocabulary.
+    /// - Those of [`Group::join`]: ranks must agree on the pool's vocabulary, slots, widths and route, and on all of `planner`.
+    pub fn new(config: PoolConfig, planner: PlannerConfig, transport: Box<dyn Transport>) -> Result<Self> {
+        if planner.split.vocab() != config.vocab {
+            let allowed = format!("{} ids, the vocabulary of the pool", config.vocab);
+            return Err(Error::length("split", planner.split.vocab(), allowed).into());
+        }
+        let parameters = [
+            ("slots", config.slots.to_string()),
+            ("widths", format!("{:?}", config.widths)),
+            ("route", config.route.clone()),
+        ];
+        let (pool, planner) = (Pool::new(config)?, Planner::new(planner)?);
+        let group = Group::join(transport, planner.config(), &parameters)?;
+        let (verified, kept_verified) = (Verification::new(), Verification::with_kept());
+        let (workspace, shards) = (Workspace::new(pool.level())?, Vec::new());
+        Ok(Self { pool, planner, group, share: Outputs::new(), workspace, shards, verified, kept_verified })
+    }
+
+    /// Returns this rank's copy of the pool, which all ranks have alike.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Returns what decides the layouts of steps, and counts them.
+    #[must_use]
+    pub fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// Returns the ranks, and what they exchanged.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Begins to count what is exchanged from nothing.
+    pub fn reset_traffic(&mut self) {
+        self.group.reset_traffic();
+    }
+
+    /// Admits a request, as [`Pool::admit`] does. It must have a seed: ranks that each took one would draw different tokens.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no seed.
+    /// - Those of [`Pool::admit`].
+    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        if params.seed.is_none() {
+            return Err(
+                Error::out_of_range("seed", "absent", "given, so that all ranks have the same").into()
+            );
+        }
+        Ok(self.pool.admit(params, prompt)?)
+    }
+
+    /// Takes up a sequence, as [`Pool::resume`] does.
+    ///
+    /// # Errors
+    /// Those of [`Pool::resume`].
+    pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        Ok(self.pool.resume(params, state)?)
+    }
+
+    /// Copies a sequence, as [`Pool::fork`] does.
+    ///
+    /// # Errors
+    /// Those of [`Pool::fork`].
+    pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        Ok(self.pool.fork(slot, draw)?)
+    }
+
+    /// Ends a sequence.
+    ///
+    /// # Errors
+    /// Those of [`Pool::release`].
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        Ok(self.pool.release(slot)?)
+    }
+
+    /// Takes a sequence back, as [`Pool::truncate`] does.
+    ///
+    /// # Errors
+    /// Those of [`Pool::truncate`].
+    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        Ok(self.pool.truncate(slot, output_len)?)
+    }
+
+    /// Appends a token that was chosen elsewhere, as [`Pool::push`] does.
+    ///
+    /// # Errors
+    /// Those of [`Pool::push`].
+    pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        Ok(self.pool.push(slot, id)?)
+    }
+
+    /// Takes tokens away, as [`Pool::shorten`] does.
+    ///
+    /// # Errors
+    /// Those of [`Pool::shorten`].
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        Ok(self.pool.shorten(slots, counts)?)
+    }
+
+    /// Returns the state of a slot.
+    ///
+    /// # Errors
+    /// Those of [`Pool::sequence`].
+    pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
+        Ok(self.pool.sequence(slot)?)
+    }
+
+    /// Returns the shape of a step of these slots, for [`DistPool::plan`]: what their requests need, without a graph.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vacant slot.
+    pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
+        let mut needs = Needs::default();
+        for slot in slots.iter().filter(|slot| **slot != PADDING) {
+            needs = needs.max(Needs::of(self.pool.sequence(*slot)?.params(), self.pool.vocab()));
+        }
+        let (data_parallel, captured) = (false, None);
+        Ok(StepShape { requests: slots.len(), drafts, kind, needs, data_parallel, captured })
+    }
+
+    /// Decides the layout of a step, before its logits exist: as [`Planner::plan`] does.
+    ///
+    /// # Errors
+    /// Those of [`Planner::plan`].
+    pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
+        Ok(self.planner.plan(shape)?)
+    }
+
+    /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
+    fn check_plan(&self, plan: &Plan, logits: Logits<'_>, starts: &[usize]) -> Result<()> {
+        self.planner.check(plan.layout)?;
+        let requests = starts.len() - 1;
+        if plan.shares.requests() != requests {
+            let allowed = format!("{}, as many as were planned for", plan.shares.requests());
+            return Err(Error::length("slots", requests, allowed).into());
+        }
+        let (split, rank) = (self.planner.split(), self.group.rank());
+        let (rows, columns) = match plan.layout {
+            LogitsLayout::Replicated => {
+                let rows = plan.shares.of(rank).map(|request| starts[request + 1] - starts[request]).sum();
+                (rows, vec![split.vocab()])
+            }
+            _ => (starts[requests], vec![split.ids(rank).len(), split.width()]),
+        };
+        // A batch of nothing may have any width.
+        if rows > 0 && !columns.contains(&logits.vocab()) {
+            let allowed = match plan.layout {
+                LogitsLayout::Replicated => format!("{} elements in a row, the vocabulary", columns[0]),
+                _ => format!(
+                    "{} elements in a row, this rank's ids, or {} with padding",
+                    columns[0], columns[1]
+                ),
+            };
+            return Err(Error::length("logits", logits.vocab(), allowed).into());
+        }
+        if logits.rows() != rows {
+            return Err(Error::length("logits", logits.rows(), format!("{rows} rows")).into());
+        }
+        Ok(())
+    }
+
+    /// Begins a step for the group: whoever is asked for another, or has other sequences, is told so.
+    fn begin(&mut self, plan: &Plan, logits: Logits<'_>, slots: &[Slot], more: impl Iterator<Item = u64>) {
+        let kind = match logits.data() {
+            gumball_spec::Row::F32(_) => 0,
+            gumball_spec::Row::Bf16(_) => 1,
+            gumball_spec::Row::F16(_) => 2,
+        };
+        let shape = [plan.layout as u64, kind, (logits.kind() == Kind::Logits).into(), slots.len() as u64];
+        let sequence = |slot: &Slot| {
+            let sequence = self.pool.sequence(*slot).ok();
+            let (seed, position) = sequence.map_or((0, 0), |it| (it.seed(), it.position()));
+            [*slot as u64, seed, u64::from(position)]
+        };
+        let words: Vec<u64> = shape.into_iter().chain(slots.iter().flat_map(sequence)).chain(more).collect();
+        self.group.begin(words);
+    }
+}
+
+/// The error of a message that ends too early, or says what no rank says.
+fn corrupt(group: &mut Group, rank: usize) -> DistError {
+    group.corrupt(rank, "outputs that are none")
+}

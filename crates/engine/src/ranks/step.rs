@@ -1,0 +1,132 @@
+//! A step over ranks: one token for each row, under the layout that was planned.
+
+use gumball_dist::{LogitsLayout, Plan, Result, What, WholeRows, bytes_of, whole_rows, words_of};
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, NONE};
+
+use super::{DistPool, corrupt};
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::Slot;
+
+impl DistPool {
+    /// Chooses the next token of each row, and appends it to the sequence in the row's slot, on all ranks: what comes out is what
+    /// [`Pool::step`](crate::Pool::step) gives for the whole logits, bit for bit.
+    ///
+    /// # Shapes and units
+    /// `slots`, `options`: as [`Pool::step`](crate::Pool::step) takes them, for the whole batch and the whole vocabulary, the same
+    /// on all ranks. `logits`: one row for each slot, of this rank's ids, which may be followed by padding up to
+    /// [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` a row of the whole vocabulary for each request of this
+    /// rank's share, in turn. `out`: the whole batch, on every rank.
+    ///
+    /// # Errors
+    /// - Those of [`Pool::step`](crate::Pool::step), and [`Error::OutOfRange`] for a layout that was not configured; nothing was sent
+    ///   then.
+    /// - Those of [`Group::all_to_all`](gumball_dist::Group::all_to_all): no sequence of this rank was changed, and the group is broken.
+    pub fn step(
+        &mut self,
+        plan: &Plan,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let starts: Vec<usize> = (0..=slots.len()).collect();
+        self.check_plan(plan, logits, &starts)?;
+        self.pool.check_rows(logits.kind(), slots, options)?;
+        if plan.layout == LogitsLayout::Survey {
+            self.check_survey(logits, options)?;
+        }
+        self.begin(plan, logits, slots, std::iter::empty());
+        match plan.layout {
+            LogitsLayout::Gather => {
+                let all: Vec<usize> = (0..slots.len()).collect();
+                let whole = self.whole_rows(logits, &vec![all; self.group.world()])?;
+                let whole = logits_of(&whole, slots.len(), self.pool.vocab(), logits)?;
+                self.pool.compute(whole, slots, options, out)?;
+            }
+            LogitsLayout::Swap => {
+                let shares: Vec<Vec<usize>> =
+                    (0..self.group.world()).map(|rank| plan.shares.of(rank).collect()).collect();
+                let whole = self.whole_rows(logits, &shares)?;
+                let rows = shares[self.group.rank()].len();
+                let whole = logits_of(&whole, rows, self.pool.vocab(), logits)?;
+                self.step_share(plan, whole, slots, options, out)?;
+            }
+            LogitsLayout::Replicated => self.step_share(plan, logits, slots, options, out)?,
+            LogitsLayout::Survey => self.survey(plan, logits, slots, options, out)?,
+        }
+        self.pool.advance(slots, out);
+        self.planner.count(plan);
+        Ok(())
+    }
+
+    /// Exchanges parts for the rows that each rank wants.
+    pub(super) fn whole_rows(&mut self, logits: Logits<'_>, wanted: &[Vec<usize>]) -> Result<WholeRows> {
+        whole_rows(&mut self.group, self.planner.split(), wanted, logits.data(), |row| logits.row(row))
+    }
+
+    /// Computes this rank's share of the rows, and exchanges what comes out.
+    fn step_share(
+        &mut self,
+        plan: &Plan,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let rows: Vec<usize> = plan.shares.of(self.group.rank()).collect();
+        let own_slots: Vec<Slot> = rows.iter().map(|row| slots[*row]).collect();
+        let picked = options.pick(&rows);
+        if self.share.collects_kept() != out.collects_kept() {
+            self.share = if out.collects_kept() { Outputs::with_kept() } else { Outputs::new() };
+        }
+        self.pool.compute(logits, &own_slots, &picked.options(), &mut self.share)?;
+        let mut words = Vec::new();
+        (0..rows.len()).for_each(|row| self.share.pack(row, &mut words));
+        out.whole(Layout { rows: slots.len(), widths: self.pool.widths })?;
+        self.exchange_rows(&words, out, |rank| plan.shares.of(rank).collect())
+    }
+
+    /// Exchanges rows of outputs that were packed: those that each rank has.
+    pub(super) fn exchange_rows(
+        &mut self,
+        words: &[u32],
+        out: &mut Outputs,
+        rows_of: impl Fn(usize) -> Vec<usize>,
+    ) -> Result<()> {
+        let messages = self.group.all_gather(What::Outputs, &bytes_of(words))?;
+        for (rank, message) in messages.iter().enumerate() {
+            let words = words_of(message);
+            let mut rest = &words[..];
+            for row in rows_of(rank) {
+                let unpacked = out.unpack(row, &mut rest);
+                if unpacked.is_none() || !self.is_outcome(out, row) {
+                    return Err(corrupt(&mut self.group, rank));
+                }
+            }
+            if !rest.is_empty() {
+                return Err(corrupt(&mut self.group, rank));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether what was received of a row can be taken into a sequence.
+    pub(super) fn is_outcome(&self, out: &Outputs, row: usize) -> bool {
+        let (token, mu) = (out.tokens()[row], out.mirostat_mu()[row]);
+        let is_token = token == NONE || usize::try_from(token).is_ok_and(|id| id < self.pool.vocab());
+        is_token && mu < f32::INFINITY
+    }
+}
+
+/// Returns rows that were put together as a batch of the kind of another.
+pub(super) fn logits_of<'a>(
+    whole: &'a WholeRows,
+    rows: usize,
+    vocab: usize,
+    like: Logits<'_>,
+) -> std::result::Result<Logits<'a>, Error> {
+    Ok(Logits::new(whole.as_row(), rows, vocab)?.with_kind(like.kind()))
+}

@@ -1,0 +1,86 @@
+//! A step whose rows are surveyed where they are.
+
+use gumball_dist::{Needs, Plan, Result, SurveyRow, Surveyed, survey_rows};
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, Kind, Row};
+
+use super::DistPool;
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::{PADDING, Slot};
+use crate::route::RACE;
+
+impl DistPool {
+    /// Checks that rows can be surveyed: each is logits that nobody changes whole, on the route of the race.
+    pub(super) fn check_survey(&self, logits: Logits<'_>, options: &BatchOptions<'_>) -> Result<()> {
+        let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason }.into());
+        if options.hooks.iter().any(Option::is_some) {
+            return conflict("hooks", "a hook sees a whole row, and no rank has one; take gather or swap");
+        }
+        if logits.kind() == Kind::Probabilities {
+            return conflict("probabilities", "only logits are surveyed where they are; take gather or swap");
+        }
+        if self.pool.route() != RACE {
+            return conflict("route", "only the route race surveys rows where they are; take gather or swap");
+        }
+        Ok(())
+    }
+
+    /// Computes a step from this rank's parts, and exchanges what comes out of the rows that ranks own.
+    pub(super) fn survey(
+        &mut self,
+        plan: &Plan,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let (own, keeps) = (self.group.rank(), out.collects_kept());
+        let columns = self.planner.split().ids(own).len();
+        let drawn: Vec<usize> = (0..slots.len()).filter(|row| slots[*row] != PADDING).collect();
+        let rows: Vec<SurveyRow<'_>> = drawn
+            .iter()
+            .map(|row| {
+                let sequence = self.pool.sequence(slots[*row]).expect("checked: admitted");
+                let needs = Needs::of(sequence.params(), self.pool.vocab());
+                SurveyRow {
+                    part: first(logits.row(*row), columns),
+                    task: sequence.task(logits.kind(), options.masks.row(*row), options.forced(*row)),
+                    // A kept set may be long: it is found as in a row that needs its masses.
+                    needs: if keeps { needs.max(Needs::Mass) } else { needs },
+                    owner: plan.shares.owner(*row),
+                }
+            })
+            .collect();
+        let owned = |rank: usize| -> Vec<usize> {
+            let of_rank = rows.iter().zip(&drawn);
+            let of_rank = of_rank.filter(|(row, _)| row.needs > Needs::Winner && row.owner == rank);
+            of_rank.map(|(_, row)| *row).collect()
+        };
+        let owned: Vec<Vec<usize>> = (0..self.group.world()).map(owned).collect();
+        self.workspace.keep_ids(keeps);
+        let mut to = out.reshape(Layout { rows: slots.len(), widths: self.pool.widths })?;
+        (0..slots.len()).filter(|row| slots[*row] == PADDING).for_each(|row| to.write_padding(row));
+        let (split, workspace, shards) = (self.planner.split(), &mut self.workspace, &mut self.shards);
+        survey_rows(&mut self.group, split, workspace, &rows, shards, &mut |row, surveyed| {
+            let Surveyed { chosen, logprobs, kept } = surveyed;
+            to.write(drawn[row], &chosen, logprobs, kept);
+        })?;
+        if owned.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        let mut words = Vec::new();
+        owned[own].iter().for_each(|row| out.pack(*row, &mut words));
+        self.exchange_rows(&words, out, |rank| owned[rank].clone())
+    }
+}
+
+/// Returns the first columns of a row, without its padding.
+fn first(row: Row<'_>, columns: usize) -> Row<'_> {
+    match row {
+        Row::F32(row) => Row::F32(&row[..columns]),
+        Row::Bf16(row) => Row::Bf16(&row[..columns]),
+        Row::F16(row) => Row::F16(&row[..columns]),
+    }
+}

@@ -1,0 +1,155 @@
+//! What goes wrong between ranks: mistakes, ranks that differ, end or are late.
+
+use std::time::{Duration, Instant};
+
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_engine::dist::{Error, PlannerConfig, StepKind, VocabSplit, threads};
+use gumball_engine::{BatchOptions, DistPool, Logits, Outputs, PoolConfig, SamplingParams, Slot};
+
+use crate::batch::with_patience;
+
+const VOCAB: usize = 600;
+
+fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (DistPool, Slot) {
+    let world = gumball_engine::dist::Transport::world(&rank);
+    let planner = PlannerConfig {
+        layouts: layouts.to_vec(),
+        ..PlannerConfig::new(VocabSplit::even(VOCAB, world).unwrap())
+    };
+    let config = PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB) };
+    let mut pool = DistPool::new(config, planner, Box::new(rank)).unwrap();
+    let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
+    let slot = pool.admit(params, &[1, 2]).unwrap();
+    (pool, slot)
+}
+
+/// Takes a step of one row.
+fn step(pool: &mut DistPool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> {
+    let shape = pool.shape(&[slot], 0, StepKind::Decode)?;
+    let plan = pool.planner().plan_as(layout, &shape);
+    let ids = pool.planner().split().ids(pool.group().rank());
+    let columns = if layout == Replicated { 0..VOCAB } else { ids };
+    let row: Vec<f32> = columns.map(|id| (id * 37 % 101) as f32 * 0.2).collect();
+    let rows = if layout == Replicated { plan.shares.of(pool.group().rank()).count() } else { 1 };
+    let logits = Logits::new(&row, rows, row.len())?;
+    pool.step(&plan, logits, &[slot], &BatchOptions::default(), &mut Outputs::new())
+}
+
+#[test]
+fn a_mistake_is_an_error_before_anything_is_sent() {
+    with_patience(2, Duration::from_secs(20), |rank| {
+        let (mut pool, slot) = pool(rank, &[Swap]);
+        let said = |error: Error| error.to_string();
+        assert_eq!(
+            said(step(&mut pool, slot, Replicated).unwrap_err()),
+            "layout is replicated, but must be one that was configured: gather, swap"
+        );
+        let params = SamplingParams::default();
+        assert_eq!(
+            said(pool.admit(params, &[]).unwrap_err()),
+            "seed is absent, but must be given, so that all ranks have the same"
+        );
+        let shape = pool.shape(&[slot], 0, StepKind::Decode).unwrap();
+        let plan = pool.plan(&shape).unwrap();
+        let row = [0.0f32; 299];
+        let mut out = Outputs::new();
+        let logits = Logits::new(&row, 1, 299).unwrap();
+        let error = pool.step(&plan, logits, &[slot], &BatchOptions::default(), &mut out).unwrap_err();
+        assert_eq!(
+            said(error),
+            "logits has length 299, but must have 300 elements in a row, this rank's ids, or 300 with padding"
+        );
+        let row = [0.0f32; 300];
+        let logits = Logits::new(&row, 1, 300).unwrap();
+        let error = pool.step(&plan, logits, &[slot, slot], &BatchOptions::default(), &mut out).unwrap_err();
+        assert_eq!(said(error), "slots has length 2, but must have 1, as many as were planned for");
+        // Nothing was sent, so the group goes on.
+        step(&mut pool, slot, Swap).unwrap();
+        assert_eq!(pool.sequence(slot).unwrap().position(), 3);
+    });
+}
+
+#[test]
+fn pools_that_differ_are_told_so_at_start() {
+    let errors = with_patience(3, Duration::from_secs(20), |rank| {
+        let slots = if gumball_engine::dist::Transport::rank(&rank) == 2 { 7 } else { 8 };
+        let config = PoolConfig { slots, threads: Some(1), ..PoolConfig::new(VOCAB) };
+        let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 3).unwrap());
+        DistPool::new(config, planner, Box::new(rank)).unwrap_err().to_string()
+    });
+    let first = "rank 2 disagrees on slots: it has 7, this rank 8";
+    assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
+}
+
+#[test]
+fn a_rank_with_another_request_is_told_so_and_nothing_is_drawn() {
+    for layout in [Gather, Swap, Replicated] {
+        with_patience(2, Duration::from_secs(20), |rank| {
+            let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
+            if pool.group().rank() == 1 {
+                pool.push(slot, 9).unwrap();
+            }
+            let before = pool.sequence(slot).unwrap().position();
+            let error = step(&mut pool, slot, layout).unwrap_err();
+            assert!(matches!(error, Error::Disagree { what: "the step", .. }), "{layout:?}: {error}");
+            assert_eq!(pool.sequence(slot).unwrap().position(), before);
+            assert!(matches!(step(&mut pool, slot, layout), Err(Error::Broken(_))));
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_ends_or_is_late_is_an_error_on_all_others_in_time() {
+    for layout in [Gather, Swap, Replicated] {
+        for ends in [true, false] {
+            let (patience, since) = (Duration::from_millis(150), Instant::now());
+            with_patience(3, patience, |rank| {
+                let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
+                step(&mut pool, slot, layout).unwrap();
+                if pool.group().rank() == 1 {
+                    if !ends {
+                        std::thread::sleep(patience * 4);
+                    }
+                    return;
+                }
+                let before = pool.sequence(slot).unwrap().position();
+                let error = step(&mut pool, slot, layout).unwrap_err();
+                // Whoever stops waiting for rank 1 ends too, and may be missed first.
+                let is_told = matches!(error, Error::Lost { .. } | Error::TimedOut { rank: 1, .. });
+                assert!(is_told, "{layout:?}: {error}");
+                assert_eq!(pool.sequence(slot).unwrap().position(), before);
+            });
+            assert!(since.elapsed() < Duration::from_secs(20));
+        }
+    }
+}
+
+#[test]
+fn ranks_go_on_in_a_new_group_from_the_states_of_one() {
+    let mut ranks = threads(1, Duration::from_secs(20));
+    let (mut alone, slot) = pool(ranks.pop().unwrap(), &LogitsLayout::ALL);
+    (0..4).for_each(|_| step(&mut alone, slot, Gather).unwrap());
+    let want = alone.sequence(slot).unwrap().history().ids().to_vec();
+    let patience = Duration::from_millis(100);
+    let left = with_patience(2, patience, |rank| {
+        let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
+        step(&mut pool, slot, Swap).unwrap();
+        step(&mut pool, slot, Swap).unwrap();
+        if pool.group().rank() == 0 {
+            return None;
+        }
+        step(&mut pool, slot, Swap).unwrap_err();
+        Some(pool.sequence(slot).unwrap().history().ids().to_vec())
+    });
+    let left = left[1].clone().unwrap();
+    with_patience(2, Duration::from_secs(20), |rank| {
+        let (mut pool, first) = pool(rank, &LogitsLayout::ALL);
+        pool.release(first).unwrap();
+        let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
+        let slot = pool.admit(params, &left[..2]).unwrap();
+        left[2..].iter().for_each(|id| pool.push(slot, *id).unwrap());
+        (0..2).for_each(|_| step(&mut pool, slot, Swap).unwrap());
+        assert_eq!(pool.sequence(slot).unwrap().history().ids(), want);
+    });
+    let _ = Survey;
+}

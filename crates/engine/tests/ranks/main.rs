@@ -1,0 +1,11 @@
+//! A pool over ranks gives what a pool of one process gives, bit for bit, under every layout, with any split of the vocabulary, and
+//! with any parameters.
+
+#[path = "../../../cpu/tests/differential/cases.rs"]
+mod cases;
+
+mod batch;
+mod bytes;
+mod failures;
+mod steps;
+mod verifications;

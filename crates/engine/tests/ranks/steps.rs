@@ -1,0 +1,139 @@
+//! Steps: every layout, and layouts that change from step to step.
+
+use std::ops::Range;
+
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_engine::dist::StepKind;
+use gumball_engine::{BatchOptions, Kind, Masks, Outputs, PADDING, RowHook, Slot};
+
+use crate::batch::{Batch, Numbers, on_ranks, part, state};
+use crate::cases::Dice;
+
+/// What comes with the rows of a step.
+struct Extras {
+    masks: Option<Vec<u32>>,
+    present: Vec<bool>,
+    forced: Vec<Option<u32>>,
+    hooked: Vec<bool>,
+}
+
+impl Extras {
+    fn new(dice: &mut Dice, batch: &Batch, rows: usize, hooks: bool) -> Self {
+        let words = batch.vocab.div_ceil(32);
+        let masks = dice.one_in(3).then(|| (0..rows * words).map(|_| dice.word() | dice.word()).collect());
+        let is_hooked = hooks && batch.kind == Kind::Logits && dice.one_in(4);
+        Self {
+            masks,
+            present: (0..rows).map(|_| !dice.one_in(3)).collect(),
+            forced: (0..rows).map(|_| dice.one_in(9).then(|| dice.below(batch.vocab) as u32)).collect(),
+            hooked: (0..rows).map(|_| is_hooked && dice.one_in(2)).collect(),
+        }
+    }
+
+    fn with<T>(&self, batch: &Batch, work: impl FnOnce(&BatchOptions<'_>) -> T) -> T {
+        let (rows, words) = (self.present.len(), batch.vocab.div_ceil(32));
+        let masks = self.masks.as_ref().map_or(Masks::NONE, |masks| {
+            Masks::new(masks, rows, words, words).unwrap().with_present(&self.present).unwrap()
+        });
+        let hook: RowHook<'_> = &|z: &mut [f32]| {
+            z.reverse();
+            z[0] += 1.0;
+        };
+        let hooks: Vec<Option<RowHook<'_>>> = self.hooked.iter().map(|on| on.then_some(hook)).collect();
+        let hooks = if self.hooked.contains(&true) { &hooks[..] } else { &[] };
+        work(&BatchOptions { masks, forced: &self.forced, hooks })
+    }
+}
+
+/// Takes steps with random batches under random layouts of `layouts`, and holds all ranks to one process.
+fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout]) {
+    for seed in seeds {
+        let mut dice = Dice(seed, 0);
+        let world = 1 + seed as usize % 8;
+        let batch = Batch::new(&mut dice, world, 7);
+        equal_one_process(seed, &mut dice, world, &batch, layouts);
+    }
+}
+
+/// Takes three steps with a batch.
+fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Batch, layouts: &[LogitsLayout]) {
+    let keeps = dice.one_in(4);
+    let (mut pool, slots) = batch.pool();
+    let outputs = || if keeps { Outputs::with_kept() } else { Outputs::new() };
+    let mut steps = Vec::new();
+    let mut expected = Vec::new();
+    for _ in 0..3 {
+        let layout = dice.pick(layouts);
+        // Probabilities are not surveyed.
+        let layout = if batch.kind == Kind::Probabilities && layout == Survey { Gather } else { layout };
+        let whole = batch.rows(dice, slots.len());
+        let extras = Extras::new(dice, batch, slots.len(), layout != Survey);
+        let slots: Vec<Slot> =
+            slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
+        let values: Vec<f32> = whole.iter().flatten().copied().collect();
+        let numbers = Numbers::new(batch.dtype, &values);
+        let mut out = outputs();
+        extras.with(batch, |options| {
+            let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
+            pool.step(logits, &slots, options, &mut out).unwrap();
+        });
+        let states: Vec<_> = slots.iter().map(|slot| pool.sequence(*slot).ok().map(state)).collect();
+        expected.push((out, states));
+        steps.push((layout, whole, extras, slots));
+    }
+    on_ranks(world, |rank| {
+        let own = gumball_engine::dist::Transport::rank(&rank);
+        let (mut pool, _) = batch.dist_pool(rank);
+        for (step, (layout, whole, extras, slots)) in steps.iter().enumerate() {
+            let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
+            let plan = pool.planner().plan_as(*layout, &shape);
+            let rows: Vec<usize> = plan.shares.of(own).collect();
+            let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
+            let mut out = outputs();
+            extras.with(batch, |options| {
+                let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+                pool.step(&plan, logits, slots, options, &mut out).unwrap();
+            });
+            let (want, states) = &expected[step];
+            let told = || format!("seed {seed}, rank {own} of {world}, step {step}, {layout:?}, {batch:?}");
+            assert_eq!(out.tokens(), want.tokens(), "{}", told());
+            assert_eq!(out.words(), want.words(), "{}", told());
+            for (row, slot) in slots.iter().enumerate() {
+                assert_eq!(out.kept(row), want.kept(row), "{}", told());
+                assert_eq!(pool.sequence(*slot).ok().map(state), states[row], "{}", told());
+            }
+        }
+        assert_eq!(pool.planner().served().values().sum::<u64>(), 3);
+    });
+}
+
+#[test]
+fn gathered_and_swapped_rows_are_sampled_as_by_one_process() {
+    steps_equal_one_process(0..160, &[Gather, Swap]);
+}
+
+#[test]
+fn surveyed_rows_are_sampled_as_by_one_process() {
+    steps_equal_one_process(2000..2200, &[Survey]);
+}
+
+#[test]
+fn long_rows_are_surveyed_as_by_one_process() {
+    for seed in 4000..4024 {
+        let mut dice = Dice(seed, 0);
+        let world = 2 + seed as usize % 3;
+        let vocab = dice.pick(&[9000, 20_000, 32_000, 40_123]);
+        let batch = Batch::of_vocab(&mut dice, world, 3, vocab);
+        equal_one_process(seed, &mut dice, world, &batch, &[Survey]);
+    }
+}
+
+#[test]
+fn a_layout_may_change_from_step_to_step() {
+    steps_equal_one_process(3000..3040, &LogitsLayout::ALL);
+}
+
+#[test]
+fn replicated_rows_are_sampled_as_by_one_process() {
+    steps_equal_one_process(1000..1040, &[Replicated]);
+}
