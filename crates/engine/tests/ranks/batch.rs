@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gumball_engine::dist::{
-    LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, VocabSplit, threads,
+    Error, LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
     DistPool, Kind, Logits, Pool, PoolConfig, Row, SamplingParams, Sequence, Slot, Widths, bf16, f16,
@@ -135,16 +135,21 @@ impl Batch {
 
     /// Returns a rank's pool, and the slots of the requests.
     pub fn dist_pool(&self, rank: Threads) -> (DistPool, Vec<Slot>) {
+        self.try_dist_pool(Box::new(rank)).unwrap()
+    }
+
+    /// The same over any transport.
+    pub fn try_dist_pool(&self, rank: Box<dyn Transport>) -> Result<(DistPool, Vec<Slot>), Error> {
         let planner = PlannerConfig {
             ownership: self.ownership,
             layouts: LogitsLayout::ALL.to_vec(),
             thresholds: Thresholds { swap_min_requests: 1, survey_min_vocab: 1, survey_min_rows: 1 },
             ..PlannerConfig::new(self.split.clone())
         };
-        let mut pool = DistPool::new(self.config(), planner, Box::new(rank)).unwrap();
+        let mut pool = DistPool::new(self.config(), planner, rank)?;
         let slots = self.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
         let slots = slots.collect();
-        (pool, slots)
+        Ok((pool, slots))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What goes wrong between ranks: mistakes, ranks that differ, end or are late.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Error, PlannerConfig, StepKind, VocabSplit, threads};
@@ -83,7 +83,7 @@ fn pools_that_differ_are_told_so_at_start() {
 
 #[test]
 fn a_rank_with_another_request_is_told_so_and_nothing_is_drawn() {
-    for layout in [Gather, Swap, Replicated] {
+    for layout in [Gather, Swap, Survey, Replicated] {
         with_patience(2, Duration::from_secs(20), |rank| {
             let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
             if pool.group().rank() == 1 {
@@ -95,32 +95,6 @@ fn a_rank_with_another_request_is_told_so_and_nothing_is_drawn() {
             assert_eq!(pool.sequence(slot).unwrap().position(), before);
             assert!(matches!(step(&mut pool, slot, layout), Err(Error::Broken(_))));
         });
-    }
-}
-
-#[test]
-fn a_rank_that_ends_or_is_late_is_an_error_on_all_others_in_time() {
-    for layout in [Gather, Swap, Replicated] {
-        for ends in [true, false] {
-            let (patience, since) = (Duration::from_millis(150), Instant::now());
-            with_patience(3, patience, |rank| {
-                let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
-                step(&mut pool, slot, layout).unwrap();
-                if pool.group().rank() == 1 {
-                    if !ends {
-                        std::thread::sleep(patience * 4);
-                    }
-                    return;
-                }
-                let before = pool.sequence(slot).unwrap().position();
-                let error = step(&mut pool, slot, layout).unwrap_err();
-                // Whoever stops waiting for rank 1 ends too, and may be missed first.
-                let is_told = matches!(error, Error::Lost { .. } | Error::TimedOut { rank: 1, .. });
-                assert!(is_told, "{layout:?}: {error}");
-                assert_eq!(pool.sequence(slot).unwrap().position(), before);
-            });
-            assert!(since.elapsed() < Duration::from_secs(20));
-        }
     }
 }
 
@@ -151,5 +125,4 @@ fn ranks_go_on_in_a_new_group_from_the_states_of_one() {
         (0..2).for_each(|_| step(&mut pool, slot, Swap).unwrap());
         assert_eq!(pool.sequence(slot).unwrap().history().ids(), want);
     });
-    let _ = Survey;
 }

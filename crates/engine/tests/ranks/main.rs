@@ -7,5 +7,7 @@ mod cases;
 mod batch;
 mod bytes;
 mod failures;
+mod faults;
+mod processes;
 mod steps;
 mod verifications;
