@@ -13,8 +13,8 @@ const BACKENDS: [(&str, &str); 3] =
 const WITHOUT_BODY: [(&str, &str); 4] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
-    ("S1", "of several GPUs, which join later"),
-    ("S2", "of several GPUs, which join later"),
+    ("S1", "of several processes; held in crates/engine/tests/ranks"),
+    ("S2", "of several processes; held in crates/engine/tests/ranks"),
 ];
 
 /// The storeys of the house: a crate depends only on crates of lower storeys.

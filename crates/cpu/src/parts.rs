@@ -173,8 +173,10 @@ impl Parts {
         for (maximum, sum) in cut_tiles.iter().filter(|(_, sum)| sum.q > 0) {
             let factor = Factor::new(measure.ratio(*maximum, first).min(1.0));
             let d = fixed_distance(measure.exponent(first, *maximum));
-            mass = mass.saturating_add(factor.mass(sum.q));
-            let below = sum.r.wrapping_add(sum.q.wrapping_mul(d)) >> 24;
+            // A tile's weights sum to 2^36 at most, unless a part told something else.
+            let q = sum.q.min(1 << 36);
+            mass = mass.saturating_add(factor.mass(q));
+            let below = sum.r.wrapping_add(q.wrapping_mul(d)).min(1 << 62) >> 24;
             distances = distances.wrapping_add(factor.mass(below));
         }
         let total = Total { mass, count: sums.count as usize };

@@ -1,4 +1,19 @@
 //! One sampler over several ranks, each of which holds a part of the vocabulary.
+//!
+//! A rank is a process, or a thread, and its number in a group of them. What comes out of the rows of a step is the same on all
+//! ranks, and what one process gets from whole rows, bit for bit, for any split of the vocabulary.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | say which ids and which requests a rank has | [`VocabSplit`], [`Shares`] |
+//! | decide what is exchanged in a step, before its logits exist | [`Planner`], or [`decide`] itself |
+//! | move bytes between ranks | [`Transport`]; [`Sockets`], [`threads()`]; [`choose`] |
+//! | agree at start, and take the same turns | [`Group`] |
+//! | gather or swap logits | [`whole_rows`] |
+//! | sample from parts of rows where they are | [`survey_rows`] |
+//!
+//! The crate knows ranks and no requests: `DistPool` of `gumball-engine` is what engines use. Rows lie in host memory; transports
+//! between GPUs are not there yet.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -17,7 +32,7 @@ pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape, Threshol
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};
 pub use share::{Ownership, Shares, VocabSplit};
-pub use survey::{SurveyRow, Surveyed, survey_rows};
+pub use survey::{Spread, SurveyRow, Surveyed, survey_rows};
 pub use transport::{
     Address, Chosen, DEFAULT_TIMEOUT, MOST_BYTES, Sockets, Threads, Transport, TransportKind, choose, threads,
 };

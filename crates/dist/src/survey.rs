@@ -35,6 +35,19 @@ pub struct SurveyRow<'a> {
     pub owner: usize,
 }
 
+/// Threads that work on several rows at a time.
+pub trait Spread {
+    /// Does all items, each on one thread with stages that no other thread is using.
+    ///
+    /// # Errors
+    /// That of an item that has one.
+    fn each<T: Send>(
+        &self,
+        items: Vec<T>,
+        work: impl Fn(&mut T, &mut Workspace) -> gumball_spec::Result<()> + Sync,
+    ) -> gumball_spec::Result<Vec<T>>;
+}
+
 /// What came out of a row.
 #[derive(Debug)]
 pub struct Surveyed<'a> {
@@ -57,27 +70,30 @@ pub struct Surveyed<'a> {
 pub fn survey_rows(
     group: &mut Group,
     split: &VocabSplit,
-    workspace: &mut Workspace,
+    (workspace, spread): (&mut Workspace, &impl Spread),
     rows: &[SurveyRow<'_>],
     shards: &mut Vec<Shard>,
     write: &mut dyn FnMut(usize, Surveyed<'_>),
 ) -> Result<()> {
     shards.resize_with(shards.len().max(rows.len()), Shard::default);
-    for (row, shard) in rows.iter().zip(shards.iter_mut()) {
+    let ids = split.ids(group.rank());
+    spread.each(rows.iter().zip(shards.iter_mut()).collect(), |(row, shard), workspace| {
         assert!(row.needs < Needs::Whole, "a row that is needed whole");
-        workspace.open_shard(row.part, split.ids(group.rank()), &row.task, shard)?;
-    }
-    let mut step = Step { group, split, workspace, rows, shards, write };
+        workspace.open_shard(row.part, ids.clone(), &row.task, shard)
+    })?;
+    let mut step = Step { group, split, workspace, spread, rows, shards, write };
     step.winners()?;
     step.lists()?;
     step.others()
 }
 
 /// A step under way.
-struct Step<'s, 'a> {
+struct Step<'s, 'a, S> {
     group: &'s mut Group,
     split: &'s VocabSplit,
+    /// The stages of rows that this rank owns.
     workspace: &'s mut Workspace,
+    spread: &'s S,
     rows: &'s [SurveyRow<'a>],
     shards: &'s [Shard],
     write: &'s mut dyn FnMut(usize, Surveyed<'_>),
@@ -88,7 +104,7 @@ const NO_TOKEN: u32 = 1 << 20;
 /// Statuses take the bits from there on.
 const STATUS: u32 = 24;
 
-impl<'s, 'a> Step<'s, 'a> {
+impl<S: Spread> Step<'_, '_, S> {
     fn with(&self, needs: Needs) -> Vec<usize> {
         (0..self.rows.len()).filter(|row| self.rows[*row].needs == needs).collect()
     }
@@ -126,13 +142,19 @@ impl<'s, 'a> Step<'s, 'a> {
         if rows.is_empty() {
             return Ok(());
         }
+        let best = self.spread.each(
+            rows.iter().map(|row| (*row, Winner::NONE)).collect(),
+            |(row, best), stages| {
+                let (SurveyRow { part, task, .. }, shard) = (&self.rows[*row], &self.shards[*row]);
+                *best = stages.winner(*part, shard, task, firsts[*row]);
+                Ok(())
+            },
+        )?;
         let mut words = Vec::with_capacity(2 * rows.len());
-        for row in &rows {
-            let (SurveyRow { part, task, .. }, shard) = (&self.rows[*row], &self.shards[*row]);
-            let Winner { score, id, logit } = self.workspace.winner(*part, shard, task, firsts[*row]);
-            let score = if is_greedy(*row) { logit } else { score };
+        for (row, Winner { score, id, logit }) in best {
+            let score = if is_greedy(row) { logit } else { score };
             let id = if id == u32::MAX { NO_TOKEN } else { id };
-            words.extend([score.to_bits(), id | shard.status().0 << STATUS]);
+            words.extend([score.to_bits(), id | self.shards[row].status().0 << STATUS]);
         }
         let messages = self.group.all_gather(What::Winners, &bytes_of(&words))?;
         let mut found = vec![(Winner::NONE, Status::default()); rows.len()];
@@ -179,13 +201,18 @@ impl<'s, 'a> Step<'s, 'a> {
             return Ok(());
         }
         let mut messages = vec![Vec::new(); self.group.world()];
-        let mut keys = Vec::new();
-        for row in &rows {
-            let (SurveyRow { part, task, owner, .. }, shard) = (&self.rows[*row], &self.shards[*row]);
-            keys.clear();
-            self.workspace.list_shard(*part, shard, k_of(task), &mut keys);
-            messages[*owner].push(keys.len() as u32 | shard.status().0 << STATUS);
-            keys.iter().for_each(|key| push_long(&mut messages[*owner], *key));
+        let lists = self.spread.each(
+            rows.iter().map(|row| (*row, Vec::new())).collect(),
+            |(row, keys), stages| {
+                let SurveyRow { part, task, .. } = &self.rows[*row];
+                stages.list_shard(*part, &self.shards[*row], k_of(task), keys);
+                Ok(())
+            },
+        )?;
+        for (row, keys) in lists {
+            let message = &mut messages[self.rows[row].owner];
+            message.push(keys.len() as u32 | self.shards[row].status().0 << STATUS);
+            keys.iter().for_each(|key| push_long(message, *key));
         }
         let messages: Vec<Vec<u8>> = messages.iter().map(|words| bytes_of(words)).collect();
         let received = self.group.all_to_all(What::Lists, &messages)?;
@@ -281,20 +308,30 @@ impl<'s, 'a> Step<'s, 'a> {
             return Ok(false);
         }
         let cut_tiles = self.split.cut_tiles();
-        let mut messages = Vec::new();
+        let mut all = Vec::new();
         for (rank, message) in questions.iter().enumerate() {
             let words = words_of(message);
-            let (mut reader, mut answers) = (Reader(&words), Vec::new());
+            let mut reader = Reader(&words);
             while !reader.0.is_empty() {
                 let asked = Asked::unpack(&mut reader, cut_tiles.len());
                 let is_own = |asked: &Asked| self.rows.get(asked.row).is_some_and(|row| row.owner == rank);
                 let Some(asked) = asked.filter(is_own) else {
                     return self.corrupt(rank, "a question that is none");
                 };
-                self.answer(&asked, &cut_tiles, &mut answers);
+                all.push((rank, asked, Vec::new()));
             }
-            messages.push(bytes_of(&answers));
         }
+        let own_ends = ends(self.split, self.group.rank(), &cut_tiles);
+        let all = self.spread.each(all, |(_, asked, answer), stages| {
+            let (SurveyRow { part, task, .. }, shard) = (&self.rows[asked.row], &self.shards[asked.row]);
+            let cut_maxima = own_ends.map(|end| asked.cut_maxima.get(end?).copied());
+            let about = About { raw: asked.raw, first: asked.first, cut_maxima };
+            let told = stages.answer(*part, shard, task, &asked.question, about);
+            pack_answer(&told, own_ends.map(|end| end.is_some()), answer);
+            Ok(())
+        })?;
+        let mut messages = vec![Vec::new(); self.group.world()];
+        all.iter().for_each(|(rank, _, answer)| messages[*rank].extend(bytes_of(answer)));
         let received = self.group.all_to_all(What::Answers, &messages)?;
         let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
         let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
@@ -311,16 +348,6 @@ impl<'s, 'a> Step<'s, 'a> {
             told.tell(asked.raw, &asked.question, answers);
         }
         Ok(true)
-    }
-
-    /// Appends this rank's answer to a question.
-    fn answer(&mut self, asked: &Asked, cut_tiles: &[usize], to: &mut Vec<u32>) {
-        let (SurveyRow { part, task, .. }, shard) = (&self.rows[asked.row], &self.shards[asked.row]);
-        let ends = ends(self.split, self.group.rank(), cut_tiles);
-        let cut_maxima = ends.map(|end| asked.cut_maxima.get(end?).copied());
-        let about = About { raw: asked.raw, first: asked.first, cut_maxima };
-        let answer = self.workspace.answer(*part, shard, task, &asked.question, about);
-        pack_answer(&answer, ends.map(|end| end.is_some()), to);
     }
 }
 

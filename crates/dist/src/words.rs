@@ -2,6 +2,7 @@
 
 use gumball_cpu::{Answer, Moments, Question, RowSums, TileSum, Winner};
 use gumball_spec::row::clean;
+use half::{bf16, f16};
 
 /// A question about a row of a step, from its owner.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,11 @@ impl<'a> Reader<'a> {
     /// Takes a logit, which counts as it would in a row.
     pub fn logit(&mut self) -> Option<f32> {
         self.float().map(clean)
+    }
+
+    /// Takes a scale.
+    fn scale(&mut self) -> Option<f32> {
+        self.float().filter(|scale| *scale > 0.0 && *scale < f32::INFINITY)
     }
 
     /// Takes several words.
@@ -97,13 +103,14 @@ impl Asked {
 
     /// Takes a question off a message, where borders cut `cut_tiles` tiles; `None` if there is none.
     pub fn unpack(from: &mut Reader<'_>, cut_tiles: usize) -> Option<Self> {
-        let (row, tag, first) = (from.word()? as usize, from.word()?, from.float()?);
+        let (row, tag, first) = (from.word()? as usize, from.word()?, from.logit()?);
         let mut cut_maxima = Vec::new();
         let question = match tag >> 1 {
-            0 => Question::Tokens { least: from.float()?, told: from.float()? },
+            0 => Question::Tokens { least: from.logit()?, told: from.float()?.max(-f32::MAX) },
             1 => {
-                let scale = from.float()?;
-                cut_maxima.extend(from.words(cut_tiles)?.iter().map(|word| f32::from_bits(*word)));
+                let scale = from.scale()?;
+                let maxima = from.words(cut_tiles)?.iter();
+                cut_maxima.extend(maxima.map(|word| clean(f32::from_bits(*word))));
                 Question::Sums { scale }
             }
             2 => Question::Deviations,
@@ -115,8 +122,8 @@ impl Asked {
             5 => Question::Race {
                 first_key: from.long()?,
                 last_key: from.long()?,
-                first: from.float()?,
-                scale: from.float()?,
+                first: from.logit()?,
+                scale: from.scale()?,
             },
             _ => return None,
         };
@@ -124,8 +131,43 @@ impl Asked {
     }
 }
 
-/// In the place of a number of tokens: the logits of all ids follow.
+/// In the place of a number of tokens: the logits of all ids follow, as f32, or two in a word as bf16 or f16, which rows of these
+/// types are told in.
 const ALL: u32 = u32::MAX;
+const ALL_BF16: u32 = u32::MAX - 1;
+const ALL_F16: u32 = u32::MAX - 2;
+
+/// Appends the logits of all ids, in the shortest type that has all of them.
+fn push_all(logits: &[f32], to: &mut Vec<u32>) {
+    let mut push_half = |tag: u32, half: &dyn Fn(f32) -> u16| {
+        to.push(tag);
+        let bits =
+            |pair: &[f32]| u32::from(half(pair[0])) | pair.get(1).map_or(0, |z| u32::from(half(*z))) << 16;
+        to.extend(logits.chunks(2).map(bits));
+    };
+    if logits.iter().all(|z| bf16::from_f32(*z).to_f32() == *z) {
+        push_half(ALL_BF16, &|z| bf16::from_f32(z).to_bits());
+    } else if logits.iter().all(|z| f16::from_f32(*z).to_f32() == *z) {
+        push_half(ALL_F16, &|z| f16::from_f32(z).to_bits());
+    } else {
+        to.push(ALL);
+        to.extend(logits.iter().map(|z| z.to_bits()));
+    }
+}
+
+/// Takes the logits of `count` ids off a message, in the type that was told.
+fn read_all(tag: u32, count: usize, from: &mut Reader<'_>) -> Option<Vec<f32>> {
+    if tag == ALL {
+        let words = from.words(count)?.iter();
+        return Some(words.map(|word| clean(f32::from_bits(*word))).collect());
+    }
+    let of_bits = |bits: u16| match tag {
+        ALL_BF16 => bf16::from_bits(bits).to_f32(),
+        _ => f16::from_bits(bits).to_f32(),
+    };
+    let halves = from.words(count.div_ceil(2))?.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]);
+    Some(halves.take(count).map(|bits| clean(of_bits(bits))).collect())
+}
 
 /// Appends an answer to a message, where borders cut a part's first and last tile or not.
 pub fn pack_answer(answer: &Answer, cut: [bool; 2], to: &mut Vec<u32>) {
@@ -134,10 +176,7 @@ pub fn pack_answer(answer: &Answer, cut: [bool; 2], to: &mut Vec<u32>) {
             to.push(tokens.len() as u32);
             to.extend(tokens.iter().flat_map(|(z, id)| [z.to_bits(), *id]));
         }
-        Answer::All(logits) => {
-            to.push(ALL);
-            to.extend(logits.iter().map(|z| z.to_bits()));
-        }
+        Answer::All(logits) => push_all(logits, to),
         Answer::Sums(RowSums { mass, distances, count }, sums) => {
             push_long(to, *mass);
             push_long(to, *distances);
@@ -165,10 +204,7 @@ pub fn unpack_answer(
 ) -> Option<Answer> {
     Some(match question {
         Question::Tokens { .. } => match from.word()? {
-            ALL => {
-                let logits = from.words(ids.len())?.iter();
-                Answer::All(logits.map(|word| clean(f32::from_bits(*word))).collect())
-            }
+            tag @ (ALL | ALL_BF16 | ALL_F16) => Answer::All(read_all(tag, ids.len(), from)?),
             count if count as usize > ids.len() => return None,
             count => {
                 let token = |from: &mut Reader<'_>| {
@@ -204,4 +240,60 @@ pub fn unpack_answer(
             Answer::Winner(Winner { score, id, logit })
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_of_all_ids_travel_in_the_shortest_type_that_has_them() {
+        let halves = [1.5f32, -0.25, f32::NEG_INFINITY, 0.0, 3.0];
+        let bf16s = [131_072.0f32, -0.5, f32::NEG_INFINITY];
+        let f16s = [1.0 + 1.0 / 1024.0, -2.0, 7.0, 0.5];
+        let floats = [0.1f32, -f32::MAX, 1.0];
+        for (logits, words) in [(&halves[..], 3), (&bf16s, 2), (&f16s, 2), (&floats, 3), (&[], 0)] {
+            let mut message = Vec::new();
+            pack_answer(&Answer::All(logits.to_vec()), [false; 2], &mut message);
+            assert_eq!(message.len(), 1 + words, "{logits:?}");
+            let question = Question::Tokens { least: 0.0, told: f32::INFINITY };
+            let mut reader = Reader(&message);
+            let answer = unpack_answer(&question, &(7..7 + logits.len()), [false; 2], &mut reader);
+            assert_eq!(answer, Some(Answer::All(logits.to_vec())));
+            assert!(reader.0.is_empty());
+        }
+    }
+
+    #[test]
+    fn questions_and_answers_are_read_as_they_are_written_and_not_beyond() {
+        let winner = Answer::Winner(Winner { score: 0.5, id: 9, logit: 2.0 });
+        let sums = RowSums { mass: 1 << 50, distances: 3, count: 4 };
+        let parts = [TileSum { q: 5, r: 6, count: 0 }, TileSum::default()];
+        let race = Question::Race { first_key: 1 << 40, last_key: 7, first: 1.0, scale: 1.5 };
+        for (question, answer) in [
+            (Question::Tokens { least: -1.0, told: 3.0 }, Answer::Tokens(vec![(0.5, 8), (-0.5, 9)])),
+            (Question::Sums { scale: 2.0 }, Answer::Sums(sums, parts)),
+            (Question::Deviations, Answer::Moments(Moments { count: 1, sum: 1 << 33, squares: 1 << 60 })),
+            (Question::Rank { key: 1 << 63 }, Answer::Count(12)),
+            (Question::Logits { ids: vec![8, 300] }, Answer::Logits(vec![1.0, f32::NEG_INFINITY])),
+            (race, winner),
+        ] {
+            let is_sums = matches!(question, Question::Sums { .. });
+            let cut_maxima = if is_sums { vec![4.0, 5.0] } else { Vec::new() };
+            let asked = Asked { row: 3, raw: true, first: 6.0, cut_maxima, question };
+            let (mut message, cut) = (Vec::new(), [true, false]);
+            asked.pack(&mut message);
+            assert_eq!(Asked::unpack(&mut Reader(&message), 2), Some(asked.clone()));
+            for end in 0..message.len() {
+                assert_eq!(Asked::unpack(&mut Reader(&message[..end]), 2), None);
+            }
+            message.clear();
+            pack_answer(&answer, cut, &mut message);
+            let ids = 8..10;
+            assert_eq!(unpack_answer(&asked.question, &ids, cut, &mut Reader(&message)), Some(answer));
+            for end in 0..message.len() {
+                assert_eq!(unpack_answer(&asked.question, &ids, cut, &mut Reader(&message[..end])), None);
+            }
+        }
+    }
 }

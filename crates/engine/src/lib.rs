@@ -44,6 +44,10 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/scaling.md")]
+struct SeveralProcesses;
+
 mod entropy;
 mod probabilities;
 mod registry;

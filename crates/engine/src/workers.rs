@@ -236,12 +236,20 @@ impl Workers {
         mut items: Vec<T>,
         work: impl Fn(&mut T, &mut dyn Stages) -> Result<()> + Sync,
     ) -> Result<()> {
-        let one = |item: &mut T| self.with_stages(|stages| work(item, stages));
+        self.spread(&mut items, |item| self.with_stages(|stages| work(item, stages)))
+    }
+
+    /// Does all items, each on one thread, without stages of the route; the error is that of an item that has one.
+    pub(crate) fn spread<T: Send>(
+        &self,
+        items: &mut [T],
+        one: impl Fn(&mut T) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
         if items.len() < 2 {
             return items.iter_mut().try_for_each(one);
         }
-        let spread = |mut items: Vec<T>| items.par_iter_mut().try_for_each(one);
-        self.threads.run(items, spread, |mut items| items.iter_mut().try_for_each(one))
+        let spread = |items: &mut [T]| items.par_iter_mut().try_for_each(&one);
+        self.threads.run(items, spread, |items| items.iter_mut().try_for_each(&one))
     }
 
     fn block(&self, rows: &mut RowsMut<'_>, work: Work<'_>) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+#[cfg(unix)]
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,6 +49,7 @@ impl fmt::Display for Address {
 /// A connection to a rank.
 #[derive(Debug)]
 pub(super) enum Stream {
+    #[cfg(unix)]
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -56,6 +58,7 @@ pub(super) enum Stream {
 macro_rules! either {
     ($stream:expr, |$inner:ident| $body:expr) => {
         match $stream {
+            #[cfg(unix)]
             Stream::Unix($inner) => $body,
             Stream::Tcp($inner) => $body,
         }
@@ -66,7 +69,10 @@ impl Stream {
     /// Connects to an address, which somebody may not listen at yet.
     pub(super) fn connect(address: &Address, timeout: Duration) -> io::Result<Self> {
         match address {
+            #[cfg(unix)]
             Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
             Address::Tcp(place) => {
                 let mut last = io::Error::from(io::ErrorKind::NotFound);
                 for address in place.to_socket_addrs()? {
@@ -93,6 +99,7 @@ impl Stream {
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
+            #[cfg(unix)]
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
         })
@@ -124,6 +131,7 @@ impl io::Write for Stream {
 /// What listens at an address.
 #[derive(Debug)]
 pub(super) enum Listener {
+    #[cfg(unix)]
     Unix(UnixListener, PathBuf),
     Tcp(TcpListener),
 }
@@ -132,6 +140,9 @@ impl Listener {
     /// Listens at an address. A socket that a process left behind is replaced.
     pub(super) fn bind(address: &Address) -> io::Result<Self> {
         let listener = match address {
+            #[cfg(not(unix))]
+            Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+            #[cfg(unix)]
             Address::Unix(path) => {
                 if UnixStream::connect(path).is_err() {
                     // Nobody listens there: what lies there, if anything, is of a process that ended.
@@ -153,6 +164,7 @@ impl Listener {
     /// Returns the next connection, if somebody has connected.
     pub(super) fn accept(&self) -> io::Result<Option<Stream>> {
         let accepted = match self {
+            #[cfg(unix)]
             Self::Unix(listener, _) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
             Self::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nodelay(true)?;
@@ -167,6 +179,7 @@ impl Listener {
     }
 }
 
+#[cfg(unix)]
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {

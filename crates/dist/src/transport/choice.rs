@@ -105,7 +105,7 @@ pub fn choose(
     Ok(Chosen { transport: Box::new(transport), warning })
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -7,6 +7,8 @@ mod step;
 mod survey;
 mod verify;
 
+use std::sync::Mutex;
+
 use gumball_cpu::{Shard, Workspace};
 use gumball_dist::{
     Error as DistError, Group, Plan, Planner, PlannerConfig, Result, StepKind, StepShape, Transport,
@@ -35,6 +37,7 @@ pub struct DistPool {
     share: Outputs,
     /// The stages that rows are surveyed by, and their parts.
     workspace: Workspace,
+    idle: Mutex<Vec<Workspace>>,
     shards: Vec<Shard>,
     verified: Verification,
     kept_verified: Verification,
@@ -61,7 +64,17 @@ impl DistPool {
         let group = Group::join(transport, planner.config(), &parameters)?;
         let (verified, kept_verified) = (Verification::new(), Verification::with_kept());
         let (workspace, shards) = (Workspace::new(pool.level())?, Vec::new());
-        Ok(Self { pool, planner, group, share: Outputs::new(), workspace, shards, verified, kept_verified })
+        Ok(Self {
+            pool,
+            planner,
+            group,
+            share: Outputs::new(),
+            workspace,
+            idle: Mutex::default(),
+            shards,
+            verified,
+            kept_verified,
+        })
     }
 
     /// Returns this rank's copy of the pool, which all ranks have alike.

@@ -1,6 +1,9 @@
 //! A step whose rows are surveyed where they are.
 
-use gumball_dist::{Needs, Plan, Result, SurveyRow, Surveyed, survey_rows};
+use std::sync::{Mutex, PoisonError};
+
+use gumball_cpu::Workspace;
+use gumball_dist::{Needs, Plan, Result, Spread, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Row};
 
@@ -10,6 +13,7 @@ use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Slot};
 use crate::route::RACE;
+use crate::workers::Workers;
 
 impl DistPool {
     /// Checks that rows can be surveyed: each is logits that nobody changes whole, on the route of the race.
@@ -62,8 +66,9 @@ impl DistPool {
         self.workspace.keep_ids(keeps);
         let mut to = out.reshape(Layout { rows: slots.len(), widths: self.pool.widths })?;
         (0..slots.len()).filter(|row| slots[*row] == PADDING).for_each(|row| to.write_padding(row));
-        let (split, workspace, shards) = (self.planner.split(), &mut self.workspace, &mut self.shards);
-        survey_rows(&mut self.group, split, workspace, &rows, shards, &mut |row, surveyed| {
+        let (split, shards) = (self.planner.split(), &mut self.shards);
+        let stages = (&mut self.workspace, &Spreader { workers: &self.pool.workers, idle: &self.idle });
+        survey_rows(&mut self.group, split, stages, &rows, shards, &mut |row, surveyed| {
             let Surveyed { chosen, logprobs, kept } = surveyed;
             to.write(drawn[row], &chosen, logprobs, kept);
         })?;
@@ -73,6 +78,30 @@ impl DistPool {
         let mut words = Vec::new();
         owned[own].iter().for_each(|row| out.pack(*row, &mut words));
         self.exchange_rows(&words, out, |rank| owned[rank].clone())
+    }
+}
+
+/// The threads of a pool, each with stages of its own while it needs them.
+struct Spreader<'a> {
+    workers: &'a Workers,
+    idle: &'a Mutex<Vec<Workspace>>,
+}
+
+impl Spread for Spreader<'_> {
+    fn each<T: Send>(
+        &self,
+        mut items: Vec<T>,
+        work: impl Fn(&mut T, &mut Workspace) -> gumball_spec::Result<()> + Sync,
+    ) -> gumball_spec::Result<Vec<T>> {
+        let one = |item: &mut T| {
+            let popped = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut stages = popped.map_or_else(|| Workspace::new(self.workers.level()), Ok)?;
+            let result = work(item, &mut stages);
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(stages);
+            result
+        };
+        self.workers.spread(&mut items, one)?;
+        Ok(items)
     }
 }
 

@@ -122,7 +122,7 @@ impl Batch {
 
     fn config(&self) -> PoolConfig {
         let widths = Widths { top_n: 40, ids: 3 };
-        PoolConfig { slots: 16, threads: Some(1), widths, ..PoolConfig::new(self.vocab) }
+        PoolConfig { slots: 16, threads: Some(1 + self.dtype % 2), widths, ..PoolConfig::new(self.vocab) }
     }
 
     /// Returns a pool of one process, and the slots of the requests.
@@ -135,17 +135,25 @@ impl Batch {
 
     /// Returns a rank's pool, and the slots of the requests.
     pub fn dist_pool(&self, rank: Threads) -> (DistPool, Vec<Slot>) {
-        self.try_dist_pool(Box::new(rank)).unwrap()
+        self.try_dist_pool(Box::new(rank), self.planner()).unwrap()
     }
 
-    /// The same over any transport.
-    pub fn try_dist_pool(&self, rank: Box<dyn Transport>) -> Result<(DistPool, Vec<Slot>), Error> {
-        let planner = PlannerConfig {
+    /// Returns the configuration of a planner under which every layout may be taken.
+    pub fn planner(&self) -> PlannerConfig {
+        PlannerConfig {
             ownership: self.ownership,
             layouts: LogitsLayout::ALL.to_vec(),
             thresholds: Thresholds { swap_min_requests: 1, survey_min_vocab: 1, survey_min_rows: 1 },
             ..PlannerConfig::new(self.split.clone())
-        };
+        }
+    }
+
+    /// The same over any transport, with any planner.
+    pub fn try_dist_pool(
+        &self,
+        rank: Box<dyn Transport>,
+        planner: PlannerConfig,
+    ) -> Result<(DistPool, Vec<Slot>), Error> {
         let mut pool = DistPool::new(self.config(), planner, rank)?;
         let slots = self.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
         let slots = slots.collect();

@@ -80,7 +80,7 @@ fn a_survey_exchanges_what_decides_and_no_more() {
     };
     let flat = SamplingParams { top_p: 0.95, temperature: 1.0, ..Default::default() };
     let rows = model_like(&mut Dice(1, 0), 8);
-    let flat_rows = vec![vec![0.25; VOCAB]; 2];
+    let flat_rows = vec![vec![0.1; VOCAB]; 2];
     println!("bytes that a rank receives from each other rank, a row, of {VOCAB} ids");
     for (name, params, rows, most) in [
         ("greedy", &greedy, &rows, 8),

@@ -127,7 +127,7 @@ fn step_with(
         let before = if is_faulty { before } else { usize::MAX };
         let rank = Faulty { inner: Some(rank), fault, before, done: Arc::clone(&done) };
         let is_done = || done.fetch_add(usize::from(!is_faulty), Ordering::Release);
-        let (mut pool, slots): (_, Vec<Slot>) = match batch.try_dist_pool(Box::new(rank)) {
+        let (mut pool, slots): (_, Vec<Slot>) = match batch.try_dist_pool(Box::new(rank), batch.planner()) {
             Ok(made) => made,
             Err(error) => {
                 is_done();

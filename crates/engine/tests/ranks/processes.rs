@@ -62,7 +62,7 @@ fn a_rank_of_its_own() {
     let chosen = choose(kind, false, own, &addresses, timeout).unwrap();
     assert_eq!(chosen.transport.name(), "unix");
     let batch = batch();
-    let (mut pool, slots) = batch.try_dist_pool(chosen.transport).unwrap();
+    let (mut pool, slots) = batch.try_dist_pool(chosen.transport, batch.planner()).unwrap();
     for at in 0..STEPS {
         if let Err(error) = step(&mut pool, &batch, &slots, at) {
             std::fs::write(folder.join(format!("error-{own}")), error.to_string()).unwrap();

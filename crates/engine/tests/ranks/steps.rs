@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::StepKind;
+use gumball_engine::dist::{PlannerConfig, StepKind, Thresholds};
 use gumball_engine::{BatchOptions, Kind, Masks, Outputs, PADDING, RowHook, Slot};
 
 use crate::batch::{Batch, Numbers, on_ranks, part, state};
@@ -136,4 +136,45 @@ fn a_layout_may_change_from_step_to_step() {
 #[test]
 fn replicated_rows_are_sampled_as_by_one_process() {
     steps_equal_one_process(1000..1040, &[Replicated]);
+}
+
+#[test]
+fn a_batch_that_shrinks_and_grows_across_a_threshold_changes_layout_and_no_token() {
+    let mut dice = Dice(5000, 0);
+    let mut batch = Batch::of_vocab(&mut dice, 3, 8, 700);
+    while batch.requests.len() < 8 {
+        batch = Batch::of_vocab(&mut dice, 3, 8, 700);
+    }
+    let whole: Vec<_> = (0..6).map(|_| batch.rows(&mut dice, 8)).collect();
+    // The first of the requests alone, then all, and so on.
+    let counts = [2, 8, 3, 8, 8, 2];
+    let options = BatchOptions::default();
+    let (mut pool, slots) = batch.pool();
+    for (rows, count) in whole.iter().zip(counts) {
+        let numbers = Numbers::new(batch.dtype, &rows[..count].concat());
+        let logits = numbers.logits(count, batch.vocab, batch.kind);
+        pool.step(logits, &slots[..count], &options, &mut Outputs::new()).unwrap();
+    }
+    on_ranks(3, |rank| {
+        let own = gumball_engine::dist::Transport::rank(&rank);
+        // Swapped from 4 requests on.
+        let planner = PlannerConfig {
+            layouts: vec![Swap],
+            thresholds: Thresholds { swap_min_requests: 4, ..Default::default() },
+            ..batch.planner()
+        };
+        let (mut dist, _) = batch.try_dist_pool(Box::new(rank), planner).unwrap();
+        for (rows, count) in whole.iter().zip(counts) {
+            let shape = dist.shape(&slots[..count], 0, StepKind::Decode).unwrap();
+            let plan = dist.plan(&shape).unwrap();
+            let part = part(plan.layout, &batch.split, own, batch.dtype, &rows[..count], &[]);
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            dist.step(&plan, logits, &slots[..count], &options, &mut Outputs::new()).unwrap();
+        }
+        let served: Vec<_> = dist.planner().served().iter().map(|(key, steps)| (*key, *steps)).collect();
+        assert_eq!(served, [((Gather, 2), 2), ((Gather, 3), 1), ((Swap, 8), 3)]);
+        for slot in &slots {
+            assert_eq!(state(dist.sequence(*slot).unwrap()), state(pool.sequence(*slot).unwrap()));
+        }
+    });
 }
