@@ -169,7 +169,7 @@ fn race<P: Lead>(
             dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
         }
         None if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) => {
-            let Winner { score, id, .. } = parts.want_winner(kept.cut, kept.first, measure);
+            let Winner { score, id, .. } = parts.need_winner(kept.cut, kept.first, measure);
             leader.meet(score, id);
             if id == u32::MAX { 0 } else { id }
         }

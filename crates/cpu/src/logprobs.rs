@@ -58,7 +58,7 @@ pub fn logprobs(
     let kind = reader.view.kind;
     if let Some(parts) = reader.view.parts {
         let token = u32::try_from(token).into_iter();
-        parts.want_logits(token.chain(params.ids.iter().copied()));
+        parts.need_logits(token.chain(params.ids.iter().copied()));
     }
     // Never 0, unless the row was written since its survey.
     let mass = members.total(reader, buffers, Measure::new(kind, *temperature)).max(1);
@@ -99,7 +99,7 @@ impl Given {
         if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole())
             && self.cut.first == u64::MAX
         {
-            return parts.want_rank(key);
+            return parts.need_rank(key);
         }
         let earlier = Cut { first: self.cut.first, last: key + 1 };
         1 + if earlier.is_empty() { 0 } else { count(reader, earlier) }
@@ -119,7 +119,7 @@ impl Given {
 
 /// Returns how many tokens a cut has.
 pub fn count(reader: &Reader<'_>, cut: Cut) -> u32 {
-    reader.view.want(cut.low());
+    reader.view.need(cut.low());
     dispatch(reader.level, Count { reader, cut })
 }
 

@@ -111,7 +111,7 @@ impl Mass {
         self.maxima.clear();
         self.maxima.extend_from_slice(maxima);
         if !prefix {
-            view.want(cut.low());
+            view.need(cut.low());
             self.visits += 1;
             dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
         } else if cut != Cut::all(view.kind) {
@@ -152,7 +152,7 @@ impl Mass {
 
     /// Weighs the part of the given set inside a cut, which must lie inside the given set.
     pub fn weigh(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> Total {
-        view.want(cut.low());
+        view.need(cut.low());
         if cut.is_at_least() {
             self.run::<AT_LEAST, false>(level, view, cut);
         } else {
@@ -163,7 +163,7 @@ impl Mass {
 
     /// Counts the tokens inside a cut, which must lie inside the given set, and weighs none.
     pub fn count(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> Total {
-        view.want(cut.low());
+        view.need(cut.low());
         self.visits += 1;
         dispatch(level, Count { view, cut, mass: self });
         self.total()
@@ -172,7 +172,7 @@ impl Mass {
     /// Weighs the given set, if that is the whole row; counts every place of its tiles as a token.
     pub fn weigh_all(&mut self, level: Proven, view: &View<'_>) -> u64 {
         if let Some(parts) = view.parts.filter(|parts| !parts.is_whole()) {
-            return parts.want_sums(self.measure).0.mass;
+            return parts.need_sums(self.measure).0.mass;
         }
         self.run::<ALL, false>(level, view, Cut::all(view.kind));
         self.total().mass
@@ -182,9 +182,9 @@ impl Mass {
     pub fn weigh_with_entropy(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> (Total, f32) {
         if let Some(parts) = view.parts.filter(|parts| !parts.is_whole()) {
             if cut == Cut::all(view.kind) {
-                return parts.want_sums(self.measure);
+                return parts.need_sums(self.measure);
             }
-            parts.want_tokens(cut.low());
+            parts.need_tokens(cut.low());
         }
         self.run::<INSIDE, true>(level, view, cut);
         let total = self.total();
@@ -194,7 +194,7 @@ impl Mass {
     /// Weighs the given set, if that is the whole row, as [`Mass::weigh_all`] does, and its part at or above a value as
     /// [`Mass::weigh`] does, in one visit. The sums that are kept are those of the part.
     pub fn weigh_all_and(&mut self, level: Proven, view: &View<'_>, least: f32) -> (u64, Total) {
-        view.want(-f32::MAX);
+        view.need(-f32::MAX);
         let whole = self.run::<ALL_AND, false>(level, view, Cut::all(view.kind).at_least(least));
         (whole, self.total())
     }
@@ -210,7 +210,7 @@ impl Mass {
     /// Returns about the mass of the whole row, if that is the given set, in less time than it takes to weigh. `None` where
     /// the numbers are too large for it.
     pub fn rough<const FINE: bool>(&mut self, level: Proven, view: &View<'_>) -> Option<Rough> {
-        view.want(-f32::MAX);
+        view.need(-f32::MAX);
         let reach = measured!(self.measure, |weights| weights.rough_reach(self.first));
         if reach > 1e-3 {
             return None;

@@ -1,4 +1,4 @@
-//! A row of which others hold parts, at the one who draws from it: answers are put together here.
+//! A row whose parts lie in several processes, in the one that draws from it: it puts their responses together.
 
 use std::ops::Range;
 
@@ -8,30 +8,30 @@ use gumball_spec::{Result, Row, Status, TILE};
 use crate::filter::Reader;
 use crate::float_env::FloatEnv;
 use crate::mass::TileSum;
-use crate::parts::{Moments, Parts, Question, RowSums, Winner};
-use crate::shard::{Answer, tiles_of};
+use crate::parts::{Moments, Parts, Query, RowSums, Winner};
+use crate::shard::{Response, tiles_of};
 use crate::task::Task;
 use crate::tiles::View;
 use crate::workspace::{Chosen, Late, Workspace};
 
-/// A row of which others hold parts, at the one who draws from it.
+/// A row whose parts lie in several processes, in the one that draws from it.
 #[derive(Debug, Default)]
 pub struct PartRow {
-    edited: Told,
+    edited: KnownRow,
     /// The row without its edits, if logprobs speak of it.
-    raw: Option<Told>,
+    raw: Option<KnownRow>,
     status: Status,
 }
 
-/// What was told of one of them.
+/// What is known of a row, with or without its edits.
 #[derive(Debug, Default)]
-struct Told {
+struct KnownRow {
     parts: Parts,
     maxima: Vec<f32>,
     first: f32,
 }
 
-impl Told {
+impl KnownRow {
     fn new(vocab: usize) -> Self {
         let mut parts = Parts::default();
         parts.clear(vocab);
@@ -46,43 +46,43 @@ impl Told {
 }
 
 impl PartRow {
-    /// Begins a row of which nothing was told.
+    /// Begins a row of which nothing is known.
     #[must_use]
     pub fn new(vocab: usize, has_raw: bool) -> Self {
-        let raw = has_raw.then(|| Told::new(vocab));
-        Self { edited: Told::new(vocab), raw, status: Status::default() }
+        let raw = has_raw.then(|| KnownRow::new(vocab));
+        Self { edited: KnownRow::new(vocab), raw, status: Status::default() }
     }
 
-    /// Begins a row whose filters keep none but these tokens, of which there may be more than they keep. Nothing will be asked.
+    /// Begins a row whose filters keep none but these tokens, of which there may be more than they keep. It needs no query.
     #[must_use]
     pub fn of_list(vocab: usize, keys: impl Iterator<Item = u64>) -> Self {
         let mut row = Self::new(vocab, false);
-        let Told { parts, maxima, first } = &mut row.edited;
+        let KnownRow { parts, maxima, first } = &mut row.edited;
         keys.for_each(|key| parts.insert(key_id(key), key_logit(key)));
-        parts.tell_tokens(-f32::MAX);
+        parts.add_tokens(-f32::MAX);
         parts.maxima(maxima);
         *first = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         row
     }
 
-    fn told(&mut self, raw: bool) -> &mut Told {
+    fn known(&mut self, raw: bool) -> &mut KnownRow {
         match &mut self.raw {
-            Some(told) if raw => told,
+            Some(known) if raw => known,
             _ => &mut self.edited,
         }
     }
 
     /// Takes in the status of a part.
-    pub fn tell_status(&mut self, status: Status) {
+    pub fn add_status(&mut self, status: Status) {
         self.status.insert(status);
     }
 
     /// Takes in the maxima of a part's tiles, from a tile on.
-    pub fn tell_maxima(&mut self, raw: bool, from: usize, maxima: &[f32]) {
-        let told = self.told(raw);
-        for (tile, maximum) in told.maxima[from..].iter_mut().zip(maxima) {
+    pub fn add_maxima(&mut self, raw: bool, from: usize, maxima: &[f32]) {
+        let known = self.known(raw);
+        for (tile, maximum) in known.maxima[from..].iter_mut().zip(maxima) {
             *tile = tile.max(*maximum);
-            told.first = told.first.max(*maximum);
+            known.first = known.first.max(*maximum);
         }
     }
 
@@ -99,22 +99,21 @@ impl PartRow {
         self.raw.as_ref().filter(|_| raw).unwrap_or(&self.edited).first
     }
 
-    /// Takes in all answers to a question, one for each part: with the ids of the part, and the tiles of its answer that others
-    /// share, its first and its last.
-    pub fn tell(&mut self, raw: bool, question: &Question, answers: Vec<(Range<usize>, [bool; 2], Answer)>) {
-        let Told { parts, maxima, first } = self.told(raw);
+    /// Adds the responses of all parts to a query. Of each part: its ids; whether borders cut its first and its last tile; its response.
+    pub fn add(&mut self, raw: bool, query: &Query, responses: Vec<(Range<usize>, [bool; 2], Response)>) {
+        let KnownRow { parts, maxima, first } = self.known(raw);
         let (mut is_all, mut sums, mut shared) = (true, RowSums::default(), Vec::<(usize, TileSum)>::new());
         let (mut moments, mut tokens, mut winner) = (Moments::default(), 0u32, Winner::NONE);
-        for (ids, cut, answer) in answers {
-            match answer {
-                Answer::Tokens(tokens) => {
+        for (ids, cut, response) in responses {
+            match response {
+                Response::Tokens(tokens) => {
                     is_all &= ids.is_empty();
                     tokens.iter().for_each(|(z, id)| parts.insert(*id, *z));
                 }
-                Answer::All(logits) => {
+                Response::All(logits) => {
                     ids.zip(logits).for_each(|(id, z)| parts.insert(id as u32, z));
                 }
-                Answer::Sums(own, of_cut) => {
+                Response::Sums(own, of_cut) => {
                     sums.mass = sums.mass.saturating_add(own.mass);
                     sums.distances = sums.distances.wrapping_add(own.distances);
                     sums.count = sums.count.saturating_add(own.count);
@@ -125,20 +124,20 @@ impl PartRow {
                         }
                     }
                 }
-                Answer::Moments(own) => moments = moments.and(own),
-                Answer::Count(own) => tokens = tokens.saturating_add(own),
-                Answer::Logits(logits) => {
-                    if let Question::Logits { ids: asked } = question {
-                        let own = asked.iter().zip(logits).filter(|(id, _)| ids.contains(&(**id as usize)));
-                        own.for_each(|(id, z)| parts.tell_logit(*id, z));
+                Response::Moments(own) => moments = moments.and(own),
+                Response::Count(own) => tokens = tokens.saturating_add(own),
+                Response::Logits(logits) => {
+                    if let Query::Logits { ids: wanted } = query {
+                        let own = wanted.iter().zip(logits).filter(|(id, _)| ids.contains(&(**id as usize)));
+                        own.for_each(|(id, z)| parts.add_logit(*id, z));
                     }
                 }
-                Answer::Winner(own) => winner = winner.or(own),
+                Response::Winner(own) => winner = winner.or(own),
             }
         }
-        match question {
-            Question::Tokens { least, .. } => parts.tell_tokens(if is_all { -f32::MAX } else { *least }),
-            Question::Sums { scale } => {
+        match query {
+            Query::Tokens { least, .. } => parts.add_tokens(if is_all { -f32::MAX } else { *least }),
+            Query::Sums { scale } => {
                 shared.sort_unstable_by_key(|(tile, _)| *tile);
                 let sums_of = |of: &[(usize, TileSum)]| {
                     let add = |sum: TileSum, (_, part): &(usize, TileSum)| TileSum {
@@ -149,19 +148,19 @@ impl PartRow {
                     (maxima[of[0].0], of.iter().fold(TileSum::default(), add))
                 };
                 let shared: Vec<_> = shared.chunk_by(|a, b| a.0 == b.0).map(sums_of).collect();
-                parts.tell_sums(*scale, *first, sums, &shared);
+                parts.add_sums(*scale, *first, sums, &shared);
             }
-            Question::Deviations => parts.tell_moments(moments),
-            Question::Rank { key } => parts.tell_rank(*key, tokens),
-            Question::Logits { .. } => {}
-            Question::Race { .. } => parts.tell_winner(winner),
+            Query::Deviations => parts.add_moments(moments),
+            Query::Rank { key } => parts.add_rank(*key, tokens),
+            Query::Logits { .. } => {}
+            Query::Race { .. } => parts.add_winner(winner),
         }
     }
 }
 
 impl Workspace {
-    /// Chooses the next token of a row of which others hold parts, if enough was told; or else returns what is to be asked, and
-    /// whether of the row without its edits. Then [`Workspace::logprobs`] and [`Workspace::kept`] speak of no row.
+    /// Chooses the next token of a row, if enough of it is known; or else returns the query to send, and
+    /// whether it is about the row without its edits. Then [`Workspace::logprobs`] and [`Workspace::kept`] speak of no row.
     ///
     /// # Errors
     /// Those of [`Workspace::new`].
@@ -169,14 +168,14 @@ impl Workspace {
         &mut self,
         row: &mut PartRow,
         task: &Task<'_>,
-    ) -> Result<std::result::Result<Chosen, (bool, Question)>> {
+    ) -> Result<std::result::Result<Chosen, (bool, Query)>> {
         self.begin()?;
         let _env = FloatEnv::enter();
         self.kept.clear();
         self.filter.mass.visits = 0;
         self.has_logprobs = task.prepared.params().logprobs.is_some();
         let reader = row.edited.reader(self);
-        let raw = row.raw.as_ref().map(|told| told.reader(self));
+        let raw = row.raw.as_ref().map(|known| known.reader(self));
         let late = Late {
             filter: &mut self.filter,
             draw: &mut self.draw,
@@ -185,11 +184,11 @@ impl Workspace {
         };
         let chosen = late.finish(&reader, raw.as_ref(), row.status, task);
         self.end();
-        if let Some(question) = row.edited.parts.take_question() {
-            return Ok(Err((false, question)));
+        if let Some(query) = row.edited.parts.take_query() {
+            return Ok(Err((false, query)));
         }
-        if let Some(question) = row.raw.as_mut().and_then(|raw| raw.parts.take_question()) {
-            return Ok(Err((true, question)));
+        if let Some(query) = row.raw.as_mut().and_then(|raw| raw.parts.take_query()) {
+            return Ok(Err((true, query)));
         }
         Ok(Ok(chosen))
     }

@@ -1,8 +1,9 @@
-//! A row of which others hold parts: what of it has been told here, and what is to be asked next.
+//! A row whose parts lie in several processes: what of it is known here, and which query to send next.
 //!
-//! The stages run over it as over any row. Where one needs what was not told, it notes a question and goes on with what there is;
-//! what comes out is dropped then. Once the question is answered the stages run again, from the start, and get further. So there is
-//! one code for rows that are here and rows that are not, and what comes out of the last run is what comes out of the whole row.
+//! The stages run over it as over any row. The first time that one needs what is not known, a query is noted. The stages go on with
+//! what there is, and the caller drops their result. With the responses to the query the stages run again, from the start, and get
+//! further. So one code serves rows that lie here and rows that do not, and the last run, which notes no query, has read nothing but
+//! what is known: its result is that of the whole row.
 
 use std::cell::RefCell;
 
@@ -14,22 +15,22 @@ use crate::cut::Cut;
 use crate::mass::{TileSum, Total, entropy_of, fixed_distance};
 use crate::tiles::{EMPTY_TILE, Tile};
 
-/// What is asked of each part of a row. Scales are those of [`gumball_spec::survey::scale`].
+/// A query about a row, for each of its parts. Scales are those of [`gumball_spec::survey::scale`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Question {
-    /// The tokens at or above a logit that were not told yet.
+pub enum Query {
+    /// The tokens at or above a logit, but for those that are known.
     Tokens {
         /// The least logit.
         least: f32,
-        /// The logit from which on they were told.
-        told: f32,
+        /// The logit from which on tokens are known; +inf at first.
+        known: f32,
     },
     /// The sums of the whole row at a scale.
     Sums {
         /// The scale.
         scale: f32,
     },
-    /// The sums that a deviation is made of.
+    /// The sums from which a standard deviation is computed.
     Deviations,
     /// How many tokens there are down to a key, and it.
     Rank {
@@ -111,22 +112,22 @@ impl Winner {
     }
 }
 
-/// What has been told of a row.
+/// What is known of a row.
 #[derive(Debug, Default)]
 pub struct Parts {
     vocab: usize,
     /// For each tile its place in `tiles` plus one, or 0.
     place_of: Vec<u32>,
     tiles: Vec<Tile>,
-    /// All tokens at or above this logit were told.
-    told: f32,
+    /// All tokens at or above this logit are in `tiles`.
+    known: f32,
     sums: Vec<(f32, Total, f32)>,
     moments: Option<Moments>,
     ranks: Vec<(u64, u32)>,
-    /// Logits of single ids, which need not be at or above `told`.
+    /// Logits of single ids, which need not be at or above `known`.
     logits: Vec<(u32, f32)>,
     winner: Option<Winner>,
-    question: RefCell<Option<Question>>,
+    query: RefCell<Option<Query>>,
 }
 
 impl Parts {
@@ -136,13 +137,13 @@ impl Parts {
         self.place_of.clear();
         self.place_of.resize(vocab.div_ceil(TILE), 0);
         self.tiles.clear();
-        self.told = f32::INFINITY;
+        self.known = f32::INFINITY;
         self.sums.clear();
         self.moments = None;
         self.ranks.clear();
         self.logits.clear();
         self.winner = None;
-        *self.question.get_mut() = None;
+        *self.query.get_mut() = None;
     }
 
     /// Returns the number of ids.
@@ -161,19 +162,19 @@ impl Parts {
     }
 
     /// Notes that all tokens at or above a logit were taken in.
-    pub fn tell_tokens(&mut self, least: f32) {
-        self.told = self.told.min(least);
+    pub fn add_tokens(&mut self, least: f32) {
+        self.known = self.known.min(least);
     }
 
     /// Takes in the sums of the row at a scale: those of the tiles that lie in one part, and of each other tile its maximum and
     /// what its parts add up to.
-    pub fn tell_sums(&mut self, scale: f32, first: f32, sums: RowSums, cut_tiles: &[(f32, TileSum)]) {
+    pub fn add_sums(&mut self, scale: f32, first: f32, sums: RowSums, cut_tiles: &[(f32, TileSum)]) {
         let measure = Measure::Logits { s: scale };
         let (mut mass, mut distances) = (sums.mass, sums.distances);
         for (maximum, sum) in cut_tiles.iter().filter(|(_, sum)| sum.q > 0) {
             let factor = Factor::new(measure.ratio(*maximum, first).min(1.0));
             let d = fixed_distance(measure.exponent(first, *maximum));
-            // A tile's weights sum to 2^36 at most, unless a part told something else.
+            // A tile's weights sum to 2^36 at most, unless a part sent something else.
             let q = sum.q.min(1 << 36);
             mass = mass.saturating_add(factor.mass(q));
             let below = sum.r.wrapping_add(q.wrapping_mul(d)).min(1 << 62) >> 24;
@@ -184,37 +185,37 @@ impl Parts {
     }
 
     /// Takes in the moments of the row.
-    pub fn tell_moments(&mut self, moments: Moments) {
+    pub fn add_moments(&mut self, moments: Moments) {
         self.moments = Some(moments);
     }
 
     /// Takes in how many tokens there are down to a key.
-    pub fn tell_rank(&mut self, key: u64, tokens: u32) {
+    pub fn add_rank(&mut self, key: u64, tokens: u32) {
         self.ranks.push((key, tokens));
     }
 
     /// Takes in the logit of an id.
-    pub fn tell_logit(&mut self, id: u32, z: f32) {
+    pub fn add_logit(&mut self, id: u32, z: f32) {
         self.logits.push((id, z));
     }
 
     /// Takes in who won the race.
-    pub fn tell_winner(&mut self, winner: Winner) {
-        self.tell_logit(winner.id, winner.logit);
+    pub fn add_winner(&mut self, winner: Winner) {
+        self.add_logit(winner.id, winner.logit);
         self.winner = Some(winner);
     }
 
-    /// Returns the question that was noted since the row was cleared or the last one was taken.
-    pub fn take_question(&mut self) -> Option<Question> {
-        self.question.get_mut().take()
+    /// Returns the query that was noted since the row was cleared or the last one was taken.
+    pub fn take_query(&mut self) -> Option<Query> {
+        self.query.get_mut().take()
     }
 
-    /// Returns whether a question was noted that was not taken yet.
-    pub fn has_question(&self) -> bool {
-        self.question.borrow().is_some()
+    /// Returns whether a query was noted that was not taken yet.
+    pub fn has_query(&self) -> bool {
+        self.query.borrow().is_some()
     }
 
-    /// Returns a tile as far as it was told.
+    /// Returns the known tokens of a tile; -inf elsewhere.
     pub fn tile(&self, tile: usize) -> &Tile {
         match self.place_of[tile] {
             0 => &EMPTY_TILE,
@@ -222,80 +223,80 @@ impl Parts {
         }
     }
 
-    /// Returns the maxima of what was told, tile by tile.
+    /// Writes the maximum of the known tokens of each tile.
     pub fn maxima(&self, maxima: &mut Vec<f32>) {
         maxima.clear();
         let maximum = |tile: usize| self.tile(tile).iter().copied().fold(f32::NEG_INFINITY, f32::max);
         maxima.extend((0..self.place_of.len()).map(maximum));
     }
 
-    /// Returns whether all of the row was told.
+    /// Returns whether all of the row is known.
     pub fn is_whole(&self) -> bool {
-        self.told <= -f32::MAX
+        self.known <= -f32::MAX
     }
 
-    /// Asks for all tokens at or above a logit that were not told.
-    pub fn want_tokens(&self, least: f32) {
+    /// Notes a query unless all tokens at or above a logit are known.
+    pub fn need_tokens(&self, least: f32) {
         let least = least.max(-f32::MAX);
-        if least < self.told {
-            self.ask(Question::Tokens { least, told: self.told });
+        if least < self.known {
+            self.note(Query::Tokens { least, known: self.known });
         }
     }
 
-    /// Returns the sums of the whole row; asks for them, and returns some that break nothing, if they were not told.
-    pub fn want_sums(&self, measure: Measure) -> (Total, f32) {
-        let Measure::Logits { s } = measure else { unreachable!("rows of logits alone are told in parts") };
+    /// Returns number, mass and entropy of the whole row's tokens. If they are not known, it notes a query and returns harmless numbers.
+    pub fn need_sums(&self, measure: Measure) -> (Total, f32) {
+        let Measure::Logits { s } = measure else { unreachable!("rows of logits alone are known in parts") };
         match self.sums.iter().find(|(scale, ..)| scale.to_bits() == s.to_bits()) {
             Some((_, total, entropy)) => (*total, *entropy),
             None => {
-                self.ask(Question::Sums { scale: s });
+                self.note(Query::Sums { scale: s });
                 (Total { mass: 1 << 43, count: self.vocab }, 0.0)
             }
         }
     }
 
-    /// The same for the moments of the whole row.
-    pub fn want_moments(&self) -> Moments {
+    /// Returns the moments of the whole row, as [`Parts::need_sums`] does.
+    pub fn need_moments(&self) -> Moments {
         self.moments.unwrap_or_else(|| {
-            self.ask(Question::Deviations);
+            self.note(Query::Deviations);
             Moments { count: 1, ..Moments::default() }
         })
     }
 
-    /// The same for how many tokens there are down to a key.
-    pub fn want_rank(&self, key: u64) -> u32 {
+    /// Returns how many tokens there are down to a key, as [`Parts::need_sums`] does.
+    pub fn need_rank(&self, key: u64) -> u32 {
         match self.ranks.iter().find(|(known, _)| *known == key) {
             Some((_, tokens)) => *tokens,
             None => {
-                self.ask(Question::Rank { key });
+                self.note(Query::Rank { key });
                 1
             }
         }
     }
 
-    /// Asks for the logits of those ids that were not told.
-    pub fn want_logits(&self, ids: impl Iterator<Item = u32>) {
-        let ids: Vec<u32> = ids.filter(|id| self.told_logit(*id).is_none()).collect();
+    /// Notes a query unless the logits of all these ids are known.
+    pub fn need_logits(&self, ids: impl Iterator<Item = u32>) {
+        let ids: Vec<u32> = ids.filter(|id| self.known_logit(*id).is_none()).collect();
         if !ids.is_empty() {
-            self.ask(Question::Logits { ids });
+            self.note(Query::Logits { ids });
         }
     }
 
-    /// The same for who wins the race among the tokens of a cut.
-    pub fn want_winner(&self, cut: Cut, first: f32, measure: Measure) -> Winner {
-        let Measure::Logits { s } = measure else { unreachable!("rows of logits alone are told in parts") };
+    /// Returns the winner of the race among the tokens of a cut, as [`Parts::need_sums`] does.
+    pub fn need_winner(&self, cut: Cut, first: f32, measure: Measure) -> Winner {
+        let Measure::Logits { s } = measure else { unreachable!("rows of logits alone are known in parts") };
         self.winner.unwrap_or_else(|| {
-            self.ask(Question::Race { first_key: cut.first, last_key: cut.last, first, scale: s });
+            self.note(Query::Race { first_key: cut.first, last_key: cut.last, first, scale: s });
             Winner { score: 0.0, id: 0, logit: first }
         })
     }
 
-    /// Returns the logit of an id; -inf if it was not told.
+    /// Returns the logit of an id; -inf if it is not known.
     pub fn logit(&self, id: usize) -> f32 {
-        self.told_logit(id as u32).unwrap_or(f32::NEG_INFINITY)
+        self.known_logit(id as u32).unwrap_or(f32::NEG_INFINITY)
     }
 
-    fn told_logit(&self, id: u32) -> Option<f32> {
+    fn known_logit(&self, id: u32) -> Option<f32> {
         let z = self.tile(id as usize / TILE)[id as usize % TILE];
         if z > f32::NEG_INFINITY || self.is_whole() {
             return Some(z);
@@ -303,9 +304,9 @@ impl Parts {
         self.logits.iter().find(|(known, _)| *known == id).map(|(_, z)| *z)
     }
 
-    /// Notes a question, unless there is one: what would be asked behind it rests on nothing.
-    fn ask(&self, question: Question) {
-        self.question.borrow_mut().get_or_insert(question);
+    /// Notes a query, unless there is one already: whatever a stage needs after the first query may rest on wrong numbers.
+    fn note(&self, query: Query) {
+        self.query.borrow_mut().get_or_insert(query);
     }
 }
 

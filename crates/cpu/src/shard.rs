@@ -1,4 +1,4 @@
-//! A shard: the part of a row that lies here, surveyed in place, and what can be told of it.
+//! A shard: the part of a row that lies here. It is edited and surveyed in place, and responds to queries about the row.
 //!
 //! Its places begin at a whole tile. Where its ids begin inside one, the ids before are none of its tokens, and the tile is
 //! shared with the parts before it (S1).
@@ -16,7 +16,7 @@ use crate::filter::{Given, Reader, filter};
 use crate::float_env::FloatEnv;
 use crate::logprobs::count;
 use crate::mass::TileSum;
-use crate::parts::{Moments, Question, RowSums, Winner, cut_from, key_from};
+use crate::parts::{Moments, Query, RowSums, Winner, cut_from, key_from};
 use crate::survey::{Survey, survey};
 use crate::task::Task;
 use crate::tiles::View;
@@ -43,7 +43,7 @@ struct Surveyed {
     odd: bool,
 }
 
-/// What a question about a row comes with, from the one who asks.
+/// What a query about a row comes with, from the row's owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct About {
     /// Whether it is about the row without its edits.
@@ -54,12 +54,12 @@ pub struct About {
     pub cut_maxima: [Option<f32>; 2],
 }
 
-/// The answer of a part to a [`Question`].
+/// The response of a part to a [`Query`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum Response {
     /// Tokens, by their logits and ids.
     Tokens(Vec<(f32, u32)>),
-    /// The logits of all ids of the part: to be taken in place of so many tokens.
+    /// The logits of all ids of the part, where the tokens of the query would take more bytes.
     All(Vec<f32>),
     /// Sums of the tiles that lie in this part alone; of its first and last tile, where others have a part of these, their own.
     Sums(RowSums, [TileSum; 2]),
@@ -67,7 +67,7 @@ pub enum Answer {
     Moments(Moments),
     /// A number of tokens.
     Count(u32),
-    /// Logits of the asked ids; of those that do not lie here -inf.
+    /// Logits of the query's ids; -inf for those that do not lie here.
     Logits(Vec<f32>),
     /// Who won the race.
     Winner(Winner),
@@ -225,75 +225,73 @@ impl Workspace {
         keys.extend(listed.iter().take(k).map(|key| key_from(*key, reader.start)));
     }
 
-    /// Answers a question about the part.
-    pub fn answer(
+    /// Responds to a query about the part.
+    pub fn respond(
         &mut self,
         part: Row<'_>,
         shard: &Shard,
         task: &Task<'_>,
-        question: &Question,
+        query: &Query,
         about: About,
-    ) -> Answer {
+    ) -> Response {
         let About { raw, first, cut_maxima } = about;
         let _env = FloatEnv::enter();
         let reader = shard.reader(self, part, raw);
         let (start, ids) = (reader.start, &shard.ids);
         let is_empty = reader.first == f32::NEG_INFINITY || ids.is_empty();
-        match question {
-            Question::Tokens { least, told } => {
+        match query {
+            Query::Tokens { least, known } => {
                 let list = &mut self.filter.list;
                 list.clear();
                 if !is_empty {
-                    let first = match told.is_finite() {
-                        true => gumball_spec::num::key(*told, 0) | 0xFFFF_FFFF,
+                    let first = match known.is_finite() {
+                        true => gumball_spec::num::key(*known, 0) | 0xFFFF_FFFF,
                         false => u64::MAX,
                     };
                     let all = Cut::all(reader.view.kind).at_least(*least);
                     reader.gather(Cut { first, ..all }, usize::MAX, list);
-                    list.keys.retain(|key| key_logit(*key) < *told);
+                    list.keys.retain(|key| key_logit(*key) < *known);
                 }
                 // A token is two words.
                 if list.keys.len() * 2 > ids.len() {
                     let places = ids.start - start as usize..ids.end - start as usize;
-                    return Answer::All(places.map(|place| reader.view.logit(place) + 0.0).collect());
+                    return Response::All(places.map(|place| reader.view.logit(place) + 0.0).collect());
                 }
                 let token = |key: &u64| (key_logit(*key), key_id(*key) + start);
-                Answer::Tokens(list.keys.iter().map(token).collect())
+                Response::Tokens(list.keys.iter().map(token).collect())
             }
-            Question::Sums { .. } | Question::Deviations | Question::Rank { .. } if is_empty => {
-                match question {
-                    Question::Sums { .. } => Answer::Sums(RowSums::default(), Default::default()),
-                    Question::Deviations => Answer::Moments(Moments::default()),
-                    _ => Answer::Count(0),
-                }
-            }
-            Question::Sums { scale } => {
+            Query::Sums { .. } | Query::Deviations | Query::Rank { .. } if is_empty => match query {
+                Query::Sums { .. } => Response::Sums(RowSums::default(), Default::default()),
+                Query::Deviations => Response::Moments(Moments::default()),
+                _ => Response::Count(0),
+            },
+            Query::Sums { scale } => {
                 let (sums, cut) = self.sums(&reader, *scale, first, cut_maxima);
-                Answer::Sums(sums, cut)
+                Response::Sums(sums, cut)
             }
-            Question::Deviations => {
+            Query::Deviations => {
                 let all = Cut::all(reader.view.kind);
-                Answer::Moments(crate::filter::moments(&reader, all, first))
+                Response::Moments(crate::filter::moments(&reader, all, first))
             }
-            Question::Rank { key } => {
+            Query::Rank { key } => {
                 let earlier = cut_from(Cut { first: u64::MAX, last: *key }, start);
-                Answer::Count(if earlier.is_empty() { 0 } else { count(&reader, earlier) })
+                Response::Count(if earlier.is_empty() { 0 } else { count(&reader, earlier) })
             }
-            Question::Logits { ids: asked } => {
+            Query::Logits { ids: wanted } => {
                 let logit = |id: &u32| match ids.contains(&(*id as usize)) {
                     true => reader.view.logit((id - start) as usize) + 0.0,
                     false => f32::NEG_INFINITY,
                 };
-                Answer::Logits(asked.iter().map(logit).collect())
+                Response::Logits(wanted.iter().map(logit).collect())
             }
-            Question::Race { first_key, last_key, first, scale } => {
+            Query::Race { first_key, last_key, first, scale } => {
                 let cut = cut_from(Cut { first: *first_key, last: *last_key }, start);
                 if is_empty || cut.is_empty() {
-                    return Answer::Winner(Winner::NONE);
+                    return Response::Winner(Winner::NONE);
                 }
                 let kept = Given { cut, first: *first, prefix: false, listed: None };
                 let measure = Measure::Logits { s: *scale };
-                Answer::Winner(crate::draw::winner(&reader, &mut self.draw, &kept, measure, task.stream()))
+                Response::Winner(crate::draw::winner(&reader, &mut self.draw, &kept, measure, task.stream()))
             }
         }
     }

@@ -99,7 +99,7 @@ pub struct View<'a> {
     pub overlay: Option<&'a Overlay>,
     /// Bit `id % 32` of word `id / 32` allows an id; has words for whole tiles.
     pub mask: Option<&'a [u32]>,
-    /// What was told of a row that others hold parts of: it stands in for the row and its edits.
+    /// What is known of a row whose parts lie in several processes. It stands in for the row and its edits.
     pub parts: Option<&'a Parts>,
 }
 
@@ -124,17 +124,17 @@ impl<'a> View<'a> {
         self.parts.map_or_else(|| self.row.vocab(), Parts::vocab)
     }
 
-    /// Says that all tokens at or above a number are about to be read; of a row in parts this is a question, if some were not told.
+    /// Makes sure that all tokens at or above a number are known, before they are read; of a row in parts it notes a query if not.
     #[inline(always)]
-    pub fn want(&self, least: f32) {
+    pub fn need(&self, least: f32) {
         if let Some(parts) = self.parts {
-            parts.want_tokens(least);
+            parts.need_tokens(least);
         }
     }
 
-    /// Returns whether a question about a row in parts waits for its answer: what comes out of the stages will be dropped.
+    /// Returns whether a query about a row in parts was noted, so that the result of the stages will be dropped.
     pub fn is_waiting(&self) -> bool {
-        self.parts.is_some_and(Parts::has_question)
+        self.parts.is_some_and(Parts::has_query)
     }
 
     /// Returns the number of tiles.

@@ -175,7 +175,7 @@ impl Workspace {
 pub(crate) struct Late<'w> {
     pub(crate) filter: &'w mut crate::filter::Buffers,
     pub(crate) draw: &'w mut crate::draw::Buffers,
-    /// Where the kept set goes, if it is asked for.
+    /// The kept set, if the caller wants it.
     pub(crate) kept: Option<&'w mut Vec<u32>>,
     pub(crate) logprobs: &'w mut Logprobs,
 }

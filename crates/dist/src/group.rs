@@ -27,10 +27,10 @@ pub enum What {
     Lists,
     /// The maxima of all tiles of rows.
     TileMaxima,
-    /// What owners ask of their rows.
-    Questions,
-    /// What the other ranks answer.
-    Answers,
+    /// Queries of owners about their rows.
+    Queries,
+    /// The responses of all ranks.
+    Responses,
 }
 
 /// How much was exchanged for something.

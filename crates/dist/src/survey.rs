@@ -3,15 +3,15 @@
 //! ```text
 //! rows that a winner decides     their maxima to all; then of each rank the best token to all
 //! rows that a list decides       of each rank the first k tokens, to the row's owner
-//! all others                     of each rank the tile maxima, to the owner; then in rounds, as long as an owner has a question:
-//!                                    the questions of all owners to all
-//!                                    the answers of all ranks to the owners
+//! all others                     of each rank the tile maxima, to the owner; then in rounds, as long as an owner has a query:
+//!                                    the queries of all owners to all
+//!                                    the responses of all ranks to the owners
 //! ```
 //!
 //! Scores are formed with the maximum of the whole row, so those of several ranks compare (S2). A tile that a border cuts has its
 //! maximum from all its parts, whose sums are added before they are scaled (S1).
 
-use gumball_cpu::{About, Chosen, PartRow, Question, Shard, Task, Winner, Workspace, has_raw_row};
+use gumball_cpu::{About, Chosen, PartRow, Query, Shard, Task, Winner, Workspace, has_raw_row};
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::num::key_id;
 use gumball_spec::{NONE, Row, SamplingParams, Status};
@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::group::{Group, What};
 use crate::layout::Needs;
 use crate::share::VocabSplit;
-use crate::words::{Asked, Reader, bytes_of, pack_answer, push_long, unpack_answer, words_of};
+use crate::words::{Reader, RowQuery, bytes_of, pack_response, push_long, unpack_response, words_of};
 
 /// A row of a step, of which this rank has a part.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub trait Spread {
 pub struct Surveyed<'a> {
     /// Token, status and the like.
     pub chosen: Chosen,
-    /// Its logprobs, if the request asked for them.
+    /// Its logprobs, if the request asks for them.
     pub logprobs: Option<&'a Logprobs>,
     /// The ids that its filters kept, if the workspace collects them.
     pub kept: &'a [u32],
@@ -229,7 +229,7 @@ impl<S: Spread> Step<'_, '_, S> {
                 }
             }
             let mut row_of_list = PartRow::of_list(self.split.vocab(), keys.into_iter());
-            row_of_list.tell_status(status);
+            row_of_list.add_status(status);
             let Ok(chosen) = self.workspace.conclude(&mut row_of_list, task)? else {
                 unreachable!("a list is all that the filters are given");
             };
@@ -259,35 +259,35 @@ impl<S: Spread> Step<'_, '_, S> {
         let mut own = Vec::new();
         for row in self.own(rows) {
             let has_raw = has_raw_row(&self.rows[row].task);
-            let mut told = PartRow::new(self.split.vocab(), has_raw);
+            let mut known = PartRow::new(self.split.vocab(), has_raw);
             for (rank, reader) in readers.iter_mut().enumerate() {
-                if read_maxima(reader, self.split, rank, has_raw, &mut told).is_none() {
+                if read_maxima(reader, self.split, rank, has_raw, &mut known).is_none() {
                     return self.corrupt(rank, "tile maxima that are none");
                 }
             }
-            own.push((row, told));
+            own.push((row, known));
         }
         loop {
             let mut open = Vec::new();
-            let mut asked = Vec::new();
-            for (row, mut told) in own {
-                match self.workspace.conclude(&mut told, &self.rows[row].task)? {
+            let mut sent = Vec::new();
+            for (row, mut known) in own {
+                match self.workspace.conclude(&mut known, &self.rows[row].task)? {
                     Ok(chosen) => self.write(row, chosen),
-                    Err((raw, question)) => {
-                        let first = told.first(raw);
-                        let cut_maxima = match question {
-                            Question::Sums { .. } => {
+                    Err((raw, query)) => {
+                        let first = known.first(raw);
+                        let cut_maxima = match query {
+                            Query::Sums { .. } => {
                                 let tiles = self.split.cut_tiles();
-                                tiles.iter().map(|tile| told.maximum(raw, *tile)).collect()
+                                tiles.iter().map(|tile| known.maximum(raw, *tile)).collect()
                             }
                             _ => Vec::new(),
                         };
-                        asked.push(Asked { row, raw, first, cut_maxima, question });
-                        open.push((row, told));
+                        sent.push(RowQuery { row, raw, first, cut_maxima, query });
+                        open.push((row, known));
                     }
                 }
             }
-            if !self.round(&asked, &mut open)? {
+            if !self.round(&sent, &mut open)? {
                 return Ok(());
             }
             own = open;
@@ -299,53 +299,53 @@ impl<S: Spread> Step<'_, '_, S> {
         (self.write)(row, Surveyed { chosen, logprobs, kept });
     }
 
-    /// Asks this rank's questions, answers those of all ranks, and tells the answers; returns whether anybody had a question.
-    fn round(&mut self, asked: &[Asked], open: &mut [(usize, PartRow)]) -> Result<bool> {
+    /// Sends this rank's queries, responds to those of all ranks, and adds the responses to its rows; returns whether any rank had a query.
+    fn round(&mut self, sent: &[RowQuery], open: &mut [(usize, PartRow)]) -> Result<bool> {
         let mut words = Vec::new();
-        asked.iter().for_each(|asked| asked.pack(&mut words));
-        let questions = self.group.all_gather(What::Questions, &bytes_of(&words))?;
-        if questions.iter().all(Vec::is_empty) {
+        sent.iter().for_each(|sent| sent.pack(&mut words));
+        let queries = self.group.all_gather(What::Queries, &bytes_of(&words))?;
+        if queries.iter().all(Vec::is_empty) {
             return Ok(false);
         }
         let cut_tiles = self.split.cut_tiles();
         let mut all = Vec::new();
-        for (rank, message) in questions.iter().enumerate() {
+        for (rank, message) in queries.iter().enumerate() {
             let words = words_of(message);
             let mut reader = Reader(&words);
             while !reader.0.is_empty() {
-                let asked = Asked::unpack(&mut reader, cut_tiles.len());
-                let is_own = |asked: &Asked| self.rows.get(asked.row).is_some_and(|row| row.owner == rank);
-                let Some(asked) = asked.filter(is_own) else {
-                    return self.corrupt(rank, "a question that is none");
+                let sent = RowQuery::unpack(&mut reader, cut_tiles.len());
+                let is_own = |sent: &RowQuery| self.rows.get(sent.row).is_some_and(|row| row.owner == rank);
+                let Some(sent) = sent.filter(is_own) else {
+                    return self.corrupt(rank, "a query that is none");
                 };
-                all.push((rank, asked, Vec::new()));
+                all.push((rank, sent, Vec::new()));
             }
         }
         let own_ends = ends(self.split, self.group.rank(), &cut_tiles);
-        let all = self.spread.each(all, |(_, asked, answer), stages| {
-            let (SurveyRow { part, task, .. }, shard) = (&self.rows[asked.row], &self.shards[asked.row]);
-            let cut_maxima = own_ends.map(|end| asked.cut_maxima.get(end?).copied());
-            let about = About { raw: asked.raw, first: asked.first, cut_maxima };
-            let told = stages.answer(*part, shard, task, &asked.question, about);
-            pack_answer(&told, own_ends.map(|end| end.is_some()), answer);
+        let all = self.spread.each(all, |(_, sent, response), stages| {
+            let (SurveyRow { part, task, .. }, shard) = (&self.rows[sent.row], &self.shards[sent.row]);
+            let cut_maxima = own_ends.map(|end| sent.cut_maxima.get(end?).copied());
+            let about = About { raw: sent.raw, first: sent.first, cut_maxima };
+            let own = stages.respond(*part, shard, task, &sent.query, about);
+            pack_response(&own, own_ends.map(|end| end.is_some()), response);
             Ok(())
         })?;
         let mut messages = vec![Vec::new(); self.group.world()];
-        all.iter().for_each(|(rank, _, answer)| messages[*rank].extend(bytes_of(answer)));
-        let received = self.group.all_to_all(What::Answers, &messages)?;
+        all.iter().for_each(|(rank, _, response)| messages[*rank].extend(bytes_of(response)));
+        let received = self.group.all_to_all(What::Responses, &messages)?;
         let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
         let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
-        for (asked, (_, told)) in asked.iter().zip(open) {
-            let mut answers = Vec::new();
+        for (sent, (_, known)) in sent.iter().zip(open) {
+            let mut responses = Vec::new();
             for (rank, reader) in readers.iter_mut().enumerate() {
                 let (ids, cut) =
                     (self.split.ids(rank), ends(self.split, rank, &cut_tiles).map(|end| end.is_some()));
-                let Some(answer) = unpack_answer(&asked.question, &ids, cut, reader) else {
-                    return self.corrupt(rank, "an answer that is none");
+                let Some(response) = unpack_response(&sent.query, &ids, cut, reader) else {
+                    return self.corrupt(rank, "an response that is none");
                 };
-                answers.push((ids, cut, answer));
+                responses.push((ids, cut, response));
             }
-            told.tell(asked.raw, &asked.question, answers);
+            known.add(sent.raw, &sent.query, responses);
         }
         Ok(true)
     }
@@ -400,13 +400,13 @@ fn read_maxima(
     split: &VocabSplit,
     rank: usize,
     has_raw: bool,
-    told: &mut PartRow,
+    known: &mut PartRow,
 ) -> Option<()> {
-    told.tell_status(Status(from.word()?));
+    known.add_status(Status(from.word()?));
     let tiles = split.tiles(rank);
     for raw in [false, true].into_iter().take(1 + usize::from(has_raw)) {
         let maxima: Option<Vec<f32>> = tiles.clone().map(|_| from.logit()).collect();
-        told.tell_maxima(raw, tiles.start, &maxima?);
+        known.add_maxima(raw, tiles.start, &maxima?);
     }
     Some(())
 }

@@ -1,12 +1,12 @@
-//! Questions and answers about rows as words, for messages.
+//! Queries and responses about rows as words, for messages.
 
-use gumball_cpu::{Answer, Moments, Question, RowSums, TileSum, Winner};
+use gumball_cpu::{Moments, Query, Response, RowSums, TileSum, Winner};
 use gumball_spec::row::clean;
 use half::{bf16, f16};
 
-/// A question about a row of a step, from its owner.
+/// A query about a row of a step, from its owner.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct RowQuery {
     /// The row.
     pub row: usize,
     /// Whether it is about the row without its edits.
@@ -15,8 +15,8 @@ pub struct Asked {
     pub first: f32,
     /// For sums: the maxima of the tiles that borders cut, in the whole row.
     pub cut_maxima: Vec<f32>,
-    /// The question.
-    pub question: Question,
+    /// The query.
+    pub query: Query,
 }
 
 /// Reads words off the front of a message.
@@ -69,31 +69,31 @@ pub fn words_of(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
 
-impl Asked {
-    /// Appends the question to a message.
+impl RowQuery {
+    /// Appends the query to a message.
     pub fn pack(&self, to: &mut Vec<u32>) {
-        let tag = match &self.question {
-            Question::Tokens { .. } => 0,
-            Question::Sums { .. } => 1,
-            Question::Deviations => 2,
-            Question::Rank { .. } => 3,
-            Question::Logits { .. } => 4,
-            Question::Race { .. } => 5,
+        let tag = match &self.query {
+            Query::Tokens { .. } => 0,
+            Query::Sums { .. } => 1,
+            Query::Deviations => 2,
+            Query::Rank { .. } => 3,
+            Query::Logits { .. } => 4,
+            Query::Race { .. } => 5,
         };
         to.extend([self.row as u32, tag << 1 | u32::from(self.raw), self.first.to_bits()]);
-        match &self.question {
-            Question::Tokens { least, told } => to.extend([least.to_bits(), told.to_bits()]),
-            Question::Sums { scale } => {
+        match &self.query {
+            Query::Tokens { least, known } => to.extend([least.to_bits(), known.to_bits()]),
+            Query::Sums { scale } => {
                 to.push(scale.to_bits());
                 to.extend(self.cut_maxima.iter().map(|maximum| maximum.to_bits()));
             }
-            Question::Deviations => {}
-            Question::Rank { key } => push_long(to, *key),
-            Question::Logits { ids } => {
+            Query::Deviations => {}
+            Query::Rank { key } => push_long(to, *key),
+            Query::Logits { ids } => {
                 to.push(ids.len() as u32);
                 to.extend_from_slice(ids);
             }
-            Question::Race { first_key, last_key, first, scale } => {
+            Query::Race { first_key, last_key, first, scale } => {
                 push_long(to, *first_key);
                 push_long(to, *last_key);
                 to.extend([first.to_bits(), scale.to_bits()]);
@@ -101,25 +101,25 @@ impl Asked {
         }
     }
 
-    /// Takes a question off a message, where borders cut `cut_tiles` tiles; `None` if there is none.
+    /// Takes a query off a message, where borders cut `cut_tiles` tiles; `None` if there is none.
     pub fn unpack(from: &mut Reader<'_>, cut_tiles: usize) -> Option<Self> {
         let (row, tag, first) = (from.word()? as usize, from.word()?, from.logit()?);
         let mut cut_maxima = Vec::new();
-        let question = match tag >> 1 {
-            0 => Question::Tokens { least: from.logit()?, told: from.float()?.max(-f32::MAX) },
+        let query = match tag >> 1 {
+            0 => Query::Tokens { least: from.logit()?, known: from.float()?.max(-f32::MAX) },
             1 => {
                 let scale = from.scale()?;
                 let maxima = from.words(cut_tiles)?.iter();
                 cut_maxima.extend(maxima.map(|word| clean(f32::from_bits(*word))));
-                Question::Sums { scale }
+                Query::Sums { scale }
             }
-            2 => Question::Deviations,
-            3 => Question::Rank { key: from.long()? },
+            2 => Query::Deviations,
+            3 => Query::Rank { key: from.long()? },
             4 => {
                 let count = from.word()? as usize;
-                Question::Logits { ids: from.words(count)?.to_vec() }
+                Query::Logits { ids: from.words(count)?.to_vec() }
             }
-            5 => Question::Race {
+            5 => Query::Race {
                 first_key: from.long()?,
                 last_key: from.long()?,
                 first: from.logit()?,
@@ -127,12 +127,11 @@ impl Asked {
             },
             _ => return None,
         };
-        Some(Self { row, raw: tag & 1 == 1, first, cut_maxima, question })
+        Some(Self { row, raw: tag & 1 == 1, first, cut_maxima, query })
     }
 }
 
-/// In the place of a number of tokens: the logits of all ids follow, as f32, or two in a word as bf16 or f16, which rows of these
-/// types are told in.
+/// In the place of a number of tokens: the logits of all ids follow, as f32, or two in a word as bf16 or f16.
 const ALL: u32 = u32::MAX;
 const ALL_BF16: u32 = u32::MAX - 1;
 const ALL_F16: u32 = u32::MAX - 2;
@@ -155,7 +154,7 @@ fn push_all(logits: &[f32], to: &mut Vec<u32>) {
     }
 }
 
-/// Takes the logits of `count` ids off a message, in the type that was told.
+/// Takes the logits of `count` ids off a message, in the type that the tag names.
 fn read_all(tag: u32, count: usize, from: &mut Reader<'_>) -> Option<Vec<f32>> {
     if tag == ALL {
         let words = from.words(count)?.iter();
@@ -169,15 +168,15 @@ fn read_all(tag: u32, count: usize, from: &mut Reader<'_>) -> Option<Vec<f32>> {
     Some(halves.take(count).map(|bits| clean(of_bits(bits))).collect())
 }
 
-/// Appends an answer to a message, where borders cut a part's first and last tile or not.
-pub fn pack_answer(answer: &Answer, cut: [bool; 2], to: &mut Vec<u32>) {
-    match answer {
-        Answer::Tokens(tokens) => {
+/// Appends an response to a message, where borders cut a part's first and last tile or not.
+pub fn pack_response(response: &Response, cut: [bool; 2], to: &mut Vec<u32>) {
+    match response {
+        Response::Tokens(tokens) => {
             to.push(tokens.len() as u32);
             to.extend(tokens.iter().flat_map(|(z, id)| [z.to_bits(), *id]));
         }
-        Answer::All(logits) => push_all(logits, to),
-        Answer::Sums(RowSums { mass, distances, count }, sums) => {
+        Response::All(logits) => push_all(logits, to),
+        Response::Sums(RowSums { mass, distances, count }, sums) => {
             push_long(to, *mass);
             push_long(to, *distances);
             to.push(*count as u32);
@@ -186,58 +185,58 @@ pub fn pack_answer(answer: &Answer, cut: [bool; 2], to: &mut Vec<u32>) {
                 push_long(to, sum.r);
             }
         }
-        Answer::Moments(Moments { count, sum, squares }) => {
+        Response::Moments(Moments { count, sum, squares }) => {
             [count, sum, squares].into_iter().for_each(|number| push_long(to, *number));
         }
-        Answer::Count(count) => to.push(*count),
-        Answer::Logits(logits) => to.extend(logits.iter().map(|z| z.to_bits())),
-        Answer::Winner(Winner { score, id, logit }) => to.extend([score.to_bits(), *id, logit.to_bits()]),
+        Response::Count(count) => to.push(*count),
+        Response::Logits(logits) => to.extend(logits.iter().map(|z| z.to_bits())),
+        Response::Winner(Winner { score, id, logit }) => to.extend([score.to_bits(), *id, logit.to_bits()]),
     }
 }
 
-/// Takes the answer to a question off a message, from a part of `ids`; `None` if there is none.
-pub fn unpack_answer(
-    question: &Question,
+/// Takes the response to a query off a message, from a part of `ids`; `None` if there is none.
+pub fn unpack_response(
+    query: &Query,
     ids: &std::ops::Range<usize>,
     cut: [bool; 2],
     from: &mut Reader<'_>,
-) -> Option<Answer> {
-    Some(match question {
-        Question::Tokens { .. } => match from.word()? {
-            tag @ (ALL | ALL_BF16 | ALL_F16) => Answer::All(read_all(tag, ids.len(), from)?),
+) -> Option<Response> {
+    Some(match query {
+        Query::Tokens { .. } => match from.word()? {
+            tag @ (ALL | ALL_BF16 | ALL_F16) => Response::All(read_all(tag, ids.len(), from)?),
             count if count as usize > ids.len() => return None,
             count => {
                 let token = |from: &mut Reader<'_>| {
                     let (z, id) = (from.logit()?, from.word()?);
                     ids.contains(&(id as usize)).then_some((z, id))
                 };
-                Answer::Tokens((0..count).map(|_| token(from)).collect::<Option<_>>()?)
+                Response::Tokens((0..count).map(|_| token(from)).collect::<Option<_>>()?)
             }
         },
-        Question::Sums { .. } => {
+        Query::Sums { .. } => {
             let own = RowSums { mass: from.long()?, distances: from.long()?, count: u64::from(from.word()?) };
             let mut sums = [TileSum::default(); 2];
             for (sum, _) in sums.iter_mut().zip(cut).filter(|(_, cut)| *cut) {
                 // A tile's weights sum to 2^36 at most, and their distances to 2^61.
                 (sum.q, sum.r) = (from.long()?.min(1 << 36), from.long()?.min(1 << 61));
             }
-            Answer::Sums(own, sums)
+            Response::Sums(own, sums)
         }
-        Question::Deviations => {
-            Answer::Moments(Moments { count: from.long()?, sum: from.long()?, squares: from.long()? })
+        Query::Deviations => {
+            Response::Moments(Moments { count: from.long()?, sum: from.long()?, squares: from.long()? })
         }
-        Question::Rank { .. } => Answer::Count(from.word()?),
-        Question::Logits { ids: asked } => {
-            let logits = from.words(asked.len())?.iter();
-            Answer::Logits(logits.map(|word| clean(f32::from_bits(*word))).collect())
+        Query::Rank { .. } => Response::Count(from.word()?),
+        Query::Logits { ids: sent } => {
+            let logits = from.words(sent.len())?.iter();
+            Response::Logits(logits.map(|word| clean(f32::from_bits(*word))).collect())
         }
-        Question::Race { .. } => {
+        Query::Race { .. } => {
             let (score, id, logit) = (from.float()?, from.word()?, from.logit()?);
             let is_token = id == u32::MAX || ids.contains(&(id as usize));
             if !is_token || score.is_nan() {
                 return None;
             }
-            Answer::Winner(Winner { score, id, logit })
+            Response::Winner(Winner { score, id, logit })
         }
     })
 }
@@ -254,45 +253,45 @@ mod tests {
         let floats = [0.1f32, -f32::MAX, 1.0];
         for (logits, words) in [(&halves[..], 3), (&bf16s, 2), (&f16s, 2), (&floats, 3), (&[], 0)] {
             let mut message = Vec::new();
-            pack_answer(&Answer::All(logits.to_vec()), [false; 2], &mut message);
+            pack_response(&Response::All(logits.to_vec()), [false; 2], &mut message);
             assert_eq!(message.len(), 1 + words, "{logits:?}");
-            let question = Question::Tokens { least: 0.0, told: f32::INFINITY };
+            let query = Query::Tokens { least: 0.0, known: f32::INFINITY };
             let mut reader = Reader(&message);
-            let answer = unpack_answer(&question, &(7..7 + logits.len()), [false; 2], &mut reader);
-            assert_eq!(answer, Some(Answer::All(logits.to_vec())));
+            let response = unpack_response(&query, &(7..7 + logits.len()), [false; 2], &mut reader);
+            assert_eq!(response, Some(Response::All(logits.to_vec())));
             assert!(reader.0.is_empty());
         }
     }
 
     #[test]
-    fn questions_and_answers_are_read_as_they_are_written_and_not_beyond() {
-        let winner = Answer::Winner(Winner { score: 0.5, id: 9, logit: 2.0 });
+    fn queries_and_responses_are_read_as_they_are_written_and_not_beyond() {
+        let winner = Response::Winner(Winner { score: 0.5, id: 9, logit: 2.0 });
         let sums = RowSums { mass: 1 << 50, distances: 3, count: 4 };
         let parts = [TileSum { q: 5, r: 6, count: 0 }, TileSum::default()];
-        let race = Question::Race { first_key: 1 << 40, last_key: 7, first: 1.0, scale: 1.5 };
-        for (question, answer) in [
-            (Question::Tokens { least: -1.0, told: 3.0 }, Answer::Tokens(vec![(0.5, 8), (-0.5, 9)])),
-            (Question::Sums { scale: 2.0 }, Answer::Sums(sums, parts)),
-            (Question::Deviations, Answer::Moments(Moments { count: 1, sum: 1 << 33, squares: 1 << 60 })),
-            (Question::Rank { key: 1 << 63 }, Answer::Count(12)),
-            (Question::Logits { ids: vec![8, 300] }, Answer::Logits(vec![1.0, f32::NEG_INFINITY])),
+        let race = Query::Race { first_key: 1 << 40, last_key: 7, first: 1.0, scale: 1.5 };
+        for (query, response) in [
+            (Query::Tokens { least: -1.0, known: 3.0 }, Response::Tokens(vec![(0.5, 8), (-0.5, 9)])),
+            (Query::Sums { scale: 2.0 }, Response::Sums(sums, parts)),
+            (Query::Deviations, Response::Moments(Moments { count: 1, sum: 1 << 33, squares: 1 << 60 })),
+            (Query::Rank { key: 1 << 63 }, Response::Count(12)),
+            (Query::Logits { ids: vec![8, 300] }, Response::Logits(vec![1.0, f32::NEG_INFINITY])),
             (race, winner),
         ] {
-            let is_sums = matches!(question, Question::Sums { .. });
+            let is_sums = matches!(query, Query::Sums { .. });
             let cut_maxima = if is_sums { vec![4.0, 5.0] } else { Vec::new() };
-            let asked = Asked { row: 3, raw: true, first: 6.0, cut_maxima, question };
+            let sent = RowQuery { row: 3, raw: true, first: 6.0, cut_maxima, query };
             let (mut message, cut) = (Vec::new(), [true, false]);
-            asked.pack(&mut message);
-            assert_eq!(Asked::unpack(&mut Reader(&message), 2), Some(asked.clone()));
+            sent.pack(&mut message);
+            assert_eq!(RowQuery::unpack(&mut Reader(&message), 2), Some(sent.clone()));
             for end in 0..message.len() {
-                assert_eq!(Asked::unpack(&mut Reader(&message[..end]), 2), None);
+                assert_eq!(RowQuery::unpack(&mut Reader(&message[..end]), 2), None);
             }
             message.clear();
-            pack_answer(&answer, cut, &mut message);
+            pack_response(&response, cut, &mut message);
             let ids = 8..10;
-            assert_eq!(unpack_answer(&asked.question, &ids, cut, &mut Reader(&message)), Some(answer));
+            assert_eq!(unpack_response(&sent.query, &ids, cut, &mut Reader(&message)), Some(response));
             for end in 0..message.len() {
-                assert_eq!(unpack_answer(&asked.question, &ids, cut, &mut Reader(&message[..end])), None);
+                assert_eq!(unpack_response(&sent.query, &ids, cut, &mut Reader(&message[..end])), None);
             }
         }
     }

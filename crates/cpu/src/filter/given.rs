@@ -35,19 +35,19 @@ pub struct Reader<'a> {
 impl Reader<'_> {
     /// Returns the key of the row's first token.
     pub fn first_key(&self) -> u64 {
-        self.view.want(self.first);
+        self.view.need(self.first);
         key(self.first, dispatch(self.level, FirstId { reader: self }))
     }
 
     /// Returns the least logit of a cut; +inf if it has no token.
     pub fn least(&self, cut: Cut) -> f32 {
-        self.view.want(cut.low());
+        self.view.need(cut.low());
         dispatch(self.level, Least { reader: self, cut })
     }
 
     /// Appends the keys of a cut's tokens to a list, unless there are more than `limit`.
     pub fn gather(&self, cut: Cut, limit: usize, list: &mut List) -> bool {
-        self.view.want(cut.low());
+        self.view.need(cut.low());
         dispatch(self.level, Gather { reader: self, cut, limit, top: None, keys: &mut list.keys })
     }
 
@@ -55,7 +55,7 @@ impl Reader<'_> {
     /// more of its first tokens. Whenever the list exceeds `limit` tokens, `limit` being `k` or more, it is cut back to its first `k`,
     /// and only larger logits enter from there on.
     pub fn gather_top(&self, cut: Cut, k: usize, limit: usize, list: &mut List) {
-        self.view.want(cut.low());
+        self.view.need(cut.low());
         dispatch(self.level, Gather { reader: self, cut, limit, top: Some(k), keys: &mut list.keys });
     }
 }
@@ -272,7 +272,7 @@ impl Given {
                 listed: Some(start..end),
             });
         }
-        reader.view.want(cut.low());
+        reader.view.need(cut.low());
         let first = dispatch(reader.level, Largest { reader, cut });
         let prefix = self.prefix && cut.first == u64::MAX;
         (first > f32::NEG_INFINITY).then_some(Given { cut, first, prefix, listed: None })

@@ -191,7 +191,7 @@ impl Given {
             }
             if in_parts && self.cut == Cut::all(reader.view.kind) {
                 // A long nucleus is searched for in the whole row.
-                reader.view.want(-f32::MAX);
+                reader.view.need(-f32::MAX);
             }
             let whole = buffers.mass.total();
             let last = self.search(reader, buffers, Goal::Mass(target), whole, None);

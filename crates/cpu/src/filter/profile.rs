@@ -77,7 +77,7 @@ impl Profile {
         (self.of_mass, self.heap) = (of_mass, None);
         let low = given.cut.low();
         let low = if of_mass { low.max(least_that_matters(self.measure, self.first)) } else { low };
-        reader.view.want(low);
+        reader.view.need(low);
         self.maxima.clear();
         self.sample.clear();
         let (maxima, sample) = (&mut self.maxima, &mut self.sample);

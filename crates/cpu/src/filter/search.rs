@@ -232,7 +232,7 @@ impl Narrowing<'_> {
         if is_tie {
             let z = from_ordered_bits(low);
             ties.clear();
-            reader.view.want(z);
+            reader.view.need(z);
             dispatch(reader.level, Ties { reader, maxima: mass.maxima(), z, ties });
             ties.iter().for_each(|(tile, _)| weights.push(z, mass.maximum(*tile as usize)));
         } else {

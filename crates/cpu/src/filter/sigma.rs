@@ -21,9 +21,9 @@ fn deviation(first: f32, z: f32) -> u64 {
 pub fn moments(reader: &Reader<'_>, cut: Cut, first: f32) -> Moments {
     if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) {
         if cut == Cut::all(reader.view.kind) {
-            return parts.want_moments();
+            return parts.need_moments();
         }
-        parts.want_tokens(cut.low());
+        parts.need_tokens(cut.low());
     }
     dispatch(reader.level, Deviations { reader, cut, first })
 }

@@ -105,7 +105,7 @@ impl Stream {
         })
     }
 
-    /// Ends the connection for both sides, and whoever reads from it here.
+    /// Ends the connection for both sides, so that the thread that reads from it ends.
     pub(super) fn shut_down(&self) {
         // It may have ended already.
         let _ = either!(self, |stream| stream.shutdown(std::net::Shutdown::Both));

@@ -143,7 +143,7 @@ impl Transport for Sockets {
 
 impl Peer {
     fn new(stream: Stream, timeout: Duration) -> io::Result<Self> {
-        // Whoever reads waits for as long as the rank lives; whoever writes is taken from within the timeout.
+        // A read waits for as long as the rank lives, a write for the timeout: the peer's thread takes what is written.
         stream.set_timeouts(None, Some(timeout))?;
         let (sender, messages) = sync_channel(WAITING);
         let from = stream.try_clone()?;

@@ -33,6 +33,8 @@ pub struct DistPool {
     pool: Pool,
     planner: Planner,
     group: Group,
+    /// For each slot that was used, a digest of the parameters of its request.
+    digests: Vec<u64>,
     /// What comes out of this rank's share of the rows.
     share: Outputs,
     /// The stages that rows are surveyed by, and their parts.
@@ -68,6 +70,7 @@ impl DistPool {
             pool,
             planner,
             group,
+            digests: Vec::new(),
             share: Outputs::new(),
             workspace,
             idle: Mutex::default(),
@@ -111,7 +114,9 @@ impl DistPool {
                 Error::out_of_range("seed", "absent", "given, so that all ranks have the same").into()
             );
         }
-        Ok(self.pool.admit(params, prompt)?)
+        let digest = digest_of(&params);
+        let slot = self.pool.admit(params, prompt)?;
+        Ok(self.note(slot, digest))
     }
 
     /// Takes up a sequence, as [`Pool::resume`] does.
@@ -119,7 +124,9 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::resume`].
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        Ok(self.pool.resume(params, state)?)
+        let digest = digest_of(&params);
+        let slot = self.pool.resume(params, state)?;
+        Ok(self.note(slot, digest))
     }
 
     /// Copies a sequence, as [`Pool::fork`] does.
@@ -127,7 +134,8 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::fork`].
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-        Ok(self.pool.fork(slot, draw)?)
+        let fork = self.pool.fork(slot, draw)?;
+        Ok(self.note(fork, self.digests[slot as usize]))
     }
 
     /// Ends a sequence.
@@ -191,6 +199,14 @@ impl DistPool {
         Ok(self.planner.plan(shape)?)
     }
 
+    /// Keeps the digest of the request that was placed in a slot, and returns the slot.
+    fn note(&mut self, slot: Slot, digest: u64) -> Slot {
+        let place = slot as usize;
+        self.digests.resize(self.digests.len().max(place + 1), 0);
+        self.digests[place] = digest;
+        slot
+    }
+
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
     fn check_plan(&self, plan: &Plan, logits: Logits<'_>, starts: &[usize]) -> Result<()> {
         self.planner.check(plan.layout)?;
@@ -224,7 +240,7 @@ impl DistPool {
         Ok(())
     }
 
-    /// Begins a step for the group: whoever is asked for another, or has other sequences, is told so.
+    /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error.
     fn begin(&mut self, plan: &Plan, logits: Logits<'_>, slots: &[Slot], more: impl Iterator<Item = u64>) {
         let kind = match logits.data() {
             gumball_spec::Row::F32(_) => 0,
@@ -233,13 +249,20 @@ impl DistPool {
         };
         let shape = [plan.layout as u64, kind, (logits.kind() == Kind::Logits).into(), slots.len() as u64];
         let sequence = |slot: &Slot| {
-            let sequence = self.pool.sequence(*slot).ok();
-            let (seed, position) = sequence.map_or((0, 0), |it| (it.seed(), it.position()));
-            [*slot as u64, seed, u64::from(position)]
+            let Ok(sequence) = self.pool.sequence(*slot) else { return [*slot as u64; 5] };
+            let last = sequence.history().ids().last().map_or(0, |id| u64::from(*id) + 1);
+            let place = u64::from(sequence.position()) | u64::from(sequence.draw()) << 32;
+            [*slot as u64, self.digests[*slot as usize], sequence.seed(), place, last]
         };
         let words: Vec<u64> = shape.into_iter().chain(slots.iter().flat_map(sequence)).chain(more).collect();
         self.group.begin(words);
     }
+}
+
+/// Returns a digest of parameters, so that ranks which differ in them notice.
+fn digest_of(params: &SamplingParams) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    format!("{params:?}").bytes().fold(0xCBF2_9CE4_8422_2325, step)
 }
 
 /// The error of a message that ends too early, or says what no rank says.

@@ -18,7 +18,7 @@ impl DistPool {
     /// `slots`, `options`: as [`Pool::step`](crate::Pool::step) takes them, for the whole batch and the whole vocabulary, the same
     /// on all ranks. `logits`: one row for each slot, of this rank's ids, which may be followed by padding up to
     /// [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` a row of the whole vocabulary for each request of this
-    /// rank's share, in turn. `out`: the whole batch, on every rank.
+    /// rank's share, in turn. `out`: the whole batch, on every rank; what it holds after an error of the group is unspecified.
     ///
     /// # Errors
     /// - Those of [`Pool::step`](crate::Pool::step), and [`Error::OutOfRange`] for a layout that was not configured; nothing was sent

@@ -52,7 +52,7 @@ pub struct Part {
     pub columns: usize,
 }
 
-/// Takes a rank's part of whole rows under a layout; `own` are the rows of its share. Padding is NaN, so that whoever reads it shows.
+/// Takes a rank's part of whole rows under a layout; `own` are the rows of its share. Padding is NaN, so that reading it shows.
 pub fn part(
     layout: LogitsLayout,
     split: &VocabSplit,
@@ -66,8 +66,9 @@ pub fn part(
         return Part { numbers: Numbers::new(dtype, &values), rows: own.len(), columns: split.vocab() };
     }
     let ids = split.ids(rank);
-    // A rank without ids has padding alone.
-    let columns = if ids.is_empty() { split.width() } else { ids.len() };
+    // A rank without ids has padding alone; of others some have it.
+    let is_padded = ids.is_empty() || whole.len() % 3 == 1;
+    let columns = if is_padded { split.width() } else { ids.len() };
     let padding = vec![f32::NAN; columns - ids.len()];
     let values: Vec<f32> = whole.iter().flat_map(|row| [&row[ids.clone()], &padding].concat()).collect();
     Part { numbers: Numbers::new(dtype, &values), rows: whole.len(), columns }
@@ -148,7 +149,7 @@ impl Batch {
         }
     }
 
-    /// The same over any transport, with any planner.
+    /// Makes such a pool over any transport, with any planner.
     pub fn try_dist_pool(
         &self,
         rank: Box<dyn Transport>,
@@ -185,7 +186,7 @@ pub fn speak_of_probabilities(params: &mut SamplingParams) {
     params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);
 }
 
-/// Runs ranks as threads, and returns what each comes to.
+/// Runs ranks as threads, and returns the result of each.
 pub fn on_ranks<T: Send>(world: usize, work: impl Fn(Threads) -> T + Sync) -> Vec<T> {
     with_patience(world, PATIENCE, work)
 }
@@ -204,7 +205,7 @@ pub fn with_patience<T: Send>(
     })
 }
 
-/// What a sequence comes to: position, ids, mirostat's limit.
+/// Returns position, ids and mirostat's limit of a sequence.
 pub fn state(sequence: &Sequence) -> (u32, Vec<u32>, u32) {
     (sequence.position(), sequence.history().ids().to_vec(), sequence.mu().to_bits())
 }

@@ -81,13 +81,28 @@ fn pools_that_differ_are_told_so_at_start() {
     assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
 }
 
+/// What a rank has otherwise than the others.
+#[derive(Clone, Copy)]
+enum Differs {
+    History,
+    Parameters,
+}
+
 #[test]
 fn a_rank_with_another_request_is_told_so_and_nothing_is_drawn() {
-    for layout in [Gather, Swap, Survey, Replicated] {
+    let layouts = [Gather, Swap, Survey, Replicated].into_iter();
+    for (layout, differs) in layouts.flat_map(|it| [(it, Differs::History), (it, Differs::Parameters)]) {
         with_patience(2, Duration::from_secs(20), |rank| {
-            let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
-            if pool.group().rank() == 1 {
-                pool.push(slot, 9).unwrap();
+            let (mut pool, mut slot) = pool(rank, &LogitsLayout::ALL);
+            match differs {
+                Differs::History if pool.group().rank() == 1 => pool.push(slot, 9).unwrap(),
+                Differs::Parameters => {
+                    pool.release(slot).unwrap();
+                    let top_p = if pool.group().rank() == 1 { 0.9 } else { 0.8 };
+                    let params = SamplingParams { seed: Some(5), top_p, ..Default::default() };
+                    slot = pool.admit(params, &[1, 2]).unwrap();
+                }
+                Differs::History => {}
             }
             let before = pool.sequence(slot).unwrap().position();
             let error = step(&mut pool, slot, layout).unwrap_err();

@@ -180,7 +180,7 @@ fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
     for layout in LAYOUTS {
         for before in 0..exchanges(layout) {
             let mut ranks = step_with(Fault::IsLate, before, layout, patience);
-            // The late rank itself finds the others' messages, and may have come to the end.
+            // The late rank itself has received the others' messages, and may have completed the step.
             drop(ranks.remove(1));
             for (result, is_unchanged) in ranks {
                 let error = result.unwrap_err();

@@ -25,7 +25,7 @@ fn rows(batch: &Batch, step: usize) -> Vec<Vec<f32>> {
     batch.rows(&mut Dice(22 + step as u64, 0), batch.requests.len())
 }
 
-/// Returns the ids of all sequences that one process comes to.
+/// Returns the ids of all sequences after the same steps in one process.
 fn alone() -> Vec<Vec<u32>> {
     let batch = batch();
     let (mut pool, slots) = batch.pool();
