@@ -8,24 +8,14 @@
 //! and nothing breaks.
 
 use gumball_spec::TILE;
-use gumball_spec::survey::{Factor, Measure, log_mass};
+use gumball_spec::survey::{Factor, Measure};
 
 use crate::cut::{Cut, CutLanes};
 use crate::lanes::{Element, Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::measure::{Weights, measured};
 use crate::num;
+pub use crate::tile::{TileSum, Total, entropy_of, fixed_distance};
 use crate::tiles::{EMPTY_TILE, View};
-
-/// A tile's sums over some part of a given set.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TileSum {
-    /// The sum of the weights.
-    pub q: u64,
-    /// The sum of the weights times their distance below the tile's maximum; 0 unless entropy was asked for.
-    pub r: u64,
-    /// How many tokens there are.
-    pub count: u32,
-}
 
 /// Buffers that weigh parts of one given set.
 #[derive(Debug)]
@@ -49,15 +39,6 @@ impl Default for Mass {
         let (maxima, factors, sums, factors_sum, first, visits) = Default::default();
         Self { maxima, factors, sums, factors_sum, first, measure: Measure::Probabilities, visits }
     }
-}
-
-/// What a part of a given set comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Total {
-    /// Its mass, in units of 2^-43 of the weight of the given set's first token.
-    pub mass: u64,
-    /// How many tokens it has.
-    pub count: usize,
 }
 
 /// About the mass of a whole row, in units of the weight of its first token.
@@ -262,16 +243,6 @@ impl Mass {
 /// Splits a factor, which is at most 1 unless the row was written since its maxima were taken.
 pub fn factor(value: f32) -> Factor {
     Factor::new(value.min(1.0))
-}
-
-/// Returns a distance in units of 2^-20, capped at 32 (M5).
-pub fn fixed_distance(d: f32) -> u64 {
-    (1_048_576.0 * d.min(32.0)).round_ties_even() as u64
-}
-
-/// Returns the entropy of a set of the given mass whose weighted distances sum to `sum` (M5).
-pub fn entropy_of(mass: u64, sum: u64) -> f32 {
-    log_mass(mass) + 16.0 * (sum as f32 / mass as f32)
 }
 
 /// The tiles' factors (M3), and about what they sum to.

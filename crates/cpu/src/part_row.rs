@@ -7,10 +7,10 @@ use gumball_spec::{Result, Row, Status, TILE};
 
 use crate::filter::Reader;
 use crate::float_env::FloatEnv;
-use crate::mass::TileSum;
 use crate::parts::{Moments, Parts, Query, RowSums, Winner};
 use crate::shard::{Response, tiles_of};
 use crate::task::Task;
+use crate::tile::TileSum;
 use crate::tiles::View;
 use crate::workspace::{Chosen, Late, Workspace};
 

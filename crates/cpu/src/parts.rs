@@ -12,8 +12,7 @@ use gumball_spec::num::{key, key_id, key_logit};
 use gumball_spec::survey::{Factor, Measure};
 
 use crate::cut::Cut;
-use crate::mass::{TileSum, Total, entropy_of, fixed_distance};
-use crate::tiles::{EMPTY_TILE, Tile};
+use crate::tile::{EMPTY_TILE, Tile, TileSum, Total, entropy_of, fixed_distance};
 
 /// A query about a row, for each of its parts. Scales are those of [`gumball_spec::survey::scale`].
 #[derive(Clone, Debug, PartialEq)]

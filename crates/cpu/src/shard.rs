@@ -15,10 +15,10 @@ use crate::edit::Edits;
 use crate::filter::{Given, Reader, filter};
 use crate::float_env::FloatEnv;
 use crate::logprobs::count;
-use crate::mass::TileSum;
 use crate::parts::{Moments, Query, RowSums, Winner, cut_from, key_from};
 use crate::survey::{Survey, survey};
 use crate::task::Task;
+use crate::tile::TileSum;
 use crate::tiles::View;
 use crate::workspace::Workspace;
 

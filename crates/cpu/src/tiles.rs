@@ -10,12 +10,7 @@ use half::bf16;
 
 use crate::lanes::{Element, Kernel, Lanes, WIDTH};
 use crate::parts::Parts;
-
-/// The logits of one tile; -inf beyond the vocabulary.
-pub type Tile = [f32; TILE];
-
-/// A tile of nothing.
-pub const EMPTY_TILE: Tile = [f32::NEG_INFINITY; TILE];
+pub use crate::tile::{EMPTY_TILE, Tile};
 
 /// Mask words per tile.
 pub const MASK_WORDS: usize = TILE / 32;
