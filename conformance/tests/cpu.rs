@@ -1,4 +1,4 @@
-//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool.
+//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool, alone and over ranks.
 
 use gumball_conformance::{by_name, rules};
 
@@ -14,7 +14,7 @@ macro_rules! backends {
     };
 }
 
-backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching, pool);
+backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching, pool, ranks);
 
 fn run(name: &str, backend: &str) {
     match by_name(backend) {

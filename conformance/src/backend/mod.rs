@@ -2,6 +2,7 @@
 
 mod cuda;
 mod pool;
+mod ranks;
 mod read_row;
 mod verbs;
 mod verified;
@@ -350,7 +351,7 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "oracle",
     "scalar",
     "avx2",
@@ -359,6 +360,7 @@ pub const NAMES: [&str; 16] = [
     "avx2_searching",
     "avx512_searching",
     "pool",
+    "ranks",
     "cuda_emulated",
     "cuda_emulated_searching",
     "cuda",
@@ -382,6 +384,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
         _ if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
+        None if name == "ranks" => Ok(Box::new(Pooled::on_ranks())),
         None if name == "pool" => Ok(Box::new(Pooled::on_host())),
         None if name == "device_pool" => Ok(Box::new(Pooled::on_device("device_pool", Device::cuda(0)?))),
         None if name == "device_pool_emulated" => {

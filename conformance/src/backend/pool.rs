@@ -19,6 +19,7 @@ use gumball_engine::{
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
+use super::ranks::Ranks;
 use super::read_row::read_row;
 use super::verbs::Verbs;
 use super::verified::verify;
@@ -171,6 +172,16 @@ impl Pooled<Pool> {
     }
 }
 
+impl Pooled<Ranks> {
+    /// Makes the backend of a pool over ranks.
+    #[must_use]
+    pub fn on_ranks() -> Self {
+        let make = |vocab, widths| Ranks::new(&PoolConfig { widths, ..PoolConfig::new(vocab) });
+        let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
+        Self { operators, ..Self::new("ranks", Box::new(make)) }
+    }
+}
+
 impl Pooled<DevicePool> {
     /// Makes the backend of a pool on a device.
     #[must_use]
@@ -292,6 +303,10 @@ impl<P: Verbs> Backend for Pooled<P> {
         let draft = |pool: &mut P| Ok(pool.draft(case, words, count));
         let drafts = self.with_pool(case.vocab(), widths(&[case]), draft)?;
         drafts.unwrap_or_else(|| Oracle.draft(case, words, count))
+    }
+
+    fn patience(&self, count: u32) -> u32 {
+        count.div_ceil(P::SLOWNESS)
     }
 
     fn lacking(&self) -> usize {

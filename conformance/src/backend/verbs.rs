@@ -65,6 +65,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// Whether the caller's edits of a row are for it.
     const HOOKS: bool;
 
+    /// By how much fewer draws are made where a law would like many.
+    const SLOWNESS: u32 = 1;
+
     /// Draws drafts, if the pool has a verb for that.
     fn draft(&mut self, _case: &Case, _words: DraftWords, _count: usize) -> Option<Result<Vec<i32>>> {
         None

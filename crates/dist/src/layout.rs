@@ -80,7 +80,9 @@ impl Needs {
     /// Returns what the rows of a request need in its steps.
     #[must_use]
     pub fn of(params: &SamplingParams, vocab: usize) -> Self {
-        let greedy = SamplingParams::is_greedy(params.temperature);
+        // A dynamic temperature stands in for any but 0 (F7).
+        let is_fixed = params.dynamic_temperature.is_none() || params.temperature == 0.0;
+        let greedy = is_fixed && SamplingParams::is_greedy(params.temperature);
         if params.logprobs.is_some() || params.mirostat.is_some() && !greedy {
             return Self::Mass;
         }
@@ -215,7 +217,7 @@ pub fn decide(
 mod tests {
     use super::*;
     use LogitsLayout::{Gather, Replicated, Survey, Swap};
-    use gumball_spec::LogprobsParams;
+    use gumball_spec::{DynamicTemperature, LogprobsParams};
 
     fn of(shape: StepShape, configured: &[LogitsLayout]) -> LogitsLayout {
         decide(&shape, 128_256, 4, configured, &Thresholds::default()).unwrap()
@@ -287,6 +289,10 @@ mod tests {
         assert_eq!(needs(SamplingParams { temperature: 0.0, top_p: 0.9, ..plain() }), Needs::Winner);
         let logprobs = Some(LogprobsParams::default());
         assert_eq!(needs(SamplingParams { temperature: 0.0, logprobs, ..plain() }), Needs::Mass);
+        let dynamic_temperature = Some(DynamicTemperature { min: 0.5, max: 1.0, exponent: 1.0 });
+        for (temperature, wanted) in [(0.0, Needs::Winner), (1e-31, Needs::Mass), (1.0, Needs::Mass)] {
+            assert_eq!(needs(SamplingParams { temperature, dynamic_temperature, ..plain() }), wanted);
+        }
     }
 
     #[test]
