@@ -132,7 +132,7 @@ fn part(logits: Logits<'_>, ids: std::ops::Range<usize>, columns: usize) -> Numb
 
 impl Verbs for Ranks {
     const HOOKS: bool = true;
-    const SLOWNESS: u32 = 20;
+    const SLOWNESS: u32 = 100;
 
     fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         self.on_each(|pool| pool.resume(params.clone(), state))
