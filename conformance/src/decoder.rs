@@ -32,7 +32,7 @@ fn table_of(buffer: &DeviceBuffer, [lines, vocab]: [usize; 2]) -> Result<DeviceI
 }
 
 impl Decoder {
-    /// Makes a pool of so many slots, whose requests have so many drafts at most; on the host if there is no device.
+    /// Makes a pool with `slots` slots, on the device if there is one and otherwise on the host; each request has at most `drafts` drafts.
     ///
     /// # Errors
     /// Those of [`Pool::new`] and [`DevicePool::new`].

@@ -1,9 +1,9 @@
 //! A row whose parts lie in several processes: what of it is known here, and which query to send next.
 //!
-//! The stages run over it as over any row. The first time that one needs what is not known, a query is noted. The stages go on with
-//! what there is, and the caller drops their result. With the responses to the query the stages run again, from the start, and get
-//! further. So one code serves rows that lie here and rows that do not, and the last run, which notes no query, has read nothing but
-//! what is known: its result is that of the whole row.
+//! The stages run over it as over any row. The first time that a stage needs a fact about the row that this process does not know,
+//! [`PartRow`](crate::PartRow) notes a query. The stages go on with the known facts, and the caller drops their result. Once the other
+//! processes have responded to the query, the stages run again from the start and get further. So one code serves rows that lie here
+//! and rows that do not. The last run notes no query: it has read known facts alone, so its result is that of the whole row.
 
 use std::cell::RefCell;
 

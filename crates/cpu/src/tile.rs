@@ -20,7 +20,7 @@ pub struct TileSum {
     pub count: u32,
 }
 
-/// What a part of a given set comes to.
+/// The mass and the number of the tokens in a part of a given set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Total {
     /// Its mass, in units of 2^-43 of the weight of the given set's first token.

@@ -151,7 +151,7 @@ impl Workspace {
     /// Tiles that cannot matter are skipped on all walks but the first.
     ///
     /// A search for a mass or a count halves the floats it may end at with every sixth of its walks, and so takes 200 at
-    /// most, whatever the row. On flat, steep and heaped rows alike two filters that search come to fewer than 50 visits.
+    /// most, whatever the row. Two filters that both search took fewer than 50 visits on flat, on steep and on heaped rows.
     #[must_use]
     pub fn visits(&self) -> u32 {
         2 + self.filter.mass.visits

@@ -453,7 +453,7 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
     REFUSED(gumball_pool_assign_threshold_drafts(pool, slots, counts, 2, 0.5f, 2.0f, NULL), GUMBALL_OUT_OF_RANGE,
             "threshold_acc is 2, but must be in 0..=1");
 
-    // The same chain as links of the four rows; then links with a cycle.
+    // The same chain, held as first-child and next-sibling links of the four rows. Links with a cycle follow below.
     const int64_t children[] = {1, 2, -1, -1}, siblings_of_none[] = {-1, -1, -1, -1}, round[] = {1, 1, -1, -1};
     gumball_buffer *first_child = copied_up(device, children, sizeof children);
     gumball_buffer *next_sibling = copied_up(device, siblings_of_none, sizeof siblings_of_none);

@@ -1,4 +1,5 @@
-//! Draws by numbers that lie in pools come to what draws by the gathered numbers come to, on the host and on a device.
+//! `sample_from_pools` reads parameters and seeds by slot. It draws the tokens that `sample` draws from the same numbers, gathered into
+//! columns of the rows; on the host and on a device.
 
 use gumball_engine::{Draws, Error, Logits, NONE, Operators, PerRow, PoolSlots, RowParams, SamplingParams};
 
