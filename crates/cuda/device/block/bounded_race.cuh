@@ -138,13 +138,8 @@ DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const 
     // RAW on open_tiles: all threads listed tiles and raised the best score, all warps read them.
     __syncthreads();
     if constexpr (RecordKind::HAS_FIRST_ARRIVALS) {
-        const bool many = open_tiles.count > warp_count();
-        // WAR on open_tiles.count: all threads read it, thread 0 may clear it.
-        __syncthreads();
-        if (many) {
-            leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader,
-                                              StridedTiles{0, 1});
-        }
+        leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader,
+                                          StridedTiles{0, 1});
     }
     return key_id(race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader));
 }
