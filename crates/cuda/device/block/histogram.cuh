@@ -4,7 +4,7 @@
 // Never      takes a token's exponential; never decides where a mass is reached
 // Twins      none: search.cuh proves what this file guesses
 // Traffic    one read of the tiles that the range reaches; of one in up to four of them if the goal is a mass
-// Requires   all threads of the blocks that search the row, at most LEVELS / 4 blocks and a power of two
+// Requires   all threads of the blocks that search the row
 //
 // Counts are exact unless tiles are skipped, so a goal that is a number of tokens is reached at the level found. A mass
 // is guessed: each token weighs as much as the middle of its level. The guess misses the exact mass of the range by the
@@ -43,10 +43,11 @@ DEVICE void sum_level_counts(const RowBlocks& blocks, u32* counts) {
     if (blocks.count == 1) {
         return;
     }
-    const u32 quads = LEVELS / 4 / blocks.count;
+    const u32 quads = LEVELS / 4, from = quads * blocks.rank / blocks.count,
+              to = quads * (blocks.rank + 1) / blocks.count;
 #pragma unroll 1
-    for (u32 i = threadIdx.x; i < quads; i += blockDim.x) {
-        U32x4* own = (U32x4*)counts + blocks.rank * quads + i;
+    for (u32 i = from + threadIdx.x; i < to; i += blockDim.x) {
+        U32x4* own = (U32x4*)counts + i;
         U32x4 sum{{0, 0, 0, 0}};
         // Unrolled, so that all loads are in flight together.
 #pragma unroll

@@ -43,7 +43,7 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     }
 }
 
-/// Returns how many blocks, which form a cluster, read a row that no candidate list decides: a power of two.
+/// Returns how many blocks, which form a cluster, read a row that no candidate list decides.
 ///
 /// There are as many as the device runs at once, with each block on a multiprocessor of its own, at most one
 /// per tile. A row whose cluster has to wait for another one would take twice as long.
@@ -52,7 +52,7 @@ fn blocks_per_row(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepF
     let fits = |blocks: usize| blocks == 1 || (rows <= limits.clusters[blocks - 1] && blocks <= tiles);
     let mut blocks = if is_searched { MAX_ROW_BLOCKS } else { 1 };
     while !fits(blocks) {
-        blocks /= 2;
+        blocks -= 1;
     }
     blocks
 }
@@ -104,9 +104,10 @@ mod tests {
         };
         let general = StepFeatures { variant: Variant::General, ..StepFeatures::NONE };
         for needs in [NUCLEUS, StepFeatures { variant: Variant::CandidatesLogprob, ..NUCLEUS }, general] {
-            let by_rows = [1, 15, 16, 30, 31, 66, 67, 512].map(|rows| blocks(rows, 594, needs));
-            assert_eq!(by_rows, [8, 8, 4, 4, 2, 2, 0, 0]);
-            assert_eq!([1, 2, 3, 4, 7, 8].map(|tiles| blocks(1, tiles, needs)), [0, 2, 2, 4, 4, 8]);
+            let by_rows =
+                [1, 15, 16, 18, 19, 26, 30, 31, 44, 45, 66, 67, 512].map(|rows| blocks(rows, 594, needs));
+            assert_eq!(by_rows, [8, 8, 7, 7, 6, 5, 4, 3, 3, 2, 2, 0, 0]);
+            assert_eq!([1, 2, 3, 4, 7, 8, 9].map(|tiles| blocks(1, tiles, needs)), [0, 2, 3, 4, 7, 8, 8]);
         }
         assert_eq!(blocks(1, 594, StepFeatures { long_nucleus: false, ..NUCLEUS }), 0);
         let without_clusters = DeviceLimits { clusters: [0; 16], ..H200 };
