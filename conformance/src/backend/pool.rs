@@ -82,41 +82,62 @@ macro_rules! verbs {
     };
 }
 
+macro_rules! proposes {
+    () => {
+        const PROPOSES: bool = true;
+
+        fn propose(
+            &mut self,
+            logits: Logits<'_>,
+            slots: &[Slot],
+            paths: &Paths<'_>,
+            mode: VerifyMode,
+            options: &BatchOptions<'_>,
+            out: &mut Proposals,
+        ) -> Result<()> {
+            self.draft(logits, slots, paths, mode, options, out)
+        }
+    };
+}
+
 impl Verbs for Pool {
     verbs!();
+    proposes!();
     const HOOKS: bool = true;
-
-    /// The last tokens of the output are the path.
-    fn draft(&mut self, case: &Case, words: DraftWords, count: usize) -> Option<Result<Vec<i32>>> {
-        let (mode, depth) = match words {
-            DraftWords::Position => (VerifyMode::Coupled, case.output.len().min(2)),
-            DraftWords::Block { depth } => (VerifyMode::Block, depth as usize),
-        };
-        let before = case.output.len().checked_sub(depth)?;
-        let (mut root, path) = (case.clone(), case.output[before..].iter().map(|id| *id as i32));
-        root.output.truncate(before);
-        root.position = case.position.wrapping_sub(depth as u32);
-        let path: Vec<i32> = path.collect();
-        // A path holds tokens.
-        if path.iter().any(|id| !(0..case.vocab() as i32).contains(id)) {
-            return None;
-        }
-        Some(resume(self, &root).and_then(|slot| {
-            let drafts = drafts(self, slot, case, &path, mode, count);
-            self.release(slot)?;
-            drafts
-        }))
-    }
 }
 
 impl Verbs for DevicePool {
     verbs!();
+    proposes!();
     const HOOKS: bool = false;
+}
+
+/// Draws drafts for a case, if the pool has a verb for that: the last tokens of the output are the path.
+fn draft<P: Verbs>(pool: &mut P, case: &Case, words: DraftWords, count: usize) -> Option<Result<Vec<i32>>> {
+    let (mode, depth) = match words {
+        DraftWords::Position => (VerifyMode::Coupled, case.output.len().min(2)),
+        DraftWords::Block { depth } => (VerifyMode::Block, depth as usize),
+    };
+    let before = case.output.len().checked_sub(depth)?;
+    let (mut root, path) = (case.clone(), case.output[before..].iter().map(|id| *id as i32));
+    root.output.truncate(before);
+    root.position = case.position.wrapping_sub(depth as u32);
+    let path: Vec<i32> = path.collect();
+    // A path holds tokens, and only pools of the host have hooks.
+    let is_token = |id: &i32| (0..case.vocab() as i32).contains(id);
+    if !P::PROPOSES || case.hook.is_some() && !P::HOOKS || !path.iter().all(is_token) {
+        return None;
+    }
+    Some(resume(pool, &root).and_then(|slot| {
+        let drafts = drafts(pool, slot, case, &path, mode, count);
+        pool.release(slot)?;
+        drafts
+    }))
 }
 
 /// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must not matter.
 fn drafts(
-    pool: &mut Pool,
+    pool: &mut impl Verbs,
     slot: Slot,
     case: &Case,
     path: &[i32],
@@ -138,7 +159,7 @@ fn drafts(
     let options = BatchOptions { masks, forced: &[case.forced; 3], hooks: &[hook; 3] };
     let logits = Logits::new(&data, 3, vocab)?.with_kind(case.kind);
     let mut out = Proposals::new(count);
-    Pool::draft(pool, logits, &[PADDING, slot, slot], &paths, mode, &options, &mut out)?;
+    pool.propose(logits, &[PADDING, slot, slot], &paths, mode, &options, &mut out)?;
     assert!(out.row(0).iter().all(|draft| *draft == NONE), "padding has no drafts");
     Ok(out.row(1).to_vec())
 }
@@ -300,7 +321,7 @@ impl<P: Verbs> Backend for Pooled<P> {
     }
 
     fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
-        let draft = |pool: &mut P| Ok(pool.draft(case, words, count));
+        let draft = |pool: &mut P| Ok(draft(pool, case, words, count));
         let drafts = self.with_pool(case.vocab(), widths(&[case]), draft)?;
         drafts.unwrap_or_else(|| Oracle.draft(case, words, count))
     }

@@ -3,12 +3,10 @@
 use std::fmt;
 
 use gumball_engine::{
-    BatchOptions, DraftWords, Drafts, Logits, Outputs, SamplingParams, Sequence, Slot, State, Verification,
-    VerifyMode,
+    BatchOptions, Drafts, Logits, Outputs, Paths, Proposals, SamplingParams, Sequence, Slot, State,
+    Verification, VerifyMode,
 };
 use gumball_spec::Result;
-
-use crate::case::Case;
 
 /// The verbs that pools have in common, whatever they run on.
 pub trait Verbs: fmt::Debug + Send + Sized {
@@ -68,8 +66,22 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// By how much fewer draws are made where a law would like many.
     const SLOWNESS: u32 = 1;
 
-    /// Draws drafts, if the pool has a verb for that.
-    fn draft(&mut self, _case: &Case, _words: DraftWords, _count: usize) -> Option<Result<Vec<i32>>> {
-        None
+    /// Whether the pool draws drafts.
+    const PROPOSES: bool = false;
+
+    /// Draws drafts. Only for pools that do.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn propose(
+        &mut self,
+        _logits: Logits<'_>,
+        _slots: &[Slot],
+        _paths: &Paths<'_>,
+        _mode: VerifyMode,
+        _options: &BatchOptions<'_>,
+        _out: &mut Proposals,
+    ) -> Result<()> {
+        unreachable!("a pool that draws no drafts is not asked for some")
     }
 }

@@ -1,6 +1,7 @@
 // drafts.cu: makes requests of the rows behind drafts, and accepts the drafts that equal what was emitted (rule S3).
 //
-// Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9)
+// Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9); also for the
+//            rows of a draft model, from which drafts are drawn (S8)
 //            end_drafts: for each request the rows of the walk, the outputs of these rows at the request's first rows,
 //            and the request's next state, history and counts
 // Never      reads logits; trusts a draft or a parent that the device alone has seen; changes a request before all of
@@ -270,7 +271,9 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     const u32 row = blockIdx.x, lane = lane_id(), warp = warp_id();
     const DraftRow own = args.rows[row];
     const DraftRequest drafts = args.requests[own.request];
-    const int slot = args.slots[own.request], node = (int)(row - drafts.first_row) - 1;
+    const bool is_proposed = args.flags & DRAFTS_PROPOSED;
+    const int slot = args.slots[own.request],
+              node = (int)(is_proposed ? drafts.draft_count : row - drafts.first_row) - 1;
     const Params& params = args.slot_params[slot < 0 ? 0 : slot];
     const bool has_lists = slot >= 0 && node >= 0 && own.lists != nullptr,
                shares = has_lists && shares_entries(params.features);
@@ -286,8 +289,10 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
             const bool is_key = word < 2 || word == OFFSET_OF(Params, draw) / 4;
             return (const u32*)(is_key ? &params : &from) + word;
         });
-        if (shares && lane == OFFSET_OF(Params, features) / 4) {
-            param_words.words[0] |= FEATURE_DRAFT_PATH;
+        if (lane == OFFSET_OF(Params, features) / 4) {
+            param_words.words[0] |= shares ? FEATURE_DRAFT_PATH : 0;
+            // Of rows of a draft model nobody asks for logprobs.
+            param_words.words[0] &= is_proposed ? ~(u32)(FEATURE_LOGPROBS | FEATURE_LOGPROB_SUMS) : ~0u;
         }
     }
     grid_dependency_wait();

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, CapturedLaunches, Dtype, Emulator, InitialState, Outputs, Prepared, Rows,
-    Runtime, Step, StepVariant, Variant, Workspace, WorkspaceLimits,
+    Assignment, Buffer, Cache, CapturedLaunches, DeviceSlice, DraftBatchId, DraftBatchLimits, DraftCounts,
+    DraftIds, DraftRule, Dtype, Emulator, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Step,
+    StepVariant, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::{Error, LogprobsParams, SamplingParams, Widths};
 
@@ -176,4 +177,70 @@ fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
     assert_eq!(outputs, three(&free, 1, |workspace| workspace.enqueue(&step).map(drop)));
     assert_eq!([named.steps_run(Variant::Candidates), named.steps_served(StepVariant::TopP)], [3, 3]);
     assert_eq!([free.steps_run(Variant::SurveyDraw), free.steps_served(StepVariant::NoFilter)], [3, 3]);
+}
+
+/// Drafts once for each of two requests and verifies that, all on the device.
+fn draft_and_verify(
+    workspace: &mut Workspace,
+    batch: DraftBatchId,
+    drafter: &Rows<'_>,
+    target: &Rows<'_>,
+) -> bool {
+    let runs = workspace.enqueue_drafts(batch, drafter, None, None, None).unwrap();
+    let address = workspace.drafts_address(batch).unwrap();
+    // SAFETY: the batch has two drafts there, and it lives as long as the workspace.
+    let ids = unsafe { DeviceSlice::new(address, IntType::I32, 2) }.unwrap();
+    let drafts = DraftIds { ids, parents: None, links: None, probs: None };
+    let step = workspace.verify(target, None, &drafts).unwrap();
+    assert_eq!(workspace.enqueue(&step).unwrap(), runs);
+    runs
+}
+
+#[test]
+fn a_host_programs_graph_drafts_verifies_and_advances() {
+    let Some(runtime) = runtime() else { return };
+    let buffer = logits(&runtime);
+    let rows =
+        |first: usize, rows: usize| Rows::of(&buffer, Dtype::F32, first * VOCAB, rows, VOCAB, VOCAB).unwrap();
+    // The drafts come from the rows that the requests' own first tokens come from, so they are accepted.
+    let (drafter, target) = (rows(0, 2), rows(0, 4));
+    let assign = |workspace: &mut Workspace, batch, slots: &[i32]| {
+        let of = |counts| Some(DraftCounts { counts, rule: DraftRule::Coupled });
+        let both = Assignment { slots, ..Assignment::default() };
+        workspace.assign_draft_batch(batch, &Assignment { drafts: of(&[0, 0]), ..both }).unwrap();
+        workspace.assign(&Assignment { drafts: of(&[1, 1]), ..both }).unwrap();
+    };
+    let limits = DraftBatchLimits { rows: 2, siblings: 1, probs: false };
+    let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
+    let [own, other] =
+        [&mut captured, &mut fresh].map(|workspace| workspace.add_draft_batch(limits).unwrap());
+    assign(&mut captured, own, &[-1, -1]);
+    let graph = runtime.capture(&mut || {
+        assert!(!draft_and_verify(&mut captured, own, &drafter, &target), "it runs at its replays");
+        Ok(())
+    });
+    let graph = graph.unwrap();
+    for slots in [[0, 1], [3, 4], [2, 5], [4, 0]] {
+        assign(&mut captured, own, &slots);
+        assign(&mut fresh, other, &slots);
+        for _ in 0..3 {
+            captured.reserve_replays(1, StepVariant::Full).unwrap();
+            // SAFETY: the workspace whose buffers the launches use is alive, and so are the logits.
+            unsafe { graph.replay() }.unwrap();
+            assert!(draft_and_verify(&mut fresh, other, &drafter, &target));
+            assert_eq!(captured.outputs(4).unwrap(), fresh.outputs(4).unwrap());
+            let walks = [&captured, &fresh].map(|workspace| {
+                let (mut path, mut accepted) = ([0; 4], [0; 2]);
+                workspace.read_walks(&mut path, &mut accepted).unwrap();
+                (path, accepted)
+            });
+            assert_eq!(walks[0], walks[1]);
+            let mut drafts = [[0i32; 2]; 2];
+            captured.read_drafts(own, &mut drafts[0]).unwrap();
+            fresh.read_drafts(other, &mut drafts[1]).unwrap();
+            assert_eq!(drafts[0], drafts[1]);
+            // The first row of the first request is the drafter's.
+            assert_eq!(walks[0].1[0], 1);
+        }
+    }
 }

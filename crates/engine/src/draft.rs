@@ -73,7 +73,28 @@ impl Proposals {
         self.probs.as_ref().map_or(&[], |probs| &probs[row * self.vocab..][..self.vocab])
     }
 
-    fn reshape(&mut self, rows: usize, vocab: usize) -> Result<()> {
+    /// Returns how many drafts a row has.
+    pub(crate) fn siblings(&self) -> usize {
+        self.siblings
+    }
+
+    /// Returns whether probabilities are collected.
+    pub(crate) fn has_probs(&self) -> bool {
+        self.probs.is_some()
+    }
+
+    /// Returns the drafts of all rows, to be written.
+    pub(crate) fn ids_mut(&mut self) -> &mut [i32] {
+        &mut self.ids
+    }
+
+    /// Returns the probabilities of a row, to be written.
+    pub(crate) fn row_probs_mut(&mut self, row: usize) -> &mut [f32] {
+        let vocab = self.vocab;
+        self.probs.as_mut().map_or(&mut [], |probs| &mut probs[row * vocab..][..vocab])
+    }
+
+    pub(crate) fn reshape(&mut self, rows: usize, vocab: usize) -> Result<()> {
         let probs = self.probs.as_mut().map(|probs| (probs, rows.saturating_mul(vocab)));
         let ids = rows.saturating_mul(self.siblings);
         memory::reserve(MEMORY, &mut self.ids, ids)?;
@@ -219,7 +240,7 @@ fn draw(
 
 impl Paths<'_> {
     /// Returns where the path of each row lies in `ids`.
-    fn places(&self, rows: usize, vocab: usize) -> Result<Vec<Range<usize>>> {
+    pub(crate) fn places(&self, rows: usize, vocab: usize) -> Result<Vec<Range<usize>>> {
         if !self.counts.is_empty() && self.counts.len() != rows {
             let allowed = format!("one per row, {rows}, or 0");
             return Err(Error::length("paths.counts", self.counts.len(), allowed));

@@ -93,8 +93,8 @@ pub use half::{bf16, f16};
 pub use device::{
     ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDrafts, DeviceGraph, DeviceInput,
     DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType, PoolRoute,
-    StepVariant,
+    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftChainRows,
+    Dtype, Gpu, IntType, PoolRoute, StepVariant,
 };
 pub use draft::{Paths, Proposals};
 pub use logits::Logits;

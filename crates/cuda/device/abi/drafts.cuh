@@ -17,6 +17,9 @@
 // The threads of a block of parents_of_links: at least one for each row of a request.
 #define PARENTS_OF_LINKS_THREADS 96
 
+// The most threads of a block of draft_race.
+#define DRAFT_RACE_THREADS 512
+
 // The threads of a block of edit_rows.
 #define EDIT_ROWS_THREADS 256
 
@@ -53,6 +56,9 @@ enum DraftFlags : u32 {
     DRAFTS_JUDGED = 1 << 2,
     // They are judged as a block: they must be chains, and rows behind stop ids are read as well.
     DRAFTS_BLOCK = 1 << 3,
+    // Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own and stands behind all
+    // of that one's drafts, of which the row r finds its own from element `r * path_stride` on.
+    DRAFTS_PROPOSED = 1 << 4,
 };
 
 // Bits of `DraftLinks::flags`.
@@ -108,7 +114,21 @@ struct DraftStep {
     // `[requests]`: how many drafts were accepted.
     u32* accepted;
     u32 flags;
-    u32 reserved;
+    // Elements from the path of a row to that of the next, with `PROPOSED`.
+    u32 path_stride;
+};
+
+// The argument of draft_race, which draws drafts from the rows of a draft model.
+struct DraftRace {
+    // The step over the rows; the kernels before have made their requests and records.
+    Step step;
+    // `[rows]`
+    const DraftRequest* requests;
+    // `[rows, siblings]`: the drafts of each row, the first to arrive first; -1 where there are no more.
+    int* drafts;
+    u32 siblings;
+    // Whether the drafts are to be judged as a block, so that they are drawn by words of their own: 0 or 1.
+    u32 are_of_blocks;
 };
 
 // The argument of edit_rows, which writes the rows of a step under their edits.
@@ -184,7 +204,13 @@ static_assert(OFFSET_OF(DraftStep, judged_slots) == 344);
 static_assert(OFFSET_OF(DraftStep, path) == 352);
 static_assert(OFFSET_OF(DraftStep, accepted) == 360);
 static_assert(OFFSET_OF(DraftStep, flags) == 368);
-static_assert(OFFSET_OF(DraftStep, reserved) == 372);
+static_assert(OFFSET_OF(DraftStep, path_stride) == 372);
+static_assert(sizeof(DraftRace) == 264 && alignof(DraftRace) == 8);
+static_assert(OFFSET_OF(DraftRace, step) == 0);
+static_assert(OFFSET_OF(DraftRace, requests) == 240);
+static_assert(OFFSET_OF(DraftRace, drafts) == 248);
+static_assert(OFFSET_OF(DraftRace, siblings) == 256);
+static_assert(OFFSET_OF(DraftRace, are_of_blocks) == 260);
 static_assert(sizeof(EditRows) == 264 && alignof(EditRows) == 8);
 static_assert(OFFSET_OF(EditRows, step) == 0);
 static_assert(OFFSET_OF(EditRows, out) == 240);

@@ -42,7 +42,9 @@ enum Tag : u32 {
     TAG_RESIDUAL_TILE = 4,
     TAG_RESIDUAL_TOKEN = 5,
     TAG_BLOCK = 6,
-    TAG_THRESHOLD = 7
+    TAG_THRESHOLD = 7,
+    TAG_DRAFT_TILE = 8,
+    TAG_DRAFT_TOKEN = 9
 };
 
 // P(f): log2(1 + f) is f P(f) (N1).

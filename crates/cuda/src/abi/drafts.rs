@@ -22,6 +22,9 @@ shared! {
         /// The threads of a block of parents_of_links: at least one for each row of a request.
         PARENTS_OF_LINKS_THREADS: u32 = 96;
 
+        /// The most threads of a block of draft_race.
+        DRAFT_RACE_THREADS: u32 = 512;
+
         /// The threads of a block of edit_rows.
         EDIT_ROWS_THREADS: u32 = 256;
 
@@ -59,6 +62,9 @@ shared! {
         JUDGED = 1 << 2;
         /// They are judged as a block: they must be chains, and rows behind stop ids are read as well.
         BLOCK = 1 << 3;
+        /// Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own and stands behind all
+        /// of that one's drafts, of which the row r finds its own from element `r * path_stride` on.
+        PROPOSED = 1 << 4;
     }
 
     /// Bits of `DraftLinks::flags`.
@@ -114,8 +120,22 @@ shared! {
         /// `[requests]`: how many drafts were accepted.
         accepted: (u32*);
         flags: u32;
-        reserved: u32;
+        /// Elements from the path of a row to that of the next, with `PROPOSED`.
+        path_stride: u32;
     }
+    /// The argument of draft_race, which draws drafts from the rows of a draft model.
+    struct DraftRace {
+        /// The step over the rows; the kernels before have made their requests and records.
+        step: Step;
+        /// `[rows]`
+        requests: (const DraftRequest*);
+        /// `[rows, siblings]`: the drafts of each row, the first to arrive first; -1 where there are no more.
+        drafts: (int*);
+        siblings: u32;
+        /// Whether the drafts are to be judged as a block, so that they are drawn by words of their own: 0 or 1.
+        are_of_blocks: u32;
+    }
+
     /// The argument of edit_rows, which writes the rows of a step under their edits.
     struct EditRows {
         /// Rows without a slot are not written.

@@ -1,10 +1,15 @@
-//! The launches of the kernels that begin and end a step over the rows of drafts, and of the one that reads links between these.
+//! The launches of the kernels that begin and end a step over the rows of drafts, of the one that reads links between these, and of
+//! the one that draws drafts.
 
-use crate::abi::{DraftLinks, DraftStep};
+use gumball_spec::Kind;
+
+use crate::abi::dtype::Dtype;
+use crate::abi::{DraftLinks, DraftRace, DraftStep};
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
-use crate::programs::kernels::{BEGIN_DRAFTS, END_DRAFTS, PARENTS_OF_LINKS};
+use crate::programs::kernels::{BEGIN_DRAFTS, DRAFT_RACE, END_DRAFTS, PARENTS_OF_LINKS};
 use crate::requests::step_features::Edits;
 
 /// Enqueues `begin_drafts`, which makes the requests of the step's rows, of which some may have `edits`.
@@ -37,4 +42,20 @@ pub(crate) unsafe fn end(runtime: &dyn Runtime, requests: usize, drafts: &DraftS
     // SAFETY: the grid is the one that drafts.cu expects, and each of its blocks waits before it reads what the step
     // writes, and before it writes. The caller guarantees what `drafts` points to.
     unsafe { runtime.launch_dependent(END_DRAFTS.kernel(), grid, bytemuck::bytes_of(drafts)) }
+}
+
+/// Enqueues `draft_race`, which draws drafts from rows of a kind and a type.
+///
+/// # Safety
+/// As for [`Runtime::launch`]. The kernel before is the survey of the rows, and it began after their requests were made.
+pub(crate) unsafe fn race(
+    runtime: &dyn Runtime,
+    limits: &DeviceLimits,
+    (kind, dtype): (Kind, Dtype),
+    drafts: &DraftRace,
+) -> Result<()> {
+    let grid = tuning::draft_race(limits, drafts.step.rows as usize);
+    // SAFETY: the grid is the one that draft_race.cu expects, and each of its blocks waits before it reads anything. The caller
+    // guarantees what `drafts` points to.
+    unsafe { runtime.launch_dependent(DRAFT_RACE.of(kind, dtype), grid, bytemuck::bytes_of(drafts)) }
 }

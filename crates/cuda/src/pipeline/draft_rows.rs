@@ -51,6 +51,11 @@ impl DraftRule {
         self == Self::Greedy
     }
 
+    /// Returns whether drafts are judged as a block.
+    pub(crate) fn is_block(self) -> bool {
+        self == Self::Judged(Judgement::Block)
+    }
+
     /// Returns how drafts are judged by probabilities, if they are.
     pub(crate) fn judgement(self) -> Option<Judgement> {
         match self {
@@ -98,6 +103,15 @@ pub(crate) struct DraftAddresses {
     /// The drafter's rows of probabilities and their stride in elements; 0 if it has none.
     pub probs: [u64; 2],
     flags: u32,
+}
+
+/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, and
+/// bits of `DraftStep::flags`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DraftPaths {
+    pub ids: u64,
+    pub stride: u32,
+    pub flags: u32,
 }
 
 impl DraftCounts<'_> {
@@ -207,8 +221,10 @@ pub(crate) struct DraftRows {
     lists: Buffer,
     /// The rows that drafts are judged by, once some were.
     judged: Option<JudgedRows>,
-    /// The counts of the assignment.
+    /// The counts of the assignment: how many drafts each request has; or, with `is_proposed`, how many stand in front of each row.
     counts: Vec<u32>,
+    /// Whether the rows are those of a draft model, so that each has a request of its own.
+    is_proposed: bool,
 }
 
 impl DraftRows {
@@ -231,6 +247,7 @@ impl DraftRows {
             lists: Buffer::zeroed(runtime, 0)?,
             judged: None,
             counts: Vec::new(),
+            is_proposed: false,
             runtime: Arc::clone(runtime),
         })
     }
@@ -245,10 +262,7 @@ impl DraftRows {
             prepared().flatten().flat_map(|request| request.stop_ids()).copied().collect();
         grow(&self.runtime, &mut self.stop_ids, size_of_val(&stop_ids[..]))?;
         self.stop_ids.write(0, &stop_ids)?;
-        if drafts.rule.is_greedy() {
-            let params = slots.iter().map(|slot| table.greedy_params(*slot));
-            self.greedy_params.write(0, &params.collect::<Vec<_>>())?;
-        }
+        self.write_greedy_params(table, slots, drafts.rule)?;
         let (mut first_row, mut first_stop_id) = (0, self.stop_ids.address());
         let requests = prepared().zip(drafts.counts).map(|(request, count)| {
             let stop_count = request.map_or(0, |request| request.stop_ids().len());
@@ -269,6 +283,40 @@ impl DraftRows {
         self.place_lists(table, slots)
     }
 
+    /// Writes what kernels read of the rows of a draft model, each of which stands behind `counts` drafts of its slot's request.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    pub fn assign_paths(
+        &mut self,
+        table: &RequestTable,
+        slots: &[Slot],
+        counts: &[u32],
+        rule: DraftRule,
+    ) -> Result<()> {
+        self.is_proposed = true;
+        self.write_greedy_params(table, slots, rule)?;
+        // Nothing is judged yet, so stop ids on a path end nothing.
+        let request = |count: &u32| DraftRequest { draft_count: *count, ..DraftRequest::default() };
+        self.requests.write(0, &counts.iter().map(request).collect::<Vec<_>>())?;
+        self.counts.clear();
+        self.counts.extend(counts);
+        self.place_lists(table, slots)
+    }
+
+    fn write_greedy_params(&mut self, table: &RequestTable, slots: &[Slot], rule: DraftRule) -> Result<()> {
+        if rule.is_greedy() {
+            let params = slots.iter().map(|slot| table.greedy_params(*slot));
+            self.greedy_params.write(0, &params.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the counts of the assignment.
+    pub fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+
     /// Gives each row memory for its copies of the lists of its request, which may have grown since the assignment.
     ///
     /// # Errors
@@ -278,8 +326,9 @@ impl DraftRows {
         let mut bytes = 0;
         for (request, (slot, count)) in slots.iter().zip(&self.counts).enumerate() {
             let own_bytes = table.list_bytes(*slot);
-            // A request's first row reads the lists themselves: no draft stands before it.
-            for has_lists in (0..=*count).map(|row| row > 0 && own_bytes > 0) {
+            // A row that no draft stands before reads the lists themselves: a request's first one.
+            let paths = if self.is_proposed { *count..=*count } else { 0..=*count };
+            for has_lists in paths.map(|depth| depth > 0 && own_bytes > 0) {
                 let lists = if has_lists { bytes as u64 + 1 } else { 0 };
                 rows.push(DraftRow { lists, request: request as u32, reserved: 0 });
                 bytes += if has_lists { own_bytes } else { 0 };
@@ -337,6 +386,28 @@ impl DraftRows {
         })
     }
 
+    /// Returns the argument of the kernel that begins a step over rows of a draft model.
+    pub fn propose(
+        &self,
+        step: &abi::Step,
+        paths: &DraftPaths,
+        table: &RequestTable,
+        rule: DraftRule,
+        slots: u64,
+    ) -> DraftStep {
+        let addresses = DraftAddresses {
+            ids: paths.ids,
+            parents: 0,
+            links: [0; 2],
+            link_flags: 0,
+            probs: [0; 2],
+            flags: paths.flags | draft_flags::PROPOSED,
+        };
+        let rule = if rule.is_greedy() { rule } else { DraftRule::Coupled };
+        let begun = self.argument(step, &addresses, table, rule, [slots, 0, 0]);
+        DraftStep { path_stride: paths.stride, ..begun }
+    }
+
     /// Returns the argument of the kernels that begin and end a step. `slots` is the address of the requests' slots; the
     /// walks go to `path` and `accepted`.
     pub fn argument(
@@ -366,7 +437,7 @@ impl DraftRows {
             path,
             accepted,
             flags: drafts.flags | rule.flags(),
-            reserved: 0,
+            path_stride: 0,
         }
     }
 }

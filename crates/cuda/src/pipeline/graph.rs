@@ -9,8 +9,9 @@ use std::marker::PhantomData;
 use gumball_spec::{Kind, Result};
 
 use crate::driver::runtime::CapturedLaunches;
+use crate::pipeline::assignment::Shape;
 use crate::pipeline::step::Step;
-use crate::pipeline::workspace::{Shape, Workspace};
+use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::StepFeatures;
 
 /// Captured steps of a workspace; their logits live as long as `'b`.

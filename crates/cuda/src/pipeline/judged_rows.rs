@@ -75,6 +75,26 @@ impl JudgedRows {
         self.slots.address()
     }
 
+    /// Returns the first `count` rows of probabilities, in the device's memory.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn rows(&self, count: usize, vocab: usize) -> Rows<'_> {
+        Rows::of(&self.probabilities, Dtype::F32, 0, count, vocab, self.stride)
+            .expect("allocated: f32, in rows")
+    }
+
+    /// Waits for what was enqueued before, and reads a row.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed before.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn read(&self, row: usize, probs: &mut [f32]) -> Result<()> {
+        Ok(self.probabilities.read(row * self.stride * size_of::<f32>(), probs)?)
+    }
+
     /// Returns the address of the tokens that the rows emit.
     pub fn forced(&self) -> u64 {
         self.forced.address()
@@ -94,17 +114,8 @@ impl JudgedRows {
         needs: StepFeatures,
     ) -> crate::Result<()> {
         let step = abi::Step { slots: self.slots(), ..trees.drafts.step };
-        let (kind, dtype) = trees.row_type;
-        if needs.edits > Edits::None || step.row_indices != 0 {
-            // SAFETY: the caller guarantees what the function requires.
-            unsafe { self.write_edited(runtime, limits, trees.row_type, &step, needs) }?;
-        } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
-            // SAFETY: the caller guarantees what the function requires.
-            unsafe { self.write_softmax(dtype, &step) }?;
-        } else {
-            // SAFETY: the caller guarantees what the function requires.
-            unsafe { self.write_from(runtime, limits, trees.row_type, &step, needs) }?;
-        }
+        // SAFETY: the caller guarantees what the function requires.
+        unsafe { self.write(runtime, limits, trees.row_type, &step, needs) }?;
         let rows = (self.probabilities.address(), self.stride as u64);
 
         let (rule, single, acc) = judge::rule_of(judgement);
@@ -123,6 +134,31 @@ impl JudgedRows {
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The caller guarantees the
         // rest.
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
+    }
+
+    /// Enqueues the kernels that write the probabilities of the rows of a step, which need `needs`. Rows without a slot may keep what
+    /// they have.
+    ///
+    /// # Safety
+    /// As for [`JudgedRows::judge`].
+    pub unsafe fn write(
+        &self,
+        runtime: &dyn Runtime,
+        limits: &DeviceLimits,
+        (kind, dtype): (Kind, Dtype),
+        step: &abi::Step,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        if needs.edits > Edits::None || step.row_indices != 0 {
+            // SAFETY: the caller guarantees what the function requires.
+            unsafe { self.write_edited(runtime, limits, (kind, dtype), step, needs) }
+        } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
+            // SAFETY: the caller guarantees what the function requires.
+            unsafe { self.write_softmax(dtype, step) }
+        } else {
+            // SAFETY: the caller guarantees what the function requires.
+            unsafe { self.write_from(runtime, limits, (kind, dtype), step, needs) }
+        }
     }
 
     /// Writes the rows under their edits, then turns them into probabilities where they lie.

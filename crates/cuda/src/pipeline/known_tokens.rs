@@ -10,8 +10,9 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::Slot;
 use crate::memory::rows::Rows;
+use crate::pipeline::assignment::Assignment;
 use crate::pipeline::outputs::Outputs;
-use crate::pipeline::workspace::{Assignment, Workspace};
+use crate::pipeline::workspace::Workspace;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::InitialState;
 

@@ -2,12 +2,16 @@
 //!
 //! Depends on every folder.
 
+pub(crate) mod assignment;
+pub(crate) mod draft_batch;
 pub(crate) mod draft_rows;
+pub(crate) mod drafts;
 pub(crate) mod graph;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;
 mod probability_rows;
+pub(crate) mod row_lists;
 mod shared_rows;
 pub(crate) mod step;
 mod step_counters;

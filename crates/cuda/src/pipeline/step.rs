@@ -15,8 +15,9 @@ use crate::abi::{self, flags};
 use crate::launch::tuning::{self, Survey};
 use crate::launch::{drafts, finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
+use crate::pipeline::assignment::{DraftShape, Shape};
 use crate::pipeline::draft_rows::{DraftAddresses, DraftIds};
-use crate::pipeline::workspace::{DraftShape, Shape, Workspace};
+use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{Edits, StepFeatures};
 use crate::requests::step_variant::StepVariant;
 
@@ -108,23 +109,11 @@ impl Workspace {
 
     /// Fixes the launches of a step over rows with the workspace's vocabulary.
     fn step_over<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'_>>) -> Result<Step<'b>> {
-        let vocab = self.limits.vocab;
-        let mut abi = self.abi();
+        let abi = self.abi();
         if abi.row_indices == 0 && rows.rows != self.rows() {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", self.rows())));
         }
-        if let Some(masks) = masks {
-            if masks.rows != self.rows() {
-                let allowed = format!("one per row, {}", self.rows());
-                return Err(Error::length("masks", masks.rows, allowed));
-            }
-            check_mask_width("masks.width", masks.width, vocab)?;
-            // Kernels read nothing of bitmasks without words. Their address must not be 0, which stands for
-            // rows without bitmasks.
-            abi.masks = if masks.width == 0 { abi.slots } else { masks.address };
-            abi.mask_words = masks.width as u32;
-            abi.mask_stride = masks.stride as u64;
-        }
+        let abi = self.with_masks(abi, masks, self.rows())?;
         let step =
             abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
         let shares = step.row_indices != 0
@@ -148,6 +137,28 @@ impl Workspace {
         };
         self.check(step.shape, step.logits_rows)?;
         Ok(step)
+    }
+
+    /// Returns a step over `rows` rows with the bitmasks of a caller, if there are some.
+    pub(crate) fn with_masks(
+        &self,
+        step: abi::Step,
+        masks: Option<&MaskRows<'_>>,
+        rows: usize,
+    ) -> Result<abi::Step> {
+        let Some(masks) = masks else { return Ok(step) };
+        if masks.rows != rows {
+            return Err(Error::length("masks", masks.rows, format!("one per row, {rows}")));
+        }
+        check_mask_width("masks.width", masks.width, self.limits.vocab)?;
+        Ok(abi::Step {
+            // Kernels read nothing of bitmasks without words. Their address must not be 0, which stands for
+            // rows without bitmasks.
+            masks: if masks.width == 0 { step.slots } else { masks.address },
+            mask_words: masks.width as u32,
+            mask_stride: masks.stride as u64,
+            ..step
+        })
     }
 
     /// Checks that the assignment still has the shape that a step was fixed for. Its row indices must be
@@ -219,9 +230,12 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for `steps` tokens.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`] if a step on rows of probabilities was ever
     ///   captured. They concern requests of rows whose parameters are defined for logits only.
+    ///
+    /// The former two concern the rows of batches of drafts as well, with the variants that those were captured with.
     pub fn reserve_replays(&self, steps: u64, variant: StepVariant) -> Result<()> {
         self.check_kind(self.captured.kind())?;
         self.check_variant(variant)?;
+        self.check_captured_drafts()?;
         self.spend(steps)?;
         self.counters.count(self.with_own_needs(variant.features()).variant, variant, steps);
         Ok(())

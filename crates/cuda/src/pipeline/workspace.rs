@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gumball_spec::layout::{Layout, Widths};
-use gumball_spec::shape::check_vocab;
+use gumball_spec::layout::Layout;
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Kind, Result, TILE};
 
@@ -14,48 +13,19 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::drafts;
 use crate::memory::buffer::{Buffer, ROWS};
-use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows, DraftRule};
+use crate::pipeline::assignment::{Assigned, Assignment, DraftShape, Shape, WorkspaceLimits};
+use crate::pipeline::draft_batch::DraftBatch;
+use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows};
 use crate::pipeline::judged_rows::Trees;
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::probability_rows::ProbabilityRows;
+use crate::pipeline::row_lists::{RowLists, mask_words};
 use crate::pipeline::shared_rows::SharedRows;
 use crate::pipeline::step_counters::StepCounters;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::{InitialState, RequestState, RequestTable};
 use crate::requests::step_features::{StepFeatures, Variant};
 use crate::requests::step_variant::StepVariant;
-
-/// The capacity of a workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkspaceLimits {
-    /// The number of ids in the vocabulary; in 1..=2^20.
-    pub vocab: usize,
-    /// The number of slots, which is how many requests can be in flight; in 0..2^31.
-    pub slots: usize,
-    /// The most rows that a step can have; in 0..2^31.
-    pub rows: usize,
-    /// The most logprobs that a row can report, of the likeliest tokens and of given ids; both in 0..=2^20.
-    pub widths: Widths,
-    /// Whether steps record the kept sets.
-    pub kept: bool,
-}
-
-/// The assignment of a step's rows to requests, with forced tokens, row indices and bitmasks. An empty list
-/// means that no row has a value of that kind.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Assignment<'a> {
-    /// The slot of each row, or of each request if there are drafts; -1 is padding. No slot occurs twice.
-    pub slots: &'a [Slot],
-    /// The token to emit in each row instead of a drawn one; -1 for none.
-    pub forced: &'a [i32],
-    /// The index of the row of logits that each row reads; if empty, row i reads row i.
-    pub row_indices: &'a [u32],
-    /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
-    pub masks: &'a [Option<&'a [u32]>],
-    /// How many drafts each slot's request has. It then has as many rows and one more, all in a row: that at the end of its
-    /// history, and one behind each draft. The other lists have an element per row.
-    pub drafts: Option<DraftCounts<'a>>,
-}
 
 /// Requests by slot, and device memory for steps over them.
 #[derive(Debug)]
@@ -65,14 +35,12 @@ pub struct Workspace {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) limits: WorkspaceLimits,
     pub(crate) device: DeviceLimits,
-    table: RequestTable,
-    slots: Buffer,
+    pub(crate) table: RequestTable,
+    lists: RowLists,
     /// The rows of drafts, once some were assigned.
     draft_rows: Option<DraftRows>,
-    forced: Buffer,
-    row_indices: Buffer,
-    masks: Buffer,
-    mask_present: Buffer,
+    /// The rows of draft models, by the numbers of their batches.
+    pub(crate) draft_batches: Vec<Option<DraftBatch>>,
     records: Buffer,
     filter_sums: Buffer,
     logprob_sums: Buffer,
@@ -85,25 +53,6 @@ pub struct Workspace {
     pub(crate) assigned: Assigned,
     pub(crate) counters: StepCounters,
     pub(crate) captured: Captured,
-}
-
-impl WorkspaceLimits {
-    /// Checks that each size is in its range.
-    fn check(&self) -> Result<()> {
-        check_vocab(self.vocab)?;
-        for (parameter, size) in [("slots", self.slots), ("rows", self.rows)] {
-            if i32::try_from(size).is_err() {
-                return Err(Error::out_of_range(parameter, size, "in 0..2^31"));
-            }
-        }
-        // A survey may have a block per tile, and a grid has at most 2^31 - 1 blocks.
-        let max_rows = i32::MAX as usize / self.vocab.div_ceil(TILE);
-        if self.rows > max_rows {
-            let allowed = format!("at most {max_rows} with a vocabulary of {}", self.vocab);
-            return Err(Error::out_of_range("rows", self.rows, allowed));
-        }
-        self.widths.check()
-    }
 }
 
 /// Whether the host program ever captured a step on rows of probabilities.
@@ -123,39 +72,6 @@ impl Captured {
 /// The words behind a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
 const WALK_WORDS: usize = 2;
 
-/// The properties of an assignment that a step is fixed for: its number of rows, and which lists it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Shape {
-    pub rows: usize,
-    pub row_indices: bool,
-    pub masks: bool,
-    pub drafts: Option<DraftShape>,
-}
-
-/// The properties of assigned drafts that a verification is fixed for: the number of requests, and the rule that judges
-/// the drafts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct DraftShape {
-    pub requests: usize,
-    pub rule: DraftRule,
-}
-
-/// The last assignment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Assigned {
-    pub shape: Shape,
-    /// One more than the highest row index; 0 if row i reads row i of the logits.
-    pub row_indices_end: usize,
-    /// The most tokens by which a step advances a request.
-    pub tokens_per_step: u64,
-}
-
-impl Default for Assigned {
-    fn default() -> Self {
-        Self { shape: Shape::default(), row_indices_end: 0, tokens_per_step: 1 }
-    }
-}
-
 impl Workspace {
     /// Allocates the memory of a workspace.
     ///
@@ -166,7 +82,7 @@ impl Workspace {
         limits.check()?;
         let WorkspaceLimits { vocab, slots, rows, widths, kept } = limits;
         let tiles = vocab.div_ceil(TILE);
-        let mask_bytes = tiles * TILE / 8;
+        let mask_bytes = mask_words(vocab) * size_of::<u32>();
         let alloc = |bytes_per_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_per_row]);
         // The largest buffers come first, so that a far too large workspace fails before it has allocated
         // much.
@@ -176,12 +92,9 @@ impl Workspace {
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             table: RequestTable::new(&runtime, vocab, slots, widths)?,
-            slots: alloc(size_of::<Slot>())?,
+            lists: RowLists::new(&runtime, rows, vocab)?,
             draft_rows: None,
-            forced: alloc(size_of::<i32>())?,
-            row_indices: alloc(size_of::<u32>())?,
-            masks: alloc(mask_bytes)?,
-            mask_present: alloc(size_of::<u32>())?,
+            draft_batches: Vec::new(),
             shared_rows: SharedRows::new(&runtime, rows, vocab)?,
             probability_rows: None,
             records: alloc(tiles * size_of::<TileRecord>())?,
@@ -257,20 +170,28 @@ impl Workspace {
     }
 
     /// Empties a slot, and keeps its memory for the next request. A row that is still assigned to the slot is
-    /// drawn without edits and filters.
+    /// drawn without edits and filters; a row of a draft model becomes padding.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
+        self.draft_batches.iter_mut().flatten().try_for_each(|batch| batch.retire(slot))?;
         self.table.release(slot)
     }
 
     /// Returns whether the histories of the assigned rows have capacity for the tokens of `steps` more steps,
-    /// whatever is drawn.
+    /// whatever is drawn, and for a path of drafts behind them.
     #[must_use]
     pub fn has_history_left(&self, steps: u64) -> bool {
-        self.table.has_history_left(steps.saturating_mul(self.assigned.tokens_per_step))
+        let tokens = steps.saturating_mul(self.assigned.tokens_per_step);
+        self.table.has_history_left(tokens.saturating_add(self.longest_path() as u64))
+    }
+
+    /// Returns the most drafts that stand in front of an assigned row of a draft model.
+    #[must_use]
+    pub fn longest_path(&self) -> usize {
+        self.draft_batches.iter().flatten().map(DraftBatch::longest_path).max().unwrap_or(0)
     }
 
     /// Records the lengths of the histories in some slots, prompts included. All steps that were enqueued for these slots must
@@ -294,6 +215,8 @@ impl Workspace {
 
     /// Gives the rows of drafts other memory if the lists of one of their requests, in `slot`, have changed.
     fn place_draft_lists(&mut self, slot: Slot) -> Result<()> {
+        let mut batches = self.draft_batches.iter_mut().flatten().filter(|batch| batch.has(slot));
+        batches.try_for_each(|batch| batch.place_lists(&self.table))?;
         match &mut self.draft_rows {
             Some(rows) if self.assigned.shape.drafts.is_some() && self.table.rows().contains(&slot) => {
                 rows.place_lists(&self.table, self.table.rows())
@@ -325,7 +248,7 @@ impl Workspace {
     /// Assigns rows like [`Workspace::assign`], but several may share a slot, for steps that do not advance the
     /// request.
     pub(crate) fn assign_rows(&mut self, rows: &Assignment<'_>) -> Result<()> {
-        let WorkspaceLimits { vocab, slots, rows: max_rows, .. } = self.limits;
+        let WorkspaceLimits { vocab, rows: max_rows, .. } = self.limits;
         let requests = rows.slots.len();
         rows.drafts.and_then(|drafts| drafts.rule.judgement()).map_or(Ok(()), Judgement::check)?;
         let count = rows.drafts.map_or(Ok(requests), |drafts| drafts.rows(requests))?;
@@ -333,32 +256,8 @@ impl Workspace {
             let parameter = if rows.drafts.is_some() { "counts" } else { "slots" };
             return Err(Error::length(parameter, count, format!("at most {max_rows} rows")));
         }
-        for (parameter, length) in [
-            ("forced", rows.forced.len()),
-            ("row_indices", rows.row_indices.len()),
-            ("masks", rows.masks.len()),
-        ] {
-            if length != 0 && length != count {
-                return Err(Error::length(parameter, length, format!("one per row, {count}, or 0")));
-            }
-        }
-        let within =
-            |value: i32, end: usize| value == -1 || usize::try_from(value).is_ok_and(|value| value < end);
-        if let Some(slot) = rows.slots.iter().find(|slot| !within(**slot, slots)) {
-            return Err(Error::out_of_range("slots", slot, format!("in -1..{slots}")));
-        }
-        if let Some(token) = rows.forced.iter().find(|token| !within(**token, vocab)) {
-            return Err(Error::out_of_range("forced", token, format!("an id in 0..{vocab}")));
-        }
-        self.slots.write(0, rows.slots)?;
-        if rows.forced.is_empty() {
-            self.forced.write(0, &vec![-1i32; count])?;
-        } else {
-            self.forced.write(0, rows.forced)?;
-        }
+        self.lists.write(self.limits, rows, count)?;
         self.table.assign(rows.slots, rows.drafts.is_some_and(|drafts| drafts.rule.is_greedy()));
-        self.row_indices.write(0, rows.row_indices)?;
-        self.write_masks(rows.masks)?;
         if let Some(drafts) = &rows.drafts {
             let draft_rows = match &mut self.draft_rows {
                 Some(draft_rows) => draft_rows,
@@ -403,27 +302,11 @@ impl Workspace {
             return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
         }
         self.table.retire(row);
-        Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
-    }
-
-    fn write_masks(&mut self, masks: &[Option<&[u32]>]) -> Result<()> {
-        if masks.is_empty() {
-            return Ok(());
-        }
-        let width = self.mask_words();
-        let mut words = vec![0u32; masks.len() * width];
-        for (row, mask) in masks.iter().enumerate() {
-            let mask = mask.unwrap_or_default();
-            let common = mask.len().min(width);
-            words[row * width..][..common].copy_from_slice(&mask[..common]);
-        }
-        let present: Vec<u32> = masks.iter().map(|mask| u32::from(mask.is_some())).collect();
-        self.masks.write(0, &words)?;
-        Ok(self.mask_present.write(0, &present)?)
+        self.lists.retire(row)
     }
 
     fn mask_words(&self) -> usize {
-        self.limits.vocab.div_ceil(TILE) * TILE / 32
+        mask_words(self.limits.vocab)
     }
 
     /// Returns the number of 32-bit words in a row's kept set; 0 if steps do not record them.
@@ -431,21 +314,12 @@ impl Workspace {
         if self.limits.kept { self.mask_words() } else { 0 }
     }
 
-    /// Returns the argument of a step's kernels, without the logits.
-    pub(crate) fn abi(&self) -> abi::Step {
+    /// Returns the argument of a step's kernels, without the logits and what is assigned to its rows.
+    pub(crate) fn bare_step(&self) -> abi::Step {
         let tiles = self.limits.vocab.div_ceil(TILE);
-        let address = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
-        let words = self.mask_words();
-        let step = abi::Step {
+        abi::Step {
             vocab: self.limits.vocab as u32,
             tiles: tiles as u32,
-            mask_words: words as u32,
-            mask_stride: words as u64,
-            row_indices: address(self.assigned.shape.row_indices, &self.row_indices),
-            slots: self.slots.address(),
-            forced: self.forced.address(),
-            masks: address(self.assigned.shape.masks, &self.masks),
-            mask_present: address(self.assigned.shape.masks, &self.mask_present),
             params: self.table.params.address(),
             requests: self.table.requests.address(),
             states: self.table.states.address(),
@@ -454,12 +328,21 @@ impl Workspace {
             logprob_sums: self.logprob_sums.address(),
             scratch: self.scratch.address(),
             scratch_words: abi::Step::scratch_words(tiles) as u64,
+            ..abi::Step::default()
+        }
+    }
+
+    /// Returns the argument of a step's kernels, without the logits.
+    pub(crate) fn abi(&self) -> abi::Step {
+        let step = abi::Step {
             outputs: self.outputs.address(),
             top_n_width: self.limits.widths.top_n as u32,
             ids_width: self.limits.widths.ids as u32,
-            kept_bits: address(self.limits.kept, &self.kept),
-            ..abi::Step::default()
+            kept_bits: if self.limits.kept { self.kept.address() } else { 0 },
+            ..self.bare_step()
         };
+        let Shape { row_indices, masks, .. } = self.assigned.shape;
+        let step = self.lists.step(step, (row_indices, masks));
         match (&self.draft_rows, self.assigned.shape.drafts) {
             (Some(rows), Some(shape)) => rows.step(step, shape.rule),
             _ => step,
@@ -479,7 +362,7 @@ impl Workspace {
         let rows = self.draft_rows.as_ref().expect("a step of drafts is fixed after these were assigned");
         let path = self.outputs.address() + self.walk_start(step.rows as usize) as u64;
         let accepted = path + u64::from(step.rows) * size_of::<u32>() as u64;
-        rows.argument(step, drafts, &self.table, shape.rule, [self.slots.address(), path, accepted])
+        rows.argument(step, drafts, &self.table, shape.rule, [self.lists.slots(), path, accepted])
     }
 
     /// Enqueues the kernel that makes parents of the links of drafts, if they have some.
@@ -510,7 +393,7 @@ impl Workspace {
             requests: shape.requests,
             row_type,
             draft_probs: drafts.probs,
-            caller_forced: self.forced.address(),
+            caller_forced: self.lists.forced(),
         };
         // SAFETY: the caller guarantees what the function requires.
         unsafe { rows.judged().judge(&*self.runtime, &self.device, &trees, judgement, needs) }

@@ -83,6 +83,8 @@ kernels! {
     "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
     // Make parents of the links of such drafts.
     "parents_of_links" { PARENTS_OF_LINKS: ONE }
+    // Draw drafts from the rows of a draft model.
+    "draft_race" { DRAFT_RACE: BY_ROWS }
     // Find the cuts of rows that are to be written.
     "find_cut" { FIND_CUT: BY_ROWS }
     // Write rows whose cuts are known.

@@ -72,6 +72,14 @@ impl HistoryBudget {
         &self.rows
     }
 
+    /// Returns how many more ids a slot's history can take.
+    pub fn left_of(&self, slot: usize) -> u64 {
+        let growth = self.growths[slot];
+        let is_assigned = self.rows.iter().any(|row| usize::try_from(*row) == Ok(slot));
+        let spent = if is_assigned { self.granted - self.left() } else { 0 };
+        if growth == UNBOUNDED { UNBOUNDED } else { growth.saturating_sub(spent) }
+    }
+
     /// Returns how many more steps every row's history can take.
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)

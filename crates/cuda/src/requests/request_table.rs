@@ -275,20 +275,22 @@ impl RequestTable {
 
     /// Recomputes the features that the rows need, so that a step does not have to scan the rows.
     fn update_features(&mut self) {
-        let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        let needs = slots.clone().map(|slot| match self.greedy {
-            true => StepFeatures::of(&self.slots[slot].greedy_params()),
-            false => self.needs[slot],
-        });
-        self.rows_features = needs.fold(StepFeatures::NONE, StepFeatures::union);
-        let variants = slots.clone().map(|slot| self.variant_of(slot));
+        let rows = self.history_budget.rows();
+        self.rows_features = self.needs_of(rows, self.greedy);
+        let slots = rows.iter().filter_map(|slot| usize::try_from(*slot).ok());
+        let variants = slots.clone().map(|slot| self.variant_in(slot, self.greedy));
         self.rows_variant = variants.max().unwrap_or(StepVariant::NoFilter);
         self.refusing_slot = slots.clone().find(|slot| self.refusal_of(*slot).is_some());
     }
 
-    /// Returns the smallest named variant that serves the rows of a slot's request.
-    fn variant_of(&self, slot: usize) -> StepVariant {
-        match self.greedy {
+    /// Returns the features that a slot's request needs.
+    fn needs_in(&self, slot: usize, greedy: bool) -> StepFeatures {
+        if greedy { StepFeatures::of(&self.slots[slot].greedy_params()) } else { self.needs[slot] }
+    }
+
+    /// Returns the smallest named variant that serves a slot's request.
+    fn variant_in(&self, slot: usize, greedy: bool) -> StepVariant {
+        match greedy {
             true => StepVariant::of_prepared(&self.slots[slot].greedy_params()),
             false => self.variants[slot],
         }
@@ -322,15 +324,44 @@ impl RequestTable {
         if variant >= self.rows_variant {
             return Ok(());
         }
-        self.history_budget.rows().iter().enumerate().try_for_each(|(row, slot)| {
-            let needed = usize::try_from(*slot).map_or(StepVariant::NoFilter, |slot| self.variant_of(slot));
-            variant.check(needed, row, *slot)
-        })
+        self.check_variant_of(self.history_budget.rows(), self.greedy, variant)
     }
 
     /// Returns whether every row's history can take `steps` more tokens.
     pub fn has_history_left(&self, steps: u64) -> bool {
         self.history_budget.left() >= steps
+    }
+
+    /// Returns whether a slot's history can take `ids` more ids.
+    pub fn slot_has_history_left(&self, slot: Slot, ids: u64) -> bool {
+        usize::try_from(slot).is_ok_and(|slot| self.history_budget.left_of(slot) >= ids)
+    }
+
+    /// Returns the features that the requests of some rows need, by their slots; if `greedy`, at temperature 0.
+    pub fn needs_of(&self, rows: &[Slot], greedy: bool) -> StepFeatures {
+        let slots = rows.iter().filter_map(|slot| usize::try_from(*slot).ok());
+        slots.map(|slot| self.needs_in(slot, greedy)).fold(StepFeatures::NONE, StepFeatures::union)
+    }
+
+    /// Checks that a named variant serves the requests of some rows.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] with the first row that needs more.
+    pub fn check_variant_of(&self, rows: &[Slot], greedy: bool, variant: StepVariant) -> Result<()> {
+        rows.iter().enumerate().try_for_each(|(row, slot)| {
+            let slot_index = usize::try_from(*slot);
+            variant.check(
+                slot_index.map_or(StepVariant::NoFilter, |slot| self.variant_in(slot, greedy)),
+                row,
+                *slot,
+            )
+        })
+    }
+
+    /// Returns the error of the first of some rows whose request is not allowed on rows of probabilities (P2).
+    pub fn refusal_in(&self, rows: &[Slot]) -> Result<()> {
+        let slots = rows.iter().filter_map(|slot| usize::try_from(*slot).ok());
+        slots.filter_map(|slot| self.refusal_of(slot)).next().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not count.

@@ -4,6 +4,8 @@
 //! addresses in the device's memory. A step is therefore a few launches: it allocates nothing, waits for
 //! nothing and can be captured.
 
+mod draft;
+mod draft_batch;
 mod input;
 mod pool;
 mod pool_route;
@@ -19,9 +21,10 @@ use std::sync::Arc;
 use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
+pub use draft_batch::DraftBatch;
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
-    DraftChainRows, DraftIds as DeviceDrafts, Dtype, Gpu, Graph as DeviceGraph, IntType,
+    DraftBatchLimits, DraftChainRows, DraftIds as DeviceDrafts, Dtype, Gpu, Graph as DeviceGraph, IntType,
     MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows, StepVariant,
 };
 pub use input::{DeviceInput, DeviceOptions};

@@ -9,6 +9,7 @@ use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use super::Device;
+use super::draft_batch::DraftBatch;
 use super::pool_route::PoolRoute;
 use super::sequences::HostSequence;
 use super::step::{Assigned, Last};
@@ -89,6 +90,9 @@ pub struct DevicePool {
     pub(super) upload: Option<Buffer>,
     /// Those into which drafts of the host, their parents and the probabilities of their drafter are copied.
     pub(super) draft_uploads: [Option<Buffer>; 3],
+    /// That into which paths of drafts are copied, and the batch of the drafts that the host last waited for.
+    pub(super) path_upload: Option<Buffer>,
+    pub(super) host_drafts: Option<DraftBatch>,
     /// The workspace of the last scores, kept for the next ones.
     pub(super) scorer: Option<Workspace>,
 }
@@ -128,6 +132,8 @@ impl DevicePool {
             last: Last::default(),
             upload: None,
             draft_uploads: [None, None, None],
+            path_upload: None,
+            host_drafts: None,
             scorer: None,
         })
     }

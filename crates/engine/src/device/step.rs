@@ -68,7 +68,7 @@ fn check_logits(kind: Kind) -> Result<()> {
 }
 
 /// Encodes a forced token for the device: its id, or `NONE`.
-fn code(forced: Option<u32>) -> i32 {
+pub(super) fn code(forced: Option<u32>) -> i32 {
     forced.map_or(NONE, |id| id as i32)
 }
 
@@ -434,8 +434,8 @@ impl DevicePool {
         if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
             return Ok(());
         }
-        let tokens =
-            self.config.history_growth.max(steps.saturating_mul(self.workspace.tokens_per_step() as usize));
+        let tokens = steps.saturating_mul(self.workspace.tokens_per_step() as usize);
+        let tokens = self.config.history_growth.max(tokens.saturating_add(self.workspace.longest_path()));
         let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }

@@ -23,7 +23,7 @@ use crate::verify::{
 };
 
 /// Returns the rule of a mode.
-fn rule(mode: VerifyMode) -> DraftRule {
+pub(super) fn rule(mode: VerifyMode) -> DraftRule {
     match mode.judgement() {
         Some(judgement) => DraftRule::Judged(judgement),
         None if mode == VerifyMode::Greedy => DraftRule::Greedy,

@@ -9,7 +9,7 @@ use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
 use crate::verify::{MIROSTAT, model};
 
 /// Every mode, thresholds that change the law included.
-const MODES: [VerifyMode; 5] = [
+pub const MODES: [VerifyMode; 5] = [
     VerifyMode::Coupled,
     VerifyMode::Greedy,
     VerifyMode::Rejection,

@@ -5,6 +5,8 @@ mod cases;
 #[cfg(feature = "emulator")]
 mod device;
 #[cfg(feature = "emulator")]
+mod device_draft;
+#[cfg(feature = "emulator")]
 mod device_judged;
 #[cfg(feature = "emulator")]
 mod device_operators;

@@ -1,8 +1,10 @@
-//! How many threads make the request of a row behind drafts, write its edited row, and accept the drafts of a request. None of
-//! these is measured yet.
+//! How many threads make the request of a row behind drafts, write its edited row, draw drafts from it, and accept the drafts of a
+//! request. None of these is measured yet.
 
 use super::{TileBlocks, WARP};
-use crate::abi::{BEGIN_DRAFTS_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS, PARENTS_OF_LINKS_THREADS};
+use crate::abi::{
+    BEGIN_DRAFTS_THREADS, DRAFT_RACE_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS, PARENTS_OF_LINKS_THREADS,
+};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::Edits;
@@ -24,6 +26,11 @@ pub(crate) fn begin_drafts(rows: usize, edits: Edits) -> Grid {
 /// Returns the grid of `end_drafts`: a block accepts the drafts of a request.
 pub(crate) fn end_drafts(requests: usize) -> Grid {
     Grid::new(requests as u32, END_DRAFTS_THREADS)
+}
+
+/// Returns the grid of `draft_race`: a block draws the drafts of a row.
+pub(crate) fn draft_race(limits: &DeviceLimits, rows: usize) -> Grid {
+    Grid::new(rows as u32, limits.threads_per_row.min(DRAFT_RACE_THREADS as usize) as u32)
 }
 
 /// Returns the grid of `parents_of_links`: a block has the rows of a request.

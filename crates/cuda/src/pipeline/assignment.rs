@@ -1,0 +1,92 @@
+//! Assignments: which requests the rows of a step belong to and what else comes with them, and the shape that they have.
+
+use gumball_spec::layout::Widths;
+use gumball_spec::shape::check_vocab;
+use gumball_spec::{Error, Result, TILE};
+
+use crate::abi::Slot;
+use crate::pipeline::draft_rows::{DraftCounts, DraftRule};
+
+/// The capacity of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkspaceLimits {
+    /// The number of ids in the vocabulary; in 1..=2^20.
+    pub vocab: usize,
+    /// The number of slots, which is how many requests can be in flight; in 0..2^31.
+    pub slots: usize,
+    /// The most rows that a step can have; in 0..2^31.
+    pub rows: usize,
+    /// The most logprobs that a row can report, of the likeliest tokens and of given ids; both in 0..=2^20.
+    pub widths: Widths,
+    /// Whether steps record the kept sets.
+    pub kept: bool,
+}
+
+impl WorkspaceLimits {
+    /// Checks that each size is in its range.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_vocab(self.vocab)?;
+        for (parameter, size) in [("slots", self.slots), ("rows", self.rows)] {
+            if i32::try_from(size).is_err() {
+                return Err(Error::out_of_range(parameter, size, "in 0..2^31"));
+            }
+        }
+        // A survey may have a block per tile, and a grid has at most 2^31 - 1 blocks.
+        let max_rows = i32::MAX as usize / self.vocab.div_ceil(TILE);
+        if self.rows > max_rows {
+            let allowed = format!("at most {max_rows} with a vocabulary of {}", self.vocab);
+            return Err(Error::out_of_range("rows", self.rows, allowed));
+        }
+        self.widths.check()
+    }
+}
+
+/// The assignment of a step's rows to requests, with forced tokens, row indices and bitmasks. An empty list
+/// means that no row has a value of that kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assignment<'a> {
+    /// The slot of each row, or of each request if there are drafts; -1 is padding. No slot occurs twice.
+    pub slots: &'a [Slot],
+    /// The token to emit in each row instead of a drawn one; -1 for none.
+    pub forced: &'a [i32],
+    /// The index of the row of logits that each row reads; if empty, row i reads row i.
+    pub row_indices: &'a [u32],
+    /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
+    pub masks: &'a [Option<&'a [u32]>],
+    /// How many drafts each slot's request has. It then has as many rows and one more, all in a row: that at the end of its
+    /// history, and one behind each draft. The other lists have an element per row.
+    pub drafts: Option<DraftCounts<'a>>,
+}
+
+/// The properties of an assignment that a step is fixed for: its number of rows, and which lists it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Shape {
+    pub rows: usize,
+    pub row_indices: bool,
+    pub masks: bool,
+    pub drafts: Option<DraftShape>,
+}
+
+/// The properties of assigned drafts that a verification is fixed for: the number of requests, and the rule that judges
+/// the drafts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct DraftShape {
+    pub requests: usize,
+    pub rule: DraftRule,
+}
+
+/// The last assignment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Assigned {
+    pub shape: Shape,
+    /// One more than the highest row index; 0 if row i reads row i of the logits.
+    pub row_indices_end: usize,
+    /// The most tokens by which a step advances a request.
+    pub tokens_per_step: u64,
+}
+
+impl Default for Assigned {
+    fn default() -> Self {
+        Self { shape: Shape::default(), row_indices_end: 0, tokens_per_step: 1 }
+    }
+}

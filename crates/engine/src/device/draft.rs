@@ -1,0 +1,299 @@
+//! Drafting on a device: tokens of a draft model, drawn as the request would draw its own (rule S8).
+//!
+//! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them. So one captured graph may
+//! hold a batch for each draft of a chain, or for each level of a tree, and the verification behind them.
+
+use gumball_cuda::{Assignment, DeviceIntMatrix, DraftBatchLimits, DraftCounts, IntType, Rows, StepVariant};
+use gumball_spec::verify::coupled::check_drafts;
+use gumball_spec::verify::draft::check_path;
+use gumball_spec::{Error, Result};
+
+use super::draft_batch::DraftBatch;
+use super::input::{DeviceInput, DeviceOptions, copy_bytes_up, copy_up};
+use super::pool::DevicePool;
+use super::pool_route::PoolRoute;
+use super::step::code;
+use super::verify::rule;
+use crate::draft::{Paths, Proposals};
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::pool::{PADDING, Slot, check_vocab};
+use crate::verify::VerifyMode;
+
+impl DevicePool {
+    /// Draws drafts from the rows of a draft model in the host's memory, for the requests in `slots`, and changes no sequence.
+    ///
+    /// The drafts equal those of [`Pool::draft`](crate::Pool::draft). The call copies the logits and the paths to the device and the
+    /// drafts back; for rows on the device, and to wait for nothing, see [`DevicePool::add_draft_batch`].
+    ///
+    /// # Errors
+    /// - Those of [`Pool::draft`](crate::Pool::draft).
+    /// - [`Error::Length`] for more rows than the pool allows.
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host; and in a pool of the route `probabilities`.
+    pub fn draft(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        paths: &Paths<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Proposals,
+    ) -> Result<()> {
+        check_vocab(self.config.vocab, logits.vocab())?;
+        if slots.len() != logits.rows() {
+            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
+        }
+        options.check(slots.len(), self.config.vocab)?;
+        self.refuse_hooks(options, slots.len())?;
+        let (data, lines, stride, select) = logits.matrix();
+        let on_device = DeviceOptions {
+            masks: options.masks,
+            forced: options.forced,
+            row_indices: select.unwrap_or_default(),
+        };
+        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
+        let drafted = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride).and_then(|rows| {
+            self.draft_rows(rows.with_kind(logits.kind()), slots, paths, mode, &on_device, out)
+        });
+        self.upload = Some(buffer);
+        drafted
+    }
+
+    /// Draws drafts as [`DevicePool::draft`] does, from rows in the device's memory; waits for the drafts.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::draft`] and [`DevicePool::enqueue_draft`].
+    pub fn draft_rows<'b>(
+        &mut self,
+        input: impl Into<DeviceInput<'b>>,
+        slots: &[Slot],
+        paths: &Paths<'_>,
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+        out: &mut Proposals,
+    ) -> Result<()> {
+        let rows = slots.len();
+        let places = paths.places(rows, self.config.vocab)?;
+        let counts: Vec<u32> = places.iter().map(|place| place.len() as u32).collect();
+        let width = counts.iter().copied().max().unwrap_or(0) as usize;
+        self.check_draft(slots, &counts, options)?;
+        out.reshape(rows, self.config.vocab)?;
+        if rows == 0 || out.siblings() == 0 {
+            return Ok(());
+        }
+        let batch = self.batch_for_host(DraftBatchLimits {
+            rows: self.config.rows,
+            siblings: out.siblings(),
+            probs: out.has_probs(),
+        })?;
+        self.assign_draft(batch, slots, &counts, mode, options)?;
+        let mut ids = vec![0i32; rows * width];
+        for (row, place) in places.into_iter().enumerate() {
+            ids[row * width..][..place.len()].copy_from_slice(&paths.ids[place]);
+        }
+        let buffer = copy_bytes_up(self.device.runtime(), &mut self.path_upload, bytemuck::cast_slice(&ids))?;
+        let matrix = (width > 0)
+            .then(|| DeviceIntMatrix::of(&buffer, IntType::I32, 0, rows, width, width))
+            .transpose();
+        let enqueued = matrix.and_then(|paths| self.enqueue_draft(batch, input, paths.as_ref()));
+        self.path_upload = Some(buffer);
+        enqueued?;
+        self.fetch_drafts(batch, out)
+    }
+
+    /// Returns the batch of rows that the host waits for, with the given capacity.
+    fn batch_for_host(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
+        if let Some(batch) = self.host_drafts.take() {
+            if batch.limits == limits {
+                self.host_drafts = Some(batch);
+                return Ok(batch);
+            }
+            self.remove_draft_batch(batch)?;
+        }
+        let batch = self.add_draft_batch(limits)?;
+        self.host_drafts = Some(batch);
+        Ok(batch)
+    }
+
+    /// Makes a batch of rows of a draft model. All its memory is allocated here, but for what rows copy of the histories and counts
+    /// of their requests.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings.
+    /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route `probabilities`.
+    pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
+        self.check_draft_route()?;
+        Ok(DraftBatch { id: self.workspace.add_draft_batch(limits)?, limits })
+    }
+
+    /// Frees a batch. Captured graphs that hold it must not run any more.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this pool does not have it.
+    pub fn remove_draft_batch(&mut self, batch: DraftBatch) -> Result<()> {
+        self.workspace.remove_draft_batch(batch.id)
+    }
+
+    /// Assigns slots, the numbers of drafts in front of the rows, and options to the rows of a batch, for its next drafts, those of
+    /// captured graphs included.
+    ///
+    /// `mode` is that which the drafts will be verified in. The call does not wait for the device, and copies nothing if the
+    /// assignment is unchanged. While the host program captures a graph on the stream, only an unchanged assignment is allowed.
+    ///
+    /// # Shapes and units
+    /// `slots`: a slot for each row, [`PADDING`] for one without a sequence; a slot may stand there several times. `counts`: as many,
+    /// each in 0..64. `options`: each list that is not empty has as many elements.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a shape differs, or there are more rows than the batch allows.
+    /// - [`Error::OutOfRange`] for a vacant slot, a path of 64 drafts or more, a forced token outside the vocabulary, and a batch that
+    ///   this pool does not have.
+    /// - [`Error::Conflict`] for a request with mirostat, which has no drafts.
+    /// - [`Error::Unavailable`] if the device fails, or has not enough memory for what rows copy of their requests.
+    pub fn assign_draft(
+        &mut self,
+        batch: DraftBatch,
+        slots: &[Slot],
+        counts: &[u32],
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.check_draft(slots, counts, options)?;
+        let masks: Vec<Option<&[u32]>> = match options.masks.is_none() {
+            true => Vec::new(),
+            false => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
+        };
+        let forced: Vec<i32> = options.forced.iter().copied().map(code).collect();
+        let drafts = Some(DraftCounts { counts, rule: rule(mode) });
+        let rows =
+            Assignment { slots, forced: &forced, row_indices: options.row_indices, masks: &masks, drafts };
+        self.workspace.assign_draft_batch(batch.id, &rows)
+    }
+
+    /// Checks the rows of a draft model.
+    fn check_draft(&self, slots: &[Slot], counts: &[u32], options: &DeviceOptions<'_>) -> Result<()> {
+        self.check_draft_route()?;
+        if counts.len() != slots.len() {
+            return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
+        }
+        if slots.len() > self.config.rows {
+            let allowed = format!("at most {}, the pool's rows", self.config.rows);
+            return Err(Error::length("slots", slots.len(), allowed));
+        }
+        options.on_host().check(slots.len(), self.config.vocab)?;
+        counts.iter().try_for_each(|count| check_path(*count as usize))?;
+        let mut admitted = slots.iter().filter(|slot| **slot != PADDING);
+        admitted.try_for_each(|slot| check_drafts(self.host_sequence(*slot)?.sequence.params(), 1))
+    }
+
+    fn check_draft_route(&self) -> Result<()> {
+        if self.config.route == PoolRoute::Race {
+            return Ok(());
+        }
+        let reason = "draft in a pool of the route race, or of the host".to_owned();
+        Err(Error::Unavailable { resource: "drafts on a device on the route probabilities", reason })
+    }
+
+    /// Draws drafts from the rows of a draft model for what is assigned to a batch; it only launches kernels. Each row's drafts are
+    /// the first tokens that arrive in the race of its request, as that one is when the kernels run, and change no sequence.
+    ///
+    /// They lie at [`DevicePool::drafts_address`], where the next batch's paths, a model or a verification may read them;
+    /// [`DevicePool::fetch_drafts`] waits for them. If the host program is capturing the device's stream in a graph of its own, the
+    /// drafts become part of it, with kernels that serve every request; see [`DevicePool::enqueue_draft_variant`].
+    ///
+    /// # Shapes and units
+    /// `input`: as many rows as are assigned, unless row indices are. `paths`: a row of ids, of 32 or 64 bits, for each row of the batch,
+    /// of which the first ones are in front of it, as many as are assigned; `None` if none are for any row. Behind a path that has
+    /// an id outside the vocabulary, [`NONE`](gumball_spec::NONE) included, there are no drafts.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type differs, and for a batch that this pool does not have.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn enqueue_draft<'b>(
+        &mut self,
+        batch: DraftBatch,
+        input: impl Into<DeviceInput<'b>>,
+        paths: Option<&DeviceIntMatrix<'_>>,
+    ) -> Result<()> {
+        self.enqueue_draft_with(batch, &input.into(), paths, None)
+    }
+
+    /// Draws drafts as [`DevicePool::enqueue_draft`] does, with the kernels of a named variant, for a graph of the host program.
+    /// [`DevicePool::reserve_replays`] refuses replays for rows that the variant does not serve.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row.
+    /// - Those of [`DevicePool::enqueue_draft`].
+    pub fn enqueue_draft_variant<'b>(
+        &mut self,
+        batch: DraftBatch,
+        input: impl Into<DeviceInput<'b>>,
+        paths: Option<&DeviceIntMatrix<'_>>,
+        variant: StepVariant,
+    ) -> Result<()> {
+        self.enqueue_draft_with(batch, &input.into(), paths, Some(variant))
+    }
+
+    fn enqueue_draft_with(
+        &mut self,
+        batch: DraftBatch,
+        input: &DeviceInput<'_>,
+        paths: Option<&DeviceIntMatrix<'_>>,
+        variant: Option<StepVariant>,
+    ) -> Result<()> {
+        // A captured batch does not run yet, and waiting would invalidate the capture.
+        if !self.device.runtime().is_capturing()? {
+            let rows: Vec<(Slot, u32)> = self.workspace.draft_rows_of(batch.id)?.collect();
+            for (slot, count) in rows {
+                if !self.workspace.has_path_left(slot, count) {
+                    self.workspace.extend(slot, self.config.history_growth.max(count as usize))?;
+                }
+            }
+        }
+        self.workspace.enqueue_drafts(batch.id, &input.logits, input.masks.as_ref(), paths, variant)?;
+        Ok(())
+    }
+
+    /// Waits for the enqueued work, and copies the last drafts of a batch, and their probabilities if `out` collects some, into `out`.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this pool does not have the batch, and if `out` has another number of siblings or collects
+    ///   probabilities that the batch does not write.
+    /// - [`Error::Unavailable`] if the device fails, or failed before; or if the system refuses the memory.
+    pub fn fetch_drafts(&mut self, batch: DraftBatch, out: &mut Proposals) -> Result<()> {
+        if out.siblings() != batch.limits.siblings {
+            let allowed = format!("{}, as of the batch", batch.limits.siblings);
+            return Err(Error::out_of_range("siblings", out.siblings(), allowed));
+        }
+        if out.has_probs() {
+            self.workspace.draft_probs(batch.id)?;
+        }
+        let slots: Vec<Slot> = self.workspace.draft_rows_of(batch.id)?.map(|(slot, _)| slot).collect();
+        out.reshape(slots.len(), self.config.vocab)?;
+        self.workspace.read_drafts(batch.id, out.ids_mut())?;
+        let with_probs = if out.has_probs() { slots.len() } else { 0 };
+        for row in (0..with_probs).filter(|row| slots[*row] != PADDING) {
+            self.workspace.read_draft_probs(batch.id, row, out.row_probs_mut(row))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the address, in the device's memory, of a batch's drafts: `[rows, siblings]` of i32 without gaps, the rows as they are
+    /// assigned, [`NONE`](gumball_spec::NONE) where there are no more. It never changes.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this pool does not have the batch.
+    pub fn drafts_address(&self, batch: DraftBatch) -> Result<u64> {
+        self.workspace.drafts_address(batch.id)
+    }
+
+    /// Returns the probabilities that the drafts of a batch were drawn from: a row of f32 in the device's memory for each assigned row.
+    /// Rows of padding are not written.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this pool does not have the batch, or it writes none.
+    pub fn draft_probs(&self, batch: DraftBatch) -> Result<Rows<'_>> {
+        self.workspace.draft_probs(batch.id)
+    }
+}

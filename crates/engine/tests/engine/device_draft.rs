@@ -1,0 +1,329 @@
+//! An emulated device draws the drafts that a pool of the host draws.
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceIntMatrix, DeviceLogits, DeviceOptions, DevicePool,
+    DevicePoolConfig, DraftBatch, DraftBatchLimits, Drafts, Dtype, Error, IntType, Kind, Logits, Masks, NONE,
+    PADDING, Paths, PoolRoute, Proposals, RowHook, SamplingParams, Slot, StepVariant, VerifyMode,
+};
+use half::bf16;
+
+use crate::cases::{KINDS, VOCAB, params, row, rows};
+use crate::device_verify::{Both, config, device};
+use crate::draft::MODES;
+use crate::verify::{MIROSTAT, Random, model};
+
+/// Draws drafts in both pools and compares them, the probabilities that they are drawn from included.
+fn draft(
+    both: &mut Both,
+    logits: Logits<'_>,
+    slots: &[Slot],
+    paths: &Paths<'_>,
+    mode: VerifyMode,
+    options: &BatchOptions<'_>,
+    siblings: usize,
+) -> Proposals {
+    let Both { host, device, .. } = both;
+    let (mut wanted, mut seen) = (Proposals::with_probs(siblings), Proposals::with_probs(siblings));
+    host.draft(logits, slots, paths, mode, options, &mut wanted).unwrap();
+    device.draft(logits, slots, paths, mode, options, &mut seen).unwrap();
+    assert_eq!(seen.ids(), wanted.ids(), "{mode:?}");
+    let bits = |out: &Proposals| out.probs().iter().map(|q| q.to_bits()).collect::<Vec<_>>();
+    assert!(bits(&seen) == bits(&wanted), "{mode:?}");
+    wanted
+}
+
+/// Admits a request of each kind that may have drafts.
+fn admit_all(both: &mut Both, seed: u64) -> Vec<Slot> {
+    let kinds = (0..KINDS).filter(|kind| *kind != MIROSTAT);
+    kinds.map(|kind| both.admit(params(kind, seed), &[3, 7, 3])).collect()
+}
+
+#[test]
+fn drafts_are_those_of_the_host_behind_any_paths() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = admit_all(&mut both, 9);
+    // Two rows of each request, behind paths of different lengths, and padding between.
+    let slots: Vec<Slot> = slots.iter().flat_map(|slot| [*slot, PADDING, *slot]).collect();
+    let counts: Vec<u32> = (0..slots.len() as u32).map(|row| row * 5 % 7).collect();
+    let ids: Vec<i32> = (0..counts.iter().sum()).map(|id: u32| id as i32 * 31 % 17).collect();
+    let paths = Paths { counts: &counts, ids: &ids };
+    let data = rows(0..slots.len() as u64);
+    let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
+    for mode in MODES {
+        for siblings in [1, 4] {
+            let out = draft(&mut both, logits, &slots, &paths, mode, &BatchOptions::default(), siblings);
+            assert!(
+                slots.iter().enumerate().all(|(row, slot)| (out.row(row)[0] == NONE) == (*slot == PADDING))
+            );
+        }
+    }
+    // Nothing has changed, whatever else was between.
+    let requests: Vec<Slot> = slots.iter().copied().step_by(3).collect();
+    both.step(&requests);
+    draft(&mut both, logits, &slots, &paths, VerifyMode::Coupled, &BatchOptions::default(), 1);
+}
+
+#[test]
+fn all_tokens_of_a_row_arrive_in_turn_and_none_twice() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let plain = SamplingParams { seed: Some(4), ..Default::default() };
+    let kinds = [
+        plain.clone(),
+        SamplingParams { top_p: 0.6, ..plain.clone() },
+        SamplingParams { top_k: 30, temperature: 3.0, ..plain.clone() },
+        SamplingParams { temperature: 0.0, banned_ids: (0..600).collect(), ..plain.clone() },
+        // So cold that nearly all scores are -inf.
+        SamplingParams { temperature: 1e-30, ..plain },
+    ];
+    let slots: Vec<Slot> = kinds.into_iter().map(|params| both.admit(params, &[1])).collect();
+    let rough = rows(0..5);
+    // A row of equal logits, one with a single token, one without any.
+    let flat = [vec![0.0; VOCAB], [vec![f32::NEG_INFINITY; VOCAB - 1], vec![3.0]].concat()].concat();
+    let flat = [flat, vec![f32::NEG_INFINITY; VOCAB], row(3), vec![-0.0; VOCAB]].concat();
+    for data in [rough, flat] {
+        let logits = Logits::new(&data, 5, VOCAB).unwrap();
+        for mode in [VerifyMode::Coupled, VerifyMode::Block] {
+            let none = (Paths::default(), BatchOptions::default());
+            draft(&mut both, logits, &slots, &none.0, mode, &none.1, VOCAB + 20);
+        }
+    }
+}
+
+#[test]
+fn masks_forced_tokens_named_rows_and_other_kinds_of_rows_are_taken() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
+    let slots = [slots[0], slots[1], slots[2], slots[0], PADDING];
+    let data = rows(0..3);
+    let logits = Logits::new(&data, 3, VOCAB).unwrap().select(&[2, 0, 1, 1, 0]).unwrap();
+    let words: Vec<u32> = (0..5 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
+    let present = [true, false, true, true, false];
+    let masks = Masks::new(&words, 5, 29, 29).unwrap().with_present(&present).unwrap();
+    let forced = [Some(8), None, None, None, Some(5)];
+    let options = BatchOptions { masks, forced: &forced, ..Default::default() };
+    let paths = Paths { counts: &[2, 0, 1, 1, 0], ids: &[8, 9, 7, 5] };
+    for (mode, siblings) in [(VerifyMode::Coupled, 1), (VerifyMode::Rejection, 3), (VerifyMode::Block, 1)] {
+        let out = draft(&mut both, logits, &slots, &paths, mode, &options, siblings);
+        assert_eq!(out.row(0)[0], 8);
+    }
+    let plain = SamplingParams { seed: Some(2), top_p: 0.9, ..Default::default() };
+    let slot = both.admit(plain, &[2]);
+    let narrow: Vec<bf16> = row(1).into_iter().map(bf16::from_f32).collect();
+    let probs: Vec<f32> = row(1).into_iter().map(f32::exp).collect();
+    for siblings in [1, 6] {
+        let none = (Paths::default(), BatchOptions::default());
+        let logits = Logits::new(&narrow[..], 1, VOCAB).unwrap();
+        draft(&mut both, logits, &[slot], &none.0, VerifyMode::Coupled, &none.1, siblings);
+        let logits = Logits::new(&probs, 1, VOCAB).unwrap().with_kind(Kind::Probabilities);
+        draft(&mut both, logits, &[slot], &none.0, VerifyMode::Coupled, &none.1, siblings);
+    }
+}
+
+/// Rows and paths in the device's memory.
+struct Uploaded {
+    logits: DeviceBuffer,
+    paths: DeviceBuffer,
+    rows: usize,
+}
+
+impl Uploaded {
+    fn new(device: &Device, data: &[f32], paths: &[i64]) -> Self {
+        let (logits, paths) = (
+            DeviceBuffer::of(device.runtime(), data).unwrap(),
+            DeviceBuffer::of(device.runtime(), paths).unwrap(),
+        );
+        Self { logits, paths, rows: data.len() / VOCAB }
+    }
+
+    fn logits(&self) -> DeviceLogits<'_> {
+        DeviceLogits::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap()
+    }
+
+    fn paths(&self, width: usize, stride: usize) -> DeviceIntMatrix<'_> {
+        DeviceIntMatrix::of(&self.paths, IntType::I64, 0, self.rows, width, stride).unwrap()
+    }
+}
+
+fn fetched(pool: &mut DevicePool, batch: DraftBatch) -> Vec<i32> {
+    let mut out = Proposals::new(batch.limits().siblings);
+    pool.fetch_drafts(batch, &mut out).unwrap();
+    out.ids().to_vec()
+}
+
+#[test]
+fn several_batches_keep_their_rows_while_requests_step_and_verify() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = admit_all(&mut both, 5);
+    let n = slots.len();
+    let mut random = Random(3);
+    // A batch for each draft of a chain of 3. The third column of the paths is nobody's.
+    let limits = DraftBatchLimits { rows: n, siblings: 1, probs: false };
+    let batches = [0, 1, 2].map(|depth| {
+        let batch = both.device.add_draft_batch(limits).unwrap();
+        let (mode, options) = (VerifyMode::Coupled, DeviceOptions::default());
+        both.device.assign_draft(batch, &slots, &vec![depth; n], mode, &options).unwrap();
+        batch
+    });
+    let mut accepted = 0;
+    for turn in 0..5 {
+        let histories: Vec<Vec<u32>> =
+            (slots.iter()).map(|slot| both.host.sequence(*slot).unwrap().history().ids().to_vec()).collect();
+        let mut paths = vec![-7i64; 3 * n];
+        let behind = |paths: &[i64], request: usize, depth: usize| {
+            let path = paths[3 * request..][..depth].iter().map(|id| *id as u32);
+            model(&histories[request].iter().copied().chain(path).collect::<Vec<_>>())
+        };
+        for (depth, batch) in batches.iter().enumerate() {
+            let data: Vec<f32> = (0..n).flat_map(|request| behind(&paths, request, depth)).collect();
+            let uploaded = Uploaded::new(&device, &data, &paths);
+            let matrix = uploaded.paths(2, 3);
+            both.device.enqueue_draft(*batch, uploaded.logits(), Some(&matrix)).unwrap();
+            for (request, id) in fetched(&mut both.device, *batch).into_iter().enumerate() {
+                paths[3 * request + depth] = i64::from(id);
+            }
+        }
+        // One of the drafts is another's.
+        paths[3 * random.below(n)] = random.below(VOCAB) as i64;
+        let data: Vec<f32> = (0..n)
+            .flat_map(|request| (0..=3).flat_map(|depth| behind(&paths, request, depth)).collect::<Vec<_>>())
+            .collect();
+        let ids: Vec<i32> = paths.iter().map(|id| *id as i32).collect();
+        let drafts = Drafts { counts: &vec![3; n], ids: &ids, ..Drafts::default() };
+        let logits = Logits::new(&data, 4 * n, VOCAB).unwrap();
+        both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default());
+        accepted += both.seen.accepted().iter().sum::<u32>();
+        assert!(both.seen.accepted().iter().filter(|count| **count == 3).count() + 1 >= n, "turn {turn}");
+        both.step(&slots);
+    }
+    assert!(accepted as usize >= 5 * 3 * (n - 1));
+    for batch in batches {
+        both.device.remove_draft_batch(batch).unwrap();
+        let error = both.device.remove_draft_batch(batch).unwrap_err();
+        assert!(matches!(error, Error::OutOfRange { parameter: "batch", .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = admit_all(&mut both, 8);
+    let n = slots.len();
+    let (drafter, target) = (rows(0..n as u64), rows((0..2 * n as u64).map(|row| row % 5)));
+    let mut wanted = Proposals::with_probs(1);
+    let logits = Logits::new(&drafter, n, VOCAB).unwrap();
+    let (mode, none) = (VerifyMode::Rejection, BatchOptions::default());
+    both.host.draft(logits, &slots, &Paths::default(), mode, &none, &mut wanted).unwrap();
+    // Each request has a row of the drafter, and one that is not read.
+    let doubled: Vec<u32> = (0..2 * n as u32).map(|row| row / 2).collect();
+    let twice: Vec<Slot> = slots.iter().flat_map(|slot| [*slot, *slot]).collect();
+    let limits = DraftBatchLimits { rows: 2 * n, siblings: 1, probs: true };
+    let batch = both.device.add_draft_batch(limits).unwrap();
+    let options = DeviceOptions { row_indices: &doubled, ..Default::default() };
+    both.device.assign_draft(batch, &twice, &vec![0; 2 * n], mode, &options).unwrap();
+    let uploaded = Uploaded::new(&device, &drafter, &[0]);
+    both.device.enqueue_draft(batch, uploaded.logits(), None).unwrap();
+    let ids: Vec<i32> = fetched(&mut both.device, batch).into_iter().step_by(2).collect();
+    assert_eq!(ids, wanted.ids());
+    let mut seen = Proposals::with_probs(1);
+    both.device.fetch_drafts(batch, &mut seen).unwrap();
+    let probs: Vec<f32> = (0..2 * n).flat_map(|row| wanted.row_probs(row / 2).to_vec()).collect();
+    assert!(seen.probs() == probs);
+    let drafts = Drafts { counts: &vec![1; n], ids: &ids, parents: None, probs: Some(seen.probs()) };
+    both.verify(Logits::new(&target, 2 * n, VOCAB).unwrap(), &slots, &drafts, mode, &none);
+    assert!(both.seen.accepted().contains(&1) && both.seen.accepted().contains(&0));
+}
+
+#[test]
+fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
+    let Some(device) = device() else { return };
+    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let slots = [0, 3, 7, 3].map(|kind| pool.admit(params(kind, 2), &[3, 7]).unwrap());
+    let batch = pool.add_draft_batch(DraftBatchLimits { rows: 4, siblings: 2, probs: false }).unwrap();
+    let options = DeviceOptions::default();
+    pool.assign_draft(batch, &slots, &[1; 4], VerifyMode::Coupled, &options).unwrap();
+    let uploaded = Uploaded::new(&device, &rows([1, 2, 3, 2]), &[5, -1, i64::from(VOCAB as u32), 5]);
+    let matrix = uploaded.paths(1, 1);
+    let drawn = |pool: &mut DevicePool| {
+        pool.enqueue_draft(batch, uploaded.logits(), Some(&matrix)).unwrap();
+        fetched(pool, batch)
+    };
+    let first = drawn(&mut pool);
+    assert!(first[0] >= 0 && first[6] >= 0 && first[7] >= 0);
+    assert_eq!(first[2..6], [NONE; 4], "behind what is no token there are no drafts");
+    pool.release(slots[3]).unwrap();
+    assert_eq!(drawn(&mut pool)[6..], [NONE; 2]);
+    // The next request takes the slot, and rows only when they are assigned again.
+    assert_eq!(pool.admit(params(6, 2), &[3, 7]).unwrap(), slots[3]);
+    assert_eq!(drawn(&mut pool)[6..], [NONE; 2]);
+    pool.assign_draft(batch, &slots, &[1; 4], VerifyMode::Coupled, &options).unwrap();
+    let again = drawn(&mut pool);
+    assert!(again[6] >= 0 && again[..2] == first[..2]);
+}
+
+#[test]
+fn what_a_device_cannot_draft_is_refused() {
+    let Some(device) = device() else { return };
+    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let a = pool.admit(params(0, 1), &[1]).unwrap();
+    let b = pool.admit(params(MIROSTAT, 1), &[1]).unwrap();
+    let top_p = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[1]).unwrap();
+    let data = row(1);
+    let logits = Logits::new(&data, 1, VOCAB).unwrap();
+    let none = BatchOptions::default();
+    let long = [3; 64];
+    let path = |counts, ids| Paths { counts, ids };
+    for (message, slots, paths) in [
+        ("slots has length 2, but must have one per row, 1", &[a, a][..], Paths::default()),
+        ("paths.ids is 900, but must be an id in 0..900", &[a], path(&[2], &[1, 900])),
+        ("the length of a path is 64, but must be in 0..64", &[a], path(&[64], &long)),
+        ("slot is 7, but must be an admitted slot", &[7], Paths::default()),
+        ("mirostat cannot be combined with drafts", &[b], Paths::default()),
+    ] {
+        let error = pool.draft(logits, slots, &paths, VerifyMode::Coupled, &none, &mut Proposals::new(1));
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+    let hook = |_: &mut [f32]| {};
+    let hooks = [Some(&hook as RowHook<'_>)];
+    let hooked = BatchOptions { hooks: &hooks, ..none };
+    let error = pool
+        .draft(logits, &[a], &Paths::default(), VerifyMode::Coupled, &hooked, &mut Proposals::new(1))
+        .unwrap_err();
+    assert!(matches!(error, Error::Unavailable { resource: "hooks on a device", .. }), "{error}");
+
+    let limits = DraftBatchLimits { rows: 2, siblings: 1, probs: false };
+    for wrong in [
+        DraftBatchLimits { rows: 0, ..limits },
+        DraftBatchLimits { rows: 201, ..limits },
+        DraftBatchLimits { siblings: 0, ..limits },
+    ] {
+        assert!(matches!(pool.add_draft_batch(wrong), Err(Error::OutOfRange { .. })), "{wrong:?}");
+    }
+    let batch = pool.add_draft_batch(limits).unwrap();
+    let (mode, options) = (VerifyMode::Coupled, DeviceOptions::default());
+    assert!(pool.assign_draft(batch, &[a; 3], &[0; 3], mode, &options).is_err());
+    pool.assign_draft(batch, &[a, top_p], &[1, 0], mode, &options).unwrap();
+    let uploaded = Uploaded::new(&device, &rows([1, 2]), &[5, 5]);
+    let one = Uploaded::new(&device, &row(1), &[5]);
+    let paths = uploaded.paths(1, 1);
+    assert!(pool.enqueue_draft(batch, uploaded.logits(), None).is_err(), "a path is missing");
+    assert!(pool.enqueue_draft(batch, uploaded.logits(), Some(&one.paths(1, 1))).is_err());
+    assert!(pool.enqueue_draft(batch, one.logits(), Some(&paths)).is_err());
+    let error = pool.enqueue_draft_variant(batch, uploaded.logits(), Some(&paths), StepVariant::TopK);
+    assert!(matches!(error, Err(Error::OutOfRange { parameter: "variant", .. })));
+    pool.enqueue_draft_variant(batch, uploaded.logits(), Some(&paths), StepVariant::Full).unwrap();
+    assert!(pool.fetch_drafts(batch, &mut Proposals::new(2)).is_err());
+    assert!(pool.fetch_drafts(batch, &mut Proposals::with_probs(1)).is_err());
+
+    let mut other = DevicePool::new(device.clone(), config()).unwrap();
+    assert!(matches!(other.drafts_address(batch), Err(Error::OutOfRange { parameter: "batch", .. })));
+    let route = DevicePoolConfig { route: PoolRoute::Probabilities, ..config() };
+    let mut through = DevicePool::new(device, route).unwrap();
+    assert!(matches!(through.add_draft_batch(limits), Err(Error::Unavailable { .. })));
+    other.add_draft_batch(limits).unwrap();
+}
