@@ -993,6 +993,70 @@ gumball_code gumball_pool_fetch_verification(gumball_pool *pool, gumball_verific
 // All of it lies behind the outputs, and moves with their number of rows. NULL after an error.
 const void *gumball_pool_walks_address(gumball_pool *pool);
 
+// Makes a batch of rows of a draft model in a pool on a device, and tells its number. All its memory is taken here, but for what rows
+// copy of the histories and counts of their requests.
+//
+// `rows`: how many it may have, in 1..=the pool's rows. `siblings`: how many drafts are drawn from each, 1 for chains. `probs`: above 0
+// the probabilities that drafts are drawn from are written as well, 4 bytes for each id of each row.
+gumball_code gumball_pool_add_draft_batch(gumball_pool *pool,
+                                          size_t rows,
+                                          size_t siblings,
+                                          uint32_t probs,
+                                          int64_t *batch);
+
+// Frees a batch. Graphs of the program that hold it must not run any more.
+gumball_code gumball_pool_remove_draft_batch(gumball_pool *pool, int64_t batch);
+
+// Says for which slots the next gumball_pool_enqueue_draft draws drafts from the rows of a batch, those of captured graphs included.
+//
+// `slots`: one for each of `rows` rows, -1 for padding; a slot may stand there several times. `counts`: how many drafts are in front of
+// each row, in 0..64; NULL: none of any. `mode`: a gumball_verify_mode, that which the drafts will be judged by. Lists in the options have
+// one element for each row; a forced token is the only draft of its row. Waits for nothing, and copies nothing if it is what was assigned
+// already. The rows of a slot that is released are padding until they are assigned again.
+gumball_code gumball_pool_assign_draft(gumball_pool *pool,
+                                       int64_t batch,
+                                       const int32_t *slots,
+                                       const uint32_t *counts,
+                                       size_t rows,
+                                       int64_t mode,
+                                       const gumball_step_options *options);
+
+// Draws drafts from the rows of a draft model, for what is assigned to a batch. It only launches kernels, and returns before the device is
+// done. Nothing of a sequence changes; the requests are as the device has them when it gets there.
+//
+// `paths`: for each row a line of ids in the device's memory, `width` of `bits` bits (32 or 64), `stride` ids from one line to the next;
+// those in front of the row are the first ones. NULL if none are in front of any row. Behind a path that has an id outside the
+// vocabulary, such as -1, there are no drafts. `variant`, and a graph that the program captures: as for
+// gumball_pool_enqueue_variant; NULL: kernels that serve every request.
+gumball_code gumball_pool_enqueue_draft(gumball_pool *pool,
+                                        int64_t batch,
+                                        const gumball_device_input *input,
+                                        const void *paths,
+                                        size_t width,
+                                        size_t stride,
+                                        int64_t bits,
+                                        const char *variant);
+
+// Waits for what was enqueued so far and copies the last drafts of a batch.
+//
+// `drafts`: for each assigned row as many ids as the batch has siblings, -1 where there are no more. `probs`: NULL, or `vocab` floats for
+// each row: the probabilities that the drafts were drawn from, zeros for padding; only of a batch that writes them.
+gumball_code gumball_pool_fetch_drafts(gumball_pool *pool,
+                                       int64_t batch,
+                                       int32_t *drafts,
+                                       float *probs);
+
+// Returns where a batch's drafts lie in the device's memory, `siblings` of int32_t for each assigned row. It never changes. NULL after an
+// error.
+const void *gumball_pool_drafts_address(gumball_pool *pool,
+                                        int64_t batch);
+
+// Returns where the probabilities that a batch's drafts were drawn from lie in the device's memory: `vocab` floats for each assigned row,
+// and tells how many elements lie from one row to the next. It never changes. NULL after an error.
+const void *gumball_pool_draft_probs_address(gumball_pool *pool,
+                                             int64_t batch,
+                                             size_t *stride);
+
 // Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
 // forced tokens and row_indices from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
 //
@@ -1142,7 +1206,8 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
                                  const gumball_step_options *options,
                                  gumball_verification *verification);
 
-// Draws drafts from rows of a draft model, and changes no sequence. On the host only; a pool on a device is GUMBALL_UNAVAILABLE.
+// Draws drafts from rows of a draft model, and changes no sequence. In a pool on a device, logits and paths are copied up and the drafts
+// down; for rows that are there, see gumball_pool_add_draft_batch.
 //
 // A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
 // the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw

@@ -12,7 +12,7 @@ use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, make, require, slice};
 use crate::graph::{DeviceRows, Graph, device_input};
 use crate::logits::stride;
-use crate::options::{StepOptions, read_options};
+use crate::options::{Options, StepOptions, read_options};
 use crate::pool::Pool;
 use crate::variants::variant;
 use crate::verify::Verification;
@@ -166,17 +166,23 @@ unsafe fn assign(
     // SAFETY: the caller ensures that `options` is NULL or a struct of its stated size, whose lists have one
     // element per row.
     let options = unsafe { read_options(options, rows) }?;
+    refuse_host_options(&options)?;
+    let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
+    let options = DeviceOptions { masks, forced: &options.forced, row_indices };
+    Ok(pool.assign_drafts(slots, counts, mode, &options)?)
+}
+
+/// Refuses what an assignment on a device cannot have.
+pub(crate) fn refuse_host_options(options: &Options<'_>) -> Result<()> {
     if options.has_hooks() {
-        let reason = "a hook runs on the host; verify in a pool of the host".to_owned();
+        let reason = "a hook runs on the host; use a pool of the host".to_owned();
         return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
     }
     if options.kind == Kind::Probabilities {
         let reason = "gumball_device_input says what its rows hold";
         return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
     }
-    let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
-    let options = DeviceOptions { masks, forced: &options.forced, row_indices };
-    Ok(pool.assign_drafts(slots, counts, mode, &options)?)
+    Ok(())
 }
 
 /// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given. It only launches kernels, and

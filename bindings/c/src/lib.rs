@@ -13,7 +13,7 @@
 //! | `state`, `logits`, `options` | inputs |
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
-//! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts` | many sequences, on the host or on a device |
+//! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts`, `draft_batches` | many sequences, on the host or on a device |
 //! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
@@ -39,6 +39,7 @@ mod device;
 mod pool;
 
 mod device_drafts;
+mod draft_batches;
 mod graph;
 mod step;
 mod variants;
@@ -70,6 +71,7 @@ pub use device::*;
 pub use pool::*;
 
 pub use device_drafts::*;
+pub use draft_batches::*;
 pub use graph::*;
 pub use step::*;
 pub use variants::*;

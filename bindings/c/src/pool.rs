@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gumball_engine::{DevicePool, Error, Sequence, Slot, Widths};
+use gumball_engine::{DevicePool, DraftBatch, Error, Sequence, Slot, Widths};
 
 use crate::device::Device;
 use crate::error::{Code, Result};
@@ -22,6 +22,8 @@ pub struct Pool {
     pub(crate) home: Home,
     /// Identifies the pool, so that another pool refuses its graphs.
     pub(crate) id: u64,
+    /// The batches of rows of a draft model that a pool on a device has, by their numbers.
+    pub(crate) draft_batches: Vec<Option<DraftBatch>>,
 }
 
 #[derive(Debug)]
@@ -98,7 +100,7 @@ unsafe impl VersionedStruct for DevicePoolConfig {
 impl Pool {
     fn of(home: Home) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new() }
     }
 
     /// Returns the device pool; an error if this pool is on the host.

@@ -10,7 +10,7 @@ use crate::ffi::{call, call_or, end, make, out_slice, require, slice};
 use crate::logits::{Logits, read_logits};
 use crate::options::{StepOptions, list, read_options};
 use crate::outputs::{Outputs, first};
-use crate::pool::{Home, Pool, either};
+use crate::pool::{Pool, either};
 use crate::step::select;
 use crate::versioned::{VersionedStruct, read};
 
@@ -78,7 +78,7 @@ fn own_names(error: Error) -> Error {
 }
 
 /// Reads how drafts are judged.
-fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
+pub(crate) fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
     match mode {
         0 => Ok(Mode::Coupled),
         1 => Ok(Mode::Greedy),
@@ -311,7 +311,8 @@ pub unsafe extern "C" fn gumball_pool_verify(
     })
 }
 
-/// Draws drafts from rows of a draft model, and changes no sequence. On the host only; a pool on a device is GUMBALL_UNAVAILABLE.
+/// Draws drafts from rows of a draft model, and changes no sequence. In a pool on a device, logits and paths are copied up and the drafts
+/// down; for rows that are there, see gumball_pool_add_draft_batch.
 ///
 /// A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
 /// the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw
@@ -331,13 +332,7 @@ pub unsafe extern "C" fn gumball_pool_draft(
     probs: *mut f32,
 ) -> Code {
     call(|| {
-        let pool = match &mut require("pool", pool)?.home {
-            Home::Host(pool) => pool,
-            Home::Device(_) => {
-                let reason = "kernels for it are missing; draft in a pool of the host".to_owned();
-                return Err(Error::Unavailable { resource: "drafts on a device", reason }.into());
-            }
-        };
+        let pool = require("pool", pool)?;
         // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
         // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
@@ -365,7 +360,8 @@ pub unsafe extern "C" fn gumball_pool_draft(
         // SAFETY: the C caller ensures that `probs`, if not NULL, has `vocab` places for each row.
         let probs = unsafe { out_slice("probs", probs, places) }?;
         options.with(|batch| {
-            Ok(pool.draft(logits, slots, &paths, mode, batch, &mut out).map_err(own_names)?)
+            let drafted = either!(pool, pool => pool.draft(logits, slots, &paths, mode, batch, &mut out));
+            Ok(drafted.map_err(own_names)?)
         })?;
         drafts.write_copy_of_slice(out.ids());
         probs.write_copy_of_slice(out.probs());

@@ -41,6 +41,7 @@ static gumball_draft_chains chains;
 static gumball_drafts drafts;
 static gumball_draft_rows draft_rows;
 static int32_t drafted[ROWS];
+static int64_t draft_batch;
 static gumball_verification *verification;
 static gumball_step_options options;
 static gumball_scored scored;
@@ -317,6 +318,17 @@ static int pool_assign_drafts(void *given) {
            GUMBALL_OK;
 }
 
+static int pool_assign_draft(void *given) {
+    const gumball_step_options *with = (const gumball_step_options *)given;
+    return gumball_pool_assign_draft(device_pool, draft_batch, device_slots, NULL, ROWS, GUMBALL_COUPLED, with) ==
+           GUMBALL_OK;
+}
+
+static int enqueue_draft_input(void *given) {
+    const gumball_device_input *all = (const gumball_device_input *)given;
+    return gumball_pool_enqueue_draft(device_pool, draft_batch, all, NULL, 0, 0, 32, NULL) == GUMBALL_OK;
+}
+
 static int enqueue_verify_input(void *given) {
     const gumball_device_input *all = (const gumball_device_input *)given;
     return gumball_pool_enqueue_verify(device_pool, all, &device_drafts, NULL) == GUMBALL_OK;
@@ -453,6 +465,9 @@ static void on_a_device(void) {
     READ(an_input, pool_capture);
     device_drafts.struct_size = sizeof device_drafts;
     const sized some_device_drafts = SIZED_STRUCT(gumball_device_drafts, device_drafts, bits);
+    OK(gumball_pool_add_draft_batch(device_pool, ROWS, 1, 0, &draft_batch));
+    READ(some_options, pool_assign_draft);
+    READ(an_input, enqueue_draft_input);
     READ(some_options, pool_assign_drafts);
     READ(an_input, enqueue_verify_input);
     READ(some_device_drafts, enqueue_verify_drafts);

@@ -489,6 +489,93 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
     gumball_device_free(device);
 }
 
+// Drafts of a chain and siblings of a tree, from rows of the host and from rows that are there, with the drafts in front of them.
+static void drafts_on_a_device_are_those_of_the_host(const char *name) {
+    enum { SIBLINGS = 3, DRAFTED = 4 };
+    gumball_device *device = gumball_device_open(name);
+    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
+    static const char *const kinds[] = {"{\"seed\": 5}", "{\"seed\": 6, \"top_p\": 0.9, \"repetition_penalty\": 1.3}"};
+    int32_t slots[DRAFTED];
+    for (int i = 0; i < DRAFTED; i++) {
+        slots[i] = -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        const uint32_t prompt[] = {7, 8, 7};
+        slots[i] = admit(host, kinds[i], prompt, 3);
+        CHECK(admit(pool, kinds[i], prompt, 3) == slots[i]);
+    }
+    slots[3] = slots[0];
+    for (int row = 0; row < DRAFTED; row++) {
+        model(rows + row * VOCAB, row);
+    }
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, DRAFTED, VOCAB);
+    const uint32_t counts[DRAFTED] = {2, 1, 0, 0};
+    const int32_t ids[] = {9, 4, 7};
+    static float probs[2][DRAFTED * VOCAB];
+    int32_t drafts[2][DRAFTED * SIBLINGS];
+    SIZED(gumball_draft_rows, from);
+    from.counts = counts;
+    from.ids = ids;
+    for (int64_t mode = GUMBALL_COUPLED; mode <= GUMBALL_THRESHOLD; mode++) {
+        from.mode = mode;
+        from.siblings = SIBLINGS;
+        OK(gumball_pool_draft(host, &logits, slots, DRAFTED, &from, NULL, drafts[0], probs[0]));
+        OK(gumball_pool_draft(pool, &logits, slots, DRAFTED, &from, NULL, drafts[1], probs[1]));
+        CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
+    }
+
+    // The same rows there; the paths are lines of three ids, of which no row has all.
+    const int64_t lines[DRAFTED * 3] = {9, 4, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1};
+    gumball_buffer *copied = copied_up(device, rows, DRAFTED * VOCAB * sizeof *rows),
+                   *paths = copied_up(device, lines, sizeof lines);
+    SIZED(gumball_device_input, input);
+    input.logits = gumball_buffer_address(copied);
+    input.rows = DRAFTED;
+    input.vocab = VOCAB;
+    int64_t chain = -1, tree = -1;
+    OK(gumball_pool_add_draft_batch(pool, DRAFTED, 1, 0, &chain));
+    OK(gumball_pool_add_draft_batch(pool, DRAFTED, SIBLINGS, 1, &tree));
+    CHECK(chain == 0 && tree == 1);
+    const int64_t batches[] = {chain, tree};
+    for (int i = 0; i < 2; i++) {
+        OK(gumball_pool_assign_draft(pool, batches[i], slots, counts, DRAFTED, GUMBALL_COUPLED, NULL));
+        OK(gumball_pool_enqueue_draft(pool, batches[i], &input, gumball_buffer_address(paths), 3, 3, 64, NULL));
+    }
+    from.mode = GUMBALL_COUPLED;
+    OK(gumball_pool_draft(host, &logits, slots, DRAFTED, &from, NULL, drafts[0], probs[0]));
+    int32_t first[DRAFTED];
+    OK(gumball_pool_fetch_drafts(pool, chain, first, NULL));
+    OK(gumball_pool_fetch_drafts(pool, tree, drafts[1], probs[1]));
+    CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
+    for (int row = 0; row < DRAFTED; row++) {
+        CHECK(first[row] == drafts[0][row * SIBLINGS]);
+    }
+    size_t stride = 0;
+    CHECK(gumball_pool_drafts_address(pool, chain) != NULL);
+    CHECK(gumball_pool_draft_probs_address(pool, tree, &stride) != NULL && stride >= VOCAB);
+    CHECK(gumball_pool_draft_probs_address(pool, chain, &stride) == NULL);
+
+    CHECK(gumball_pool_enqueue_draft(pool, chain, &input, NULL, 0, 0, 32, NULL) == GUMBALL_LENGTH);
+    REFUSED(gumball_pool_enqueue_draft(pool, chain, &input, gumball_buffer_address(paths), 3, 3, 8, NULL),
+            GUMBALL_OUT_OF_RANGE, "bits is 8, but must be 32 or 64");
+    REFUSED(gumball_pool_assign_draft(pool, 7, slots, counts, DRAFTED, GUMBALL_COUPLED, NULL), GUMBALL_OUT_OF_RANGE,
+            "batch is 7, but must be a batch of drafts that this pool has");
+    CHECK(gumball_pool_assign_draft(pool, chain, slots, counts, DRAFTED, 9, NULL) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_add_draft_batch(pool, 0, 1, 0, &chain) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_add_draft_batch(host, 1, 1, 0, &chain) == GUMBALL_UNAVAILABLE);
+    OK(gumball_pool_assign_draft(pool, chain, slots, NULL, DRAFTED, GUMBALL_GREEDY, NULL));
+    OK(gumball_pool_enqueue_draft(pool, chain, &input, NULL, 0, 0, 32, "full"));
+    OK(gumball_pool_fetch_drafts(pool, chain, first, NULL));
+    CHECK(first[0] >= 0 && first[3] >= 0 && first[2] == -1);
+    OK(gumball_pool_remove_draft_batch(pool, chain));
+    CHECK(gumball_pool_remove_draft_batch(pool, chain) == GUMBALL_OUT_OF_RANGE);
+    gumball_buffer_free(copied);
+    gumball_buffer_free(paths);
+    gumball_pool_free(host);
+    gumball_pool_free(pool);
+    gumball_device_free(device);
+}
+
 int main(int argc, char **argv) {
     the_stream_is_that_of_steps();
     rows_and_tokens_are_those_of_the_path();
@@ -499,6 +586,7 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         a_device_verifies_what_the_host_does(argv[1]);
         drafts_on_a_device_are_read_when_they_are_verified(argv[1]);
+        drafts_on_a_device_are_those_of_the_host(argv[1]);
     }
     return verdict("verify");
 }

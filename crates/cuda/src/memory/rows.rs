@@ -39,6 +39,18 @@ impl<'b> Rows<'b> {
         Self { address: self.address + start as u64, rows: rows.len(), ..*self }
     }
 
+    /// Returns the address of the first element of the first row.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns how many elements lie from the start of a row to the start of the next.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {

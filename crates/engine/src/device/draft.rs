@@ -170,6 +170,14 @@ impl DevicePool {
         self.workspace.assign_draft_batch(batch.id, &rows)
     }
 
+    /// Returns how many rows are assigned to a batch.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this pool does not have it.
+    pub fn draft_rows_assigned(&self, batch: DraftBatch) -> Result<usize> {
+        Ok(self.workspace.draft_rows_of(batch.id)?.count())
+    }
+
     /// Checks the rows of a draft model.
     fn check_draft(&self, slots: &[Slot], counts: &[u32], options: &DeviceOptions<'_>) -> Result<()> {
         self.check_draft_route()?;
