@@ -2,15 +2,14 @@
 
     python 07_torch_drafts_graph.py
 
-The drafts are drawn from a smaller model's rows by the requests' own seeds and positions, so that they are right as often as can
-be; the text is that of decoding without drafts. Without a GPU there is nothing to capture, and the program says so.
+The drafts are drawn from a smaller model's rows by the requests' own races, so that they are right as often as can be; the text is that of decoding without drafts. Without a GPU there is nothing to capture, and the program says so.
 """
 
 import sys
 
 import torch
 
-from gumball import Pool, SamplingParams, sampling_from_logits
+from gumball import Pool, SamplingParams
 
 VOCAB, HIDDEN, REQUESTS, DRAFTS, TURNS = 32_000, 256, 4, 3, 16
 ROWS = REQUESTS * (DRAFTS + 1)
@@ -39,34 +38,37 @@ pool = Pool(VOCAB, device=DEVICE, slots=REQUESTS, rows=ROWS, keep_histories=True
 slots = [pool.admit(one, prompt) for one, prompt in zip(params, prompts)]
 pool.assign_drafts(slots, [DRAFTS] * REQUESTS)
 
-seeds = torch.arange(REQUESTS, device=DEVICE)
-# What a turn leaves to the next: each request's last token, and how many tokens it has.
+# Each draft of the chain has a batch of its own, behind as many others.
+batches = [pool.draft_batch(REQUESTS) for _ in range(DRAFTS)]
+for depth, batch in enumerate(batches):
+    batch.assign(slots, [depth] * REQUESTS)
+drawn = [torch.from_dlpack(batch.drafts).flatten() for batch in batches]
+
+# What a turn leaves to the next: each request's last token.
 last = torch.tensor(prompts, dtype=torch.int32, device=DEVICE).flatten()
-positions = torch.ones(REQUESTS, dtype=torch.int64, device=DEVICE)
 drafts = torch.zeros(REQUESTS, DRAFTS, dtype=torch.int32, device=DEVICE)
 
 
-def draft() -> torch.Tensor:
+def draft(variant: str) -> torch.Tensor:
     """Writes the drafts; returns the ids whose rows the model computes, the last token's first."""
     ids = last
-    for depth in range(DRAFTS):
-        rows = model(ids, draft_head)
-        ids = sampling_from_logits(rows, seed=seeds, position=positions + depth, draw=0, **filters)
+    for depth, batch in enumerate(batches):
+        batch.enqueue(model(ids, draft_head), drafts, variant=variant)
+        ids = drawn[depth]
         drafts[:, depth] = ids
     return torch.cat([last[:, None], drafts], 1).flatten()
 
 
 def turn(variant: str) -> None:
     """Drafts, verifies, and makes ready for the next turn."""
-    pool.enqueue_verify(model(draft()), drafts, variant=variant)
+    pool.enqueue_verify(model(draft(variant)), drafts, variant=variant)
     tokens, accepted = (torch.from_dlpack(pool.outputs_on_device(name)) for name in ("tokens", "accepted"))
     accepted = accepted.view(torch.int32).long()
     # A request's emitted tokens are the first of its rows: the accepted drafts, then one more.
     last.copy_(tokens.view(REQUESTS, DRAFTS + 1).gather(1, accepted[:, None]).flatten())
-    positions.add_(accepted + 1)
 
 
-model(draft())  # Warms torch's own kernels up, and gives operators their memory.
+model(draft(pool.needed_variant()))  # Warms torch's own kernels up, and loads ours. Nothing of a request changes.
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):

@@ -73,7 +73,7 @@ mod _gumball {
     #[pymodule_export]
     use super::params::check_params;
     #[pymodule_export]
-    use super::pool::Pool;
+    use super::pool::{DraftBatch, Pool};
     #[pymodule_export]
     use super::sampler::Sampler;
     #[pymodule_export]

@@ -388,10 +388,8 @@ def test_routes_without_probabilities_and_pools_on_a_device_say_so(device: str) 
             with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
                 pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
         return
-    with pytest.raises(
-        UnavailableError, match=f"no drafts on a device: the pool is on {device}; kernels for it are missing"
-    ):
-        pool.draft(sure(1), [slot])
+    with pytest.raises(UnavailableError, match="no hooks on a device: row 0 has one"):
+        pool.draft(sure(1), [slot], hooks=[print])
     with pytest.raises(UnavailableError, match="no hooks on a device: row 1 has one"):
         pool.verify(sure(1, 2), [slot], [[1]], hooks=[None, print])
     assert pool.output(slot) == []
@@ -517,3 +515,62 @@ def test_trees_on_a_device_may_be_held_as_links(device: str) -> None:
         pool.enqueue_verify(logits, drafts, parents=drafts, first_child=first_child, next_sibling=next_sibling)
     with pytest.raises(ValueError, match="next_sibling has length 3, but must have 4"):
         pool.enqueue_verify(logits, drafts, first_child=first_child, next_sibling=next_sibling[:3])
+
+
+def test_a_device_drafts_what_the_host_does(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+    if device == "cpu":
+        with pytest.raises(
+            UnavailableError, match="no batches of drafts in the memory of a device: the pool is on cpu"
+        ):
+            make().draft_batch(4)
+        return
+    pools = [make(), make(device=device)]
+    kept = [params for params in requests if not params.mirostat]
+    slots = [[pool.admit(params, [3, 7]) for params in kept] for pool in pools]
+    assert slots[0] == slots[1]
+    rows = [*slots[0], -1, slots[0][0]]
+    logits = np.stack([batch[row % len(batch)] for row in range(len(rows))])
+    paths = [[row + 1] * (row % 4) for row in range(len(rows))]
+    for mode in MODES:
+        for siblings in (1, 3):
+            seen = [pool.draft(logits, rows, paths=paths, siblings=siblings, mode=mode, probs=True) for pool in pools]
+            np.testing.assert_array_equal(seen[0][0], seen[1][0])
+            np.testing.assert_array_equal(seen[0][1].view(np.uint32), seen[1][1].view(np.uint32))
+            there = pools[1].draft(on(device, logits), rows, paths=paths, siblings=siblings, mode=mode)
+            np.testing.assert_array_equal(there, seen[0][0])
+    # The same by a batch, whose paths are the first ids of lines.
+    lines = np.full((len(rows), 5), -1)
+    for line, path in zip(lines, paths):
+        line[: len(path)] = path
+    drafts, probs = pools[0].draft(logits, rows, paths=paths, siblings=2, probs=True)
+    made = pools[1].draft_batch(len(rows), siblings=2, probs=True)
+    made.assign(rows, [len(path) for path in paths])
+    for variant in (None, "full"):
+        made.enqueue(on(device, logits), on(device, lines)[:, :3], variant=variant)
+        fetched = made.fetch()
+        np.testing.assert_array_equal(fetched[0], drafts)
+        np.testing.assert_array_equal(fetched[1].view(np.uint32), probs.view(np.uint32))
+    lent = [
+        np.from_dlpack(one) if device == "emulated" else pytest.importorskip("torch").from_dlpack(one).cpu()
+        for one in (made.drafts, made.probs)
+    ]
+    np.testing.assert_array_equal(np.asarray(lent[0]), drafts)
+    admitted = [row for row, slot in enumerate(rows) if slot >= 0]
+    np.testing.assert_array_equal(np.asarray(lent[1])[admitted, :VOCAB], probs[admitted])
+    assert [pools[1].output(slot) for slot in slots[1]] == [[] for _ in slots[1]]
+    made.assign(rows)
+    for wrong, kind, text in (
+        ((logits[:3],), ValueError, "logits has length 3"),
+        ((logits, lines.astype(np.float32)), TypeError, "paths is of float32, but must be of int32 or int64"),
+        ((logits, lines[0]), ValueError, "paths must have two dimensions"),
+    ):
+        with pytest.raises(kind, match=text):
+            made.enqueue(*[on(device, array) for array in wrong])
+    made.assign(rows, [1] * len(rows))
+    with pytest.raises(ValueError, match="paths has length 0"):
+        made.enqueue(on(device, logits))
+    made.free()
+    with pytest.raises(ValueError, match="a batch of drafts that this pool made and still has"):
+        made.fetch()
+    with pytest.raises(ValueError, match="rows is 0"):
+        pools[1].draft_batch(0)

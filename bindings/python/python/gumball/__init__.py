@@ -22,7 +22,17 @@ torch. A value outside its range is a ``ValueError`` that names it, an object of
 was changed then.
 """
 
-from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, Verification, __version__
+from ._gumball import (
+    DeviceArray,
+    DraftBatch,
+    Graph,
+    Outputs,
+    Pool,
+    Sampler,
+    UnavailableError,
+    Verification,
+    __version__,
+)
 from .operators import (
     DraftChainSamples,
     DraftTreeSamples,
@@ -55,6 +65,7 @@ from .params import (
 )
 
 __all__ = [
+    "DraftBatch",
     "DraftChainSamples",
     "DraftTreeSamples",
     "DeviceArray",

@@ -19,6 +19,7 @@ _Stream: TypeAlias = int | Any
 
 __all__ = [
     "DeviceArray",
+    "DraftBatch",
     "UnavailableError",
     "forked",
     "Graph",
@@ -175,6 +176,39 @@ class Verification:
     def places(self, request: int) -> slice: ...
     def tolist(self) -> list[list[int]]: ...
     def __len__(self) -> int: ...
+
+@final
+class DraftBatch:
+    def assign(
+        self,
+        slots: _Integers,
+        counts: _Integers | None = None,
+        *,
+        mode: str = "coupled",
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        row_indices: _Integers | None = None,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def enqueue(
+        self,
+        logits: _Array,
+        paths: _Array | None = None,
+        *,
+        masks: _Array | None = None,
+        kind: str = "logits",
+        variant: str | None = None,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def fetch(
+        self, *, stream: _Stream | None = None
+    ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+    @property
+    def drafts(self) -> DeviceArray: ...
+    @property
+    def probs(self) -> DeviceArray: ...
+    def free(self) -> None: ...
 
 @final
 class DeviceArray:
@@ -382,6 +416,7 @@ class Pool:
         row_indices: _Integers | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
+        stream: _Stream | None = None,
     ) -> NDArray[np.int32]: ...
     @overload
     def draft(
@@ -399,7 +434,9 @@ class Pool:
         row_indices: _Integers | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
+        stream: _Stream | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+    def draft_batch(self, rows: int, *, siblings: int = 1, probs: bool = False) -> DraftBatch: ...
     def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
     def assign_drafts(
         self,

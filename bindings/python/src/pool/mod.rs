@@ -7,11 +7,13 @@
 //! | `requests.rs` | admission, release, fork, truncation, state |
 //! | `steps.rs` | steps, assignments, outputs, scores |
 //! | `verify.rs` | drafts: verified, and tokens taken away |
+//! | `draft.rs` | drafts drawn from rows of a draft model, by batches on a device too |
 //! | `drafts.rs` | drafts on a device: assigned, enqueued, captured, fetched |
 //! | `graphs.rs` | captured and replayed steps |
 //! | `variants.rs` | the variants of steps in graphs of the host program |
 
 mod backend;
+mod draft;
 mod drafts;
 mod graphs;
 mod requests;
@@ -27,6 +29,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use self::backend::{Backend, HostPool};
+pub use self::draft::DraftBatch;
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
 use crate::errors::{out_of_range, to_py_err};
@@ -104,7 +107,7 @@ impl Inner {
         if let Backend::Device(pool) = &self.backend
             && pool.device().runtime().is_capturing()?
         {
-            let reason = "a graph holds enqueue(logits) or enqueue_verify alone; admit and assign before, fetch after a replay";
+            let reason = "a graph holds enqueue(logits), enqueue_verify or enqueue of a batch of drafts; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
         }
         Ok(&mut self.backend)

@@ -1,10 +1,8 @@
 //! Drafts of a pool's requests: how they are drawn, their verification, and tokens that are taken away again.
 
 use gumball_engine::{
-    BatchOptions, DeviceInput, Drafts, Error, Kind, Paths, Proposals, Result, Slot, Verification as Verified,
-    VerifyMode,
+    BatchOptions, DeviceInput, Drafts, Error, Kind, Result, Slot, Verification as Verified, VerifyMode,
 };
-use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -12,8 +10,7 @@ use super::backend::Backend;
 use super::{Inner, Pool};
 use crate::arrays::{self, Location, Matrix};
 use crate::errors::{draft_names, out_of_range, to_py_err};
-use crate::lists::{extract_int, integer_lists, integers, number};
-use crate::modules;
+use crate::lists::{integer_lists, integers, number};
 use crate::options::{self, Keywords, Options};
 use crate::turns::Caller;
 use crate::verification::Verification;
@@ -336,102 +333,6 @@ impl Pool {
             Ok(out)
         })?;
         Verification::new(py, verified, kept)
-    }
-
-    /// Draws drafts from the rows of a draft model, and changes no sequence; returns them as [rows, siblings] int32,
-    /// -1 where there are no more. On the host only.
-    ///
-    /// A row stands behind the history of its sequence and a path of drafts. Its drafts are the first tokens that
-    /// arrive in the request's race over the row, with all its parameters and with the path as output: the first is
-    /// what the request would draw there if the row were the target's, the others, siblings of a tree, are the
-    /// runners-up. mode is that which verify will judge the drafts by; drafts for "block" are drawn by random words
-    /// of their own, as that mode requires.
-    ///
-    /// logits: [rows, vocab], as for step, on the host. slots: one per row, -1 for padding; a slot may stand there
-    /// several times. paths: for each row a list or an integer array of up to 63 ids; an array [rows, n] if all have
-    /// n; if omitted, all rows stand behind the histories. siblings: drafts of a row, 1 for chains. probs: if True,
-    /// returns a pair with the probabilities that the drafts are drawn from, [rows, vocab] float32, as rows of
-    /// verify's draft_probs. masks, mask_present, forced, row_indices, hooks, kind: as for step; a forced token is the only
-    /// draft of its row.
-    ///
-    /// Raises UnavailableError for a pool on a device, and on the route "probabilities" for several siblings, for mode
-    /// "block" and for probs; ValueError for an id of a path outside the vocabulary, for a path that is too long and for
-    /// a request with mirostat; and the errors of step.
-    #[pyo3(
-        signature = (
-            logits, slots, *, paths=None, siblings=None, mode="coupled", probs=false, masks=None, mask_present=None,
-            forced=None, row_indices=None, hooks=None, kind="logits",
-        ),
-        text_signature = "($self, logits, slots, *, paths=None, siblings=1, mode='coupled', probs=False, masks=None, \
-                          mask_present=None, forced=None, row_indices=None, hooks=None, kind='logits')"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn draft<'py>(
-        &self,
-        py: Python<'py>,
-        logits: &Bound<'py, PyAny>,
-        slots: &Bound<'py, PyAny>,
-        paths: Option<&Bound<'py, PyAny>>,
-        siblings: Option<&Bound<'py, PyAny>>,
-        mode: &str,
-        probs: bool,
-        masks: Option<&Bound<'py, PyAny>>,
-        mask_present: Option<&Bound<'py, PyAny>>,
-        forced: Option<&Bound<'py, PyAny>>,
-        row_indices: Option<&Bound<'py, PyAny>>,
-        hooks: Option<&Bound<'py, PyAny>>,
-        kind: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let no_kernels = || {
-            let reason = format!(
-                "the pool is on {}; kernels for it are missing: draft in a pool of the host",
-                self.device
-            );
-            Error::Unavailable { resource: "drafts on a device", reason }
-        };
-        if self.device != "cpu" {
-            return Err(to_py_err(no_kernels()));
-        }
-        let mode = self::mode(mode, None, None)?;
-        let kind = options::kind(kind)?;
-        let array = arrays::read(logits, "logits", None)?;
-        let matrix = array.matrix("logits")?;
-        matrix.check_float()?;
-        self.check_location("logits", matrix.location, "")?;
-        let slots = integers(slots, "slots")?;
-        let siblings = siblings.map_or(Ok(1), |siblings| extract_int::<u32>(siblings, "siblings"))? as usize;
-        let lists = paths.map_or(Ok(Vec::new()), |paths| integer_lists::<i32>(paths, "paths"))?;
-        let counts: Vec<u32> = lists.iter().map(|path| path.len() as u32).collect();
-        let ids = lists.concat();
-        let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
-        let (options, _masks) = keywords.read(None)?;
-        options.masks_on_host()?;
-
-        // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
-        // meanwhile.
-        let logits = unsafe { matrix.logits(&options.row_indices) }.map_err(to_py_err)?.with_kind(kind);
-        // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
-        // meanwhile.
-        let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
-        let caller = self.caller();
-        let hooks = options.hooks(&caller);
-        let (rows, vocab) = (logits.rows(), logits.vocab());
-        let drafted = self.with(py, None, |inner| {
-            let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
-            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            let options = BatchOptions { hooks: &hooks, ..batch };
-            let paths = Paths { counts: &counts, ids: &ids };
-            let Backend::Host(host) = &mut inner.backend else { return Err(no_kernels()) };
-            host.pool.draft(logits, &slots, &paths, mode, &options, &mut out).map_err(draft_names)?;
-            Ok(out)
-        })?;
-        modules::load_numpy(py)?;
-        let ids = PyArray1::from_slice(py, drafted.ids()).reshape([rows, siblings])?;
-        if !probs {
-            return Ok(ids.into_any());
-        }
-        let probs = PyArray1::from_slice(py, drafted.probs()).reshape([rows, vocab])?;
-        Ok((ids, probs).into_pyobject(py)?.into_any())
     }
 
     /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops behind a
