@@ -1,12 +1,15 @@
 //! How many drafts does each mode of verification accept, on a real model? Printed as two tables of Markdown.
 //!
 //! ```text
-//! cargo run --release --package gumball-cli --example acceptance -- [--model FILE] [--tokens N] [--seeds N] [--table N]
+//! cargo run --release --package gumball-cli --example acceptance -- [--model FILE] [--tokens N] [--seeds N] [--table N] \
+//!     [--drafter NAME]
 //! ```
 //!
 //! The target is the default model. Its drafters are the same weights, those of the blocks rounded to 5, 4 or 3 bits each in groups of
 //! 32 with a common scale, which stand for draft models of falling quality; and what `generate --speculate ngram` looks up. All of
 //! them draft by the request's own race (rule S8). The prompts are those below; N tokens are written after each (default 40).
+//!
+//! NAME is that of a drafter in the tables, `n-gram` for one; without it all are compared.
 //!
 //! The first table is about single rows, those of the texts: a draft, or a list of several, is drawn and judged under N seeds (default
 //! 32), beside what the theory says of the same two distributions. The second is about passes over recorded rows, in tokens a pass: every
@@ -42,7 +45,7 @@ const PROMPTS: [&str; 5] = [
 const SETTINGS: [(&str, f32, f32); 2] = [("T 1", 1.0, 1.0), ("T 0.7, top-p 0.9", 0.7, 0.9)];
 
 fn main() -> Result<()> {
-    let (mut model, mut tokens, mut seeds, mut table) = (None, 40, 32, None);
+    let (mut model, mut tokens, mut seeds, mut table, mut only) = (None, 40, 32, None, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or(format!("{argument} wants a value"))?;
@@ -51,6 +54,7 @@ fn main() -> Result<()> {
             "--tokens" => tokens = value.parse()?,
             "--seeds" => seeds = value.parse()?,
             "--table" => table = Some(value.parse::<usize>()?),
+            "--drafter" => only = Some(value),
             _ => return Err(format!("unknown option {argument}").into()),
         }
     }
@@ -66,17 +70,22 @@ fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut drafters = Vec::new();
     for bits in [5, 4, 3] {
+        let name = format!("{bits} bits");
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
         let file = folder.path().join("rounded.gguf");
         round_blocks(&path, &file, bits)?;
         let llama = Model::load(&file)?.llama;
-        drafters.push((format!("{bits} bits"), Cached { llama, seen: Vec::new() }));
+        drafters.push((name, Cached { llama, seen: Vec::new() }));
     }
 
+    let with_ngrams = only.is_none_or(|only| only == NGRAM);
     if table != Some(2) {
-        single_rows(&mut target, &mut drafters, &prompts, &eos, tokens, seeds)?;
+        single_rows(&mut target, &mut drafters, with_ngrams, &prompts, &eos, (tokens, seeds))?;
     }
     if table != Some(1) {
-        passes(&mut target, &mut drafters, &prompts, &eos, tokens, seeds)?;
+        passes(&mut target, &mut drafters, with_ngrams, &prompts, &eos, (tokens, seeds))?;
     }
     Ok(())
 }
@@ -85,10 +94,10 @@ fn main() -> Result<()> {
 fn single_rows(
     target: &mut Cached,
     drafters: &mut [(String, Cached)],
+    with_ngrams: bool,
     prompts: &[Vec<u32>],
     eos: &[u32],
-    tokens: usize,
-    seeds: usize,
+    (tokens, seeds): (usize, usize),
 ) -> Result<()> {
     let vocab = target.llama.vocab();
     println!(
@@ -107,7 +116,22 @@ fn single_rows(
                     totals.add(&params, p, q, seeds)?;
                 }
             }
-            println!("| {name} | {} at {setting} | {} |", totals.rows, totals.line());
+            println!("| {name} | {} at {setting} | {} |", totals.rows, totals.line(3));
+        }
+        if with_ngrams {
+            let mut totals = Totals::default();
+            for (start, ids) in &texts {
+                let rows = target.rows(ids, ids.len() - start)?;
+                for (place, p) in rows.chunks(vocab).enumerate() {
+                    // Where something is found, it is drafted for certain.
+                    if let Some(id) = lookup(&ids[..=start + place], LONGEST, 1).first() {
+                        let mut q = vec![f32::NEG_INFINITY; vocab];
+                        q[*id as usize] = 0.0;
+                        totals.add(&params, p, &q, seeds)?;
+                    }
+                }
+            }
+            println!("| {NGRAM} | {} at {setting} | {} |", totals.rows, totals.line(1));
         }
     }
     Ok(())
@@ -117,19 +141,18 @@ fn single_rows(
 fn passes(
     target: &mut Cached,
     drafters: &mut [(String, Cached)],
+    with_ngrams: bool,
     prompts: &[Vec<u32>],
     eos: &[u32],
-    tokens: usize,
-    seeds: usize,
+    (tokens, seeds): (usize, usize),
 ) -> Result<()> {
     let vocab = target.llama.vocab();
     println!("\n{PASSES}");
     for (setting, temperature, top_p) in SETTINGS {
         let params = SamplingParams { temperature, top_p, ..Default::default() };
         let texts = texts(target, prompts, &params, eos, tokens)?;
-        for (name, drafter) in
-            drafters.iter_mut().map(|(name, it)| (&**name, Some(it))).chain([("n-gram", None)])
-        {
+        let others = with_ngrams.then_some((NGRAM, None));
+        for (name, drafter) in drafters.iter_mut().map(|(name, it)| (&**name, Some(it))).chain(others) {
             let shapes: &[(&str, &[usize])] = match drafter {
                 Some(_) => &[("chain of 4", &[1; 4]), ("list of 4", &[4]), ("tree of 2, 2, 2", &[2; 3])],
                 None => &[("chain of 4", &[1; 4])],
@@ -193,6 +216,10 @@ struct Window {
     given: Option<Vec<i32>>,
 }
 
+/// The name of the drafter that `generate --speculate ngram` is, and the longest suffix that it looks up.
+const NGRAM: &str = "n-gram";
+const LONGEST: usize = 3;
+
 /// How many levels of drafts there are.
 const LEVELS: usize = 4;
 
@@ -215,7 +242,7 @@ fn windows(
             if drafter.is_some() {
                 window.drafter = part(&q);
             } else {
-                let found = lookup(&ids[..=start + first], 3, LEVELS);
+                let found = lookup(&ids[..=start + first], LONGEST, LEVELS);
                 if found.len() < LEVELS {
                     continue;
                 }
@@ -438,10 +465,14 @@ impl Totals {
         Ok(())
     }
 
-    fn line(&self) -> String {
-        let bounds = [self.tv, self.coupled_bound, self.rejection_bound];
-        let all = bounds.iter().chain(self.shares.iter().flatten());
-        all.map(|sum| format!("{:.3}", sum / self.rows as f64)).collect::<Vec<_>>().join(" | ")
+    /// Returns the means; shares of the first `lists` lengths of lists.
+    fn line(&self, lists: usize) -> String {
+        let bounds = [self.tv, self.coupled_bound, self.rejection_bound].map(Some);
+        let share = |(length, sum): (usize, &f64)| (length < lists).then_some(*sum);
+        let shares = self.shares.iter().flat_map(|shares| shares.iter().enumerate().map(share));
+        let text =
+            |sum: Option<f64>| sum.map_or("-".to_owned(), |sum| format!("{:.3}", sum / self.rows as f64));
+        bounds.into_iter().chain(shares).map(text).collect::<Vec<_>>().join(" | ")
     }
 }
 
