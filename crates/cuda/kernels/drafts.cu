@@ -467,6 +467,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     const u32 features = args.slot_params[source].features;
     State& state = args.slot_states[source];
     const u32 position = state.position, length = state.length, state_step = state.step;
+    const float mirostat_mu = state.mirostat_mu;
     const bool has_history = features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY);
     if (warp_id() == 0 && has_history) {
         LaneWords<Request> words;
@@ -532,6 +533,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
         state.length = length + tokens;
         if (tokens != 0) {
             state.step = state_step + 1;
+            state.mu_before = mirostat_mu;
             state.mirostat_mu = bits_float(walk.words[OUTPUT_MIROSTAT_MU][last_row]);
         }
     }

@@ -179,12 +179,13 @@ fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
     assert_eq!([free.steps_run(Variant::SurveyDraw), free.steps_served(StepVariant::NoFilter)], [3, 3]);
 }
 
-/// Drafts once for each of two requests and verifies that, all on the device.
+/// Drafts once for each of two requests, verifies that, and takes some of what came away again, all on the device.
 fn draft_and_verify(
     workspace: &mut Workspace,
     batch: DraftBatchId,
     drafter: &Rows<'_>,
     target: &Rows<'_>,
+    gone: &DeviceSlice<'_>,
 ) -> bool {
     let runs = workspace.enqueue_drafts(batch, drafter, None, None, None).unwrap();
     let address = workspace.drafts_address(batch).unwrap();
@@ -193,7 +194,12 @@ fn draft_and_verify(
     let drafts = DraftIds { ids, parents: None, links: None, probs: None };
     let step = workspace.verify(target, None, &drafts).unwrap();
     assert_eq!(workspace.enqueue(&step).unwrap(), runs);
+    assert_eq!(workspace.enqueue_shorten(gone).unwrap(), runs);
     runs
+}
+
+fn column(gone: &Buffer) -> DeviceSlice<'_> {
+    DeviceSlice::of(gone, IntType::I64)
 }
 
 #[test]
@@ -210,24 +216,29 @@ fn a_host_programs_graph_drafts_verifies_and_advances() {
         workspace.assign_draft_batch(batch, &Assignment { drafts: of(&[0, 0]), ..both }).unwrap();
         workspace.assign(&Assignment { drafts: of(&[1, 1]), ..both }).unwrap();
     };
+    let mut gone = Buffer::of(&runtime, &[0i64, 0]).unwrap();
     let limits = DraftBatchLimits { rows: 2, siblings: 1, probs: false };
     let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
     let [own, other] =
         [&mut captured, &mut fresh].map(|workspace| workspace.add_draft_batch(limits).unwrap());
     assign(&mut captured, own, &[-1, -1]);
     let graph = runtime.capture(&mut || {
-        assert!(!draft_and_verify(&mut captured, own, &drafter, &target), "it runs at its replays");
+        assert!(
+            !draft_and_verify(&mut captured, own, &drafter, &target, &column(&gone)),
+            "it runs at its replays"
+        );
         Ok(())
     });
     let graph = graph.unwrap();
     for slots in [[0, 1], [3, 4], [2, 5], [4, 0]] {
         assign(&mut captured, own, &slots);
         assign(&mut fresh, other, &slots);
-        for _ in 0..3 {
+        for turn in 0..3 {
+            gone.write(0, &[1i64, turn]).unwrap();
             captured.reserve_replays(1, StepVariant::Full).unwrap();
             // SAFETY: the workspace whose buffers the launches use is alive, and so are the logits.
             unsafe { graph.replay() }.unwrap();
-            assert!(draft_and_verify(&mut fresh, other, &drafter, &target));
+            assert!(draft_and_verify(&mut fresh, other, &drafter, &target, &column(&gone)));
             assert_eq!(captured.outputs(4).unwrap(), fresh.outputs(4).unwrap());
             let walks = [&captured, &fresh].map(|workspace| {
                 let (mut path, mut accepted) = ([0; 4], [0; 2]);
@@ -239,6 +250,9 @@ fn a_host_programs_graph_drafts_verifies_and_advances() {
             captured.read_drafts(own, &mut drafts[0]).unwrap();
             fresh.read_drafts(other, &mut drafts[1]).unwrap();
             assert_eq!(drafts[0], drafts[1]);
+            for slot in slots {
+                assert_eq!(captured.state(slot).unwrap(), fresh.state(slot).unwrap());
+            }
             // The first row of the first request is the drafter's.
             assert_eq!(walks[0].1[0], 1);
         }

@@ -92,6 +92,18 @@ impl Sequence {
         }
     }
 
+    /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is mirostat's limit after them if it is not known
+    /// here.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cut(&mut self, output_len: usize, mu: f32) {
+        let output_len = output_len.min(self.history.output().len());
+        if self.truncate(output_len).is_err() {
+            self.history.truncate(output_len);
+            self.mus.clear();
+            (self.start, self.mu) = (output_len, mu);
+        }
+    }
+
     /// Returns how many output tokens there are to go back behind.
     pub(crate) fn most_to_take_away(&self) -> usize {
         self.history.output().len() - self.least_output_len()

@@ -20,6 +20,9 @@
 // The most threads of a block of draft_race.
 #define DRAFT_RACE_THREADS 512
 
+// The threads of a block of shorten_requests.
+#define SHORTEN_THREADS 128
+
 // The threads of a block of edit_rows.
 #define EDIT_ROWS_THREADS 256
 
@@ -66,6 +69,28 @@ enum LinkFlags : u32 {
     // Elements have 64 bits instead of 32.
     LINKS_FIRST_CHILD_I64 = 1 << 0,
     LINKS_NEXT_SIBLING_I64 = 1 << 1,
+};
+
+// Bits of `ShortenRequests::flags`.
+enum ShortenFlags : u32 {
+    // Counts have 64 bits instead of 32.
+    SHORTEN_COUNTS_I64 = 1 << 0,
+};
+
+// The argument of shorten_requests.
+struct ShortenRequests {
+    // `[requests]`: the slot of each; -1 is padding.
+    const int* slots;
+    // `[requests]`: how many output tokens to take away.
+    const void* counts;
+    // Indexed by slot.
+    const Params* slot_params;
+    const Request* slot_requests;
+    State* slot_states;
+    // `[requests]`: how many were taken away.
+    u32* taken;
+    u32 flags;
+    u32 reserved;
 };
 
 // The argument of parents_of_links.
@@ -178,6 +203,15 @@ static_assert(sizeof(DraftRow) == 16 && alignof(DraftRow) == 16);
 static_assert(OFFSET_OF(DraftRow, lists) == 0);
 static_assert(OFFSET_OF(DraftRow, request) == 8);
 static_assert(OFFSET_OF(DraftRow, reserved) == 12);
+static_assert(sizeof(ShortenRequests) == 56 && alignof(ShortenRequests) == 8);
+static_assert(OFFSET_OF(ShortenRequests, slots) == 0);
+static_assert(OFFSET_OF(ShortenRequests, counts) == 8);
+static_assert(OFFSET_OF(ShortenRequests, slot_params) == 16);
+static_assert(OFFSET_OF(ShortenRequests, slot_requests) == 24);
+static_assert(OFFSET_OF(ShortenRequests, slot_states) == 32);
+static_assert(OFFSET_OF(ShortenRequests, taken) == 40);
+static_assert(OFFSET_OF(ShortenRequests, flags) == 48);
+static_assert(OFFSET_OF(ShortenRequests, reserved) == 52);
 static_assert(sizeof(DraftLinks) == 40 && alignof(DraftLinks) == 8);
 static_assert(OFFSET_OF(DraftLinks, first_child) == 0);
 static_assert(OFFSET_OF(DraftLinks, next_sibling) == 8);

@@ -246,7 +246,9 @@ struct alignas(16) State {
     u32 prompt_length;
     // Counts the request's steps: 1 in the first. Kernels compare the stamps of TokenEntry with it.
     u32 step;
-    u32 reserved[3];
+    // Mirostat's limit before the last output token; NaN if it is not known.
+    float mu_before;
+    u32 reserved[2];
 };
 
 // The survey's result for a tile.
@@ -432,7 +434,8 @@ static_assert(OFFSET_OF(State, mirostat_mu) == 4);
 static_assert(OFFSET_OF(State, length) == 8);
 static_assert(OFFSET_OF(State, prompt_length) == 12);
 static_assert(OFFSET_OF(State, step) == 16);
-static_assert(OFFSET_OF(State, reserved) == 20);
+static_assert(OFFSET_OF(State, mu_before) == 20);
+static_assert(OFFSET_OF(State, reserved) == 24);
 static_assert(sizeof(TileRecord) == 16 && alignof(TileRecord) == 16);
 static_assert(OFFSET_OF(TileRecord, maximum) == 0);
 static_assert(OFFSET_OF(TileRecord, log2_first_arrival) == 4);

@@ -155,6 +155,7 @@ DEVICE void write_and_advance(const FinishedRow<Policy, T>& f, int token, float 
     if (threadIdx.x == advancer && advances(f.step, token)) {
         if (Policy::EVERYTHING) {
             f.step.states[inputs.slot].mirostat_mu = mirostat_mu;
+            f.step.states[inputs.slot].mu_before = inputs.state.mirostat_mu;
         }
         advance_request(f.step, f.storage.request, inputs.slot, inputs.features, inputs.state, (u32)token);
     }

@@ -25,6 +25,9 @@ shared! {
         /// The most threads of a block of draft_race.
         DRAFT_RACE_THREADS: u32 = 512;
 
+        /// The threads of a block of shorten_requests.
+        SHORTEN_THREADS: u32 = 128;
+
         /// The threads of a block of edit_rows.
         EDIT_ROWS_THREADS: u32 = 256;
 
@@ -72,6 +75,28 @@ shared! {
         /// Elements have 64 bits instead of 32.
         FIRST_CHILD_I64 = 1 << 0;
         NEXT_SIBLING_I64 = 1 << 1;
+    }
+
+    /// Bits of `ShortenRequests::flags`.
+    bits shorten_flags = ShortenFlags "SHORTEN_" {
+        /// Counts have 64 bits instead of 32.
+        COUNTS_I64 = 1 << 0;
+    }
+
+    /// The argument of shorten_requests.
+    struct ShortenRequests {
+        /// `[requests]`: the slot of each; -1 is padding.
+        slots: (const int*);
+        /// `[requests]`: how many output tokens to take away.
+        counts: (const void*);
+        /// Indexed by slot.
+        slot_params: (const Params*);
+        slot_requests: (const Request*);
+        slot_states: (State*);
+        /// `[requests]`: how many were taken away.
+        taken: (u32*);
+        flags: u32;
+        reserved: u32;
     }
 
     /// The argument of parents_of_links.

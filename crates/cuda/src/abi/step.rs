@@ -261,7 +261,9 @@ shared! {
         prompt_length: u32;
         /// Counts the request's steps: 1 in the first. Kernels compare the stamps of TokenEntry with it.
         step: u32;
-        reserved: [u32; 3];
+        /// Mirostat's limit before the last output token; NaN if it is not known.
+        mu_before: f32;
+        reserved: [u32; 2];
     }
 
     /// The survey's result for a tile.

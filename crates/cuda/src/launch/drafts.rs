@@ -1,15 +1,15 @@
-//! The launches of the kernels that begin and end a step over the rows of drafts, of the one that reads links between these, and of
-//! the one that draws drafts.
+//! The launches of the kernels that begin and end a step over the rows of drafts, of the one that reads links between these, of the
+//! one that draws drafts, and of the one that takes emitted tokens away again.
 
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{DraftLinks, DraftRace, DraftStep};
+use crate::abi::{DraftLinks, DraftRace, DraftStep, ShortenRequests};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
-use crate::programs::kernels::{BEGIN_DRAFTS, DRAFT_RACE, END_DRAFTS, PARENTS_OF_LINKS};
+use crate::programs::kernels::{BEGIN_DRAFTS, DRAFT_RACE, END_DRAFTS, PARENTS_OF_LINKS, SHORTEN_REQUESTS};
 use crate::requests::step_features::Edits;
 
 /// Enqueues `begin_drafts`, which makes the requests of the step's rows, of which some may have `edits`.
@@ -58,4 +58,18 @@ pub(crate) unsafe fn race(
     // SAFETY: the grid is the one that draft_race.cu expects, and each of its blocks waits before it reads anything. The caller
     // guarantees what `drafts` points to.
     unsafe { runtime.launch_dependent(DRAFT_RACE.of(kind, dtype), grid, bytemuck::bytes_of(drafts)) }
+}
+
+/// Enqueues `shorten_requests`, which takes the last tokens of `requests` requests away.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn shorten(
+    runtime: &dyn Runtime,
+    requests: usize,
+    argument: &ShortenRequests,
+) -> Result<()> {
+    let grid = tuning::shorten_requests(requests);
+    // SAFETY: the grid is the one that shorten_requests.cu expects. The caller guarantees what the argument points to.
+    unsafe { runtime.launch(SHORTEN_REQUESTS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }

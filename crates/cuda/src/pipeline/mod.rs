@@ -13,6 +13,7 @@ pub(crate) mod outputs;
 mod probability_rows;
 pub(crate) mod row_lists;
 mod shared_rows;
+mod shorten;
 pub(crate) mod step;
 mod step_counters;
 pub(crate) mod workspace;

@@ -53,6 +53,8 @@ pub struct Workspace {
     pub(crate) assigned: Assigned,
     pub(crate) counters: StepCounters,
     pub(crate) captured: Captured,
+    /// How many tokens the last call took away of each request, `[rows]`.
+    pub(crate) taken: Buffer,
 }
 
 /// Whether the host program ever captured a step on rows of probabilities.
@@ -106,6 +108,7 @@ impl Workspace {
             assigned: Assigned::default(),
             counters: StepCounters::default(),
             captured: Captured::default(),
+            taken: alloc(size_of::<u32>())?,
             device: runtime.limits(),
             runtime,
             limits,
@@ -421,6 +424,11 @@ impl Workspace {
         path.copy_from_slice(rows);
         accepted.copy_from_slice(counts);
         Ok(())
+    }
+
+    /// Returns the address of the assigned slots.
+    pub(crate) fn assigned_slots(&self) -> u64 {
+        self.lists.slots()
     }
 
     /// Returns the number of assigned rows.

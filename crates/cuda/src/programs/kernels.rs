@@ -81,6 +81,8 @@ kernels! {
     "params_from_columns" { PARAMS_FROM_COLUMNS: ONE }
     // Begin and end a step over the rows of drafts.
     "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
+    // Takes the last tokens of requests away again.
+    "shorten_requests" { SHORTEN_REQUESTS: ONE }
     // Make parents of the links of such drafts.
     "parents_of_links" { PARENTS_OF_LINKS: ONE }
     // Draw drafts from the rows of a draft model.

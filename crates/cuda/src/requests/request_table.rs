@@ -157,6 +157,7 @@ impl RequestTable {
             length: (start.prompt.len() + start.output.len()) as u32,
             prompt_length: start.prompt.len() as u32,
             step: 1,
+            mu_before: f32::NAN,
             ..State::default()
         };
         self.params.write(index * size_of::<Params>(), &[params])?;

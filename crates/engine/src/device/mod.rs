@@ -12,6 +12,7 @@ mod pool_route;
 mod route;
 mod score;
 mod sequences;
+mod shorten;
 mod step;
 mod verify;
 

@@ -11,7 +11,7 @@ use gumball_spec::{Error, Result, SamplingParams, memory};
 use super::Device;
 use super::draft_batch::DraftBatch;
 use super::pool_route::PoolRoute;
-use super::sequences::HostSequence;
+use super::sequences::{HostSequence, Shortened};
 use super::step::{Assigned, Last};
 use crate::pool::{SLOTS, Slot, check_widths};
 use crate::sequence::Sequence;
@@ -80,6 +80,11 @@ pub struct DevicePool {
     pub(super) host_sequences: Vec<Option<HostSequence>>,
     /// The number of steps of each slot since the last token that the host knows.
     pub(super) steps_unseen: Vec<u64>,
+    /// Whether the device took tokens of each slot away that the host's copy still has.
+    pub(super) shortened: Vec<Shortened>,
+    /// Whether a graph of the host program takes tokens away, and the buffer into which the host's numbers of them are copied.
+    pub(super) captured_shorten: bool,
+    pub(super) count_upload: Option<Buffer>,
     vacant: Vec<Slot>,
     /// The number of the check that last met each slot. A check that meets a slot twice finds it here.
     pub(super) seen: Vec<u64>,
@@ -125,6 +130,9 @@ impl DevicePool {
             config,
             host_sequences: memory::collected(SLOTS, (0..slots).map(|_| None))?,
             steps_unseen: memory::filled(SLOTS, 0, slots)?,
+            shortened: memory::filled(SLOTS, Shortened::No, slots)?,
+            captured_shorten: false,
+            count_upload: None,
             vacant: memory::collected(SLOTS, (0..slots as Slot).rev())?,
             seen: memory::filled(SLOTS, 0, slots)?,
             checks: 0,
@@ -231,6 +239,7 @@ impl DevicePool {
         self.write(slot, &sequence)?;
         self.host_sequences[slot as usize] = Some(HostSequence::new(sequence));
         self.steps_unseen[slot as usize] = 0;
+        self.shortened[slot as usize] = Shortened::No;
         Ok(())
     }
 
@@ -273,6 +282,7 @@ impl DevicePool {
         self.vacant.pop();
         self.host_sequences[slot as usize] = Some(HostSequence::new(sequence));
         self.steps_unseen[slot as usize] = 0;
+        self.shortened[slot as usize] = Shortened::No;
         Ok(slot)
     }
 }

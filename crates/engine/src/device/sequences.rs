@@ -8,6 +8,39 @@ use super::pool_route::{PoolRoute, drawing_params};
 use crate::pool::Slot;
 use crate::sequence::Sequence;
 
+/// Whether the device took output tokens of a sequence away that the host's copy still has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shortened {
+    /// It did not.
+    No,
+    /// Behind the last step.
+    Behind,
+    /// Before the last step, whose outputs the host has not seen.
+    Before,
+    /// The host has not seen the outputs of a step in front of it, or of several behind it: only the device knows the sequence.
+    Lost,
+}
+
+impl Shortened {
+    /// Notes that tokens are taken away, while the outputs of `steps_unseen` steps have not been seen.
+    pub fn note_shorten(&mut self, steps_unseen: u64) {
+        *self = match (*self, steps_unseen) {
+            (Self::No | Self::Behind, 0 | 1) => Self::Behind,
+            _ => Self::Lost,
+        };
+    }
+
+    /// Notes `steps` steps, with `steps_unseen` before them.
+    pub fn note_steps(&mut self, steps: u64, steps_unseen: u64) {
+        *self = match (*self, steps_unseen) {
+            (known, _) if steps == 0 => known,
+            (Self::No, _) => Self::No,
+            (Self::Behind, 0) if steps == 1 => Self::Before,
+            _ => Self::Lost,
+        };
+    }
+}
+
 /// The host's copy of a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct HostSequence {
@@ -53,12 +86,18 @@ impl DevicePool {
         if self.steps_unseen[slot as usize] > 0 {
             self.observe_last_step()?;
         }
-        if self.steps_unseen[slot as usize] > 0 {
+        if self.steps_unseen[slot as usize] > 0 || self.shortened[slot as usize] == Shortened::Lost {
             self.read_back(slot)?;
         }
-        let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
+        self.follow_shortened(slot)?;
+        Ok(self.known_sequence(slot))
+    }
+
+    /// Returns the host's copy of an admitted slot's sequence, with all tokens that were fetched.
+    pub(super) fn known_sequence(&mut self, slot: Slot) -> &mut Sequence {
+        let host_sequence = self.host_sequences[slot as usize].as_mut().expect("an admitted slot");
         host_sequence.catch_up();
-        Ok(&host_sequence.sequence)
+        &mut host_sequence.sequence
     }
 
     /// Returns the host's copy of a slot's sequence, which may be behind the device.
@@ -73,8 +112,20 @@ impl DevicePool {
         let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
         host_sequence.catch_up();
         let known = host_sequence.sequence.history().ids().len();
-        let lost = state.prompt_len + state.output_len - known;
+        let is_shortened = self.shortened[slot as usize] != Shortened::No;
+        let lost = (state.prompt_len + state.output_len).saturating_sub(known);
         match state.history {
+            Some(ids) if is_shortened => {
+                host_sequence.sequence.cut(0, state.mu);
+                host_sequence.sequence.apply(&ids[state.prompt_len..], state.mu);
+            }
+            None if is_shortened => {
+                let reason = format!(
+                    "tokens of slot {slot} were taken away on the device, which keeps no history of it; fetch the outputs of each step, \
+                     or set DevicePoolConfig::keep_histories"
+                );
+                return Err(Error::Unavailable { resource: "history", reason });
+            }
             Some(ids) => host_sequence.sequence.apply(&ids[known..], state.mu),
             // The steps yielded no token.
             None if lost == 0 => {}
@@ -87,6 +138,7 @@ impl DevicePool {
             }
         }
         self.steps_unseen[slot as usize] = 0;
+        self.shortened[slot as usize] = Shortened::No;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use gumball_spec::{Error, Kind, NONE, Result};
 use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
 use super::pool_route::{PoolRoute, refused};
+use super::sequences::Shortened;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
@@ -395,6 +396,11 @@ impl DevicePool {
         self.grow_histories(steps)?;
         self.workspace.reserve_replays(steps as u64, variant)?;
         self.note(steps as u64);
+        if self.captured_shorten {
+            // The graph may take tokens away, and the host does not see when.
+            let slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
+            slots.for_each(|slot| self.shortened[*slot as usize] = Shortened::Lost);
+        }
         Ok(())
     }
 
@@ -448,6 +454,7 @@ impl DevicePool {
         self.last.temperatures.clone_from(&self.assigned.temperatures);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
             let steps_unseen = &mut self.steps_unseen[*slot as usize];
+            self.shortened[*slot as usize].note_steps(steps, *steps_unseen);
             *steps_unseen = steps_unseen.saturating_add(steps);
         }
     }
@@ -472,8 +479,7 @@ impl DevicePool {
         if !kept.is_empty() {
             self.workspace.read_kept(kept)?;
         }
-        self.apply(layout, words);
-        Ok(())
+        self.apply(layout, words)
     }
 
     /// Reads the walks of the last step: the row that each place of the outputs comes from, and how many drafts of each
@@ -514,34 +520,38 @@ impl DevicePool {
             let layout = self.outputs_layout();
             let mut words = vec![0; layout.mirostat_mu().end];
             self.workspace.read_outputs(&mut words)?;
-            self.apply(layout, &words);
+            self.apply(layout, &words)?;
         }
         Ok(())
     }
 
     /// Updates the host's sequences from the last step's outputs, once per step.
-    fn apply(&mut self, layout: Layout, words: &[u32]) {
+    fn apply(&mut self, layout: Layout, words: &[u32]) -> Result<()> {
         if std::mem::replace(&mut self.last.observed, true) {
-            return;
+            return Ok(());
         }
         let mut lengths = Vec::new();
-        for (slot, places) in self.last.places().filter(|(slot, _)| *slot != PADDING) {
+        let places: Vec<(Slot, Range<usize>)> =
+            self.last.places().filter(|(slot, _)| *slot != PADDING).collect();
+        for (slot, places) in places {
             // If several steps are missing, the tokens of the last one alone cannot complete the sequence.
-            let steps_unseen = &mut self.steps_unseen[slot as usize];
-            if *steps_unseen != 1 {
+            if self.steps_unseen[slot as usize] != 1 || self.shortened[slot as usize] == Shortened::Lost {
                 continue;
             }
-            *steps_unseen = 0;
+            let tokens = || places.clone().map(|place| words[layout.tokens()][place] as i32);
+            self.follow_before_step(slot, tokens().filter(|token| *token != NONE).count())?;
+            self.steps_unseen[slot as usize] = 0;
             let host_sequence = self.host_sequences[slot as usize].as_mut().expect("struck out when it goes");
             // Behind the emitted tokens there are none.
-            for place in places {
-                let (token, mu) = (words[layout.tokens()][place], words[layout.mirostat_mu()][place]);
-                host_sequence.apply(token as i32, f32::from_bits(mu));
+            for (token, place) in tokens().zip(places.clone()) {
+                host_sequence.apply(token, f32::from_bits(words[layout.mirostat_mu()][place]));
             }
-            lengths.push((slot, host_sequence.length()));
+            self.follow_shortened(slot)?;
+            lengths.push((slot, self.host_sequence(slot)?.length()));
         }
         if self.last.counts.is_some() {
             self.workspace.note_lengths(lengths);
         }
+        Ok(())
     }
 }

@@ -18,8 +18,7 @@ use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::{PADDING, Slot};
 use crate::verify::{
-    Drafts, PADDED, Verification, VerifyMode, check_counts, check_forced_block, check_rows, check_taken,
-    in_request, starts,
+    Drafts, PADDED, Verification, VerifyMode, check_forced_block, check_rows, in_request, starts,
 };
 
 /// Returns the rule of a mode.
@@ -347,28 +346,5 @@ impl DevicePool {
         let Layout { rows, .. } = self.outputs_layout();
         let path = self.outputs_address() + (self.outputs_layout().words() * size_of::<u32>()) as u64;
         [path, path + (rows * size_of::<u32>()) as u64]
-    }
-
-    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See
-    /// [`Pool::shorten`](crate::Pool::shorten).
-    ///
-    /// The states go through the host, which may have to wait for the device.
-    ///
-    /// # Errors
-    /// - Those of [`Pool::shorten`](crate::Pool::shorten) and [`DevicePool::sequence`].
-    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-        check_counts(counts, slots)?;
-        for slot in slots {
-            self.host_sequence(*slot)?;
-        }
-        self.check_slots(slots)?;
-        for (slot, count) in slots.iter().zip(counts) {
-            check_taken(*slot, *count, self.sequence(*slot)?)?;
-        }
-        for (slot, count) in slots.iter().zip(counts).filter(|(_, count)| **count > 0) {
-            let left = self.sequence(*slot)?.history().output().len() - count;
-            self.truncate(*slot, left)?;
-        }
-        Ok(())
     }
 }

@@ -11,6 +11,8 @@ mod device_judged;
 #[cfg(feature = "emulator")]
 mod device_operators;
 #[cfg(feature = "emulator")]
+mod device_shorten;
+#[cfg(feature = "emulator")]
 mod device_verify;
 mod draft;
 mod draft_trees;

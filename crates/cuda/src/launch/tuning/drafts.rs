@@ -3,7 +3,8 @@
 
 use super::{TileBlocks, WARP};
 use crate::abi::{
-    BEGIN_DRAFTS_THREADS, DRAFT_RACE_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS, PARENTS_OF_LINKS_THREADS,
+    BEGIN_DRAFTS_THREADS, DRAFT_RACE_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS,
+    PARENTS_OF_LINKS_THREADS, SHORTEN_THREADS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -31,6 +32,11 @@ pub(crate) fn end_drafts(requests: usize) -> Grid {
 /// Returns the grid of `draft_race`: a block draws the drafts of a row.
 pub(crate) fn draft_race(limits: &DeviceLimits, rows: usize) -> Grid {
     Grid::new(rows as u32, limits.threads_per_row.min(DRAFT_RACE_THREADS as usize) as u32)
+}
+
+/// Returns the grid of `shorten_requests`: a block has a request.
+pub(crate) fn shorten_requests(requests: usize) -> Grid {
+    Grid::new(requests as u32, SHORTEN_THREADS)
 }
 
 /// Returns the grid of `parents_of_links`: a block has the rows of a request.

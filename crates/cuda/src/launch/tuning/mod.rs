@@ -13,7 +13,9 @@ mod survey;
 
 use crate::driver::runtime::Grid;
 
-pub(crate) use drafts::{begin_drafts, draft_race, edit_rows, end_drafts, parents_of_links};
+pub(crate) use drafts::{
+    begin_drafts, draft_race, edit_rows, end_drafts, parents_of_links, shorten_requests,
+};
 pub(crate) use finish::finish;
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{

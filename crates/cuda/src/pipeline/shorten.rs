@@ -1,0 +1,63 @@
+//! Taking the last output tokens of requests away again, on the device.
+
+use gumball_spec::{Error, Result};
+
+use crate::abi::dtype::{ColumnType, IntType};
+use crate::abi::{self, shorten_flags};
+use crate::launch::drafts;
+use crate::memory::columns::{DeviceSlice, SIGNED};
+use crate::pipeline::workspace::Workspace;
+
+impl Workspace {
+    /// Takes the last output tokens of the assigned requests away, as many of each as the device's memory says; returns whether that runs
+    /// now, as [`Workspace::enqueue`] does. It launches a kernel, and neither allocates nor waits.
+    ///
+    /// A count below 0 or above the number of output tokens takes nothing away. With mirostat 1 is the most, once behind each token.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one count for each assigned request: for each slot.
+    /// - [`Error::OutOfRange`] if they have no sign.
+    /// - [`Error::Unavailable`] if the device fails, or the kernel cannot be compiled.
+    pub fn enqueue_shorten(&self, counts: &DeviceSlice<'_>) -> Result<bool> {
+        let shape = self.assigned.shape;
+        let requests = shape.drafts.map_or(shape.rows, |drafts| drafts.requests);
+        counts.check_type("counts", SIGNED)?;
+        if counts.rows() != requests {
+            return Err(Error::length("counts", counts.rows(), format!("one per slot, {requests}")));
+        }
+        if requests > 0 {
+            let is_64_bit = counts.dtype == ColumnType::Int(IntType::I64);
+            let argument = abi::ShortenRequests {
+                slots: self.assigned_slots(),
+                counts: counts.at(0),
+                slot_params: self.table.params.address(),
+                slot_requests: self.table.requests.address(),
+                slot_states: self.table.states.address(),
+                taken: self.taken.address(),
+                flags: if is_64_bit { shorten_flags::COUNTS_I64 } else { 0 },
+                reserved: 0,
+            };
+            // SAFETY: the tables belong to this workspace, and `assign` checked the slots. There is a place in `taken` for each row. The
+            // creator of the counts guarantees their memory.
+            unsafe { drafts::shorten(&*self.runtime, requests, &argument) }?;
+        }
+        Ok(!self.runtime.is_capturing()?)
+    }
+
+    /// Waits for what was enqueued before, and reads how many tokens the last such call took away of each request.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails, or failed before.
+    ///
+    /// # Panics
+    /// If there are more than the workspace has rows.
+    pub fn read_taken(&self, taken: &mut [u32]) -> Result<()> {
+        Ok(self.taken.read(0, taken)?)
+    }
+
+    /// Returns the address, in the device's memory, of these numbers, which never changes.
+    #[must_use]
+    pub fn taken_address(&self) -> u64 {
+        self.taken.address()
+    }
+}

@@ -1,0 +1,172 @@
+//! Tokens are taken away on an emulated device without the host, and what follows is what follows them on the host.
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    DeviceSlice, Drafts, Dtype, Error, IntType, Logits, Outputs, PADDING, SamplingParams, Slot, VerifyMode,
+};
+
+use crate::cases::{KINDS, VOCAB, params, rows};
+use crate::device_verify::{Both, config, device};
+use crate::verify::{MIROSTAT, Random, model};
+
+/// Returns what was taken away of each of `requests`, by the device's word.
+fn taken(pool: &DevicePool, requests: usize) -> Vec<u32> {
+    let buffer = pool.taken_address();
+    assert_ne!(buffer, 0);
+    let mut out = vec![0; requests];
+    pool.read_taken(&mut out).unwrap();
+    out
+}
+
+fn column(buffer: &DeviceBuffer) -> DeviceSlice<'_> {
+    DeviceSlice::of(buffer, IntType::I64)
+}
+
+#[test]
+fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
+    let Some(device) = device() else { return };
+    for keeps in [true, false] {
+        let mut both = Both::new(&device);
+        both.device =
+            DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: keeps, ..config() }).unwrap();
+        let slots: Vec<Slot> = (0..KINDS).map(|kind| both.admit(params(kind, 6), &[3, 7, 3])).collect();
+        let mut random = Random(11);
+        for turn in 0..8 {
+            // Chains of the tokens that will come, of which the last is another one.
+            let mut data = Vec::new();
+            let (mut counts, mut ids) = (Vec::new(), Vec::new());
+            for (kind, slot) in slots.iter().enumerate() {
+                let mut history = both.host.sequence(*slot).unwrap().history().ids().to_vec();
+                let copy = both.host.fork(*slot, 0).unwrap();
+                let count = if kind == MIROSTAT { 0 } else { random.below(4) };
+                data.extend(model(&history));
+                for draft in 0..count {
+                    let next = crate::cases::step(&mut both.host, &model(&history), &[copy]).tokens()[0];
+                    let next = if draft == 3 { 1 } else { next as u32 };
+                    history.push(next);
+                    ids.push(next as i32);
+                    data.extend(model(&history));
+                }
+                both.host.release(copy).unwrap();
+                counts.push(count as u32);
+            }
+            let drafts = Drafts { counts: &counts, ids: &ids, ..Drafts::default() };
+            let logits = Logits::new(&data, data.len() / VOCAB, VOCAB).unwrap();
+            let (mode, none) = (VerifyMode::Coupled, BatchOptions::default());
+            both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+            // On the device the verification and the shortening follow one another, and the host looks behind both.
+            let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
+            let rows_there =
+                DeviceLogits::of(&uploaded, Dtype::F32, 0, data.len() / VOCAB, VOCAB, VOCAB).unwrap();
+            both.device
+                .enqueue_host_drafts(rows_there, &slots, &drafts, mode, &DeviceOptions::default())
+                .unwrap();
+            let gone: Vec<usize> =
+                (0..slots.len()).map(|request| random.below(both.wanted.tokens(request).len() + 1)).collect();
+            let signed: Vec<i64> = gone.iter().map(|count| *count as i64).collect();
+            let there = DeviceBuffer::of(device.runtime(), &signed).unwrap();
+            if turn % 2 == 0 {
+                both.device.enqueue_shorten(&column(&there)).unwrap();
+            } else {
+                let counts: Vec<u32> = gone.iter().map(|count| *count as u32).collect();
+                both.device.enqueue_host_shorten(&counts).unwrap();
+            }
+            both.host.shorten(&slots, &gone).unwrap();
+            assert_eq!(
+                taken(&both.device, slots.len()),
+                gone.iter().map(|count| *count as u32).collect::<Vec<_>>()
+            );
+            match turn % 3 {
+                // The outputs are still those of the verification.
+                0 => {
+                    both.device.fetch_verification(&mut both.seen).unwrap();
+                    both.agree(&slots);
+                }
+                1 => {
+                    both.device.fetch_verification(&mut both.seen).unwrap();
+                    both.step(&slots);
+                }
+                // A step whose outputs come before anybody asks for the sequences.
+                _ if keeps => {
+                    let data: Vec<f32> = slots
+                        .iter()
+                        .flat_map(|slot| model(both.host.sequence(*slot).unwrap().history().ids()))
+                        .collect();
+                    let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
+                    let there =
+                        DeviceLogits::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
+                    both.device.enqueue(there, &slots, &DeviceOptions::default()).unwrap();
+                    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+                    let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
+                    both.host.step(logits, &slots, &none, &mut wanted).unwrap();
+                    both.device.fetch(&mut seen).unwrap();
+                    assert_eq!(seen.words(), wanted.words());
+                }
+                _ => {}
+            }
+            for slot in &slots {
+                let state = both.host.sequence(*slot).unwrap().state();
+                assert_eq!(both.device.sequence(*slot).unwrap().state(), state, "turn {turn}");
+            }
+        }
+        both.step(&slots);
+    }
+}
+
+/// Takes a step of rows that lie on the device.
+fn step(pool: &mut DevicePool, device: &Device, slots: &[Slot]) {
+    let data = rows(0..slots.len() as u64);
+    let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
+    let there = DeviceLogits::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
+    pool.enqueue(there, slots, &DeviceOptions::default()).unwrap();
+}
+
+#[test]
+fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
+    let Some(device) = device() else { return };
+    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let plain = || SamplingParams { seed: Some(2), ..Default::default() };
+    let slots = [
+        pool.admit(plain(), &[1, 2]).unwrap(),
+        PADDING,
+        pool.admit(params(MIROSTAT, 1), &[1]).unwrap(),
+        pool.admit(params(7, 1), &[1]).unwrap(),
+    ];
+    for _ in 0..3 {
+        step(&mut pool, &device, &slots);
+        pool.fetch(&mut Outputs::new()).unwrap();
+    }
+    let outputs = |pool: &mut DevicePool| {
+        [0, 2, 3].map(|place: usize| pool.sequence(slots[place]).unwrap().history().output().to_vec())
+    };
+    let before = outputs(&mut pool);
+    for (counts, gone) in
+        [([4, 9, 2, -1], [0; 4]), ([1i64 << 33, -5, -1, 4], [0; 4]), ([3, 1, 1, 2], [3, 0, 1, 2])]
+    {
+        let there = DeviceBuffer::of(device.runtime(), &counts).unwrap();
+        pool.enqueue_shorten(&column(&there)).unwrap();
+        assert_eq!(taken(&pool, 4), gone);
+        let left = outputs(&mut pool);
+        for (place, gone) in [gone[0], gone[2], gone[3]].into_iter().enumerate() {
+            assert_eq!(left[place], before[place][..3 - gone as usize]);
+        }
+    }
+    // The limit before the token before is not known.
+    let there = DeviceBuffer::of(device.runtime(), &[0i64, 0, 1, 0]).unwrap();
+    pool.enqueue_shorten(&column(&there)).unwrap();
+    assert_eq!(taken(&pool, 4), [0; 4]);
+    // A device that keeps no history cannot say what came behind.
+    step(&mut pool, &device, &slots);
+    step(&mut pool, &device, &slots);
+    pool.enqueue_shorten(&column(&there)).unwrap();
+    let error = pool.sequence(slots[0]).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { resource: "history", .. }), "{error}");
+    assert_eq!(pool.sequence(slots[3]).unwrap().history().output().len(), 3);
+
+    let short = DeviceBuffer::of(device.runtime(), &[0i64; 3]).unwrap();
+    let error = pool.enqueue_shorten(&column(&short)).unwrap_err().to_string();
+    assert_eq!(error, "counts has length 3, but must have one per slot, 4");
+    let error = pool.enqueue_shorten(&DeviceSlice::of(&there, IntType::U64)).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { parameter: "counts", .. }), "{error}");
+    assert!(pool.enqueue_host_shorten(&[1; 3]).is_err());
+}
