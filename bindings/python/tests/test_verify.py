@@ -464,6 +464,14 @@ def test_drafts_on_a_device_are_read_when_they_are_verified(device: str) -> None
     out = pool.fetch_verification()
     assert out.tolist() == [[5], [9]] and Status(int(out.outputs.statuses[0])) == Status.NO_TREE
     assert pool.output(slots[0]) == [5, 6, 8, 5, 8, 8, 5]
+    # What came is taken away where it is.
+    for counts in (on(device, np.array([1, 0])), [1, 2]):
+        before = [pool.output(slot) for slot in slots]
+        pool.enqueue_shorten(counts)
+        gone = [int(count) for count in counts]
+        assert [pool.output(slot) for slot in slots] == [ids[: len(ids) - count] for ids, count in zip(before, gone)]
+    with pytest.raises(ValueError, match="counts has length 1, but must have one per slot, 2"):
+        pool.enqueue_shorten(on(device, np.array([1])))
     for wrong, kind, text in (
         ((logits, drafts[:1]), ValueError, "drafts has length 1, but must have 2, the sum of the counts"),
         ((logits[:3], drafts), ValueError, "logits has length 3"),

@@ -6,6 +6,7 @@ use gumball_engine::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use super::backend::Backend;
 use super::{Inner, Pool, variants, verify};
@@ -285,6 +286,37 @@ impl Pool {
         })?;
         let loans = arrays.into_iter().filter_map(Array::into_loan);
         Ok(Graph::new(slf.clone().unbind(), recorded, given.objects().into_iter().chain(loans).collect()))
+    }
+
+    /// Takes the last output tokens of the assigned requests away again, as many of each as an array on the device says, and returns
+    /// without waiting. A following step or verification reads the shorter requests. On a device only.
+    ///
+    /// counts: int32 or int64 on the device, one for each slot of the last assignment; or a list, which is copied up. A number
+    /// below 0 or above that of the output tokens takes nothing away, and so does one above 1 with mirostat. To capture it with
+    /// torch, call it once before; a replay reads the numbers that lie there then. Pool.output and state read the sequence
+    /// back: of a pool with keep_histories always, of others as long as the outputs of each step were fetched.
+    ///
+    /// Raises UnavailableError for a pool of the host, ValueError or TypeError for another length, type or device.
+    #[pyo3(signature = (counts, *, stream=None))]
+    fn enqueue_shorten<'py>(
+        &self,
+        py: Python<'py>,
+        counts: &Bound<'py, PyAny>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let stream = self.on(py, stream)?;
+        if let Ok(counts) = counts.cast::<PyList>() {
+            let counts: Vec<u32> = integers(counts, "counts")?;
+            return self.with(py, stream, |inner| {
+                inner.outside_a_capture()?;
+                on_device(inner)?.enqueue_host_shorten(&counts)
+            });
+        }
+        let (column, array) = self.read_drafts(counts, "counts", stream)?;
+        self.with(py, stream, |inner| {
+            inner.order_after(&[array.stream])?;
+            on_device(inner)?.enqueue_shorten(&column)
+        })
     }
 
     /// Waits for the enqueued work and returns the Verification of the last drafts. On a device only.

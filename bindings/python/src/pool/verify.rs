@@ -339,7 +339,8 @@ impl Pool {
     /// token that more were emitted after.
     ///
     /// The sequence is then as it was when the remaining tokens had been emitted. slots, counts: lists or integer
-    /// arrays of the same length. On a device the states go through the host, which may have to wait.
+    /// arrays of the same length. On a device the states go through the host, which may have to wait;
+    /// enqueue_shorten waits for nothing.
     ///
     /// Raises ValueError for a slot that is vacant or occurs twice, and for more tokens than truncate could take
     /// away. After an error no sequence has changed.
