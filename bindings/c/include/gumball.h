@@ -127,6 +127,8 @@ enum gumball_status
     GUMBALL_STATUS_EMPTY = 4,
     // The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted.
     GUMBALL_STATUS_NO_TREE = 8,
+    // A token that only a device has read, of gumball_operators_selected_logprobs, is no id.
+    GUMBALL_STATUS_NO_ID = 16,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -523,6 +525,59 @@ typedef struct {
     int64_t mode;
 } gumball_draft_rows;
 
+// A batch of T trees of n drafts each, with the probabilities of the target and of the drafter: arrays without gaps, in the memory of
+// the operators. Row 0 of a tree is that of its root, row i + 1 that behind draft i.
+typedef struct {
+    // sizeof(gumball_draft_trees).
+    size_t struct_size;
+    // T.
+    size_t trees;
+    // n, in 0..=64.
+    size_t drafts;
+    // V, the number of ids in a row.
+    size_t vocab;
+    // T x (n + 1) x V: the probabilities that the drafts were drawn from; rows without children are not read. NULL: the drafter has
+    // none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    const float *draft_probs;
+    // T x n: the drafts. An id outside the vocabulary, such as -1, is never accepted, and fills trees of fewer drafts.
+    const int32_t *draft_token_ids;
+    // T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: each draft follows the one before it.
+    // On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
+    const int32_t *parents;
+    // T x (n + 1) x V: the target's probabilities.
+    const float *target_probs;
+    // GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD.
+    int64_t mode;
+    // For GUMBALL_THRESHOLD, as in gumball_drafts.
+    float threshold_single;
+    // For GUMBALL_THRESHOLD, as in gumball_drafts.
+    float threshold_acc;
+} gumball_draft_trees;
+
+// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
+// the rows do; NULL: the value of the same name, for all outputs.
+//
+// An output is the token of a pool whose sequence has its seed, position and draw index.
+typedef struct {
+    // sizeof(gumball_draws).
+    size_t struct_size;
+    // The number of outputs.
+    size_t outputs;
+    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
+    // draft chains.
+    const uint32_t *row_indices;
+    // The seed of all outputs.
+    uint64_t seed;
+    // The seed of each.
+    const uint64_t *seeds;
+    // The position of each.
+    const uint32_t *positions;
+    // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
+    const uint32_t *draws;
+    // The position of all outputs: the number of tokens before them. That of a draft chain is the position of its first draft.
+    uint32_t position;
+} gumball_draws;
+
 // How operators of the host are made.
 typedef struct {
     // sizeof(gumball_operators_config).
@@ -567,30 +622,6 @@ typedef struct {
     // The min_p of each row.
     const float *min_p;
 } gumball_row_params;
-
-// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
-// the rows do; NULL: the value of the same name, for all outputs.
-//
-// An output is the token of a pool whose sequence has its seed, position and draw index.
-typedef struct {
-    // sizeof(gumball_draws).
-    size_t struct_size;
-    // The number of outputs.
-    size_t outputs;
-    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
-    // draft chains.
-    const uint32_t *row_indices;
-    // The seed of all outputs.
-    uint64_t seed;
-    // The seed of each.
-    const uint64_t *seeds;
-    // The position of each.
-    const uint32_t *positions;
-    // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
-    const uint32_t *draws;
-    // The position of all outputs: the number of tokens before them. That of a draft chain is the position of its first draft.
-    uint32_t position;
-} gumball_draws;
 
 // Which elements of pools the rows of a call read; a pool is a list with an element for each of many requests. All lists lie where the
 // rows do.
@@ -988,6 +1019,18 @@ gumball_graph *gumball_pool_capture_verify(gumball_pool *pool,
 // Waits for what was enqueued so far and copies what came out of the last verification.
 gumball_code gumball_pool_fetch_verification(gumball_pool *pool, gumball_verification *verification);
 
+// Takes the last output tokens of the requests that were assigned last away again, as many of each as a number in the device's memory
+// says, and returns before the device is done. A following step or verification reads the shorter requests.
+//
+// `counts`: `len` numbers of `bits` bits (32 or 64), one for each assigned slot; a CUdeviceptr is cast. One below 0 or above the
+// number of output tokens takes nothing away, and so does one above 1 with mirostat. A graph that the program captures takes it up, and
+// reads the numbers that are there when it is replayed. gumball_pool_state then reads the sequence back: of a pool with keep_histories
+// always, of others as long as the outputs of each step were fetched.
+gumball_code gumball_pool_enqueue_shorten(gumball_pool *pool,
+                                          const void *counts,
+                                          size_t len,
+                                          int64_t bits);
+
 // Returns where in the device's memory the last verification says which row each row of the outputs comes from: a uint32_t for
 // each row, UINT32_MAX where no token was emitted. Behind these is how many drafts were accepted: a uint32_t for each request.
 // All of it lies behind the outputs, and moves with their number of rows. NULL after an error.
@@ -1227,12 +1270,40 @@ gumball_code gumball_pool_draft(gumball_pool *pool,
 // Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
 // more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
 //
-// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait.
+// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait;
+// gumball_pool_enqueue_shorten waits for nothing.
 // After an error no sequence was changed.
 gumball_code gumball_pool_shorten(gumball_pool *pool,
                                   const int32_t *slots,
                                   const size_t *counts,
                                   size_t len);
+
+// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
+//
+// By GUMBALL_REJECTION and GUMBALL_BLOCK every emitted token has the distribution of the target's row; thresholds below 1 are biased
+// towards the drafts. `draws`: one output per tree. `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind
+// them, then -1. The others are NULL or memory: `rows` for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted` and
+// `statuses` for T words, the number of accepted drafts, and bits of gumball_status of the rows that the last token was drawn from.
+gumball_code gumball_operators_tree_speculative_sampling(const gumball_operators *operators,
+                                                         const gumball_draft_trees *trees,
+                                                         const gumball_draws *draws,
+                                                         int32_t *tokens,
+                                                         int32_t *rows,
+                                                         uint32_t *accepted,
+                                                         uint32_t *statuses);
+
+// Writes how likely one token of each row is, before any edit and filter: its logprob and its rank, as a step reports them of a forced
+// token in the mode "raw".
+//
+// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none. `ranks` and `statuses`: NULL, or
+// memory for a word for each row: 1 for the most likely token, 0 for none; bits of gumball_status. On the host an id outside the
+// vocabulary is an error; on a device it is none, with GUMBALL_STATUS_NO_ID.
+gumball_code gumball_operators_selected_logprobs(const gumball_operators *operators,
+                                                 const gumball_logits *logits,
+                                                 const int32_t *tokens,
+                                                 float *logprobs,
+                                                 uint32_t *ranks,
+                                                 uint32_t *statuses);
 
 // Makes operators of the host. `config`: NULL is the default. NULL after an error.
 gumball_operators *gumball_operators_new(const gumball_operators_config *config);

@@ -248,6 +248,36 @@ pub extern "C" fn gumball_pool_fetch_verification(
     })
 }
 
+/// Takes the last output tokens of the requests that were assigned last away again, as many of each as a number in the device's memory
+/// says, and returns before the device is done. A following step or verification reads the shorter requests.
+///
+/// `counts`: `len` numbers of `bits` bits (32 or 64), one for each assigned slot; a CUdeviceptr is cast. One below 0 or above the
+/// number of output tokens takes nothing away, and so does one above 1 with mirostat. A graph that the program captures takes it up, and
+/// reads the numbers that are there when it is replayed. gumball_pool_state then reads the sequence back: of a pool with keep_histories
+/// always, of others as long as the outputs of each step were fetched.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_enqueue_shorten(
+    pool: Option<&mut Pool>,
+    counts: *const c_void,
+    len: usize,
+    bits: i64,
+) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?.on_device()?;
+        if counts.is_null() && len > 0 {
+            return Err(Failure::null("counts"));
+        }
+        let dtype = match bits {
+            32 => IntType::I32,
+            64 => IntType::I64,
+            other => return Err(Failure::out_of_range("bits", other, "32 or 64")),
+        };
+        // SAFETY: the C caller ensures that as many numbers lie there until the device is done.
+        let counts = unsafe { DeviceSlice::new(counts.addr() as u64, dtype, len) }?;
+        Ok(pool.enqueue_shorten(&counts)?)
+    })
+}
+
 /// Returns where in the device's memory the last verification says which row each row of the outputs comes from: a uint32_t for
 /// each row, UINT32_MAX where no token was emitted. Behind these is how many drafts were accepted: a uint32_t for each request.
 /// All of it lies behind the outputs, and moves with their number of rows. NULL after an error.

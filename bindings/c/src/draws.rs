@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use gumball_engine::PerRow;
 
 use crate::columns::{Memory, per_row};
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::versioned::VersionedStruct;
 
 /// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
@@ -42,6 +42,19 @@ unsafe impl VersionedStruct for Draws {
 }
 
 impl Draws {
+    /// Checks that there is an output for each of `count` chains or trees of drafts, and that none names another row.
+    pub(crate) fn check_one_per(&self, what: &str, count: usize) -> Result<()> {
+        if self.outputs != count {
+            let allowed = format!("one per {what}, {count}");
+            return Err(gumball_engine::Error::length("outputs", self.outputs, allowed).into());
+        }
+        if !self.row_indices.is_null() {
+            let (given, allowed) = (format!("{:p}", self.row_indices), format!("NULL for draft {what}s"));
+            return Err(Failure::out_of_range("row_indices", given, &allowed));
+        }
+        Ok(())
+    }
+
     /// Returns the keys of the draws as the engine takes them.
     ///
     /// # Safety

@@ -14,7 +14,7 @@
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts`, `draft_batches` | many sequences, on the host or on a device |
-//! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
+//! | `operators`, `judged`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
@@ -52,6 +52,7 @@ mod draws;
 mod matrix;
 mod row_params;
 
+mod judged;
 mod operators;
 
 pub use error::*;
@@ -82,6 +83,7 @@ pub use draws::Draws;
 pub use matrix::RowsOut;
 pub use row_params::RowParams;
 
+pub use judged::*;
 pub use operators::*;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::columns::{ListOut, Memory, per_row};
 use crate::device::Device;
 use crate::draft_chains::DraftChains;
 use crate::draws::Draws;
-use crate::error::{Code, Failure, Result};
+use crate::error::{Code, Result};
 use crate::ffi::{call, end, make, optional_text, require};
 use crate::logits::Logits;
 use crate::matrix::{RowsOut, read_rows, read_rows_in_out};
@@ -332,14 +332,7 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
         // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
         // names.
         let draws = unsafe { read("draws", draws) }?;
-        if draws.outputs != count {
-            let allowed = format!("one per chain, {count}");
-            return Err(gumball_engine::Error::length("outputs", draws.outputs, allowed).into());
-        }
-        if !draws.row_indices.is_null() {
-            let (given, allowed) = (format!("{:p}", draws.row_indices), "NULL for draft chains");
-            return Err(Failure::out_of_range("row_indices", given, allowed));
-        }
+        draws.check_one_per("chain", count)?;
         // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per chain.
         let keys = unsafe { draws.keys(memory) }?;
         // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per chain.

@@ -31,6 +31,8 @@ pub enum Status {
     GUMBALL_STATUS_EMPTY = 4,
     /// The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted.
     GUMBALL_STATUS_NO_TREE = 8,
+    /// A token that only a device has read, of gumball_operators_selected_logprobs, is no id.
+    GUMBALL_STATUS_NO_ID = 16,
 }
 
 /// Where the sections of outputs lie, as their first words. R rows, T = top_n and I = ids.

@@ -372,7 +372,8 @@ pub unsafe extern "C" fn gumball_pool_draft(
 /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
 /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
 ///
-/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait.
+/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait;
+/// gumball_pool_enqueue_shorten waits for nothing.
 /// After an error no sequence was changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_shorten(

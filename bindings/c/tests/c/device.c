@@ -130,6 +130,40 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
     CHECK(memcmp(counts, seen_counts, sizeof counts) == 0 && memcmp(emitted, drawn, sizeof emitted) == 0);
 
+    // The same drafts as a tree of two siblings, and how likely tokens are.
+    const int32_t parents[N] = {-1, -1}, selected[ROWS] = {3, -1, 999, 7};
+    int32_t from_rows[2][N + 1];
+    float logprobs[2][ROWS];
+    uint32_t ranks[2][ROWS];
+    OK(gumball_buffer_write(small, 2048 + 512, parents, sizeof parents));
+    OK(gumball_buffer_write(small, 2048 + 768, selected, sizeof selected));
+    SIZED(gumball_draft_trees, trees);
+    trees.trees = CHAINS;
+    trees.drafts = N;
+    trees.vocab = VOCAB;
+    trees.mode = GUMBALL_REJECTION;
+    trees.target_probs = wanted[0];
+    trees.draft_token_ids = ids;
+    trees.parents = parents;
+    OK(gumball_operators_tree_speculative_sampling(host, &trees, &keys, emitted, from_rows[0], counts[0], NULL));
+    trees.target_probs = (const float *)gumball_buffer_address(probs);
+    trees.draft_token_ids = (const int32_t *)(at + 2048);
+    trees.parents = (const int32_t *)(at + 2048 + 512);
+    OK(gumball_operators_tree_speculative_sampling(there, &trees, &keys, (int32_t *)(at + 3072),
+                                                   (int32_t *)(at + 3072 + 256), (uint32_t *)(at + 3072 + 512), NULL));
+    OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
+    OK(gumball_buffer_read(small, 3072 + 256, from_rows[1], sizeof from_rows[1]));
+    OK(gumball_buffer_read(small, 3072 + 512, seen_counts[0], sizeof seen_counts[0]));
+    CHECK(memcmp(emitted, drawn, sizeof emitted) == 0 && counts[0][0] == seen_counts[0][0]);
+    CHECK(memcmp(from_rows[0], from_rows[1], sizeof from_rows[0]) == 0);
+    OK(gumball_operators_selected_logprobs(host, &here, selected, logprobs[0], ranks[0], NULL));
+    OK(gumball_operators_selected_logprobs(there, &from, (const int32_t *)(at + 2048 + 768), (float *)(at + 3072),
+                                           (uint32_t *)(at + 3072 + 256), NULL));
+    OK(gumball_buffer_read(small, 3072, logprobs[1], sizeof logprobs[1]));
+    OK(gumball_buffer_read(small, 3072 + 256, ranks[1], sizeof ranks[1]));
+    CHECK(memcmp(logprobs[0], logprobs[1], sizeof logprobs[0]) == 0 &&
+          memcmp(ranks[0], ranks[1], sizeof ranks[0]) == 0);
+
     gumball_buffer_free(probs);
     gumball_buffer_free(small);
     gumball_operators_free(host);

@@ -434,6 +434,99 @@ static void chains(const gumball_operators *operators) {
     free(accepted);
 }
 
+// Trees of a drafter who is of the target's opinion are walked to an end, and a chain as a tree is what a chain is.
+static void trees(const gumball_operators *operators) {
+    enum { TREES = 300, DRAFTS = 3, IDS = 3 };
+    static float probs[TREES * (DRAFTS + 1) * IDS], own[TREES * DRAFTS * IDS];
+    static int32_t drafted[TREES * DRAFTS], parents[TREES * DRAFTS], tokens[TREES * (DRAFTS + 1)];
+    static int32_t rows_of[TREES * (DRAFTS + 1)], chain[TREES * (DRAFTS + 1)];
+    static uint32_t accepted[TREES], emitted[TREES], statuses[TREES];
+    const float target[IDS] = {0.2f, 0.3f, 0.5f};
+    for (int i = 0; i < TREES * (DRAFTS + 1); i++) {
+        memcpy(probs + i * IDS, target, sizeof target);
+    }
+    for (int i = 0; i < TREES * DRAFTS; i++) {
+        memcpy(own + i * IDS, target, sizeof target);
+        drafted[i] = i * 7 % IDS;
+        // Two children of the root, and one of the second.
+        parents[i] = i % DRAFTS == 2 ? 1 : -1;
+    }
+    SIZED(gumball_draft_trees, batch);
+    batch.trees = TREES;
+    batch.drafts = DRAFTS;
+    batch.vocab = IDS;
+    batch.draft_token_ids = drafted;
+    batch.target_probs = probs;
+    batch.mode = GUMBALL_REJECTION;
+    SIZED(gumball_draws, draws);
+    draws.outputs = TREES;
+    draws.seed = 3;
+#define JUDGE() \
+    gumball_operators_tree_speculative_sampling(operators, &batch, &draws, tokens, rows_of, accepted, statuses)
+    OK(JUDGE());
+    SIZED(gumball_draft_chains, chains);
+    chains.chains = TREES;
+    chains.drafts = DRAFTS;
+    chains.vocab = IDS;
+    chains.draft_probs = own;
+    chains.draft_token_ids = drafted;
+    chains.target_probs = probs;
+    batch.draft_probs = probs;
+    OK(JUDGE());
+    OK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, chain, NULL, emitted, NULL));
+    CHECK(memcmp(tokens, chain, sizeof tokens) == 0 && memcmp(accepted, emitted, sizeof accepted) == 0);
+    CHECK(accepted[0] == DRAFTS && rows_of[0] == 0 && rows_of[DRAFTS] == DRAFTS && statuses[0] == 0);
+    batch.mode = GUMBALL_BLOCK;
+    OK(JUDGE());
+    CHECK(accepted[0] == DRAFTS);
+    batch.mode = GUMBALL_THRESHOLD;
+    batch.parents = parents;
+    batch.draft_probs = NULL;
+    batch.threshold_acc = 1.0f;
+    batch.threshold_single = 0.25f;
+    OK(JUDGE());
+    for (int i = 0; i < TREES; i++) {
+        const int32_t *token = tokens + i * (DRAFTS + 1), *row = rows_of + i * (DRAFTS + 1);
+        // A draft of at least the threshold is accepted, and its row is behind it.
+        CHECK(row[0] == 0 && accepted[i] <= 2 && token[accepted[i]] >= 0 && token[DRAFTS] == -1 && row[DRAFTS] == -1);
+        CHECK(accepted[i] == 0 || drafted[i * DRAFTS + row[1] - 1] == token[0]);
+        CHECK(accepted[i] > 0 || drafted[i * DRAFTS] == 0);
+    }
+    batch.mode = GUMBALL_COUPLED;
+    REFUSED(JUDGE(), GUMBALL_OUT_OF_RANGE,
+            "mode is 0, but must be GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD");
+    batch.mode = GUMBALL_BLOCK;
+    CHECK(JUDGE() == GUMBALL_OUT_OF_RANGE);
+    batch.mode = GUMBALL_REJECTION;
+    parents[0] = 1;
+    CHECK(JUDGE() == GUMBALL_OUT_OF_RANGE);
+    batch.parents = NULL;
+    draws.outputs = 2;
+    REFUSED(JUDGE(), GUMBALL_LENGTH, "outputs has length 2, but must have one per tree, 300");
+    draws.outputs = TREES;
+    batch.target_probs = NULL;
+    REFUSED(JUDGE(), GUMBALL_OUT_OF_RANGE, "target_probs is NULL, but must be a pointer to something");
+}
+
+// The raw logprobs of tokens, and their ranks.
+static void selected(const gumball_operators *operators) {
+    const float z[2 * 3] = {0.0f, (float)log(2.0), (float)log(5.0), 1.0f, 1.0f, 1.0f};
+    const int32_t tokens[2] = {1, -1};
+    float logprobs[2];
+    uint32_t ranks[2], statuses[2];
+    gumball_logits here = logits_of(z, GUMBALL_F32, 2, 3);
+    OK(gumball_operators_selected_logprobs(operators, &here, tokens, logprobs, ranks, statuses));
+    CHECK(fabs((double)logprobs[0] - log(0.25)) < 1e-6 && ranks[0] == 2 && statuses[0] == 0);
+    CHECK(isinf(logprobs[1]) && ranks[1] == 0);
+    OK(gumball_operators_selected_logprobs(operators, &here, tokens, logprobs, NULL, NULL));
+    const int32_t beyond[2] = {3, 0};
+    CHECK(gumball_operators_selected_logprobs(operators, &here, beyond, logprobs, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+    REFUSED(gumball_operators_selected_logprobs(operators, &here, NULL, logprobs, NULL, NULL), GUMBALL_OUT_OF_RANGE,
+            "tokens is NULL, but must be a pointer to something");
+    REFUSED(gumball_operators_selected_logprobs(operators, &here, tokens, NULL, NULL, NULL), GUMBALL_OUT_OF_RANGE,
+            "logprobs is NULL, but must be a pointer to something");
+}
+
 int main(void) {
     for (uint64_t row = 0; row < ROWS; row++) {
         model_like(logits + row * STRIDE, VOCAB, row + 1);
@@ -449,6 +542,8 @@ int main(void) {
         draws(operators);
         draws_from_pools(operators);
         chains(operators);
+        trees(operators);
+        selected(operators);
         gumball_operators_free(operators);
     }
     return verdict("operators");

@@ -42,6 +42,7 @@ static gumball_drafts drafts;
 static gumball_draft_rows draft_rows;
 static int32_t drafted[ROWS];
 static int64_t draft_batch;
+static float chances[ROWS];
 static gumball_verification *verification;
 static gumball_step_options options;
 static gumball_scored scored;
@@ -283,6 +284,18 @@ static int verify(void *given) {
     return gumball_operators_chain_speculative_sampling(operators, all, &keys, tokens, NULL, NULL, NULL) == GUMBALL_OK;
 }
 
+static int judge(void *given) {
+    const gumball_draft_trees *all = (const gumball_draft_trees *)given;
+    gumball_draws keys = draws;
+    keys.outputs = 1;
+    return gumball_operators_tree_speculative_sampling(operators, all, &keys, tokens, NULL, NULL, NULL) == GUMBALL_OK;
+}
+
+static int selected_logits(void *given) {
+    const gumball_logits *all = (const gumball_logits *)given;
+    return gumball_operators_selected_logprobs(operators, all, drafted, chances, NULL, NULL) == GUMBALL_OK;
+}
+
 static int sampler_state(void *given) { return gumball_sampler_state(sampler, (gumball_state *)given) == GUMBALL_OK; }
 
 static int pool_state(void *given) { return gumball_pool_state(pool, slots[0], (gumball_state *)given) == GUMBALL_OK; }
@@ -430,6 +443,16 @@ static void on_the_host(void) {
     READ(a_row_params, sample_params);
     READ(some_draws, sample_draws);
     READ(some_chains, verify);
+    SIZED(gumball_draft_trees, trees);
+    trees.trees = 1;
+    trees.drafts = 1;
+    trees.vocab = VOCAB;
+    trees.draft_token_ids = ids;
+    trees.target_probs = written;
+    trees.mode = GUMBALL_REJECTION;
+    const sized some_trees = SIZED_STRUCT(gumball_draft_trees, trees, threshold_acc);
+    READ(some_trees, judge);
+    READ(a_logits, selected_logits);
     WRITTEN(a_state, sampler_state);
     WRITTEN(a_state, pool_state);
     WRITTEN(a_layout, layout_of);

@@ -413,6 +413,23 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
     SIZED(gumball_state, state);
     OK(gumball_pool_state(pool, slots[0], &state));
     CHECK(state.output_len == 6 && state.output[5] == 5);
+    // The last two tokens of the first request go, and one more comes.
+    const int64_t gone[] = {2, 0}, one_of[] = {1};
+    gumball_buffer *taken = copied_up(device, gone, sizeof gone);
+    OK(gumball_pool_enqueue_shorten(pool, gumball_buffer_address(taken), 2, 64));
+    OK(gumball_pool_state(pool, slots[0], &state));
+    CHECK(state.output_len == 4 && state.position == 4);
+    OK(gumball_buffer_write(taken, 0, one_of, sizeof one_of));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_enqueue_shorten(pool, gumball_buffer_address(taken), 2, 64));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    OK(gumball_pool_state(pool, slots[0], &state));
+    CHECK(state.output_len == 4);
+    REFUSED(gumball_pool_enqueue_shorten(pool, gumball_buffer_address(taken), 2, 8), GUMBALL_OUT_OF_RANGE,
+            "bits is 8, but must be 32 or 64");
+    CHECK(gumball_pool_enqueue_shorten(pool, gumball_buffer_address(taken), 1, 64) == GUMBALL_LENGTH);
+    CHECK(gumball_pool_enqueue_shorten(pool, NULL, 2, 64) == GUMBALL_OUT_OF_RANGE);
+    gumball_buffer_free(taken);
     drafts.bits = 16;
     REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_OUT_OF_RANGE,
             "bits is 16, but must be 0, 32 or 64");
