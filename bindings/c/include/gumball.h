@@ -1095,7 +1095,7 @@ const void *gumball_pool_drafts_address(gumball_pool *pool,
                                         int64_t batch);
 
 // Returns where the probabilities that a batch's drafts were drawn from lie in the device's memory: `vocab` floats for each assigned row,
-// and tells how many elements lie from one row to the next. It never changes. NULL after an error.
+// and writes to `stride` how many elements lie from one row to the next. It never changes. NULL after an error.
 const void *gumball_pool_draft_probs_address(gumball_pool *pool,
                                              int64_t batch,
                                              size_t *stride);

@@ -184,7 +184,7 @@ pub extern "C" fn gumball_pool_drafts_address(pool: Option<&mut Pool>, batch: i6
 }
 
 /// Returns where the probabilities that a batch's drafts were drawn from lie in the device's memory: `vocab` floats for each assigned row,
-/// and tells how many elements lie from one row to the next. It never changes. NULL after an error.
+/// and writes to `stride` how many elements lie from one row to the next. It never changes. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_draft_probs_address(
     pool: Option<&mut Pool>,

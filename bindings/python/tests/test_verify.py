@@ -546,7 +546,7 @@ def test_a_device_drafts_what_the_host_does(device: str, requests: list[Sampling
             np.testing.assert_array_equal(seen[0][1].view(np.uint32), seen[1][1].view(np.uint32))
             there = pools[1].draft(on(device, logits), rows, paths=paths, siblings=siblings, mode=mode)
             np.testing.assert_array_equal(there, seen[0][0])
-    # The same by a batch, whose paths are the first ids of lines.
+    # A batch draws these drafts as well. Its paths are the first ids of each line.
     lines = np.full((len(rows), 5), -1)
     for line, path in zip(lines, paths):
         line[: len(path)] = path

@@ -11,7 +11,7 @@
 // Requires   begin_drafts and the survey of the same rows before it on the stream; the kernel `history_edits` before the survey, if a
 //            request has edits that depend on its history
 //
-// Siblings are few, so each is found by a pass over the records: the best word below that of the sibling before.
+// Siblings are few, so the block finds each by a pass over the records: the best word below that of the sibling before.
 //
 //     padding and empty rows have no drafts; a forced token is the only one
 //     drafts of blocks: replace the records' arrivals by those of their own words

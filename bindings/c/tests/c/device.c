@@ -130,7 +130,7 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
     CHECK(memcmp(counts, seen_counts, sizeof counts) == 0 && memcmp(emitted, drawn, sizeof emitted) == 0);
 
-    // The same drafts as a tree of two siblings, and how likely tokens are.
+    // The two drafts as siblings of a tree; then the logprobs and ranks of four tokens.
     const int32_t parents[N] = {-1, -1}, selected[ROWS] = {3, -1, 999, 7};
     int32_t from_rows[2][N + 1];
     float logprobs[2][ROWS];

@@ -541,7 +541,7 @@ static void drafts_on_a_device_are_those_of_the_host(const char *name) {
         CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
     }
 
-    // The same rows there; the paths are lines of three ids, of which no row has all.
+    // The rows and the paths lie on the device. A path is a line of three ids, of which no row has all in front of it.
     const int64_t lines[DRAFTED * 3] = {9, 4, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1};
     gumball_buffer *copied = copied_up(device, rows, DRAFTED * VOCAB * sizeof *rows),
                    *paths = copied_up(device, lines, sizeof lines);

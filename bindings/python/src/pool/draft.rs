@@ -147,13 +147,7 @@ impl Pool {
         let mode = verify::mode(mode, None, None)?;
         let kind = options::kind(kind)?;
         let stream = self.on(py, stream)?;
-        let array = arrays::read(logits, "logits", stream)?;
-        let matrix = array.matrix("logits")?;
-        matrix.check_float()?;
-        let is_on_host = matrix.location == Location::Host;
-        if !is_on_host {
-            self.check_location("logits", matrix.location, "")?;
-        }
+        let (matrix, array) = self.read_logits(logits, stream)?;
         let slots = integers(slots, "slots")?;
         let siblings = siblings.map_or(Ok(1), |siblings| extract_int::<u32>(siblings, "siblings"))? as usize;
         let lists = paths.map_or(Ok(Vec::new()), |paths| integer_lists::<i32>(paths, "paths"))?;
@@ -161,13 +155,7 @@ impl Pool {
         let ids = lists.concat();
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
         let (options, masks) = keywords.read(stream)?;
-        match &options.masks {
-            Some(masks) if !is_on_host && masks.location != Location::Host => {
-                self.check_location("masks", masks.location, " or the host")?;
-            }
-            _ => options.masks_on_host()?,
-        }
-        options.check_present().map_err(to_py_err)?;
+        self.check_masks(&options, &matrix)?;
         let rows = if options.row_indices.is_empty() { matrix.rows } else { options.row_indices.len() };
         let vocab = self.vocab;
         let paths = Paths { counts: &counts, ids: &ids };

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::backend::Backend;
 use super::{Inner, Pool};
-use crate::arrays::{self, Location, Matrix};
+use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::{draft_names, out_of_range, to_py_err};
 use crate::lists::{integer_lists, integers, number};
 use crate::options::{self, Keywords, Options};
@@ -194,6 +194,34 @@ impl Inner {
     }
 }
 
+impl Pool {
+    /// Reads logits that lie on the host or on the pool's device.
+    pub(super) fn read_logits<'py>(
+        &self,
+        logits: &Bound<'py, PyAny>,
+        stream: Option<usize>,
+    ) -> PyResult<(Matrix, Array<'py>)> {
+        let array = arrays::read(logits, "logits", stream)?;
+        let matrix = array.matrix("logits")?;
+        matrix.check_float()?;
+        if matrix.location != Location::Host {
+            self.check_location("logits", matrix.location, "")?;
+        }
+        Ok((matrix, array))
+    }
+
+    /// Checks that masks lie on the host, or beside logits on the pool's device there.
+    pub(super) fn check_masks(&self, options: &Options, logits: &Matrix) -> PyResult<()> {
+        match &options.masks {
+            Some(masks) if logits.location != Location::Host && masks.location != Location::Host => {
+                self.check_location("masks", masks.location, " or the host")?;
+            }
+            _ => options.masks_on_host()?,
+        }
+        options.check_present().map_err(to_py_err)
+    }
+}
+
 /// The parts of a verification that are needed without the GIL.
 struct Work<'a> {
     logits: Matrix,
@@ -281,25 +309,13 @@ impl Pool {
         let mode = self::mode(mode, threshold_single, threshold_acc)?;
         let kind = options::kind(kind)?;
         let stream = self.on(py, stream)?;
-        let array = arrays::read(logits, "logits", stream)?;
-        let matrix = array.matrix("logits")?;
-        matrix.check_float()?;
-        let is_on_host = matrix.location == Location::Host;
-        if !is_on_host {
-            self.check_location("logits", matrix.location, "")?;
-        }
+        let (matrix, array) = self.read_logits(logits, stream)?;
         let slots = integers(slots, "slots")?;
         let lists = DraftLists::read(drafts, parents)?.with_links(first_child, next_sibling)?;
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
         let (options, masks) = keywords.read(stream)?;
         let rows = lists.rows(&options.row_indices)?.unwrap_or(matrix.rows);
-        match &options.masks {
-            Some(masks) if !is_on_host && masks.location != Location::Host => {
-                self.check_location("masks", masks.location, " or the host")?;
-            }
-            _ => options.masks_on_host()?,
-        }
-        options.check_present().map_err(to_py_err)?;
+        self.check_masks(&options, &matrix)?;
         let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", stream)).transpose()?;
         let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
         probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, &matrix, rows))?;

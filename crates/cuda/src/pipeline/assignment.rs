@@ -1,4 +1,4 @@
-//! Assignments: which requests the rows of a step belong to and what else comes with them, and the shape that they have.
+//! Assignments: the requests, forced tokens, row indices and bitmasks of the rows of a step; and which of these lists there are.
 
 use gumball_spec::layout::Widths;
 use gumball_spec::shape::check_vocab;

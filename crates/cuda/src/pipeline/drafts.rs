@@ -63,7 +63,7 @@ impl Workspace {
         })
     }
 
-    /// Assigns slots, and all else that is assigned to the rows of a step, to the rows of a batch: `rows.drafts` has for each row the
+    /// Assigns slots, forced tokens, row indices and bitmasks to the rows of a batch: `rows.drafts` has for each row the
     /// number of drafts in front of it, 0 to 63, and the rule that will judge what is drawn. A slot may stand there several times.
     ///
     /// # Errors
