@@ -11,6 +11,7 @@ rules!(interval_rules:
     F3 typical_p_reaches_its_target_exactly,
     F3 typical_p_of_zero_keeps_its_pivot,
     F3 typical_p_keeps_ties_of_distance_together,
+    F3 typical_p_of_zero_ends_among_equal_tokens,
     F3 typical_p_can_drop_the_first_token,
     F3 typical_p_of_equal_logits_keeps_all,
     F4 xtc_drops_all_top_choices_but_the_last,
@@ -49,6 +50,19 @@ fn typical_p_reaches_its_target_exactly(check: &Check<'_>) {
 fn typical_p_of_zero_keeps_its_pivot(check: &Check<'_>) {
     check.keeps(&Case::of(&DYADIC, typical(0.0)), &[1]);
     check.keeps(&Case::of(&[5.0], typical(0.0)), &[0]);
+}
+
+/// All tokens may be exactly as far from the entropy as the entropy is from itself: not at all.
+fn typical_p_of_zero_ends_among_equal_tokens(check: &Check<'_>) {
+    for count in [1, 2, 8, 9, 256, 1000] {
+        for (i, value) in [f32::MAX, 0.25, 1e-20].into_iter().enumerate() {
+            let params = SamplingParams { typical_p: 0.0, ..Default::default() };
+            check.sees(
+                &Case::of_probabilities(&vec![value; count], params.clone()).at(count as u64, i as u32),
+            );
+            check.sees(&Case::of(&vec![value.ln(); count], params).at(count as u64, i as u32));
+        }
+    }
 }
 
 fn typical_p_keeps_ties_of_distance_together(check: &Check<'_>) {

@@ -21,6 +21,7 @@ rules!(prefix_rules:
     F1 winners_that_top_p_drops_are_drawn_again,
     F1 top_k_keeps_the_first_k,
     F1 top_k_on_a_tie_at_the_cut_keeps_the_lower_id,
+    F1 top_k_on_a_tie_of_thousands_keeps_the_lower_ids,
     F1 top_k_off_removes_nothing,
     F2 min_p_keeps_what_reaches_it_exactly,
     F2 min_p_of_one_keeps_the_tied_maxima,
@@ -180,6 +181,31 @@ fn top_k_on_a_tie_at_the_cut_keeps_the_lower_id(check: &Check<'_>) {
         row[vocab - 1] = 1.0;
         let expected: Vec<u32> = [vocab as u32 - 1].into_iter().chain(0..k as u32 - 1).collect();
         check.keeps(&Case::of(&row, top_k(k)), &expected);
+    }
+}
+
+fn top_k_on_a_tie_of_thousands_keeps_the_lower_ids(check: &Check<'_>) {
+    const VOCAB: usize = 17_001;
+    let all = |above: &[usize], bans: usize| {
+        let mut row = vec![0.5; VOCAB];
+        above.iter().for_each(|id| row[*id] = 2.0);
+        row.iter_mut().step_by(bans).for_each(|z| *z = f32::NEG_INFINITY);
+        row
+    };
+    // One tied token a tile, so that a larger k ends among others; and ties of which half the tiles have none.
+    let sparse = (0..VOCAB).map(|id| if id % 256 == 3 { 0.5 } else { 0.001 * (id % 100) as f32 }).collect();
+    let halves = (0..VOCAB).map(|id| if id / 256 % 4 == 1 { -1.0 } else { 0.25 }).collect();
+    let rows = [all(&[], VOCAB + 1), all(&[8_000, 4_000, 17], 3), sparse, halves];
+    for row in &rows {
+        let mut order: Vec<u32> =
+            (0..VOCAB as u32).filter(|id| row[*id as usize] > f32::NEG_INFINITY).collect();
+        order.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]));
+        for k in [1, 30, 36, 50, 256, 257, 1_000, 5_999, 17_000] {
+            let case = Case::of(row, top_k(k as i64)).at(k as u64, 7);
+            check.keeps(&case, &order[..k.min(order.len())]);
+            // Without kept sets, and with top-p behind.
+            check.sees(&Case::of(row, SamplingParams { top_p: 0.9, ..top_k(k as i64) }).at(k as u64, 8));
+        }
     }
 }
 

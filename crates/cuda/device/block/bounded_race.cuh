@@ -120,10 +120,10 @@ struct SurveyDrawRecords {
     }
 };
 
-// Returns the kept token that wins the race, in every thread. `leader` is a lower bound of the winner.
+// Returns the best leader among the kept tokens, in every thread. `leader` is a lower bound of it.
 template <class RecordKind, class V, class S>
-DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
-                        const Origin& first, float log2e_over_t, u64 leader) {
+DEVICE u64 bounded_race_leader(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
+                               const Cut& cut, const Origin& first, float log2e_over_t, u64 leader) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         float z = RecordKind::logit(record);
         u32 id = tile * TILE + (record.packed & 255);
@@ -141,5 +141,12 @@ DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const 
         leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader,
                                           StridedTiles{0, 1});
     }
-    return key_id(race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader));
+    return race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+}
+
+// Returns the id of the kept token that wins the race, in every thread. `leader` is a lower bound of the winner.
+template <class RecordKind, class V, class S>
+DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
+                        const Origin& first, float log2e_over_t, u64 leader) {
+    return key_id(bounded_race_leader<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader));
 }

@@ -230,6 +230,10 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             if (seconds && goal_policy.gives_up(count)) {
                 return false;
             }
+            if (first == least && candidates.first_count() > MAX_CANDIDATES) {
+                // All first tokens are equal: no threshold divides them.
+                return false;
+            }
             if (seconds) {
                 // Most of the tokens lie in one bin: the next round divides its neighbourhood more finely.
                 low += (lowest - 0.5f) * part;

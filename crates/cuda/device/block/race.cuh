@@ -115,13 +115,17 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     float least = from_ordered_bits(score);
     if (!(score_upper_bound(most, first, log2e_over_t) < least)) {
         FirstArrival of_first = first_arrival_from(of_tile);
-        // Not unrolled: a lane seldom has more than one token that can reach the score.
-#pragma unroll 1
+        u32 able = 0;
+#pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 offset = row.offset(tile, lane, j), id = tile * TILE + offset;
+            able |= score_upper_bound(logs[j], first, log2e_over_t) < least ? 0 : 1u << j;
+        }
+        // Not unrolled: a lane seldom has more than one token that can reach the score. All lanes take their first one at once.
+#pragma unroll 1
+        for (; able != 0; able &= able - 1) {
+            u32 j = __ffs((int)able) - 1, offset = row.offset(tile, lane, j), id = tile * TILE + offset;
             float own_z = select_item(z, j);
-            if (!(score_upper_bound(select_item(logs, j), first, log2e_over_t) < least) &
-                cut.contains(make_key(own_z, id))) {
+            if (cut.contains(make_key(own_z, id))) {
                 float arrival = token_arrival(rng, of_first, tile, offset);
                 u64 own = make_leader(exponent(own_z, first, log2e_over_t) - log2_of_normal(arrival), id);
                 best = own > best ? own : best;
@@ -185,13 +189,21 @@ DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
     return open_tiles.best > leader ? open_tiles.best : leader;
 }
 
+// Whether a tile may hold a token, its first one aside, that is kept and better than the leader. Where the cut ends among equal
+// tokens, a tile whose ids are all too large holds none.
+DEVICE bool is_open(u32 tile, const TileRecord& record, const Cut& cut, const Origin& first, float log2e_over_t,
+                    u64 leader) {
+    const float others = fminf(record_others_bound(record), record.maximum);
+    return make_key(others + 0.0f, tile * TILE) >= cut.last &&
+           SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32));
+}
+
 // Adds the tiles that may hold a better token than the leader, as far as this block takes them. A barrier must precede; all
 // threads may read the list afterwards.
 DEVICE void list_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const Cut& cut, const Origin& first,
                             float log2e_over_t, u64 leader, const StridedTiles& tiles) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-        if (tile % tiles.tile_stride == tiles.first &&
-            SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+        if (tile % tiles.tile_stride == tiles.first && is_open(tile, record, cut, first, log2e_over_t, leader)) {
             open_tiles.add(tile);
         }
     });
@@ -215,7 +227,7 @@ DEVICE u64 relist_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& rec
     leader = open_tiles.best > leader ? open_tiles.best : leader;
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         u64 own = 0;
-        if (SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+        if (is_open(tile, record, cut, first, log2e_over_t, leader)) {
             u32 id = tile * TILE + first_offset(tile_words(rng, tile));
             // Beyond the vocabulary there is no token.
             float z = id < row.row.vocab ? row.logit(id) : MASKED_VALUE;

@@ -8,6 +8,7 @@
 // Requires   all threads of the blocks that search the row (row_blocks.cuh); scratch memory of the row
 //
 //     hi, lo: the tokens at or above hi do not reach the goal, those at or above lo do
+//     a number of tokens is the goal, and many tokens seem to have one value: one read tells whether these reach it
 //     until the token is found:
 //         one read: count the tokens at each level of a range; guess a bracket of levels in which the goal is reached
 //         one read: sum the weights above the bracket, tile by tile; list the tokens in it
@@ -112,6 +113,62 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
     return make_key(value + 0.0f, tile * TILE + word * 32 + __ffs((int)bits) - 1);
 }
 
+// Returns whether a goal that is a number of tokens is reached among many tokens of one value, as far as one read tells. It is tried
+// if tiles all over the row have first tokens of one value. Sets the bracket to the tokens of that value, and counts them by tile.
+// Counting by levels instead would have all lanes add to one counter, which takes ten times as long.
+template <class V>
+DEVICE bool read_heap(const SearchedRow<V>& set) {
+    Search& search = set.storage.search;
+    const Maxima maxima = search.maxima;
+    const float value = maxima.of(maxima.tiles / 2);
+    bool is_likely = maxima.first != nullptr && maxima.tiles >= 8 && value > MASKED_VALUE;
+#pragma unroll
+    for (u32 part = 1; part < 8; part += 2) {
+        is_likely &= maxima.of(maxima.tiles * part / 8) == value;
+    }
+    if (!is_likely) {
+        return false;
+    }
+    const RowBlocks blocks = set.blocks();
+    u64* words = scratch_tile_words(set.step, set.row);
+    // Of the lane's own tile: the tokens above the value, and in the high half those of it.
+    u32 own = 0;
+    u64 counts[] = {0, 0};
+    set.template visit<true>(
+        value,
+        [&](u32, float, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            u32 both = 0;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                both += (z[j] > value ? 1 : 0) + (z[j] == value ? 1 << 16 : 0);
+            }
+            both = __reduce_add_sync(FULL_MASK, both);
+            own = owns_tile ? both : own;
+        },
+        [&](u32 tile, float, bool visited) INLINE {
+            own = visited ? own : 0;
+            words[tile] = PackedTile::of(0, own >> 16);
+            counts[0] += own & 0xFFFF;
+            counts[1] += own >> 16;
+        },
+        blocks.tiles());
+    // RAW on words: all blocks wrote them, and the exchange lets the first block read them.
+    blocks.sum(counts);
+    if (!(counts[0] < search.goal && counts[0] + counts[1] >= search.goal)) {
+        return false;
+    }
+    // WAR on search: all threads have read the goal, thread 0 writes to the search.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        search.bracket = Bracket{RangeEnd{value, 0, (u32)counts[0]}, value, (u32)counts[1]};
+        search.max_value_bits = ordered_bits(value + 0.0f);
+        search.min_value_bits_inverted = ~search.max_value_bits;
+    }
+    // RAW on search: thread 0 wrote to it, all threads read it.
+    __syncthreads();
+    return true;
+}
+
 // Sets the range of the next levels to what remains between the ends of the search; by one thread.
 DEVICE void divide_remaining(Search& search) {
     LevelRange& levels = search.levels;
@@ -158,12 +215,14 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
     //     all_equal   the bracket's tokens have one value, so that no levels divide them
     // `listed` is true in the first round only: the list is there, and read_bracket is not called.
     bool bracketed = listed;
+    // Whether the bracket is a heap of equal tokens in which the goal is reached.
+    bool is_heap = !listed && !set.storage.search.by_mass && set.storage.search.plain && read_heap(set);
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
         // WAR on search.tile_stride: with `bracketed`, no barrier separates this read from thread 0's write below. So
         // it is not read then.
         u32 tile_stride = bracketed ? 1 : search.tile_stride;
-        if (bracketed) {
+        if (bracketed || is_heap) {
             // The bracket is known without levels.
         } else if (plain && search.levels.is_plain() && search.levels.from.value == INF_F32) {
             count_levels<true>(set, tile_stride);
@@ -171,9 +230,9 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
             tile_stride = 1;
             count_levels<false>(set, tile_stride);
         }
-        bool reaches = bracketed || bracket_goal(set, bracket_margin(tile_stride, search.maxima.tiles));
+        bool reaches = bracketed || is_heap || bracket_goal(set, bracket_margin(tile_stride, search.maxima.tiles));
         u64 mass = 0, next_mass = 0;
-        if (reaches && !listed) {
+        if (reaches && !listed && !is_heap) {
             mass = plain ? read_bracket<true>(set) : read_bracket<false>(set);
         }
         bool early = search.by_mass && mass >= search.goal, all_equal = false;

@@ -133,7 +133,19 @@ struct LevelRange : LevelDivision {
         u32 base = ordered_bits(top - (int_to_float((int)level) + 0.5f) * width) - 16;
         u32 passing = __ballot_sync(FULL_MASK, passes(from_ordered_bits(base + lane_id())));
         bool found = passing != 0 && (passing & 1) == 0;
-        return found ? from_ordered_bits(base + __ffs((int)passing) - 1) : least_passing_logit(top, passes);
+        if (found) {
+            return from_ordered_bits(base + __ffs((int)passing) - 1);
+        }
+        // Values are distances in the order of typical-p, so they may be below every token's value.
+        u32 least = ordered_bits(to.value), passed = ordered_bits(top);
+#pragma unroll 1
+        while (least < passed) {
+            u32 middle = least + (passed - least) / 2;
+            bool does = passes(from_ordered_bits(middle));
+            passed = does ? middle : passed;
+            least = does ? least : middle + 1;
+        }
+        return from_ordered_bits(passed);
     }
 
     // Divides the range into levels, by one thread, once its ends are set. `by_values` says that its lower end

@@ -34,6 +34,7 @@
 //     2^-18.6    distances to the first token: four roundings, two of the rule's and two here, change a weight at a distance of d
 //                octaves by d 2^-22.5 in all; weighted by mass, 2^20 tokens below a first one have a mean d of at most 15.1
 //     2^-16.6    additions of floats: 7 in a tile, 32 tiles, and one for every 32 tiles of a warp, at most 128
+//     2^-23      what is cut off where the weights of edited tokens are added up as integers, at most 2^20 of them in units of 2^-43
 //     2^-20      the rule rounds weights to 2^-28 of their tile's largest; a tile has 256
 //     2^-21      the device's exponential, and 2^-22 the rule's
 #define WEIGHED_BITS 16
@@ -86,8 +87,9 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
     // A lane's sums over 32 tiles of its warp, and over all of them.
     float low_part = 0.0f, high_part = 0.0f, low_sum = 0.0f, high_sum = 0.0f;
     u64 mass = 0;
+    const UntouchedRow<T, EDITED> untouched{view};
     visit_tiles<true, 2>(
-        view, survey_maxima(step, row), low.logit,
+        untouched, survey_maxima(step, row), low.logit,
         [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool) INLINE {
             clamp_infinite(maximum, z);
             const float low_least = low.least(tile), high_least = high.least(tile);
@@ -118,10 +120,11 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
         u32 before = 0;
         if (offset != 0 && tile < step.tiles) {
             float z[ITEMS_PER_LANE];
-            view.load(tile, lane_id(), z);
+            u32 nonfinite_flags = 0;
+            untouched.load(tile, lane_id(), z, nonfinite_flags);
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                before += z[j] == logit && view.offset(tile, lane_id(), j) < offset;
+                before += clean(z[j]) == logit && view.offset(tile, lane_id(), j) < offset;
             }
         }
         float tied = weights.of(logit) * int_to_float((int)before);
@@ -130,6 +133,15 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
     }
     const float UNITS = bits_float((127 + 43) << 23);
     u64 masses[] = {(u64)((low_sum + low_part) * UNITS), (u64)((high_sum + high_part) * UNITS), mass};
+    if constexpr (EDITED) {
+        const u64 low_key = draw.pivots[0], high_key = draw.pivots[1];
+        each_touched(view, step.tiles, blocks.rank + blocks.count * warp_id(), blocks.count * warp_count(),
+                     [&](float z, u32 id) INLINE {
+                         const u64 key = make_key(z, id), weight = (u64)(weights.of(z) * UNITS);
+                         masses[0] += key > low_key ? weight : 0;
+                         masses[1] += key > high_key ? weight : 0;
+                     });
+    }
     blocks.sum(masses);
     if (threadIdx.x == 0) {
         draw.masses_before[0] = masses[0];

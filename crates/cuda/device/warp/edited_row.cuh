@@ -80,18 +80,21 @@ struct EditedRow {
 
     // The logit of an id, edited and cleaned.
     DEVICE_MEMBER float logit(u32 id) const {
+        // Loaded before the bits are known, so that the loads overlap.
+        const float z = row.logit(id);
         if (EDITED) {
-            u32 word = id / 32, bit = 1u << (id % 32), nonfinite_flags = 0;
-            if ((edits.mask && !(word < edits.mask_words && edits.mask[word] & bit)) ||
-                (edits.allowed && !(edits.allowed[word] & bit))) {
+            const u32 word = id / 32, bit = 1u << (id % 32);
+            const u32 touched_bits = edits.touched ? edits.touched[word] : 0;
+            const u32 allowed_bits = edits.mask_word(word) & (edits.allowed ? edits.allowed[word] : ~0u);
+            if (!(allowed_bits & bit)) {
                 return MASKED_VALUE;
             }
-            if (edits.touched && edits.touched[word] & bit) {
-                return clean(
-                    edited_logit(Penalties(*params), *request, current_step, id, row.logit(id), nonfinite_flags));
+            if (touched_bits & bit) {
+                u32 nonfinite_flags = 0;
+                return clean(edited_logit(Penalties(*params), *request, current_step, id, z, nonfinite_flags));
             }
         }
-        return row.logit(id);
+        return z;
     }
 
     // Whether a lane's logits are two groups of four neighbours.
@@ -118,3 +121,74 @@ struct EditedRow {
     // The offset in the tile of a lane's j-th logit.
     DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return row.offset(tile, lane, j); }
 };
+
+// Those tokens of a row whose logits the request leaves as they are. In place of the others it has MASKED_VALUE.
+template <class T, bool EDITED>
+struct UntouchedRow {
+    const EditedRow<T, EDITED>& row;
+
+    // Loads a lane's slice of a tile, not cleaned, as EditedRow does.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&, float = -INF_F32) const {
+        row.row.load(tile, lane, z);
+        if (EDITED && row.edits.any()) {
+            typename EditedRow<T, EDITED>::LaneBits bits = row.lane_bits_of(tile, lane);
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                z[j] = (bits.allowed & ~bits.touched) >> j & 1 ? z[j] : MASKED_VALUE;
+            }
+        }
+    }
+};
+
+// Calls `visit(z, id)` for the touched tokens that mask and lists allow, with their edited and clean logits. The lanes of a warp
+// take one token each, wherever in 1024 neighbouring ids these are, so that the warp waits for 32 entries of the table at once. All
+// threads of the row's blocks call it; warp `part` of `parts` takes its part.
+template <class T, class Visit>
+DEVICE void each_touched(const EditedRow<T, true>& view, u32 tiles, u32 part, u32 parts, Visit visit) {
+    if (!view.edits.touched) {
+        return;
+    }
+    const u32 lane = lane_id(), words = tiles * MASK_WORDS;
+    const Penalties penalties(*view.params);
+#pragma unroll 1
+    for (u32 first_word = part * 32; first_word < words; first_word += parts * 32) {
+        const u32 word = first_word + lane;
+        u32 bits = 0;
+        if (word < words) {
+            bits = view.edits.touched[word] & view.edits.mask_word(word) &
+                   (view.edits.allowed ? view.edits.allowed[word] : ~0u);
+        }
+        // How many tokens there are in this word and the words before it.
+        u32 up_to = (u32)__popc(bits);
+#pragma unroll
+        for (u32 distance = 1; distance < 32; distance *= 2) {
+            u32 before = __shfl_up_sync(FULL_MASK, up_to, distance);
+            up_to += lane >= distance ? before : 0;
+        }
+        const u32 count = __shfl_sync(FULL_MASK, up_to, 31), before = up_to - (u32)__popc(bits);
+#pragma unroll 1
+        for (u32 start = 0; start < count; start += 32) {
+            const u32 nth = start + lane;
+            // The lane whose word has the nth token: the first one with more than nth up to its word.
+            u32 owner = 0;
+#pragma unroll
+            for (u32 step = 16; step != 0; step /= 2) {
+                owner += __shfl_sync(FULL_MASK, up_to, (int)(owner + step - 1)) <= nth ? step : 0;
+            }
+            u32 left = nth - __shfl_sync(FULL_MASK, before, (int)owner);
+            u32 rest = __shfl_sync(FULL_MASK, bits, (int)owner);
+            if (nth >= count) {
+                continue;
+            }
+#pragma unroll 1
+            for (; left != 0; left--) {
+                rest &= rest - 1;
+            }
+            const u32 id = (first_word + owner) * 32 + (u32)__ffs((int)rest) - 1;
+            u32 nonfinite_flags = 0;
+            visit(clean(edited_logit(penalties, *view.request, view.current_step, id, view.row.logit(id),
+                                     nonfinite_flags)),
+                  id);
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! How many blocks finish a row, of how many threads.
 
 use super::WARP;
-use crate::abi::{FINISH_CANDIDATES_LOGPROB_THREADS, FINISH_CANDIDATES_THREADS, MAX_ROW_BLOCKS};
+use crate::abi::{
+    FINISH_CANDIDATES_LOGPROB_THREADS, FINISH_CANDIDATES_THREADS, FINISH_SHARDS_THREADS, MAX_ROW_BLOCKS,
+};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::{StepFeatures, Variant};
@@ -41,6 +43,14 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     } else {
         grid.one_block_per_sm(candidates && rows <= multiprocessors)
     }
+}
+
+/// Returns the launch that finishes rows of which this rank has a part of `tiles` tiles: one block for each row, with the threads of
+/// [`finish`], up to as many as the kernel takes. Not measured.
+pub(crate) fn finish_shards(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
+    let needs = StepFeatures { variant: needs.variant.min(Variant::Candidates), ..StepFeatures::NONE };
+    let Grid { threads, .. } = finish(limits, rows, tiles, needs);
+    Grid::new(rows as u32, threads.min(FINISH_SHARDS_THREADS))
 }
 
 /// Returns how many blocks, which form a cluster, read a row that no candidate list decides.
