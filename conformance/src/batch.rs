@@ -64,7 +64,7 @@ impl Values {
     }
 }
 
-fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     let mut row = match seed % 6 {
         0 => rows::bell(vocab, 0.1, seed),
         1 => rows::grid(vocab, 0.5, 20, seed),
@@ -113,9 +113,9 @@ fn distinct_probabilities(vocab: usize, seed: u64) -> Vec<f32> {
 }
 
 /// The capacity for logprobs.
-const WIDTHS: Widths = Widths { top_n: 4, ids: 2 };
+pub(crate) const WIDTHS: Widths = Widths { top_n: 4, ids: 2 };
 
-fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> SamplingParams {
+pub(crate) fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> SamplingParams {
     let mut params = params_of_logits(row, vocab, ends);
     if kind == Kind::Probabilities {
         speak_of_probabilities(&mut params);

@@ -19,6 +19,7 @@ pub mod batch;
 pub mod boundaries;
 pub mod draft_chains;
 pub mod draft_trees;
+pub mod ranks;
 
 pub mod reference;
 pub mod rows;

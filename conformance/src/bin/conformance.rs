@@ -11,9 +11,12 @@
 //! the oracle, `selected NAME` its logprobs of tokens, `chains NAME` its chains of drafts;
 //! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
+//! `ranks-on NAME WORLD [processes|threads] [ROWS]` spreads random rows over the devices of that many ranks, holds them to one device, and
+//! times every layout; `hold-ranks-on` times nothing;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -26,6 +29,7 @@ use gumball_conformance::boundaries::{self, Extent};
 use gumball_conformance::draft_chains;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
+use gumball_conformance::ranks::{self, Work};
 use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::stream::{self, Counted};
@@ -41,7 +45,11 @@ const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FI
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | chains NAME [COUNT] \
     | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
-    | boundaries [--reduced] NAME | reduced NAME";
+    | boundaries [--reduced] NAME | reduced NAME \
+    | ranks-on|hold-ranks-on NAME WORLD [processes|threads] [ROWS]";
+
+/// The rows that are spread over ranks, if no number is given.
+const RANK_ROWS: u64 = 200_000;
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -88,6 +96,19 @@ fn main() -> ExitCode {
         }
         ["verified-draws-on", name] => draw_verified_on(name, DRAWS.1),
         ["verified-draws-on", name, count] => number(count).and_then(|count| draw_verified_on(name, count)),
+        [command @ ("ranks-on" | "hold-ranks-on"), name, world] => {
+            over_ranks(command, name, world, "processes", RANK_ROWS)
+        }
+        [command @ ("ranks-on" | "hold-ranks-on"), name, world, how] => {
+            over_ranks(command, name, world, how, RANK_ROWS)
+        }
+        [command @ ("ranks-on" | "hold-ranks-on"), name, world, how, rows] => {
+            number(rows).and_then(|rows| over_ranks(command, name, world, how, rows))
+        }
+        ["rank-of", name, world, rank, folder, rows, timed] => number(rows).and_then(|rows| {
+            let work = Work { rows, timed: timed == "true" };
+            ranks::as_process(name, number(world)?, number(rank)?, Path::new(folder), work).map(|()| true)
+        }),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -98,6 +119,17 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Holds steps over ranks to one device, and times them if the command says so.
+fn over_ranks(command: &str, name: &str, world: &str, how: &str, rows: u64) -> Result<bool, String> {
+    let (world, timed) = (number(world)?, command == "ranks-on");
+    match how {
+        "processes" => ranks::as_processes(name, world, &[rows.to_string(), timed.to_string()])?,
+        "threads" => ranks::as_threads(name, world, Work { rows, timed })?,
+        _ => return Err(USAGE.to_owned()),
+    }
+    Ok(true)
 }
 
 fn chosen(filter: &str) -> impl Iterator<Item = &'static Rule> {

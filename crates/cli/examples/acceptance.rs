@@ -5,9 +5,10 @@
 //!     [--drafter NAME]
 //! ```
 //!
-//! The target is the default model. Its drafters are the same weights, those of the blocks rounded to 5, 4 or 3 bits each in groups of
-//! 32 with a common scale, which stand for draft models of falling quality; and what `generate --speculate ngram` looks up. All of
-//! them draft by the request's own race (rule S8). The prompts are those below; N tokens are written after each (default 40).
+//! The target is the default model, whose weights the command holds as Q8_0. Its drafters are the same weights with the matrices of
+//! the blocks quantised to Q5_0 and Q4_0, as files of draft models have them; rounded to 3 bits each in groups of 32 with a common scale,
+//! which stands for a poor draft model; and what `generate --speculate ngram` looks up. All of them draft by the request's own race (rule
+//! S8). The prompts are those below; N tokens are written after each (default 40).
 //!
 //! NAME is that of a drafter in the tables, `n-gram` for one; without it all are compared.
 //!
@@ -41,6 +42,22 @@ const PROMPTS: [&str; 5] = [
     "chat: Repeat three times: she sells sea shells by the sea shore.",
 ];
 
+/// What a drafter's matrices are.
+#[derive(Clone, Copy)]
+enum Weights {
+    /// Of a type of GGUF files: blocks of 32 with a scale each.
+    Quantised(GgmlDType),
+    /// Rounded to this number of bits each, in groups of 32 with a scale.
+    Rounded(u32),
+}
+
+/// The drafters that are models.
+const DRAFTERS: [(&str, Weights); 3] = [
+    ("Q5_0", Weights::Quantised(GgmlDType::Q5_0)),
+    ("Q4_0", Weights::Quantised(GgmlDType::Q4_0)),
+    ("3 bits", Weights::Rounded(3)),
+];
+
 /// The settings that rows are drawn under.
 const SETTINGS: [(&str, f32, f32); 2] = [("T 1", 1.0, 1.0), ("T 0.7, top-p 0.9", 0.7, 0.9)];
 
@@ -69,15 +86,14 @@ fn main() -> Result<()> {
     let mut target = Cached { llama: model.llama, seen: Vec::new() };
     let folder = tempfile::tempdir()?;
     let mut drafters = Vec::new();
-    for bits in [5, 4, 3] {
-        let name = format!("{bits} bits");
-        if only.as_ref().is_some_and(|only| *only != name) {
+    for (name, weights) in DRAFTERS {
+        if only.as_ref().is_some_and(|only| only != name) {
             continue;
         }
-        let file = folder.path().join("rounded.gguf");
-        round_blocks(&path, &file, bits)?;
+        let file = folder.path().join("drafter.gguf");
+        write_drafter(&path, &file, weights)?;
         let llama = Model::load(&file)?.llama;
-        drafters.push((name, Cached { llama, seen: Vec::new() }));
+        drafters.push((name.to_owned(), Cached { llama, seen: Vec::new() }));
     }
 
     let with_ngrams = only.is_none_or(|only| only == NGRAM);
@@ -476,29 +492,37 @@ impl Totals {
     }
 }
 
-/// Writes a model whose blocks' matrices are rounded to `bits` bits a number, with a scale for each 32.
-fn round_blocks(from: &Path, to: &Path, bits: u32) -> Result<()> {
+/// Writes a model with other matrices of its blocks; the embeddings, the head and the norms stay.
+fn write_drafter(from: &Path, to: &Path, weights: Weights) -> Result<()> {
     let mut file = File::open(from)?;
     let content = gguf_file::Content::read(&mut file)?;
-    let levels = f32::from(1u8 << (bits - 1)) - 1.0;
     let mut tensors: HashMap<&str, QTensor> = HashMap::new();
     for name in content.tensor_infos.keys() {
         let tensor = content.tensor(&mut file, name, &Device::Cpu)?;
-        let rounded = if name.starts_with("blk") && tensor.shape().dims().len() == 2 {
-            let mut values: Vec<f32> = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?;
-            for group in values.chunks_mut(32) {
-                let scale = group.iter().fold(0.0f32, |most, value| most.max(value.abs())) / levels;
-                let round = |value: f32| if scale > 0.0 { (value / scale).round() * scale } else { 0.0 };
-                group.iter_mut().for_each(|value| *value = round(*value));
+        let written = if name.starts_with("blk") && tensor.shape().dims().len() == 2 {
+            let floats = tensor.dequantize(&Device::Cpu)?;
+            match weights {
+                Weights::Quantised(dtype) => QTensor::quantize(&floats, dtype)?,
+                Weights::Rounded(bits) => QTensor::quantize(&rounded(&floats, bits)?, GgmlDType::Q8_0)?,
             }
-            let values = Tensor::from_vec(values, tensor.shape().dims(), &Device::Cpu)?;
-            QTensor::quantize(&values, GgmlDType::Q8_0)?
         } else {
             tensor
         };
-        tensors.insert(name, rounded);
+        tensors.insert(name, written);
     }
     let metadata: Vec<_> = content.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
     let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor)).collect();
     Ok(gguf_file::write(&mut File::create(to)?, &metadata, &tensors)?)
+}
+
+/// Rounds numbers to `bits` bits each, with a scale for each 32.
+fn rounded(tensor: &Tensor, bits: u32) -> Result<Tensor> {
+    let levels = f32::from(1u8 << (bits - 1)) - 1.0;
+    let mut values: Vec<f32> = tensor.flatten_all()?.to_vec1()?;
+    for group in values.chunks_mut(32) {
+        let scale = group.iter().fold(0.0f32, |most, value| most.max(value.abs())) / levels;
+        let round = |value: f32| if scale > 0.0 { (value / scale).round() * scale } else { 0.0 };
+        group.iter_mut().for_each(|value| *value = round(*value));
+    }
+    Ok(Tensor::from_vec(values, tensor.shape().dims(), &Device::Cpu)?)
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +12,16 @@
 #define __shared__ static thread_local
 
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
+// Whether any thread's predicate is true.
+inline int __syncthreads_or(int predicate) {
+    static thread_local int any;
+    __syncthreads();
+    any = 0;
+    __syncthreads();
+    any |= predicate != 0;
+    __syncthreads();
+    return any;
+}
 inline void __syncwarp() { emulator::exchange_with_warp(0); }
 inline void __threadfence_block() {}
 
@@ -134,3 +145,7 @@ inline T atomicMin(T* address, T x) {
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 // Yields to other host threads: blocks that wait for each other may share a core.
 inline void __nanosleep(unsigned int) { std::this_thread::yield(); }
+inline uint64_t emulator_time_ns() {
+    auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}

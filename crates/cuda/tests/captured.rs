@@ -187,7 +187,8 @@ fn draft_and_verify(
     target: &Rows<'_>,
     gone: &DeviceSlice<'_>,
 ) -> bool {
-    let runs = workspace.enqueue_drafts(batch, drafter, None, None, None).unwrap();
+    let drafts = workspace.drafts(batch, drafter, None, None).unwrap();
+    let runs = workspace.enqueue_drafts(&drafts, None).unwrap();
     let address = workspace.drafts_address(batch).unwrap();
     // SAFETY: the batch has two drafts there, and it lives as long as the workspace.
     let ids = unsafe { DeviceSlice::new(address, IntType::I32, 2) }.unwrap();

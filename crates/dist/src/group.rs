@@ -15,6 +15,8 @@ use crate::transport::Transport;
 pub enum What {
     /// What ranks were started with.
     Parameters,
+    /// How devices reach each other's memory.
+    Windows,
     /// Logits, on the way to those who sample their rows.
     Logits,
     /// What came out of rows, on the way to the other ranks.
@@ -59,6 +61,16 @@ pub struct Group {
     broken: Option<Error>,
     traffic: BTreeMap<What, Traffic>,
     receive: Vec<Vec<u8>>,
+}
+
+/// Returns the digest of words that all ranks must have alike in a step.
+#[must_use]
+pub fn step_digest(words: impl IntoIterator<Item = u64>) -> u32 {
+    // FNV-1a over words: ranks that disagree do so by mistake and not to deceive.
+    let hash = words.into_iter().fold(0xCBF2_9CE4_8422_2325u64, |hash, word| {
+        (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23)
+    });
+    (hash ^ hash >> 32) as u32
 }
 
 impl Group {
@@ -142,11 +154,7 @@ impl Group {
 
     /// Begins a step. Words that all ranks must have alike come into its digest.
     pub fn begin(&mut self, words: impl IntoIterator<Item = u64>) {
-        // FNV-1a over words: ranks that disagree do so by mistake and not to deceive.
-        let hash = words.into_iter().fold(0xCBF2_9CE4_8422_2325u64, |hash, word| {
-            (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23)
-        });
-        self.digest = (hash ^ hash >> 32) as u32;
+        self.digest = step_digest(words);
     }
 
     /// Sends a message to each rank and returns those that came, by rank.

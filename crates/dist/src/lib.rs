@@ -12,8 +12,8 @@
 //! | gather or swap logits | [`whole_rows`] |
 //! | sample from parts of rows where they are | [`survey_rows`] |
 //!
-//! The crate knows ranks and no requests: `DistPool` of `gumball-engine` is what engines use. Rows lie in host memory; transports
-//! between GPUs are not there yet.
+//! The crate knows ranks and no requests: `DistPool` of `gumball-engine` is what engines use. Rows lie in host memory; its `DeviceDistPool`
+//! decides and agrees through this crate, and exchanges rows between GPUs itself.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -27,7 +27,7 @@ mod transport;
 mod words;
 
 pub use error::{Error, Result};
-pub use group::{Group, HEADER_BYTES, Traffic, What};
+pub use group::{Group, HEADER_BYTES, Traffic, What, step_digest};
 pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape, Thresholds, decide};
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};

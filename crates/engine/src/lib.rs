@@ -91,10 +91,10 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDrafts, DeviceGraph, DeviceInput,
-    DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceGraph,
+    DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftChainRows,
-    Dtype, Gpu, IntType, PoolRoute, StepVariant,
+    Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,
 };
 pub use draft::{Paths, Proposals};
 pub use logits::Logits;

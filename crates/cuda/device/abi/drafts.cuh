@@ -23,6 +23,9 @@
 // The threads of a block of shorten_requests.
 #define SHORTEN_THREADS 128
 
+// The threads of a block of copy_drafts.
+#define COPY_DRAFTS_THREADS 128
+
 // The threads of a block of edit_rows.
 #define EDIT_ROWS_THREADS 256
 
@@ -89,6 +92,25 @@ struct ShortenRequests {
     State* slot_states;
     // `[requests]`: how many were taken away.
     u32* taken;
+    u32 flags;
+    u32 reserved;
+};
+
+// Bits of `DraftCopy::flags`.
+enum CopyFlags : u32 {
+    // The ids that are written have 64 bits instead of 32.
+    COPY_IDS_I64 = 1 << 0,
+};
+
+// The argument of copy_drafts.
+struct DraftCopy {
+    // `[rows, siblings]`
+    const int* drafts;
+    // The first id to write of the first row; rows are `stride` ids apart.
+    void* to;
+    u64 stride;
+    u32 rows;
+    u32 siblings;
     u32 flags;
     u32 reserved;
 };
@@ -212,6 +234,14 @@ static_assert(OFFSET_OF(ShortenRequests, slot_states) == 32);
 static_assert(OFFSET_OF(ShortenRequests, taken) == 40);
 static_assert(OFFSET_OF(ShortenRequests, flags) == 48);
 static_assert(OFFSET_OF(ShortenRequests, reserved) == 52);
+static_assert(sizeof(DraftCopy) == 40 && alignof(DraftCopy) == 8);
+static_assert(OFFSET_OF(DraftCopy, drafts) == 0);
+static_assert(OFFSET_OF(DraftCopy, to) == 8);
+static_assert(OFFSET_OF(DraftCopy, stride) == 16);
+static_assert(OFFSET_OF(DraftCopy, rows) == 24);
+static_assert(OFFSET_OF(DraftCopy, siblings) == 28);
+static_assert(OFFSET_OF(DraftCopy, flags) == 32);
+static_assert(OFFSET_OF(DraftCopy, reserved) == 36);
 static_assert(sizeof(DraftLinks) == 40 && alignof(DraftLinks) == 8);
 static_assert(OFFSET_OF(DraftLinks, first_child) == 0);
 static_assert(OFFSET_OF(DraftLinks, next_sibling) == 8);

@@ -28,6 +28,9 @@ shared! {
         /// The threads of a block of shorten_requests.
         SHORTEN_THREADS: u32 = 128;
 
+        /// The threads of a block of copy_drafts.
+        COPY_DRAFTS_THREADS: u32 = 128;
+
         /// The threads of a block of edit_rows.
         EDIT_ROWS_THREADS: u32 = 256;
 
@@ -95,6 +98,25 @@ shared! {
         slot_states: (State*);
         /// `[requests]`: how many were taken away.
         taken: (u32*);
+        flags: u32;
+        reserved: u32;
+    }
+
+    /// Bits of `DraftCopy::flags`.
+    bits copy_flags = CopyFlags "COPY_" {
+        /// The ids that are written have 64 bits instead of 32.
+        IDS_I64 = 1 << 0;
+    }
+
+    /// The argument of copy_drafts.
+    struct DraftCopy {
+        /// `[rows, siblings]`
+        drafts: (const int*);
+        /// The first id to write of the first row; rows are `stride` ids apart.
+        to: (void*);
+        stride: u64;
+        rows: u32;
+        siblings: u32;
         flags: u32;
         reserved: u32;
     }

@@ -1,10 +1,11 @@
-//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`, `selected`), of which
+//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`, `selected`, `exchange`), of which
 //! `header` makes the kernels' headers.
 //!
 //! Depends on no other folder.
 
 mod drafts;
 pub(crate) mod dtype;
+mod exchange;
 pub(crate) mod header;
 #[cfg(feature = "emulator")]
 pub(crate) mod launch;
@@ -13,6 +14,7 @@ mod selected;
 mod step;
 
 pub(crate) use drafts::*;
+pub(crate) use exchange::*;
 pub(crate) use operators::*;
 pub(crate) use selected::*;
 pub use step::Slot;

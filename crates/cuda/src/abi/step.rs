@@ -389,6 +389,21 @@ impl Step {
         2 * tiles + 2 * LIST_CAPACITY
     }
 
+    /// Returns the step over a part of its rows: what lies on the device for each row begins with that of the part's first one.
+    pub(crate) fn with_rows(self, rows: std::ops::Range<usize>) -> Self {
+        let from =
+            |address: u64, bytes: u64| if address == 0 { 0 } else { address + rows.start as u64 * bytes };
+        Self {
+            rows: rows.len() as u32,
+            row_indices: from(self.row_indices, 4),
+            slots: from(self.slots, 4),
+            forced: from(self.forced, 4),
+            masks: from(self.masks, 4 * self.mask_stride),
+            mask_present: from(self.mask_present, 4),
+            ..self
+        }
+    }
+
     /// Returns the step with `blocks_per_row` blocks for each row, at least one.
     pub(crate) fn with_blocks_per_row(self, blocks_per_row: u32) -> Self {
         Self { blocks_per_row, blocks_per_row_inverse: u32::MAX / blocks_per_row, ..self }

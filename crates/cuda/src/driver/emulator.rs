@@ -21,6 +21,7 @@ use crate::abi::launch::{LAUNCH, LaunchShape};
 use crate::driver::cache::Cache;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::entry::Key;
+use crate::driver::peer_memory::{EMULATED, MemoryHandle};
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::error::{Error, Result};
 use crate::programs::kernels::{Kernel, source_files};
@@ -240,6 +241,16 @@ impl Runtime for Emulator {
         // launch.
         unsafe { std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
+    }
+
+    fn export(&self, address: u64) -> Result<MemoryHandle> {
+        Ok(MemoryHandle::of_process(address, EMULATED))
+    }
+
+    /// Returns the address, if the memory is that of an emulated device of this process.
+    fn map(&self, handle: &MemoryHandle) -> Result<u64> {
+        let address = handle.address_here().filter(|_| handle.ordinal() == EMULATED);
+        address.ok_or_else(|| Error::call("map", "emulated devices share memory within a process only"))
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {

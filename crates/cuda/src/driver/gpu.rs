@@ -17,6 +17,7 @@ use crate::driver::capture::{Captured, capture};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, cluster_of};
 use crate::driver::nvrtc::Nvrtc;
+use crate::driver::peer_memory::MemoryHandle;
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
@@ -360,6 +361,25 @@ impl Runtime for Gpu {
         let copied = unsafe { result::memcpy_dtoh_async(bytes, address, stream.cuda.cu_stream()) };
         copied.map_err(failed("cuMemcpyDtoHAsync"))?;
         stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    fn export(&self, address: u64) -> Result<MemoryHandle> {
+        self.bind()?;
+        Ok(MemoryHandle::of_gpu(address, self.device.context.ordinal()))
+    }
+
+    fn map(&self, handle: &MemoryHandle) -> Result<u64> {
+        self.bind()?;
+        let _relaxed = RelaxedCapture::begin();
+        handle.map_to_gpu(&self.device.context)
+    }
+
+    unsafe fn unmap(&self, handle: &MemoryHandle, address: u64) {
+        let _state = CudaThreadState::save();
+        if self.bind().is_ok() && self.current().cuda.synchronize().is_ok() {
+            // SAFETY: the context is current, and the work of its stream is complete; the caller guarantees the rest.
+            unsafe { handle.unmap_from_gpu(address) };
+        }
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::fmt;
 
 use crate::driver::device_limits::DeviceLimits;
-use crate::error::Result;
+use crate::driver::peer_memory::MemoryHandle;
+use crate::error::{Error, Result};
 use crate::programs::kernels::Kernel;
 
 /// How many blocks of how many threads a launch has, and what they need of the device.
@@ -103,6 +104,28 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// # Safety
     /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime's memory cannot be mapped by others.
+    fn export(&self, _address: u64) -> Result<MemoryHandle> {
+        Err(Error::call("export", format!("{} cannot share its memory", self.name())))
+    }
+
+    /// Maps memory of another runtime, so that this runtime's kernels can read and write it. Returns its address here.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the device cannot reach that memory.
+    fn map(&self, _handle: &MemoryHandle) -> Result<u64> {
+        Err(Error::call("map", format!("{} cannot map memory of others", self.name())))
+    }
+
+    /// Undoes [`Runtime::map`], after all work enqueued before is complete.
+    ///
+    /// # Safety
+    /// `address` came from `map` with this handle, and nobody uses it any more.
+    unsafe fn unmap(&self, _handle: &MemoryHandle, _address: u64) {}
 
     /// Enqueues a kernel over a grid; `argument` holds the bytes of its one argument and is copied.
     ///

@@ -1,15 +1,17 @@
 //! The launches of the kernels that begin and end a step over the rows of drafts, of the one that reads links between these, of the
-//! one that draws drafts, and of the one that takes emitted tokens away again.
+//! one that draws drafts, of the one that copies these, and of the one that takes emitted tokens away again.
 
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{DraftLinks, DraftRace, DraftStep, ShortenRequests};
+use crate::abi::{DraftCopy, DraftLinks, DraftRace, DraftStep, ShortenRequests};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
-use crate::programs::kernels::{BEGIN_DRAFTS, DRAFT_RACE, END_DRAFTS, PARENTS_OF_LINKS, SHORTEN_REQUESTS};
+use crate::programs::kernels::{
+    BEGIN_DRAFTS, COPY_DRAFTS, DRAFT_RACE, END_DRAFTS, PARENTS_OF_LINKS, SHORTEN_REQUESTS,
+};
 use crate::requests::step_features::Edits;
 
 /// Enqueues `begin_drafts`, which makes the requests of the step's rows, of which some may have `edits`.
@@ -72,4 +74,14 @@ pub(crate) unsafe fn shorten(
     let grid = tuning::shorten_requests(requests);
     // SAFETY: the grid is the one that shorten_requests.cu expects. The caller guarantees what the argument points to.
     unsafe { runtime.launch(SHORTEN_REQUESTS.kernel(), grid, bytemuck::bytes_of(argument)) }
+}
+
+/// Enqueues `copy_drafts`, which copies the drafts of a batch into columns of a matrix. There is a draft at least.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn copy(runtime: &dyn Runtime, argument: &DraftCopy) -> Result<()> {
+    let grid = tuning::copy_drafts(argument.rows as usize * argument.siblings as usize);
+    // SAFETY: the grid is the one that copy_drafts.cu expects. The caller guarantees what the argument points to.
+    unsafe { runtime.launch(COPY_DRAFTS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }

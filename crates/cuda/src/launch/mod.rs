@@ -3,9 +3,11 @@
 //! Depends on `abi`, `programs`, `driver` and `requests`.
 
 pub(crate) mod drafts;
+pub(crate) mod exchange;
 pub(crate) mod finish;
 pub(crate) mod history_edits;
 pub(crate) mod judge;
+pub(crate) mod shards;
 pub(crate) mod survey;
 pub(crate) mod tuning;
 pub(crate) mod written_rows;

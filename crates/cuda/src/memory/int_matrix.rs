@@ -87,6 +87,18 @@ impl<'b> DeviceIntMatrix<'b> {
         Ok(Self { memory, address, dtype, rows, width, stride: width })
     }
 
+    /// Returns the ids of all rows as one column, row after row.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there are gaps between the rows.
+    pub fn flat(&self) -> Result<DeviceSlice<'b>> {
+        let Self { memory, address, dtype, rows, width, stride } = *self;
+        if rows > 1 && stride != width {
+            return Err(Error::out_of_range("stride", stride, format!("{width}, so that rows have no gaps")));
+        }
+        Ok(DeviceSlice { memory, address, dtype: ColumnType::Int(dtype), rows: rows * width })
+    }
+
     /// Checks that the matrix has `rows` rows of `width` ids.
     pub(crate) fn check(&self, parameter: &'static str, rows: usize, width: usize) -> Result<()> {
         if self.rows != rows {
@@ -122,7 +134,7 @@ impl<'b> DeviceIntMatrixMut<'b> {
     ///
     /// # Safety
     /// For `'b`, all ids lie in memory that the device can write. Nobody else reads or writes them while work
-    /// that was enqueued with them runs.
+    /// that was enqueued with them runs, but work on the same stream that was enqueued before or behind it.
     pub unsafe fn new(
         address: u64,
         dtype: IntType,

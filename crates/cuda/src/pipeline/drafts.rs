@@ -1,13 +1,15 @@
 //! Drafting: the batches of a workspace, and the kernels that draw drafts from their rows (rule S8).
 
+use std::marker::PhantomData;
+
 use gumball_spec::{Error, Kind, Result};
 
-use crate::abi::dtype::IntType;
+use crate::abi::dtype::{Dtype, IntType};
 use crate::abi::{self, Slot, draft_flags, flags};
 use crate::launch::{drafts, finish, history_edits, survey, tuning};
 use crate::memory::int_matrix::DeviceIntMatrix;
 use crate::memory::rows::{MaskRows, Rows};
-use crate::pipeline::assignment::Assignment;
+use crate::pipeline::assignment::{Assignment, Shape};
 use crate::pipeline::draft_batch::{DraftBatch, DraftBatchLimits};
 use crate::pipeline::draft_rows::{DraftPaths, DraftRule};
 use crate::pipeline::workspace::Workspace;
@@ -19,6 +21,22 @@ use crate::requests::step_variant::StepVariant;
 pub struct DraftBatchId {
     workspace: u64,
     index: usize,
+}
+
+/// Drafts of a batch whose launches are fixed, for what was assigned to it; its rows and paths live as long as `'b`.
+#[derive(Clone, Debug)]
+pub struct DraftLaunch<'b> {
+    pub(crate) batch: DraftBatchId,
+    shape: Shape,
+    rule: DraftRule,
+    logits_rows: usize,
+    kind: Kind,
+    dtype: Dtype,
+    step: abi::Step,
+    paths: DraftPaths,
+    /// How many ids a row of the paths has.
+    path_width: usize,
+    memory: PhantomData<&'b ()>,
 }
 
 impl Workspace {
@@ -56,7 +74,7 @@ impl Workspace {
         Ok(())
     }
 
-    fn draft_batch(&self, id: DraftBatchId) -> Result<&DraftBatch> {
+    pub(crate) fn draft_batch(&self, id: DraftBatchId) -> Result<&DraftBatch> {
         let batch = self.draft_batches.get(id.index).and_then(Option::as_ref);
         batch.filter(|_| id.workspace == self.id).ok_or_else(|| {
             Error::out_of_range("batch", id.index, "a batch of drafts that this pool made and still has")
@@ -92,55 +110,102 @@ impl Workspace {
 
     /// Returns whether a slot's history has capacity for a path of `count` drafts behind it.
     #[must_use]
-    pub fn has_path_left(&self, slot: Slot, count: u32) -> bool {
-        slot == -1 || self.table.slot_has_history_left(slot, count.into())
+    pub fn has_path_left(&self, slot: Slot, count: u64) -> bool {
+        slot == -1 || self.table.slot_has_history_left(slot, count)
+    }
+
+    /// Fixes the launches that draw drafts from rows of a draft model, for what is assigned to a batch.
+    ///
+    /// Row r stands behind the first drafts of row r of `paths`, as many as were assigned to it. Behind a path with an id outside the
+    /// vocabulary there are no drafts.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::step_masked`], for the rows of the batch.
+    /// - [`Error::Length`] if `paths` has too few rows or columns, or there are none and a row has a path; [`Error::OutOfRange`] if its
+    ///   ids have no sign, or its rows lie 2^32 ids or more apart.
+    /// - [`Error::OutOfRange`] if the workspace has no such batch.
+    pub fn drafts<'b>(
+        &self,
+        id: DraftBatchId,
+        rows: &Rows<'b>,
+        masks: Option<&MaskRows<'b>>,
+        paths: Option<&DeviceIntMatrix<'b>>,
+    ) -> Result<DraftLaunch<'b>> {
+        let batch = self.draft_batch(id)?;
+        Ok(DraftLaunch {
+            batch: id,
+            shape: batch.shape,
+            rule: batch.rule,
+            logits_rows: rows.rows,
+            kind: rows.kind,
+            dtype: rows.dtype,
+            step: self.draft_step_over(batch, rows, masks)?,
+            paths: path_addresses(paths, batch.shape.rows, batch.longest_path())?,
+            path_width: paths.map_or(0, |paths| paths.width),
+            memory: PhantomData,
+        })
+    }
+
+    /// Checks that what is assigned to a batch still suits its fixed launches, which run behind at most `tokens` tokens that the
+    /// requests have not emitted yet.
+    pub(crate) fn check_drafts(&self, fixed: &DraftLaunch<'_>, tokens: u64) -> Result<()> {
+        let batch = self.draft_batch(fixed.batch)?;
+        if batch.shape != fixed.shape || batch.rule != fixed.rule {
+            let reason =
+                "drafts that were fixed for a number of rows, a mode, row indices and masks need the same";
+            return Err(Error::Conflict { parameter: "assignment", other: "drafts", reason });
+        }
+        if batch.row_indices_end > fixed.logits_rows {
+            let allowed = format!("a row of the logits, in 0..{}", fixed.logits_rows);
+            return Err(Error::out_of_range("row_indices", batch.row_indices_end - 1, allowed));
+        }
+        if batch.longest_path() > fixed.path_width {
+            let allowed = format!("at most {}, the ids in a row of the paths", fixed.path_width);
+            return Err(Error::out_of_range("counts", batch.longest_path(), allowed));
+        }
+        if fixed.kind == Kind::Probabilities {
+            self.table.refusal_in(&batch.slots)?;
+        }
+        let mut rows = batch.slots.iter().zip(batch.rows.counts());
+        match rows.find(|(slot, count)| !self.has_path_left(**slot, tokens + u64::from(**count))) {
+            None => Ok(()),
+            Some((slot, count)) => {
+                let allowed = format!("room for {count} drafts behind the history of slot {slot}");
+                Err(Error::out_of_range("history_growth", "too little", allowed))
+            }
+        }
+    }
+
+    /// Returns the features that the rows of a batch need.
+    pub(crate) fn needs_of_drafts(&self, fixed: &DraftLaunch<'_>) -> Result<StepFeatures> {
+        let batch = self.draft_batch(fixed.batch)?;
+        Ok(self.table.needs_of(&batch.slots, batch.is_greedy()))
     }
 
     /// Draws drafts from rows of a draft model, for what is assigned to a batch; returns whether that runs now, as
     /// [`Workspace::enqueue`] does. It launches kernels, and neither allocates nor waits. The requests are as they are when the
     /// kernels run.
     ///
-    /// Row r stands behind the first drafts of row r of `paths`, as many as were assigned to it. Behind a path with an id outside the
-    /// vocabulary there are no drafts.
-    ///
     /// # Errors
-    /// - Those of [`Workspace::step_masked`] and [`Workspace::enqueue`], for the rows of the batch.
-    /// - [`Error::Length`] if `paths` has too few rows or columns, or there are none and a row has a path; [`Error::OutOfRange`] if its
-    ///   ids have no sign, or its rows lie 2^32 ids or more apart.
-    /// - [`Error::OutOfRange`] if the workspace has no such batch.
-    pub fn enqueue_drafts(
-        &mut self,
-        id: DraftBatchId,
-        rows: &Rows<'_>,
-        masks: Option<&MaskRows<'_>>,
-        paths: Option<&DeviceIntMatrix<'_>>,
-        variant: Option<StepVariant>,
-    ) -> Result<bool> {
-        let batch = self.draft_batch(id)?;
+    /// - [`Error::Conflict`] or [`Error::OutOfRange`] if the batch's assignment has changed since the launches were fixed, so that they do
+    ///   not suit it; and if it was removed.
+    /// - Those of [`Workspace::enqueue`], for the rows of the batch.
+    pub fn enqueue_drafts(&mut self, fixed: &DraftLaunch<'_>, variant: Option<StepVariant>) -> Result<bool> {
+        self.check_drafts(fixed, 0)?;
+        let batch = self.draft_batch(fixed.batch)?;
         let (slots, greedy) = (&batch.slots[..], batch.is_greedy());
-        let step = self.draft_step_over(batch, rows, masks)?;
-        let paths = path_addresses(paths, batch.shape.rows, batch.longest_path())?;
-        if rows.kind == Kind::Probabilities {
-            self.table.refusal_in(slots)?;
-        }
         variant.map_or(Ok(()), |variant| self.table.check_variant_of(slots, greedy, variant))?;
         let capturing = self.runtime.is_capturing()?;
-        let lacking =
-            slots.iter().zip(batch.rows.counts()).find(|(slot, count)| !self.has_path_left(**slot, **count));
-        if let Some((slot, count)) = lacking {
-            let allowed = format!("room for {count} drafts behind the history of slot {slot}");
-            return Err(Error::out_of_range("history_growth", "too little", allowed));
-        }
         let needs = match variant {
             None if capturing => StepVariant::Full.features(),
             None => self.table.needs_of(slots, greedy),
             Some(variant) => variant.features(),
         };
-        self.launch_drafts(batch, rows, &step, &paths, needs)?;
+        self.launch_drafts(fixed, needs)?;
         if capturing {
-            self.captured.note(rows.kind);
+            self.captured.note(fixed.kind);
             let variant = variant.unwrap_or(StepVariant::Full);
-            let batch = self.draft_batches[id.index].as_mut().expect("found above");
+            let batch = self.draft_batches[fixed.batch.index].as_mut().expect("found above");
             batch.captured = Some(batch.captured.map_or(variant, |known| known.min(variant)));
         }
         Ok(!capturing)
@@ -188,18 +253,15 @@ impl Workspace {
         Ok(batch.rows.step(step, DraftRule::Coupled))
     }
 
-    fn launch_drafts(
-        &self,
-        batch: &DraftBatch,
-        logits: &Rows<'_>,
-        step: &abi::Step,
-        paths: &DraftPaths,
-        needs: StepFeatures,
-    ) -> crate::Result<()> {
+    /// Launches the kernels that support `needs`, which must include the features of the batch's rows. The workspace must still have
+    /// the batch.
+    pub(crate) fn launch_drafts(&self, fixed: &DraftLaunch<'_>, needs: StepFeatures) -> crate::Result<()> {
+        let DraftLaunch { step, paths, kind, dtype, .. } = fixed;
         if step.rows == 0 {
             return Ok(());
         }
-        let (runtime, row_type) = (&*self.runtime, (logits.kind, logits.dtype));
+        let batch = self.draft_batches[fixed.batch.index].as_ref().expect("the caller looked for it");
+        let (runtime, row_type) = (&*self.runtime, (*kind, *dtype));
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         let begun = batch.rows.propose(step, paths, &self.table, batch.rule, batch.lists.slots());
         // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. `path_addresses` compared the paths with

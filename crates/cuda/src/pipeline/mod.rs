@@ -3,17 +3,21 @@
 //! Depends on every folder.
 
 pub(crate) mod assignment;
+pub(crate) mod copied_drafts;
 pub(crate) mod draft_batch;
 pub(crate) mod draft_rows;
 pub(crate) mod drafts;
+mod exchange;
 pub(crate) mod graph;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;
 mod probability_rows;
+pub(crate) mod rank_rows;
 pub(crate) mod row_lists;
 mod shared_rows;
-mod shorten;
+pub(crate) mod shorten;
 pub(crate) mod step;
 mod step_counters;
+pub(crate) mod windows;
 pub(crate) mod workspace;

@@ -6,6 +6,7 @@
 //! workspace, so requests can come and go between two replays.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Kind, Result};
@@ -13,10 +14,11 @@ use gumball_spec::{Error, Kind, Result};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, flags};
 use crate::launch::tuning::{self, Survey};
-use crate::launch::{drafts, finish, history_edits, survey};
+use crate::launch::{drafts, exchange, finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::assignment::{DraftShape, Shape};
 use crate::pipeline::draft_rows::{DraftAddresses, DraftIds};
+use crate::pipeline::rank_rows::Exchange;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{Edits, StepFeatures};
 use crate::requests::step_variant::StepVariant;
@@ -101,24 +103,29 @@ impl Workspace {
             return Err(Error::length("logits", rows.vocab, allowed));
         }
         if let Some(own) = self.probability_rows.as_ref().filter(|_| rows.kind == Kind::Logits) {
-            let step = self.step_over(&own.rows(rows.rows)?, masks)?;
+            let step = self.step_over(&own.rows(rows.rows)?, masks, 0..self.rows())?;
             return Ok(Step { softmax_of: Some(*rows), memory: PhantomData, ..step });
         }
-        self.step_over(rows, masks)
+        self.step_over(rows, masks, 0..self.rows())
     }
 
-    /// Fixes the launches of a step over rows with the workspace's vocabulary.
-    fn step_over<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'_>>) -> Result<Step<'b>> {
+    /// Fixes the launches of a step over rows with the workspace's vocabulary, for a part of the assigned rows.
+    pub(crate) fn step_over<'b>(
+        &self,
+        rows: &Rows<'b>,
+        masks: Option<&MaskRows<'_>>,
+        part: Range<usize>,
+    ) -> Result<Step<'b>> {
         let abi = self.abi();
-        if abi.row_indices == 0 && rows.rows != self.rows() {
-            return Err(Error::length("logits", rows.rows, format!("one per slot, {}", self.rows())));
+        if abi.row_indices == 0 && rows.rows != part.len() {
+            return Err(Error::length("logits", rows.rows, format!("one per slot, {}", part.len())));
         }
         let abi = self.with_masks(abi, masks, self.rows())?;
         let step =
-            abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
+            abi::Step { logits: rows.address, stride: rows.stride as u64, ..abi.with_rows(part.clone()) };
         let shares = step.row_indices != 0
             && step.masks == 0
-            && tuning::surveys_shared_rows(&self.device, self.rows(), rows.rows, step.tiles as usize);
+            && tuning::surveys_shared_rows(&self.device, part.len(), rows.rows, step.tiles as usize);
         let shared = shares.then(|| self.shared_rows.survey(&self.device, rows, &step));
         let shared_records = if shares { self.shared_rows.records() } else { 0 };
         let step = Step {
@@ -132,6 +139,7 @@ impl Workspace {
             softmax_of: None,
             drafts: None,
             variant: None,
+            exchange: None,
             step: abi::Step { shared_records, ..step },
             memory: PhantomData,
         };
@@ -241,9 +249,24 @@ impl Workspace {
         Ok(())
     }
 
-    /// Launches the kernels that support `needs`, which must include the features of the step's rows.
+    /// Launches the kernels that support `needs`, which must include the features of the step's rows, and those that exchange rows
+    /// and results with other ranks.
     pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(fixed.workspace, self.id, "a step goes to the workspace that fixed it");
+        let Some(exchange) = &fixed.exchange else { return self.enqueue_rows(fixed, needs) };
+        if let Some(shards) = exchange.shards.as_ref().filter(|_| fixed.kind == Kind::Logits) {
+            return self.enqueue_survey(fixed, needs, shards);
+        }
+        // SAFETY: the windows and this workspace outlive enqueued work, and `step_over_ranks` checked their sizes against the
+        // shape. The creator of `Rows` guarantees the logits.
+        let send_rows = |rows| unsafe { exchange::send_rows(&*self.runtime, &self.device, rows) };
+        exchange.rows.as_ref().map_or(Ok(()), send_rows)?;
+        self.enqueue_rows(fixed, needs)?;
+        // SAFETY: as above. The step's kernels write the outputs.
+        unsafe { exchange::send_results(&*self.runtime, &exchange.results) }
+    }
+
+    fn enqueue_rows(&self, fixed: &Step<'_>, needs: StepFeatures) -> crate::Result<()> {
         let (runtime, step) = (&*self.runtime, &fixed.step);
         if step.rows == 0 {
             return Ok(());
@@ -327,7 +350,7 @@ pub struct Step<'b> {
     /// The number of rows that the logits have.
     pub(crate) logits_rows: usize,
     pub(crate) kind: Kind,
-    dtype: Dtype,
+    pub(crate) dtype: Dtype,
     /// The survey of logits rows that several rows read, with its step.
     shared: Option<(Survey, abi::Step)>,
     /// Whether the step finishes its rows; otherwise it only surveys them.
@@ -336,9 +359,11 @@ pub struct Step<'b> {
     softmax_of: Option<Rows<'b>>,
     /// The drafts of a step that verifies some.
     drafts: Option<(DraftAddresses, DraftShape)>,
+    /// What is exchanged with other ranks before the step's kernels and behind them.
+    pub(crate) exchange: Option<Exchange>,
     /// The named variant whose kernels the step launches, if one was named.
     variant: Option<StepVariant>,
-    step: abi::Step,
+    pub(crate) step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
 

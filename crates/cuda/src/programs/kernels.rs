@@ -83,6 +83,8 @@ kernels! {
     "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
     // Takes the last tokens of requests away again.
     "shorten_requests" { SHORTEN_REQUESTS: ONE }
+    // Copies the drafts of a batch to where others read them.
+    "copy_drafts" { COPY_DRAFTS: ONE }
     // Make parents of the links of such drafts.
     "parents_of_links" { PARENTS_OF_LINKS: ONE }
     // Draw drafts from the rows of a draft model.
@@ -101,6 +103,14 @@ kernels! {
     "judge_requests" { JUDGE_REQUESTS: ONE }
     // Force given tokens in a step, and write their logprobs behind it.
     "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
+    // Exchange rows and results between the devices of a group.
+    "exchange" { SEND_ROWS: ONE, SEND_RESULTS: ONE }
+    // Survey and finish rows of which each device of a group has a part.
+    "shards" {
+        SURVEY_SHARDS: BY_DTYPE.sized(FEW_OR_MANY),
+        FINISH_SHARDS: BY_DTYPE,
+        FINISH_SHARD_LISTS: BY_DTYPE
+    }
     // Evaluates numeric functions, for comparison with their definitions.
     "numeric_check" { NUMERIC_CHECK: ONE }
 }

@@ -6,7 +6,7 @@ use gumball_spec::Kind;
 use sha2::{Digest, Sha256};
 
 use crate::abi::header::Header;
-use crate::abi::{DRAFTS, OPERATORS, SELECTED, STEP};
+use crate::abi::{DRAFTS, EXCHANGE, OPERATORS, SELECTED, STEP};
 use crate::programs::kernels::{Program, source_files};
 
 /// A source file: the name by which others include it, and its text.
@@ -21,6 +21,7 @@ macro_rules! device_files {
 const DEVICE: &[Source] = device_files![
     "platform/portability.cuh",
     "platform/sm90.cuh",
+    "platform/system_scope.cuh",
     "math/num.cuh",
     "math/kind.cuh",
     "math/cut.cuh",
@@ -52,6 +53,7 @@ const DEVICE: &[Source] = device_files![
     "block/race.cuh",
     "block/bounded_race.cuh",
     "stage/row_result.cuh",
+    "stage/exchange.cuh",
     "stage/accept_drafts.cuh",
     "stage/residual_records.cuh",
     "stage/judge.cuh",
@@ -67,10 +69,13 @@ const DEVICE: &[Source] = device_files![
     "stage/token_logprob.cuh",
     "stage/finish.cuh",
     "stage/survey.cuh",
+    "stage/survey_rows.cuh",
+    "stage/shard.cuh",
+    "stage/first_tokens.cuh",
 ];
 
 /// The headers that are generated.
-const GENERATED: [&Header; 4] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED];
+const GENERATED: [&Header; 5] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED, &EXCHANGE];
 
 /// Returns all files that a program may include: the device code, and the source files of kernels.
 pub(crate) fn headers() -> impl Iterator<Item = Source> {

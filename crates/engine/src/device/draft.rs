@@ -3,7 +3,10 @@
 //! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them. So one captured graph may
 //! hold a batch for each draft of a chain, or for each level of a tree, and the verification behind them.
 
-use gumball_cuda::{Assignment, DeviceIntMatrix, DraftBatchLimits, DraftCounts, IntType, Rows, StepVariant};
+use gumball_cuda::{
+    Assignment, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatchLimits, DraftCounts, IntType, Rows,
+    StepVariant,
+};
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::check_path;
 use gumball_spec::{Error, Result};
@@ -254,12 +257,34 @@ impl DevicePool {
         if !self.device.runtime().is_capturing()? {
             let rows: Vec<(Slot, u32)> = self.workspace.draft_rows_of(batch.id)?.collect();
             for (slot, count) in rows {
-                if !self.workspace.has_path_left(slot, count) {
+                if !self.workspace.has_path_left(slot, count.into()) {
                     self.workspace.extend(slot, self.config.history_growth.max(count as usize))?;
                 }
             }
         }
-        self.workspace.enqueue_drafts(batch.id, &input.logits, input.masks.as_ref(), paths, variant)?;
+        let drafts = self.workspace.drafts(batch.id, &input.logits, input.masks.as_ref(), paths)?;
+        self.workspace.enqueue_drafts(&drafts, variant)?;
+        Ok(())
+    }
+
+    /// Copies the drafts of the assigned rows of a batch into a matrix in the device's memory: row r to row r, its siblings to columns from
+    /// `column` on. It only launches a kernel, also in a graph that the host program captures.
+    ///
+    /// So the drafts of a chain come together: each batch's are one column of the paths of the next one, and all of them are
+    /// what a verification reads.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the matrix has too few rows or columns, or ids without a sign, and for a batch that this pool does not
+    ///   have.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn enqueue_copy_drafts(
+        &mut self,
+        batch: DraftBatch,
+        to: &DeviceIntMatrixMut<'_>,
+        column: usize,
+    ) -> Result<()> {
+        let copy = self.workspace.copied_drafts(batch.id, to, column)?;
+        self.workspace.enqueue_copied_drafts(&copy)?;
         Ok(())
     }
 

@@ -6,9 +6,11 @@
 
 mod draft;
 mod draft_batch;
+mod graph;
 mod input;
 mod pool;
 mod pool_route;
+mod ranks;
 mod route;
 mod score;
 mod sequences;
@@ -23,6 +25,7 @@ use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
 pub use draft_batch::DraftBatch;
+pub use graph::GraphWork;
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
     DraftBatchLimits, DraftChainRows, DraftIds as DeviceDrafts, Dtype, Gpu, Graph as DeviceGraph, IntType,
@@ -31,6 +34,7 @@ pub use gumball_cuda::{
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use pool_route::PoolRoute;
+pub use ranks::DeviceDistPool;
 pub use route::DeviceRoute;
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's

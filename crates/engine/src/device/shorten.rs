@@ -9,7 +9,7 @@ use gumball_spec::{Error, Result};
 use super::input::copy_bytes_up;
 use super::pool::DevicePool;
 use super::sequences::Shortened;
-use crate::pool::{PADDING, Slot};
+use crate::pool::Slot;
 use crate::verify::{check_counts, check_taken};
 
 impl DevicePool {
@@ -60,9 +60,7 @@ impl DevicePool {
             self.captured_shorten = true;
             return Ok(());
         }
-        for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
-            self.shortened[*slot as usize].note_shorten(self.steps_unseen[*slot as usize]);
-        }
+        self.note_shorten();
         Ok(())
     }
 

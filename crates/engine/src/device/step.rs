@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use gumball_cuda::{Assignment, DraftCounts, DraftRule, Graph, Rows, Step, StepVariant, Workspace};
+use gumball_cuda::{Assignment, DraftCounts, DraftRule, Rows, Step, StepVariant, Workspace};
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result};
@@ -82,7 +82,7 @@ pub(super) struct Last {
     pub counts: Option<Vec<u32>>,
     temperatures: Vec<Option<f32>>,
     /// Whether the host has read the step's outputs.
-    observed: bool,
+    pub observed: bool,
 }
 
 impl Last {
@@ -404,38 +404,9 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Captures a step for each input, to be replayed in this order. Nothing runs yet.
-    ///
-    /// A replay uses the assignment of that moment. Requests may be admitted, released and assigned in
-    /// between. The number of rows, and whether row indices and masks exist, must stay the same.
-    ///
-    /// # Errors
-    /// Those of [`DevicePool::enqueue_assigned`].
-    pub fn capture<'b>(&self, inputs: &[DeviceInput<'b>]) -> Result<Graph<'b>> {
-        inputs.iter().try_for_each(|input| self.check_input(input))?;
-        let step = |input: &DeviceInput<'b>| self.workspace.step_masked(&input.logits, input.masks.as_ref());
-        self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
-    }
-
-    /// Enqueues the steps of a graph: one call, whatever their number.
-    ///
-    /// # Errors
-    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if the assignment's shape differs
-    ///   from that of the capture, or a row index lies beyond the captured logits.
-    /// - [`Error::Unavailable`] if the device fails.
-    ///
-    /// # Panics
-    /// If another pool captured the graph.
-    pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
-        self.grow_histories(graph.steps())?;
-        self.workspace.replay(graph)?;
-        self.note(graph.steps() as u64);
-        Ok(())
-    }
-
     /// Makes sure that the histories of the assigned rows can take the tokens of `steps` more steps. Growing one
     /// waits for the device, which happens once in `history_growth` tokens.
-    fn grow_histories(&mut self, steps: usize) -> Result<()> {
+    pub(super) fn grow_histories(&mut self, steps: usize) -> Result<()> {
         // A captured step does not run yet, and waiting would invalidate the capture.
         if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
             return Ok(());
@@ -526,7 +497,7 @@ impl DevicePool {
     }
 
     /// Updates the host's sequences from the last step's outputs, once per step.
-    fn apply(&mut self, layout: Layout, words: &[u32]) -> Result<()> {
+    pub(super) fn apply(&mut self, layout: Layout, words: &[u32]) -> Result<()> {
         if std::mem::replace(&mut self.last.observed, true) {
             return Ok(());
         }

@@ -5,7 +5,7 @@
 //! `judge_requests.cu` in `gumball-cuda`.
 
 use gumball_cuda::{
-    Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, Graph, IntType, Rows, StepVariant,
+    Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, IntType, Rows, StepVariant,
 };
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::MAX_DRAFTS;
@@ -299,22 +299,6 @@ impl DevicePool {
         self.enqueue_step(&input, variant, |workspace| {
             workspace.verify(&input.logits, input.masks.as_ref(), drafts)
         })
-    }
-
-    /// Captures a verification for each input with its drafts, to be replayed in this order by [`DevicePool::replay`].
-    /// Nothing runs yet. See [`DevicePool::capture`].
-    ///
-    /// A replay uses the assignment of that moment, and reads the drafts that lie there then. The numbers of requests and of
-    /// rows and the mode must stay the same; how many drafts each request has may change.
-    ///
-    /// # Errors
-    /// Those of [`DevicePool::enqueue_verify_assigned`].
-    pub fn capture_verify<'b>(&self, inputs: &[(DeviceInput<'b>, DraftIds<'b>)]) -> Result<Graph<'b>> {
-        inputs.iter().try_for_each(|(input, _)| self.check_input(input))?;
-        let step = |(input, drafts): &(DeviceInput<'b>, DraftIds<'b>)| {
-            self.workspace.verify(&input.logits, input.masks.as_ref(), drafts)
-        };
-        self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
     }
 
     /// Waits for the enqueued work and copies what came out of the last verification into `out`.

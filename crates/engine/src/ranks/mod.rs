@@ -260,7 +260,7 @@ impl DistPool {
 }
 
 /// Returns a digest of parameters, so that ranks which differ in them notice.
-fn digest_of(params: &SamplingParams) -> u64 {
+pub(crate) fn digest_of(params: &SamplingParams) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
     format!("{params:?}").bytes().fold(0xCBF2_9CE4_8422_2325, step)
 }

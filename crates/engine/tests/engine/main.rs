@@ -7,6 +7,8 @@ mod device;
 #[cfg(feature = "emulator")]
 mod device_draft;
 #[cfg(feature = "emulator")]
+mod device_graph;
+#[cfg(feature = "emulator")]
 mod device_judged;
 #[cfg(feature = "emulator")]
 mod device_operators;

@@ -6,6 +6,8 @@ mod cases;
 
 mod batch;
 mod bytes;
+#[cfg(feature = "emulator")]
+mod devices;
 mod failures;
 mod faults;
 mod processes;

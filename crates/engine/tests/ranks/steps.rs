@@ -10,7 +10,7 @@ use crate::batch::{Batch, Numbers, on_ranks, part, state};
 use crate::cases::Dice;
 
 /// What comes with the rows of a step.
-struct Extras {
+pub struct Extras {
     masks: Option<Vec<u32>>,
     present: Vec<bool>,
     forced: Vec<Option<u32>>,
@@ -18,7 +18,7 @@ struct Extras {
 }
 
 impl Extras {
-    fn new(dice: &mut Dice, batch: &Batch, rows: usize, hooks: bool) -> Self {
+    pub fn new(dice: &mut Dice, batch: &Batch, rows: usize, hooks: bool) -> Self {
         let words = batch.vocab.div_ceil(32);
         let masks = dice.one_in(3).then(|| (0..rows * words).map(|_| dice.word() | dice.word()).collect());
         let is_hooked = hooks && batch.kind == Kind::Logits && dice.one_in(4);
@@ -30,7 +30,11 @@ impl Extras {
         }
     }
 
-    fn with<T>(&self, batch: &Batch, work: impl FnOnce(&BatchOptions<'_>) -> T) -> T {
+    pub fn without_masks(self) -> Self {
+        Self { masks: None, ..self }
+    }
+
+    pub fn with<T>(&self, batch: &Batch, work: impl FnOnce(&BatchOptions<'_>) -> T) -> T {
         let (rows, words) = (self.present.len(), batch.vocab.div_ceil(32));
         let masks = self.masks.as_ref().map_or(Masks::NONE, |masks| {
             Masks::new(masks, rows, words, words).unwrap().with_present(&self.present).unwrap()

@@ -3,7 +3,7 @@
 
 use super::{TileBlocks, WARP};
 use crate::abi::{
-    BEGIN_DRAFTS_THREADS, DRAFT_RACE_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS,
+    BEGIN_DRAFTS_THREADS, COPY_DRAFTS_THREADS, DRAFT_RACE_THREADS, EDIT_ROWS_THREADS, END_DRAFTS_THREADS,
     PARENTS_OF_LINKS_THREADS, SHORTEN_THREADS,
 };
 use crate::driver::device_limits::DeviceLimits;
@@ -37,6 +37,11 @@ pub(crate) fn draft_race(limits: &DeviceLimits, rows: usize) -> Grid {
 /// Returns the grid of `shorten_requests`: a block has a request.
 pub(crate) fn shorten_requests(requests: usize) -> Grid {
     Grid::new(requests as u32, SHORTEN_THREADS)
+}
+
+/// Returns the grid of `copy_drafts`: a thread copies a draft.
+pub(crate) fn copy_drafts(drafts: usize) -> Grid {
+    Grid::new(drafts.div_ceil(COPY_DRAFTS_THREADS as usize) as u32, COPY_DRAFTS_THREADS)
 }
 
 /// Returns the grid of `parents_of_links`: a block has the rows of a request.

@@ -5,6 +5,7 @@
 //! chosen here, only times do. Unless a constant says otherwise, it was measured on one H200.
 
 mod drafts;
+mod exchange;
 mod finish;
 mod history_edits;
 mod operators;
@@ -14,15 +15,18 @@ mod survey;
 use crate::driver::runtime::Grid;
 
 pub(crate) use drafts::{
-    begin_drafts, draft_race, edit_rows, end_drafts, parents_of_links, shorten_requests,
+    begin_drafts, copy_drafts, draft_race, edit_rows, end_drafts, parents_of_links, shorten_requests,
 };
-pub(crate) use finish::finish;
+pub(crate) use exchange::{chunk_bytes, send_results, send_rows};
+pub(crate) use finish::{finish, finish_shards};
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{
     Plan, judge_drafts, params_from_columns, plan, selected_tokens, verify_survey, write_rows,
 };
 pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};
-pub(crate) use survey::{Survey, records_from_shared_rows, scores_in_survey, survey, surveys_shared_rows};
+pub(crate) use survey::{
+    Survey, records_from_shared_rows, scores_in_survey, survey, survey_shards, surveys_shared_rows,
+};
 
 /// The threads of a warp.
 const WARP: usize = 32;

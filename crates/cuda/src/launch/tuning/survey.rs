@@ -11,8 +11,8 @@ use crate::abi::{
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::programs::kernels::{
-    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SUMS,
-    Size,
+    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SHARDS,
+    SURVEY_SUMS, Size,
 };
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
@@ -83,6 +83,18 @@ pub(crate) fn survey(
     };
     let blocks = TileBlocks::new(tiles, warps, tiles_per_warp);
     Survey { kernel: kernels.sized(size, kind, dtype), blocks }
+}
+
+/// Returns the survey of parts of rows, of `tiles` tiles each: that of whole rows without edits and sums.
+pub(crate) fn survey_shards(
+    limits: &DeviceLimits,
+    (rows, tiles): (usize, usize),
+    (kind, dtype): (Kind, Dtype),
+) -> Survey {
+    let Survey { blocks, .. } = survey(limits, (rows, tiles), (kind, dtype), StepFeatures::SIMPLE);
+    let few = blocks.tiles_per_block == SURVEY_BLOCK_WARPS * SURVEY_FEW_TILES;
+    let size = if few { Size::Few } else { Size::Many };
+    Survey { kernel: SURVEY_SHARDS.sized(size, kind, dtype), blocks }
 }
 
 /// Returns whether to survey each of `logits_rows` rows of logits once, rather than once for each of the

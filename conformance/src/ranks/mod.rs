@@ -1,0 +1,192 @@
+//! Pools on the devices of several ranks: whether they draw what one device draws, and how long their steps take.
+//!
+//! Ranks are processes of this program, one for each device, or threads of one process. Each runs [`hold()`] and [`times()`] with the
+//! others.
+
+mod hold;
+mod times;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use gumball_cuda::CudaInfo;
+use gumball_engine::dist::{
+    self, Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
+};
+use gumball_engine::{
+    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Error,
+    PADDING,
+};
+
+pub use hold::hold;
+pub use times::times;
+
+/// How long devices wait for a rank.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long hosts wait for a rank: the first one compiles kernels for all.
+const HOST_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The number of the group that waits for the compiler.
+const WARM_GROUP: usize = usize::MAX;
+
+/// What ranks do.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// The number of rows that are held to one device.
+    pub rows: u64,
+    /// Whether steps are timed.
+    pub timed: bool,
+}
+
+/// Connects this rank to the others, once for each group that is made. Groups are told apart by their numbers.
+pub trait Connect: Sync {
+    /// Returns the transport of a group.
+    ///
+    /// # Errors
+    /// A text that says what failed.
+    fn connect(&self, group: usize) -> Result<Box<dyn Transport>, String>;
+}
+
+/// A rank that is a process: its sockets lie in a folder.
+#[derive(Debug)]
+struct Process {
+    folder: PathBuf,
+    rank: usize,
+    world: usize,
+}
+
+impl Connect for Process {
+    fn connect(&self, group: usize) -> Result<Box<dyn Transport>, String> {
+        let address = |rank| Address::Unix(self.folder.join(format!("{group}-{rank}")));
+        let addresses: Vec<Address> = (0..self.world).map(address).collect();
+        let sockets =
+            Sockets::connect(self.rank, &addresses, HOST_PATIENCE).map_err(|error| error.to_string())?;
+        Ok(Box::new(sockets))
+    }
+}
+
+/// The groups of ranks that are threads: what is left of each.
+type Groups = Mutex<HashMap<usize, Vec<Option<Threads>>>>;
+
+/// A rank that is a thread.
+struct Thread<'a> {
+    groups: &'a Groups,
+    rank: usize,
+    world: usize,
+}
+
+impl Connect for Thread<'_> {
+    fn connect(&self, group: usize) -> Result<Box<dyn Transport>, String> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let ranks = groups
+            .entry(group)
+            .or_insert_with(|| threads(self.world, HOST_PATIENCE).into_iter().map(Some).collect());
+        let rank = ranks[self.rank].take().ok_or("a group is joined once")?;
+        Ok(Box::new(rank))
+    }
+}
+
+/// Opens the device of a rank. If there are fewer devices than ranks, several ranks share one.
+fn device_of(name: &str, rank: usize) -> Result<Device, String> {
+    let name = match name {
+        "cuda_emulated" => "emulated".to_owned(),
+        _ => format!("cuda:{}", rank % CudaInfo::probe().devices.len().max(1)),
+    };
+    Device::open(&name).map_err(|error| error.to_string())
+}
+
+/// Compiles the kernels on rank 0, into the cache from which the other ranks load them afterwards.
+fn warm(device: &Device, connect: &dyn Connect) -> Result<(), String> {
+    let mut transport = connect.connect(WARM_GROUP)?;
+    if transport.rank() == 0 {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+            capture_one(device, dtype).map_err(|error| error.to_string())?;
+        }
+    }
+    transport.barrier().map_err(|error| error.to_string())
+}
+
+/// Captures a step over one rank, which loads all kernels for a type of rows.
+fn capture_one(device: &Device, dtype: Dtype) -> dist::Result<()> {
+    let vocab = 1000;
+    let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(vocab) };
+    let layouts = LogitsLayout::ALL.to_vec();
+    let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(vocab, 1)?) };
+    let alone = threads(1, HOST_PATIENCE).into_iter().map(Box::new).next().expect("a rank");
+    let mut pool = DeviceDistPool::new(device.clone(), config, planner, alone, PATIENCE)?;
+    let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes()).map_err(Error::from)?;
+    let rows = DeviceLogits::of(&row, dtype, 0, 1, vocab, vocab)?;
+    for layout in LogitsLayout::ALL {
+        let plan = pool.planner().plan_as(layout, &pool.shape(&[PADDING], StepKind::Decode)?);
+        pool.assign(&plan, &[PADDING], &DeviceOptions::default())?;
+        pool.capture(&[rows])?;
+    }
+    Ok(())
+}
+
+/// Does a rank's work. Rank 0 prints what all have done.
+fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work) -> Result<(), String> {
+    let device = device_of(name, rank)?;
+    warm(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
+    let held = hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
+    if rank == 0 && held > 0 {
+        println!("ranks: {held} rows equal one device");
+    }
+    if work.timed {
+        let lines = times(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
+        if rank == 0 {
+            lines.iter().for_each(|line| println!("{line}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs ranks as threads of this process, on the devices of `cuda` or `cuda_emulated`.
+///
+/// # Errors
+/// What the first rank that failed says.
+pub fn as_threads(name: &str, world: usize, work: Work) -> Result<(), String> {
+    let groups = Groups::default();
+    let run = |rank| work_of(name, rank, &Thread { groups: &groups, rank, world }, work);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world).map(|rank| scope.spawn(move || run(rank))).collect();
+        let results = ranks.into_iter().map(|rank| rank.join().map_err(|_| "a rank panicked".to_owned())?);
+        results.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Runs ranks as processes of this program, which [`as_process`] serves, on the devices of `cuda`.
+///
+/// # Errors
+/// A text that says which rank failed; it has said why.
+pub fn as_processes(name: &str, world: usize, arguments: &[String]) -> Result<(), String> {
+    let folder = std::env::temp_dir().join(format!("gumball-ranks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let start = |rank: usize| {
+        let mut command = Command::new(&program);
+        command.args(["rank-of", name, &world.to_string(), &rank.to_string()]).arg(&folder).args(arguments);
+        command.spawn().map_err(|error| error.to_string())
+    };
+    let ranks: Result<Vec<Child>, String> = (0..world).map(start).collect();
+    let mut failed = Vec::new();
+    for (rank, mut child) in ranks?.into_iter().enumerate() {
+        if !child.wait().map_err(|error| error.to_string())?.success() {
+            failed.push(rank);
+        }
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    if failed.is_empty() { Ok(()) } else { Err(format!("ranks {failed:?} failed")) }
+}
+
+/// Does the work of one of several processes.
+///
+/// # Errors
+/// A text that says what failed.
+pub fn as_process(name: &str, world: usize, rank: usize, folder: &Path, work: Work) -> Result<(), String> {
+    work_of(name, rank, &Process { folder: folder.to_owned(), rank, world }, work)
+}

@@ -1,0 +1,452 @@
+// shards.cu: a step over rows of which each rank has a part, its shard: only what decides goes from rank to rank.
+//
+// Computes   survey_shards_*: the records of each shard's tiles, as survey.cu makes them of whole rows
+//            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank
+//            finish_shard_lists_*: the same, of rows with filter chains that begin with top-k too
+// Never      sends logits, but for the listed tokens; reads the padding behind a shard; waits past the timeout
+// Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
+// Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows, tiles];
+//            step.outputs: the results of the batch in this rank's window
+// Grid       survey_shards_*: as survey.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS threads. A block waits for
+//            those of its row on the other ranks, so blocks may run one after the other.
+// Traffic    out, for each row and other rank: 16 bytes for a greedy row, 24 for a sampled one; 16 and 16 for each of the first k
+//            tokens, if a list decides
+// Requires   windows of all ranks, mapped for writes; no kept sets; finish_shards_*: no chains that begin with top-k. Other rows than
+//            is_decided accepts (stage/shard.cuh) are left out, if there are `swap_slots` to tell them
+//
+//     greedy, forced: each rank sends its first token; the first of these is the row's
+//     sampled:        each rank sends its maximum, as scores are relative to the row's (D1); races its shard; sends the winner
+//     top-k:          each rank sends its first k tokens; each merges the lists, filters the first k of them and draws
+//
+// All ranks compute the same from the same words, so no rank owns a row, and no results are sent.
+
+#include "block/bounded_race.cuh"
+#include "stage/draw.cuh"
+#include "stage/first_tokens.cuh"
+#include "stage/logprobs.cuh"
+#include "stage/row_result.cuh"
+#include "stage/shard.cuh"
+#include "stage/survey_rows.cuh"
+
+// What all threads of a block learn from its first warp: what the ranks' words come to.
+struct Agreed {
+    // The largest of the ranks' maxima, as ordered bits.
+    u32 maximum;
+    u32 nonfinite_flags;
+    // The best of the ranks' keys or leaders, 0 if no rank has one.
+    u64 best;
+    bool has_failed;
+};
+
+struct ListStorage {
+    CandidateList list;
+    // How many tokens each rank lists, and these.
+    u32 counts[MAX_RANKS];
+    u64 keys[MAX_RANKS][MAX_LISTED_TOP_K];
+    ListDraw list_draw;
+    u32 searched;
+};
+
+struct NoListStorage {};
+
+template <bool LISTS>
+struct ListStorageIf : NoListStorage {};
+template <>
+struct ListStorageIf<true> : ListStorage {};
+
+template <bool LISTS>
+struct ShardStorage {
+    Request request;
+    Agreed agreed;
+    SummaryStorage summary;
+    BoundedRaceStorage bounded_race;
+    ListStorageIf<LISTS> lists;
+};
+
+// A row, and what a block reads of its request before the wait.
+struct ShardInputs {
+    int slot;
+    int forced;
+    u32 features;
+    State state;
+    FilterChain chain;
+    Scales scales;
+    // The request's own temperature, which an empty row reports.
+    float temperature;
+    // The result of min_p_offset.
+    float min_p_offset;
+
+    DEVICE_MEMBER ShardInputs(const Step& step, u32 row) : slot(step.slots[row]), forced(step.forced[row]) {
+        const Params& params = step.params[slot < 0 ? 0 : slot];
+        features = params.features;
+        state = step.states[slot < 0 ? 0 : slot];
+        chain = filter_chain_of(params);
+        scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
+        temperature = params.temperature;
+        min_p_offset = opaque(::min_p_offset(chain.min_p, scales.filter_log2e_over_t));
+    }
+};
+
+// Sends words to all other ranks, and receives theirs; by a warp. Lane i returns rank i's in `words`, and lanes beyond the last
+// rank 0. Returns false in every lane if some do not come.
+template <u32 COUNT>
+DEVICE bool swap_words(const RowWords& row, u32 index, u32 (&words)[COUNT]) {
+    const Peers& peers = row.args.peers;
+    const u32 rank = lane_id();
+    const bool is_peer = rank < peers.world && rank != peers.rank;
+    for (u32 i = 0; is_peer && i < COUNT; i++) {
+        row.send(rank, index + i, words[i]);
+    }
+    // No lane waits before all have sent.
+    __syncwarp();
+    bool has_come = true;
+    for (u32 i = 0; i < COUNT; i++) {
+        words[i] = rank < peers.world ? words[i] : 0;
+        if (is_peer) {
+            has_come &= row.receive(rank, index + i, words[i]);
+        }
+    }
+    return __ballot_sync(FULL_MASK, !has_come) == 0;
+}
+
+// Bits 0 to 29 of the second word of a key or a leader are those of its id, the others status bits.
+#define ID_WORD_BITS 30
+
+// Finds the best of the ranks' keys or leaders, of which `own` is this rank's, with an id of the vocabulary; by the whole block.
+// `own` and the flags are the same in all lanes of the first warp. A barrier must precede if threads still read `agreed`.
+DEVICE void agree_on_best(const RowWords& row, Agreed& agreed, u64 own, u32 nonfinite_flags) {
+    if (warp_id() == 0) {
+        u32 words[] = {(u32)(own >> 32), (own != 0 ? key_id(own) : 0) | nonfinite_flags << ID_WORD_BITS};
+        bool has_come = swap_words(row, SHARD_WORD_BEST, words);
+        const u32 id = words[1] & ((1u << ID_WORD_BITS) - 1);
+        const bool is_wrong = id >= row.args.vocab;
+        if (is_wrong) {
+            fail(window_header(row.args.peers, row.args.peers.rank), FAILURE_CORRUPT, lane_id(), 0);
+        }
+        has_come &= __ballot_sync(FULL_MASK, is_wrong) == 0;
+        const u64 best = warp_max(words[0] != 0 ? (u64)words[0] << 32 | (u32)~id : 0);
+        nonfinite_flags = __reduce_or_sync(FULL_MASK, words[1] >> ID_WORD_BITS);
+        if (lane_id() == 0) {
+            agreed.best = best;
+            agreed.nonfinite_flags = nonfinite_flags;
+            agreed.has_failed = !has_come;
+        }
+    }
+    // RAW on agreed: the first warp wrote it, all threads read it.
+    __syncthreads();
+}
+
+// Finds the row's maximum, of which `own` is the shard's, as ordered bits; by the whole block.
+DEVICE void agree_on_maximum(const RowWords& row, Agreed& agreed, u32 own) {
+    if (warp_id() == 0) {
+        u32 words[] = {own};
+        const bool has_come = swap_words(row, SHARD_WORD_MAXIMUM, words);
+        const u32 maximum = __reduce_max_sync(FULL_MASK, words[0]);
+        if (lane_id() == 0) {
+            agreed.maximum = maximum;
+            agreed.has_failed = !has_come;
+        }
+    }
+    // RAW on agreed: the first warp wrote it, all threads read it.
+    __syncthreads();
+}
+
+// Finds the row's first token.
+template <class Storage>
+DEVICE void agree_on_first(const RowWords& row, Storage& storage, const RowRecords& records) {
+    const RowSummary summary = summarise_row(storage.summary, records, true);
+    agree_on_best(row, storage.agreed, in_vocabulary(row.args, summary.first_key), summary.nonfinite_flags);
+}
+
+// Draws the token of a row without filters, or with min-p alone: the best of the winners of all shards.
+template <class Storage, class V>
+DEVICE void agree_on_winner(const RowWords& row, Storage& storage, const RowRecords& records, const V& view,
+                            const ShardStream& rng, const ShardInputs& inputs) {
+    const float log2e_over_t = inputs.scales.log2e_over_t;
+    const WarpLeader warp_leader = reduce_warp_leaders<SurveyRecords>(storage.bounded_race, records, log2e_over_t);
+    const RowSummary summary = summarise_row(warp_leader);
+    agree_on_maximum(row, storage.agreed, (u32)(summary.first_key >> 32));
+    const float first = from_ordered_bits(storage.agreed.maximum);
+    u64 leader = 0;
+    // All threads see one summary and one maximum: barriers follow.
+    if (summary.first_key != 0 && !storage.agreed.has_failed) {
+        const Origin origin(first);
+        const Cut cut = inputs.chain.filters == FILTER_MIN_P ? min_p_cut(first, inputs.scales.filter_log2e_over_t,
+                                                                         inputs.chain.min_p, inputs.min_p_offset)
+                                                             : full_cut();
+        if (key_logit(summary.first_key) >= cut.low()) {
+            leader = best_leader(warp_leader, cut, origin, log2e_over_t);
+            if (!leader_is_certain(warp_leader, origin, log2e_over_t, leader)) {
+                leader = bounded_race_leader<SurveyRecords>(storage.bounded_race.open_tiles, records, view, rng, cut,
+                                                            origin, log2e_over_t, leader);
+            }
+        }
+    }
+    const bool has_failed = storage.agreed.has_failed;
+    // WAR on agreed: all threads read it, the first warp writes it.
+    __syncthreads();
+    if (!has_failed) {
+        agree_on_best(row, storage.agreed, in_vocabulary(row.args, leader), summary.nonfinite_flags);
+    }
+}
+
+// Receives the other ranks' lists; by the whole block. Returns false if some do not come or are not right.
+DEVICE bool receive_lists(const RowWords& row, ListStorage& lists) {
+    const Peers& peers = row.args.peers;
+    bool succeeds = true;
+    for (u32 rank = 0; rank < peers.world; rank++) {
+        const u32 count = rank == peers.rank ? 0 : lists.counts[rank];
+        for (u32 i = threadIdx.x; i < count && succeeds; i += blockDim.x) {
+            u32 words[2];
+            succeeds = row.receive(rank, SHARD_WORD_KEYS + 2 * i, words[0]) &&
+                       row.receive(rank, SHARD_WORD_KEYS + 2 * i + 1, words[1]);
+            const u64 key = (u64)words[0] << 32 | words[1];
+            if (succeeds && key_id(key) >= row.args.vocab) {
+                fail(window_header(peers, peers.rank), FAILURE_CORRUPT, rank, 0);
+                succeeds = false;
+            }
+            lists.keys[rank][i] = key;
+        }
+    }
+    return !__syncthreads_or(!succeeds);
+}
+
+// Returns how many keys of a list in falling order are larger than a key.
+DEVICE u32 count_larger(const u64* keys, u32 count, u64 than) {
+    u32 low = 0;
+    while (low < count) {
+        const u32 middle = (low + count) / 2;
+        if (keys[middle] > than) {
+            low = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+    return low;
+}
+
+// Merges the ranks' lists: the first k tokens of the row, or all if there are fewer, in order in `list.keys`. Returns their
+// number. A barrier must follow before they are read.
+DEVICE u32 merge_lists(ListStorage& lists, u32 world, u32 k) {
+    u32 total = 0;
+    for (u32 rank = 0; rank < world; rank++) {
+        total += lists.counts[rank];
+        for (u32 i = threadIdx.x; i < lists.counts[rank]; i += blockDim.x) {
+            const u64 key = lists.keys[rank][i];
+            u32 before = i;
+            for (u32 other = 0; other < world; other++) {
+                before += other != rank ? count_larger(lists.keys[other], lists.counts[other], key) : 0;
+            }
+            if (before < k) {
+                lists.list.keys[before] = key;
+            }
+        }
+    }
+    return total < k ? total : k;
+}
+
+// Computes what each of the row's first tokens adds to the mass (M4). A token's tile has its first token before it on the list.
+DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
+    const float first = key_logit(list.keys[0]);
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        const u64 own = list.keys[i];
+        const u32 tile = key_id(own) / TILE;
+        u32 leader = 0;
+        while (key_id(list.keys[leader]) / TILE != tile) {
+            leader++;
+        }
+        const float maximum = key_logit(list.keys[leader]), factor = tile_factor(maximum, first, log2e_over_t);
+        const TokenWeights token_weights(maximum, log2e_over_t);
+        u64 q = leader < i ? MAX_WEIGHT : 0;
+        for (u32 j = leader + 1; j < i; j++) {
+            const u64 key = list.keys[j];
+            q += key_id(key) / TILE == tile ? token_weights.of(key_logit(key)) : 0;
+        }
+        const u64 weight = leader < i ? token_weights.of(key_logit(own)) : MAX_WEIGHT;
+        list.gains[i] = tile_mass(factor, q + weight) - tile_mass(factor, q);
+    }
+}
+
+// Draws the token of a row whose filters begin with top-k, from the first k tokens of all shards.
+template <class V>
+DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records, const V& view,
+                            const ShardInputs& inputs) {
+    const Step& step = row.args.step;
+    const Peers& peers = row.args.peers;
+    const Params& params = step.params[inputs.slot];
+    ListStorage& lists = storage.lists;
+    CandidateList& list = lists.list;
+    const u32 k = inputs.chain.top_k < MAX_LISTED_TOP_K ? inputs.chain.top_k : MAX_LISTED_TOP_K;
+    const float log2e_over_t = inputs.scales.filter_log2e_over_t;
+    const RowSummary summary = summarise_row(storage.summary, records, false);
+    u32 count = 0;
+    if (summary.first_key != 0) {
+        list_first_tokens(list, lists.searched, records, view, summary, step.vocab, k, log2e_over_t);
+        count = list.count() < k ? list.count() : k;
+    }
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        const u64 key = in_vocabulary(row.args, list.ordered[i]);
+        lists.keys[peers.rank][i] = key;
+        for (u32 rank = 0; rank < peers.world; rank++) {
+            if (rank != peers.rank) {
+                row.send(rank, SHARD_WORD_KEYS + 2 * i, (u32)(key >> 32));
+                row.send(rank, SHARD_WORD_KEYS + 2 * i + 1, (u32)key);
+            }
+        }
+    }
+    if (warp_id() == 0) {
+        u32 words[] = {count, summary.nonfinite_flags};
+        const bool has_come = swap_words(row, SHARD_WORD_BEST, words);
+        const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, words[1]);
+        if (lane_id() < MAX_RANKS) {
+            lists.counts[lane_id()] = words[0] < k ? words[0] : k;
+        }
+        if (lane_id() == 0) {
+            storage.agreed = Agreed{0, nonfinite_flags & (STATUS_NAN | STATUS_INF), 0, !has_come};
+        }
+    }
+    // RAW on agreed and counts: the first warp wrote them, all threads read them. WAR on the list: all threads read it in order,
+    // and write the merged one.
+    __syncthreads();
+    const bool succeeds = !storage.agreed.has_failed && receive_lists(row, lists);
+    if (!succeeds) {
+        // WAR on agreed: all threads read it, thread 0 writes it.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            storage.agreed.has_failed = true;
+        }
+        // RAW on agreed: thread 0 wrote it, all threads read it.
+        __syncthreads();
+        return;
+    }
+    const u32 total = merge_lists(lists, peers.world, k);
+    if (threadIdx.x == 0) {
+        list.packed_counts = 0;
+        list.other_count = total;
+    }
+    // RAW on the merged list: all threads wrote it, all threads read it.
+    __syncthreads();
+    if (total == 0) {
+        return;
+    }
+    compute_gains(list, total, log2e_over_t);
+    draw_arrivals(list, RngStream{params.seed, inputs.state.position, params.draw}, threadIdx.x, blockDim.x);
+    // RAW on gains and arrivals: all threads wrote them, all threads read them.
+    __syncthreads();
+    rank_candidates(list, blockDim.x);
+    // RAW on ordered, masses, from: all threads wrote them, warp 0 reads them.
+    __syncthreads();
+    draw_from_candidates(
+        lists.list_draw, list, inputs.chain, inputs.scales, 0, [&]() INLINE { return xtc_acts(params, inputs.state); },
+        [](u32, bool) INLINE {}, []() INLINE {});
+    if (threadIdx.x == 0) {
+        // Only the id counts: the row has a token.
+        storage.agreed.best = (u64)~0u << 32 | (u32)~lists.list_draw.token;
+    }
+    // RAW on agreed: thread 0 wrote it, all threads read it.
+    __syncthreads();
+}
+
+// Tells the other ranks that this one takes a turn, and waits until they do; by a whole block. Returns false if one does not,
+// or takes another step.
+DEVICE bool begin_turn(const ShardStep& args, u32 turn, u32 digest, bool has_failed) {
+    const Peers& peers = args.peers;
+    const u32 rank = threadIdx.x;
+    WindowHeader& own = window_header(peers, peers.rank);
+    if (rank < peers.world && !has_failed) {
+        if (blockIdx.x == 0) {
+            // Rows in windows are read in other turns only: the kernels that read them have ended.
+            store_relaxed_system(window_header(peers, rank).results_sent + peers.rank, flag_of(turn, digest));
+        }
+        u64 flag = 0;
+        has_failed = rank != peers.rank && !(wait_for_flag(peers, rank, own.results_sent + rank, turn, flag) &&
+                                             is_same_step(peers, rank, flag, flag_of(turn, digest)));
+    }
+    return !__syncthreads_or(has_failed);
+}
+
+// Ends a row: its results, and the request's next state. `token` is NO_TOKEN if it has none.
+DEVICE void end_row(const Step& step, u32 result, const ShardInputs& inputs, const Request& request,
+                    const Agreed& agreed) {
+    const u32 status = agreed.nonfinite_flags | (agreed.best == 0 ? STATUS_EMPTY : 0);
+    const int drawn = agreed.best != 0 ? (int)key_id(agreed.best) : NO_TOKEN,
+              token = inputs.forced >= 0 ? inputs.forced : drawn;
+    // Two warps do not wait for each other's memory accesses.
+    if (threadIdx.x == blockDim.x - 32 && advances(step, token)) {
+        advance_request(step, request, inputs.slot, inputs.features, inputs.state, (u32)token);
+    }
+    if (threadIdx.x == 0) {
+        const float temperature = agreed.best == 0 ? inputs.temperature : inputs.scales.temperature;
+        write_result(step, result, RowResult{token, status, temperature, inputs.state.mirostat_mu});
+    }
+}
+
+// The body of a kernel that finishes rows: a block finishes one.
+template <bool LISTS, class T>
+DEVICE void finish_shards(const ShardStep& args) {
+    __shared__ ShardStorage<LISTS> storage;
+    const Step& step = args.step;
+    const u32 row = blockIdx.x, result = args.batch_rows != nullptr ? args.batch_rows[row] : row;
+    warm_constant_bank(args);
+    WindowHeader& own = window_header(args.peers, args.peers.rank);
+    const u32 turn = own.turn + 1;
+    const ShardInputs inputs(step, row);
+    load_request(storage.request, step, inputs.slot < 0 ? 0 : inputs.slot, inputs.features);
+    if constexpr (LISTS) {
+        clear(storage.lists.list);
+    }
+    const bool is_elsewhere =
+        args.swap_slots != nullptr && inputs.slot >= 0 && !is_decided(step, row, step.params[inputs.slot]);
+    bool succeeds = begin_turn(args, turn, own.digest, own.failure != 0);
+    grid_dependency_wait();
+    if (args.swap_slots != nullptr && threadIdx.x == 0) {
+        args.swap_slots[row] = is_elsewhere ? inputs.slot : SLOT_ELSEWHERE;
+    }
+    if (succeeds && is_elsewhere) {
+        // Swapped behind this kernel.
+    } else if (succeeds && inputs.slot >= 0) {
+        write_no_logprobs(step, result);
+        const RowRecords records(step, row, false);
+        const RowWords words{args, row, turn};
+        const ShardRow<T> view(args, row);
+        const Params& params = step.params[inputs.slot];
+        if (inputs.features & FEATURE_GREEDY || inputs.forced >= 0) {
+            agree_on_first(words, storage, records);
+        } else if (!LISTS || inputs.chain.filters == 0 || inputs.chain.filters == FILTER_MIN_P) {
+            const RngStream rng{params.seed, inputs.state.position, params.draw};
+            agree_on_winner(words, storage, records, view, ShardStream{rng, args.first_tile}, inputs);
+        } else if constexpr (LISTS) {
+            draw_from_lists(words, storage, records, view, inputs);
+        }
+        succeeds = !storage.agreed.has_failed;
+        if (succeeds) {
+            end_row(step, result, inputs, storage.request, storage.agreed);
+        }
+    } else if (succeeds) {
+        write_padding(step, result);
+    }
+    if (!succeeds) {
+        write_padding(step, result);
+        // The next steps of a graph change no request.
+        args.slots[row] = -1;
+    }
+    if (threadIdx.x == 0 && atomicAdd(&own.blocks_done, 1u) + 1 == gridDim.x) {
+        // Each block read the turn before it counted itself.
+        own.blocks_done = 0;
+        own.turn = turn;
+    }
+}
+
+#define SHARDS(type, T) \
+    KERNEL_MIN_BLOCKS(survey_shards_##type##_few, 32 * SURVEY_BLOCK_WARPS, 5, ShardStep, args) { \
+        survey<T, SURVEY_FEW_TILES, 1, 1, true, false>(args.step, place_of(args)); \
+    } \
+    KERNEL_MIN_BLOCKS(survey_shards_##type##_many, 32 * SURVEY_BLOCK_WARPS, 6, ShardStep, args) { \
+        survey<T, SURVEY_MANY_TILES / 2, 2, 2, false, false>(args.step, place_of(args)); \
+    } \
+    KERNEL(finish_shards_##type, FINISH_SHARDS_THREADS, ShardStep, args) { finish_shards<false, T>(args); } \
+    KERNEL(finish_shard_lists_##type, FINISH_SHARDS_THREADS, ShardStep, args) { finish_shards<true, T>(args); }
+
+SHARDS(f32, F32)
+SHARDS(bf16, Bf16)
+SHARDS(f16, F16)

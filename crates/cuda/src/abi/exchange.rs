@@ -1,0 +1,174 @@
+//! The arguments of the kernels that exchange rows and results between the devices of a group: `device/abi/exchange.cuh` is
+//! generated from this file.
+//!
+//! Addresses are in the runtime's memory, or in that of a peer which the runtime has mapped.
+
+use crate::abi::header::shared;
+use crate::abi::step::Step;
+
+shared! {
+    /// the arguments of the kernels of exchange.cu, and what these kernels and the host must agree on.
+    ///
+    /// Each rank of a group has a window: memory that its peers write. A window begins with a WindowHeader; the results of the
+    /// whole batch follow, which only the rank itself writes, then the results that arrive, the flags of blocks, and the rows of
+    /// logits that this rank samples from.
+    ///
+    /// Requires   pointers are aligned to their types
+    header EXCHANGE = "abi/exchange.cuh" includes "abi/step.cuh";
+
+    constants {
+        /// The threads of a block of send_rows.
+        SEND_ROWS_THREADS: u32 = 256;
+
+        /// The most blocks of send_rows.
+        SEND_ROWS_MOST_BLOCKS: u32 = 1024;
+
+        /// The threads of a block of send_results.
+        SEND_RESULTS_THREADS: u32 = 512;
+
+        /// The most ranks of a group.
+        MAX_RANKS: usize = 8;
+
+        /// The most threads of a block that finishes a row of which each rank has a part.
+        FINISH_SHARDS_THREADS: u32 = 512;
+
+        /// How many words a rank may send another about such a row, and which these are: the maximum of its part; then a token's score or
+        /// logit, as ordered bits, and its id, or the number of its keys, each with status bits; then keys, two words each.
+        SHARD_WORDS: u32 = 516;
+        SHARD_WORD_MAXIMUM: u32 = 0;
+        SHARD_WORD_BEST: u32 = 1;
+        SHARD_WORD_KEYS: u32 = 3;
+
+        /// In a step of which some rows are swapped, the slot of the others there.
+        SLOT_ELSEWHERE: i32 = -2;
+    }
+
+    /// Why an exchange failed: `WindowHeader::failure`.
+    codes exchange_failures = ExchangeFailure "FAILURE_" {
+        /// A rank did not signal in time.
+        TIMED_OUT = 1;
+        /// A rank signalled with another digest of the step.
+        OTHER_STEP = 2;
+        /// A rank sent a token that no rank draws.
+        CORRUPT = 3;
+    }
+
+    /// Bits of `SendRows::flags` and `SendResults::flags`.
+    bits exchange_flags = ExchangeFlags "EXCHANGE_" {
+        /// Every rank samples all rows: rows go to all ranks, and results to none.
+        GATHER = 1 << 0;
+        /// Rows whose slot is `SLOT_ELSEWHERE` are no part of the exchange.
+        PARTIAL = 1 << 1;
+    }
+
+    /// The start of a window. Peers write the two arrays, and only the rank itself the rest.
+    struct WindowHeader align(16) {
+        /// Of each rank the turn in which it last sent parts of rows, in the high word, and how many blocks it did so with.
+        rows_coming: [u64; 8];
+        /// Of each rank the turn in which it last sent its results, in the high word, and the digest of that step. It reads no rows
+        /// of that turn any more.
+        results_sent: [u64; 8];
+        /// The number of completed turns, modulo 2^32.
+        turn: u32;
+        /// What all ranks must have alike in a step.
+        digest: u32;
+        /// 0, or why an exchange failed; then the rank that it failed for, and that rank's digest.
+        failure: u32;
+        failed_rank: u32;
+        failed_digest: u32;
+        /// The blocks of the running kernel that have done their part.
+        blocks_done: u32;
+        reserved: [u32; 2];
+    }
+
+    /// The ranks of a group.
+    struct Peers {
+        /// The address of each rank's window, as this rank has mapped it.
+        windows: [u64; 8];
+        world: u32;
+        /// This rank.
+        rank: u32;
+        /// How long a rank is waited for, in nanoseconds.
+        timeout_ns: u64;
+    }
+
+    /// The argument of send_rows: this rank's part of the rows of a batch.
+    struct SendRows {
+        peers: Peers;
+        /// The parts: `row_bytes` bytes each, `stride_bytes` apart.
+        parts: (const void*);
+        stride_bytes: u64;
+        row_bytes: u64;
+        /// Where rows begin in a window, and how far apart they are.
+        rows_offset: u64;
+        window_stride_bytes: u64;
+        /// Where this rank's part begins in a row.
+        part_offset: u64;
+        /// Where flags of blocks begin in a window: `[MAX_RANKS][SEND_ROWS_MOST_BLOCKS]`, of each block of each rank the turn in which it
+        /// last sent all that it sends, in the high word, and the digest of that step.
+        block_flags_offset: u64;
+        /// `[rows]`: the row of the batch that each row of the step is; null if row i is row i. The rows of a rank are neighbours.
+        batch_rows: (const u32*);
+        /// `[rows]`: the slots of the step's rows, made padding if the exchange fails.
+        slots: (int*);
+        /// The number of rows, or of slots if there are more of these.
+        rows: u32;
+        slot_count: u32;
+        /// The first row of each rank, and the end of the last.
+        first_rows: [u32; 9];
+        /// The most rows of a rank.
+        most_rows: u32;
+        /// A block sends a chunk of a row at a time.
+        chunk_bytes: u32;
+        chunks_per_row: u32;
+        /// The bytes that a thread copies at a time: 16, 4 or 2. Parts and their places in windows are aligned to it.
+        unit_bytes: u32;
+        flags: u32;
+    }
+
+    /// The argument of send_results: what came out of this rank's rows.
+    struct SendResults {
+        peers: Peers;
+        /// The step over this rank's rows: its outputs are sent.
+        step: Step;
+        /// Where results begin in a window.
+        results_offset: u64;
+        /// Where results arrive in a window: for each word of the results a word of 64 bits, which has the turn in its high half. There
+        /// are two such arrays, for even and for odd turns, `arrivals_bytes` bytes each.
+        arrivals_offset: u64;
+        arrivals_bytes: u64;
+        /// As in SendRows.
+        batch_rows: (const u32*);
+        slots: (int*);
+        /// The number of rows of the batch, and the first of this rank.
+        rows: u32;
+        first_row: u32;
+        /// As in SendRows.
+        first_rows: [u32; 9];
+        flags: u32;
+    }
+
+    /// The argument of the kernels of shards.cu: a step over rows of which each rank has a part.
+    struct ShardStep {
+        peers: Peers;
+        /// The step over this rank's parts, of all rows of the batch. A row begins where the first tile does that the part has ids of, and ends
+        /// where the part does. The outputs are the batch's.
+        step: Step;
+        /// Where words of other ranks arrive in a window: `[rows][ranks][SHARD_WORDS]` words of 64 bits, which have the turn in
+        /// the high half. There are two such arrays, for even and for odd turns, `words_bytes` bytes each.
+        words_offset: u64;
+        words_bytes: u64;
+        /// As in SendRows.
+        batch_rows: (const u32*);
+        slots: (int*);
+        /// `[rows]`: takes the slots of rows that words about shards do not decide, and `SLOT_ELSEWHERE` for the others. Null if there are no such
+        /// rows.
+        swap_slots: (int*);
+        /// The first tile of this rank's part, and how many of the tile's ids lie before the part.
+        first_tile: u32;
+        skipped: u32;
+        /// The ids of a whole row.
+        vocab: u32;
+        reserved: u32;
+    }
+}

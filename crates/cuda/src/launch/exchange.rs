@@ -1,0 +1,33 @@
+//! The launches of the kernels that exchange rows and results between devices.
+
+use crate::abi::{SendResults, SendRows};
+use crate::driver::device_limits::DeviceLimits;
+use crate::driver::runtime::Runtime;
+use crate::error::Result;
+use crate::launch::tuning;
+use crate::programs::kernels::{SEND_RESULTS, SEND_ROWS};
+
+/// Enqueues `send_rows`, before the kernels of the step. It begins by waiting for the kernel before it, whichever that is.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn send_rows(
+    runtime: &dyn Runtime,
+    limits: &DeviceLimits,
+    argument: &SendRows,
+) -> Result<()> {
+    let grid = tuning::send_rows(limits, argument);
+    // SAFETY: the grid is one that exchange.cu expects, and each of its blocks waits for the kernel before.
+    // The caller guarantees what the argument points to.
+    unsafe { runtime.launch_dependent(SEND_ROWS.kernel(), grid, bytemuck::bytes_of(argument)) }
+}
+
+/// Enqueues `send_results`, behind the kernels of the step.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn send_results(runtime: &dyn Runtime, argument: &SendResults) -> Result<()> {
+    let grid = tuning::send_results(argument);
+    // SAFETY: as above.
+    unsafe { runtime.launch_dependent(SEND_RESULTS.kernel(), grid, bytemuck::bytes_of(argument)) }
+}

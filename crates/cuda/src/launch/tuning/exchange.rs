@@ -1,0 +1,41 @@
+//! How many blocks exchange rows and results between devices.
+
+use crate::abi::{SEND_RESULTS_THREADS, SEND_ROWS_MOST_BLOCKS, SEND_ROWS_THREADS, SendResults, SendRows};
+use crate::driver::device_limits::DeviceLimits;
+use crate::driver::runtime::Grid;
+
+/// The blocks of `send_rows` on a multiprocessor.
+const BLOCKS_PER_SM: usize = 4;
+
+/// The bytes of a row that a block of `send_rows` sends at a time. A thread has at most 64 of them in flight, and 16 at least.
+const CHUNK_BYTES: [usize; 3] = [4096, 8192, 16384];
+
+/// The words of results that a thread of `send_results` copies, before there are more blocks; and the most blocks.
+const WORDS_PER_THREAD: usize = 4;
+const MOST_RESULT_BLOCKS: usize = 32;
+
+/// Returns the bytes of a row that a block sends at a time: few enough that all blocks have some, if rows are few.
+pub(crate) fn chunk_bytes(limits: &DeviceLimits, rows: usize, row_bytes: usize) -> usize {
+    let [.., most] = CHUNK_BYTES;
+    let fits = |bytes: &usize| rows * row_bytes.div_ceil(*bytes) <= most_blocks(limits);
+    CHUNK_BYTES.into_iter().find(fits).unwrap_or(most)
+}
+
+/// Returns the grid of `send_rows`: a block for each chunk, as long as they fit the device.
+pub(crate) fn send_rows(limits: &DeviceLimits, argument: &SendRows) -> Grid {
+    let chunks = argument.rows as usize * argument.chunks_per_row as usize;
+    Grid::new(chunks.clamp(1, most_blocks(limits)) as u32, SEND_ROWS_THREADS)
+}
+
+fn most_blocks(limits: &DeviceLimits) -> usize {
+    (BLOCKS_PER_SM * limits.multiprocessors).clamp(1, SEND_ROWS_MOST_BLOCKS as usize)
+}
+
+/// Returns the grid of `send_results`, the same on all ranks: it depends on the rank with the most rows.
+pub(crate) fn send_results(argument: &SendResults) -> Grid {
+    let step = &argument.step;
+    let rows = argument.first_rows.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0);
+    let words = rows as usize * (6 + 2 * (step.top_n_width + step.ids_width) as usize);
+    let blocks = words.div_ceil(WORDS_PER_THREAD * SEND_RESULTS_THREADS as usize);
+    Grid::new(blocks.clamp(1, MOST_RESULT_BLOCKS) as u32, SEND_RESULTS_THREADS)
+}

@@ -1,0 +1,88 @@
+//! Copies of a batch's drafts in columns of a matrix, which the paths of the next batch and the drafts of a verification are read from.
+
+use std::marker::PhantomData;
+
+use gumball_spec::{Error, Result};
+
+use crate::abi::dtype::IntType;
+use crate::abi::{DraftCopy, copy_flags};
+use crate::launch::drafts;
+use crate::memory::int_matrix::DeviceIntMatrixMut;
+use crate::pipeline::drafts::DraftBatchId;
+use crate::pipeline::workspace::Workspace;
+
+/// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives as long as `'b`.
+#[derive(Clone, Debug)]
+pub struct DraftCopyLaunch<'b> {
+    pub(crate) batch: DraftBatchId,
+    argument: DraftCopy,
+    memory: PhantomData<&'b ()>,
+}
+
+impl Workspace {
+    /// Fixes the launch that copies the drafts of the assigned rows of a batch to as many rows of a matrix: siblings to columns from
+    /// `column` on.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the matrix has too few rows or columns, or ids without a sign; and if the workspace has no such
+    ///   batch.
+    pub fn copied_drafts<'b>(
+        &self,
+        id: DraftBatchId,
+        to: &DeviceIntMatrixMut<'b>,
+        column: usize,
+    ) -> Result<DraftCopyLaunch<'b>> {
+        let batch = self.draft_batch(id)?;
+        let (to, rows, siblings) = (to.ids(), batch.shape.rows, batch.limits.siblings);
+        if to.rows < rows || column.checked_add(siblings).is_none_or(|end| end > to.width) {
+            let allowed = format!("at least [{rows}, {column} + {siblings}]");
+            return Err(Error::out_of_range("to", format!("[{}, {}]", to.rows, to.width), allowed));
+        }
+        let flags = match to.dtype {
+            IntType::I32 => 0,
+            IntType::I64 => copy_flags::IDS_I64,
+            unsigned => return Err(Error::out_of_range("to", format!("{unsigned:?}"), "i32 or i64")),
+        };
+        let argument = DraftCopy {
+            drafts: batch.drafts.address(),
+            to: to.address + (column * to.dtype.bytes()) as u64,
+            stride: to.stride as u64,
+            rows: rows as u32,
+            siblings: siblings as u32,
+            flags,
+            reserved: 0,
+        };
+        Ok(DraftCopyLaunch { batch: id, argument, memory: PhantomData })
+    }
+
+    /// Copies the drafts of a batch; returns whether that runs now, as [`Workspace::enqueue`] does. It launches a kernel, and neither
+    /// allocates nor waits.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the batch has another number of rows than the launch was fixed for.
+    /// - [`Error::OutOfRange`] if the batch was removed.
+    /// - [`Error::Unavailable`] if the device fails, or the kernel cannot be compiled.
+    pub fn enqueue_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> Result<bool> {
+        self.check_copied_drafts(fixed)?;
+        self.launch_copied_drafts(fixed)?;
+        Ok(!self.runtime.is_capturing()?)
+    }
+
+    /// Checks that a batch has as many rows as a launch was fixed for.
+    pub(crate) fn check_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> Result<()> {
+        let (rows, of) = (self.draft_batch(fixed.batch)?.shape.rows, fixed.argument.rows);
+        if rows == of as usize {
+            return Ok(());
+        }
+        Err(Error::length("slots", rows, format!("{of} rows, for which the copy of drafts was fixed")))
+    }
+
+    pub(crate) fn launch_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> crate::Result<()> {
+        if fixed.argument.rows == 0 {
+            return Ok(());
+        }
+        // SAFETY: the batch belongs to this workspace, and has memory for the drafts of its rows. The creator of the matrix guarantees
+        // that of the rows and columns that `copied_drafts` compared.
+        unsafe { drafts::copy(&*self.runtime, &fixed.argument) }
+    }
+}

@@ -1,0 +1,61 @@
+//! How rows are spread over ranks, what a step over them exchanges, and why an exchange fails.
+
+use crate::abi;
+
+/// Which rows the ranks have before a step, and which they sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeLayout {
+    /// Each rank has a part of each row, and samples all rows.
+    Gather,
+    /// Each rank has a part of each row, and samples its own rows.
+    Swap,
+    /// Each rank has a part of each row, and looks for what decides there. Rows that this does not serve are swapped.
+    Survey,
+    /// Each rank has its own rows, whole, and samples them.
+    Replicated,
+}
+
+/// How the rows of a batch are spread over the ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct RankRows<'a> {
+    /// What the ranks have and sample.
+    pub layout: ExchangeLayout,
+    /// The first of the assigned rows that each rank owns, and the number of rows: one more than there are ranks, ascending.
+    pub first_rows: &'a [usize],
+    /// The ids of this rank's part.
+    pub ids: (usize, usize),
+}
+
+/// Why an exchange failed. No later one of these windows succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeFailure {
+    /// A rank did not signal within the timeout.
+    TimedOut {
+        /// The rank.
+        rank: usize,
+    },
+    /// A rank sent a token outside the vocabulary.
+    Corrupt {
+        /// The rank.
+        rank: usize,
+    },
+    /// A rank takes another step.
+    OtherStep {
+        /// The rank.
+        rank: usize,
+        /// The digest of this rank's step.
+        ours: u32,
+        /// That of the other rank's.
+        theirs: u32,
+    },
+}
+
+/// What a step exchanges: the arguments of the kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    /// None if no rows travel.
+    pub rows: Option<abi::SendRows>,
+    pub results: abi::SendResults,
+    /// The argument of the kernels of `shards.cu`, under `Survey`: where these serve all rows, nothing else is launched.
+    pub shards: Option<abi::ShardStep>,
+}

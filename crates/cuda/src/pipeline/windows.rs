@@ -1,0 +1,299 @@
+//! Windows: the memory of each rank of a group that its peers write.
+//!
+//! A window begins with a header; the results of a batch follow, then the places where results arrive, the flags of blocks, the
+//! places where words about rows arrive that ranks have parts of, and rows of logits. All ranks make windows of the same extent, hand
+//! out their handles, and map those of the others, once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gumball_spec::layout::{Layout, Widths};
+use gumball_spec::{Error, Result, memory};
+
+use crate::abi::dtype::Dtype;
+use crate::abi::{self, MAX_RANKS, SEND_ROWS_MOST_BLOCKS, SHARD_WORDS, WindowHeader, exchange_failures};
+use crate::driver::peer_memory::MemoryHandle;
+use crate::driver::runtime::Runtime;
+use crate::launch::exchange;
+use crate::memory::buffer::{Buffer, ROWS};
+use crate::memory::rows::Rows;
+use crate::pipeline::rank_rows::ExchangeFailure;
+use crate::pipeline::workspace::Workspace;
+
+/// Windows are multiples of this many bytes. The driver may put smaller allocations into one block of memory, and a handle maps all of it.
+const GRANULE: usize = 2 << 20;
+
+/// Where results begin in a window, in bytes.
+const RESULTS_OFFSET: usize = size_of::<WindowHeader>().next_multiple_of(256);
+
+/// Rows in a window begin at multiples of this many bytes.
+const ROW_ALIGNMENT: usize = 128;
+
+/// The bytes of the flags of blocks.
+const BLOCK_FLAGS_BYTES: usize = MAX_RANKS * SEND_ROWS_MOST_BLOCKS as usize * size_of::<u64>();
+
+/// The widest element of a row, in bytes.
+const WIDEST: usize = size_of::<f32>();
+
+/// A rank's window, and those of its peers as they are mapped here.
+#[derive(Debug)]
+pub struct Windows {
+    runtime: Arc<dyn Runtime>,
+    /// `None` once the memory was left to peers that may still write it.
+    own: Option<Buffer>,
+    /// The rows of the batch in the order in which they are assigned, if that is another one.
+    batch_rows: Buffer,
+    has_batch_rows: bool,
+    /// The slots of rows that are swapped under `Survey`.
+    swap_slots: Buffer,
+    peers: abi::Peers,
+    mapped: Vec<(MemoryHandle, u64)>,
+    digest: u32,
+    rows: usize,
+    vocab: usize,
+    widths: Widths,
+    /// The bytes of a batch's results.
+    results_bytes: usize,
+    /// The bytes of each of the two places for words about the rows of a batch; 0 without these.
+    words_bytes: usize,
+    rows_offset: usize,
+    /// What the host reads: the header, and results.
+    words: Vec<u32>,
+}
+
+impl Windows {
+    /// Allocates the window of a rank, for steps of a workspace; with `surveys` those under
+    /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) too, which take 8 KB more for each row and rank. Loads the kernels that write windows, so that no rank waits for
+    /// another one's compiler later.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for more than 8 ranks.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be loaded.
+    ///
+    /// # Panics
+    /// If `rank` is not below `world`.
+    pub fn new(workspace: &Workspace, rank: usize, world: usize, surveys: bool) -> Result<Self> {
+        assert!(rank < world, "rank {rank} of {world}");
+        if world > MAX_RANKS {
+            return Err(Error::out_of_range("world", world, format!("in 1..={MAX_RANKS} on devices")));
+        }
+        let (runtime, limits) = (Arc::clone(&workspace.runtime), workspace.limits());
+        let (rows, vocab, widths) = (limits.rows, limits.vocab, limits.widths);
+        let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64);
+        let results_bytes = (words * size_of::<u32>()).next_multiple_of(ROW_ALIGNMENT);
+        // A word of results arrives in 64 bits, in two places.
+        let words_per_row = if surveys { world * SHARD_WORDS as usize * size_of::<u64>() } else { 0 };
+        let words_bytes = memory::product(ROWS, &[rows, words_per_row])?.next_multiple_of(ROW_ALIGNMENT);
+        let rows_offset = RESULTS_OFFSET + 5 * results_bytes + BLOCK_FLAGS_BYTES + 2 * words_bytes;
+        let bytes = memory::product(ROWS, &[rows, (vocab * WIDEST).next_multiple_of(ROW_ALIGNMENT)])?;
+        let own = Buffer::zeroed(&runtime, (rows_offset + bytes).next_multiple_of(GRANULE))?;
+        let batch_rows = Buffer::sized(&runtime, ROWS, &[rows, size_of::<u32>()])?;
+        let swap_slots = Buffer::sized(&runtime, ROWS, &[rows, size_of::<i32>()])?;
+        let mut windows = [0; MAX_RANKS];
+        windows[rank] = own.address();
+        let peers = abi::Peers { windows, world: world as u32, rank: rank as u32, timeout_ns: 0 };
+        runtime.load(&mut || {
+            // SAFETY: nothing is launched: the runtime notes the kernels and loads them.
+            unsafe { exchange::send_rows(&*runtime, &runtime.limits(), &abi::SendRows::default()) }?;
+            // SAFETY: as above.
+            unsafe { exchange::send_results(&*runtime, &abi::SendResults::default()) }
+        })?;
+        Ok(Self {
+            runtime,
+            own: Some(own),
+            batch_rows,
+            has_batch_rows: false,
+            swap_slots,
+            peers,
+            mapped: Vec::new(),
+            digest: 0,
+            rows,
+            vocab,
+            widths,
+            results_bytes,
+            words_bytes,
+            rows_offset,
+            words: Vec::new(),
+        })
+    }
+
+    /// Returns the handle by which the other ranks map this rank's window.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device cannot share its memory.
+    pub fn handle(&self) -> Result<MemoryHandle> {
+        Ok(self.runtime.export(self.own().address())?)
+    }
+
+    /// Maps the windows of all ranks, by their handles in the order of ranks. Exchanges wait for a rank for `timeout`.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one handle for each rank.
+    /// - [`Error::Unavailable`] if the device cannot reach the memory of a peer.
+    ///
+    /// The ranks of a group trust each other as threads of one program do: the handles are those of [`Windows::handle`], of windows for
+    /// workspaces of the same limits, whose owners keep them until this rank has called [`Windows::unmap`] or its process has ended. A handle
+    /// bears numbers drawn at random, so that bytes which are none are refused.
+    pub fn map(&mut self, handles: &[MemoryHandle], timeout: Duration) -> Result<()> {
+        if handles.len() != self.peers.world as usize {
+            let allowed = format!("{}, one for each rank", self.peers.world);
+            return Err(Error::length("handles", handles.len(), allowed));
+        }
+        self.peers.timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        for (rank, handle) in handles.iter().enumerate().filter(|(rank, _)| *rank != self.peers.rank as usize)
+        {
+            let address = self.runtime.map(handle)?;
+            self.mapped.push((*handle, address));
+            self.peers.windows[rank] = address;
+        }
+        Ok(())
+    }
+
+    /// Gives the other ranks' windows back, once this rank's work is complete. No step may be enqueued afterwards.
+    pub fn unmap(&mut self) {
+        for (handle, address) in self.mapped.drain(..) {
+            // SAFETY: `map` mapped the memory, and steps of this rank are enqueued no more.
+            unsafe { self.runtime.unmap(&handle, address) };
+        }
+    }
+
+    /// Leaves this rank's window to peers that may still write it: its memory is freed when the process ends.
+    pub fn abandon(&mut self) {
+        std::mem::forget(self.own.take());
+    }
+
+    /// Sets what all ranks must have alike in the next steps. While the host program captures a graph, it may not change.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn set_digest(&mut self, digest: u32) -> Result<()> {
+        if self.digest != digest {
+            let place = std::mem::offset_of!(WindowHeader, digest);
+            self.own.as_mut().expect("not abandoned").write(place, &[digest])?;
+            self.digest = digest;
+        }
+        Ok(())
+    }
+
+    /// Sets which row of the batch each assigned row is, for steps whose rows are assigned in another order; empty if they are not.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If there are more rows than the windows have room for.
+    pub fn set_batch_rows(&mut self, batch_rows: &[u32]) -> Result<()> {
+        self.has_batch_rows = !batch_rows.is_empty();
+        Ok(self.batch_rows.write(0, batch_rows)?)
+    }
+
+    /// Returns the device address of the last step's results, in the layout of its batch. It never changes.
+    #[must_use]
+    pub fn results_address(&self) -> u64 {
+        self.own().address() + RESULTS_OFFSET as u64
+    }
+
+    /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch. Returns why an exchange
+    /// failed, if one did; the results say nothing then.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If `results` is longer than the room for results.
+    pub fn read_results(&mut self, results: &mut [u32]) -> Result<Option<ExchangeFailure>> {
+        let header = RESULTS_OFFSET / size_of::<u32>();
+        let mut words = std::mem::take(&mut self.words);
+        words.resize(header + results.len(), 0);
+        let read = self.own().read(0, &mut words);
+        results.copy_from_slice(&words[header..]);
+        let of_window: WindowHeader = bytemuck::pod_read_unaligned(bytemuck::cast_slice(
+            &words[..size_of::<WindowHeader>() / size_of::<u32>()],
+        ));
+        self.words = words;
+        read?;
+        let rank = of_window.failed_rank as usize;
+        Ok(match of_window.failure {
+            0 => None,
+            exchange_failures::OTHER_STEP => {
+                Some(ExchangeFailure::OtherStep { rank, ours: self.digest, theirs: of_window.failed_digest })
+            }
+            exchange_failures::CORRUPT => Some(ExchangeFailure::Corrupt { rank }),
+            _ => Some(ExchangeFailure::TimedOut { rank }),
+        })
+    }
+
+    /// Returns as many rows of this rank's window, of the type and kind of given parts.
+    pub(crate) fn window_rows(&self, parts: &Rows<'_>, rows: usize) -> Result<Rows<'static>> {
+        let dtype = parts.dtype;
+        let address = self.own().address() + self.rows_offset as u64;
+        // SAFETY: `new` made room for that many rows of the widest type. Only steps of this rank read them, behind the exchange that
+        // waits for their writers.
+        let whole =
+            unsafe { Rows::new(address, dtype, rows, self.vocab, self.row_bytes(dtype) / dtype.bytes()) };
+        Ok(whole?.with_kind(parts.kind))
+    }
+
+    /// Returns how far apart rows of a type lie.
+    pub(crate) fn row_bytes(&self, dtype: Dtype) -> usize {
+        (self.vocab * dtype.bytes()).next_multiple_of(ROW_ALIGNMENT)
+    }
+
+    /// Checks that the windows were made for steps of a workspace.
+    pub(crate) fn check(&self, workspace: &Workspace) {
+        let limits = workspace.limits();
+        let same = (limits.rows, limits.vocab, limits.widths) == (self.rows, self.vocab, self.widths);
+        assert!(same, "windows serve workspaces of the limits that they were made for");
+    }
+
+    pub(crate) fn peers(&self) -> abi::Peers {
+        self.peers
+    }
+
+    pub(crate) fn rows_offset(&self) -> u64 {
+        self.rows_offset as u64
+    }
+
+    pub(crate) fn results_offset(&self) -> u64 {
+        RESULTS_OFFSET as u64
+    }
+
+    /// Returns where results arrive, and how many bytes each of the two places has.
+    pub(crate) fn arrivals_offset(&self) -> u64 {
+        (RESULTS_OFFSET + self.results_bytes) as u64
+    }
+
+    pub(crate) fn arrivals_bytes(&self) -> u64 {
+        2 * self.results_bytes as u64
+    }
+
+    pub(crate) fn block_flags_offset(&self) -> u64 {
+        self.arrivals_offset() + 2 * self.arrivals_bytes()
+    }
+
+    /// Returns where words about rows arrive, and how many bytes each of the two places has; `None` if there are none.
+    pub(crate) fn words(&self) -> Option<(u64, u64)> {
+        let offset = self.block_flags_offset() + BLOCK_FLAGS_BYTES as u64;
+        (self.words_bytes > 0 || self.rows == 0).then_some((offset, self.words_bytes as u64))
+    }
+
+    /// Returns the address of the batch's rows in the order in which they are assigned, 0 if that is the batch's own.
+    pub(crate) fn batch_rows(&self) -> u64 {
+        if self.has_batch_rows { self.batch_rows.address() } else { 0 }
+    }
+
+    /// Returns the address of the slots of rows that are swapped under `Survey`.
+    pub(crate) fn swap_slots(&self) -> u64 {
+        self.swap_slots.address()
+    }
+
+    fn own(&self) -> &Buffer {
+        self.own.as_ref().expect("not abandoned")
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        self.unmap();
+    }
+}

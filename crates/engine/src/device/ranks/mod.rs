@@ -1,0 +1,263 @@
+//! A pool on the device of every rank of a group, for logits of which each rank has a part.
+//!
+//! Devices write into each other's memory: the host takes part when a group is made, and not in its steps. So steps are enqueued,
+//! captured and replayed like those of a [`DevicePool`].
+
+mod step;
+
+use std::time::Duration;
+
+use gumball_cuda::{MemoryHandle, Windows};
+use gumball_dist::{
+    Error as DistError, Group, LogitsLayout, Needs, Plan, Planner, PlannerConfig, Result, StepKind,
+    StepShape, Transport, What,
+};
+use gumball_spec::{Error, SamplingParams};
+
+use super::Device;
+use super::pool::{DevicePool, DevicePoolConfig};
+use super::pool_route::{PoolRoute, refused};
+use crate::pool::{PADDING, Slot};
+use crate::ranks::digest_of;
+use crate::sequence::Sequence;
+use crate::state::State;
+
+/// A pool whose logits are spread over the devices of several ranks: each rank has one, and all make the same calls in the same turn.
+///
+/// It is a [`DistPool`](crate::DistPool) whose rows, requests and results lie on devices, and draws the same tokens. The devices must
+/// reach each other's memory: GPUs of one host with peer access, of one process or of several.
+///
+/// A rank that is late or gone is an error of the next [`fetch`](DeviceDistPool::fetch) on all others, at most `timeout` later; devices never wait
+/// longer. The group is broken then: steps that were enqueued behind do nothing, and the host's copies of the sequences stay as they were at the last
+/// fetch. To go on, make new pools of a new group, and [resume](DeviceDistPool::resume) from the states of one rank.
+#[derive(Debug)]
+pub struct DeviceDistPool {
+    // Dropped in this order: the windows are the last that peers use.
+    pool: DevicePool,
+    planner: Planner,
+    group: Group,
+    windows: Windows,
+    timeout: Duration,
+    /// For each slot that was used, a digest of the parameters of its request.
+    digests: Vec<u64>,
+    assigned: Assigned,
+    broken: Option<DistError>,
+}
+
+/// The assignment of the next steps, in the order of the batch.
+#[derive(Debug, Default)]
+struct Assigned {
+    slots: Vec<Slot>,
+    plan: Option<Plan>,
+    /// The first of the assigned rows that each rank owns, and the number of rows.
+    first_rows: Vec<usize>,
+    /// The row of the batch that each assigned row is; empty if they have one order.
+    batch_rows: Vec<u32>,
+}
+
+impl DeviceDistPool {
+    /// Makes an empty pool on each rank of a transport, once all ranks have come. The transport serves to make the group, and to end it.
+    ///
+    /// A step waits for a rank for `timeout` at most. Ranks whose first steps compile kernels need a while.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::new`], [`Planner::new`] and [`Group::join`]; ranks must agree on the pool's vocabulary, slots, rows and widths.
+    /// - [`Error::Length`] if the split is not of the pool's vocabulary, [`Error::OutOfRange`] for more than 8 ranks.
+    /// - [`Error::Conflict`] for the route `probabilities`, which is not spread over devices.
+    /// - [`DistError::Unavailable`] on all ranks if a device cannot reach another's memory.
+    pub fn new(
+        device: Device,
+        config: DevicePoolConfig,
+        planner: PlannerConfig,
+        transport: Box<dyn Transport>,
+        timeout: Duration,
+    ) -> Result<Self> {
+        if planner.split.vocab() != config.vocab {
+            let allowed = format!("{} ids, the vocabulary of the pool", config.vocab);
+            return Err(Error::length("split", planner.split.vocab(), allowed).into());
+        }
+        if config.route == PoolRoute::Probabilities {
+            return Err(refused("ranks").into());
+        }
+        let parameters = [
+            ("slots", config.slots.to_string()),
+            ("rows", config.rows.to_string()),
+            ("widths", format!("{:?}", config.widths)),
+            ("timeout", format!("{timeout:?}")),
+        ];
+        let (rank, world) = (transport.rank(), transport.world());
+        let pool = DevicePool::new(device, config)?;
+        let planner = Planner::new(planner)?;
+        let surveys = planner.config().layouts.contains(&LogitsLayout::Survey);
+        let windows = Windows::new(&pool.workspace, rank, world, surveys)?;
+        let group = Group::join(transport, planner.config(), &parameters)?;
+        let mut pool = Self {
+            pool,
+            planner,
+            group,
+            windows,
+            timeout,
+            digests: Vec::new(),
+            assigned: Assigned::default(),
+            broken: None,
+        };
+        pool.map_windows()?;
+        Ok(pool)
+    }
+
+    /// Hands out this rank's window and maps those of the others, on all ranks or on none.
+    fn map_windows(&mut self) -> Result<()> {
+        let own = self.windows.handle();
+        let own_bytes = own.as_ref().map_or(&[][..], |handle| bytemuck::bytes_of(handle));
+        let messages = self.group.all_gather(What::Windows, own_bytes)?;
+        let handle = |bytes: &Vec<u8>| bytemuck::try_pod_read_unaligned::<MemoryHandle>(bytes).ok();
+        let handles: Option<Vec<MemoryHandle>> = messages.iter().map(handle).collect();
+        let mapped = match (own, handles) {
+            (Err(error), _) => Err(error),
+            // Another rank has no handle, and says why in the next exchange.
+            (_, None) => Ok(()),
+            // The ranks agreed on the limits of their workspaces, and `drop` waits for all before it frees a window.
+            (_, Some(handles)) => self.windows.map(&handles, self.timeout),
+        };
+        let said = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let reasons = self.group.all_gather(What::Windows, said.as_bytes())?;
+        match reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
+            None => Ok(()),
+            Some((rank, reason)) => Err(DistError::Unavailable {
+                what: "access between devices".to_owned(),
+                reason: format!("rank {rank}: {}", String::from_utf8_lossy(reason)),
+            }),
+        }
+    }
+
+    /// Returns this rank's copy of the pool, which all ranks have alike.
+    #[must_use]
+    pub fn pool(&self) -> &DevicePool {
+        &self.pool
+    }
+
+    /// Returns what decides the layouts of steps, and counts them.
+    #[must_use]
+    pub fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// Returns the ranks.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Admits a request, as [`DevicePool::admit`] does. It must have a seed: ranks that each took one would draw different tokens.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no seed.
+    /// - Those of [`DevicePool::admit`].
+    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        if params.seed.is_none() {
+            let allowed = "given, so that all ranks have the same";
+            return Err(Error::out_of_range("seed", "absent", allowed).into());
+        }
+        let digest = digest_of(&params);
+        let slot = self.pool.admit(params, prompt)?;
+        Ok(self.note(slot, digest))
+    }
+
+    /// Takes up a sequence, as [`DevicePool::resume`] does.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::resume`].
+    pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        let digest = digest_of(&params);
+        let slot = self.pool.resume(params, state)?;
+        Ok(self.note(slot, digest))
+    }
+
+    /// Copies a sequence, as [`DevicePool::fork`] does.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::fork`] and [`DeviceDistPool::fetch`].
+    pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        self.observe_last_step()?;
+        let fork = self.pool.fork(slot, draw)?;
+        Ok(self.note(fork, self.digests[slot as usize]))
+    }
+
+    /// Ends a sequence.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::release`].
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        let assigned = self.assigned.slots.iter_mut().filter(|assigned| **assigned == slot);
+        assigned.for_each(|assigned| *assigned = PADDING);
+        Ok(self.pool.release(slot)?)
+    }
+
+    /// Takes a sequence back, as [`DevicePool::truncate`] does.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::truncate`] and [`DeviceDistPool::fetch`].
+    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        self.observe_last_step()?;
+        Ok(self.pool.truncate(slot, output_len)?)
+    }
+
+    /// Appends a token that was chosen elsewhere, as [`DevicePool::push`] does.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::push`] and [`DeviceDistPool::fetch`].
+    pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        self.observe_last_step()?;
+        Ok(self.pool.push(slot, id)?)
+    }
+
+    /// Returns the state of a slot. Waits for the device if the host does not know the last tokens yet.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::sequence`] and [`DeviceDistPool::fetch`]. After a failed exchange the state is that of the last fetch.
+    pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        self.observe_last_step()?;
+        Ok(self.pool.sequence(slot)?)
+    }
+
+    /// Returns the shape of a step of these slots, for [`DeviceDistPool::plan`]: what their requests need, without a graph.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vacant slot.
+    pub fn shape(&self, slots: &[Slot], kind: StepKind) -> Result<StepShape> {
+        let mut needs = Needs::default();
+        for slot in slots.iter().filter(|slot| **slot != PADDING) {
+            let params = self.pool.host_sequence(*slot)?.sequence.params();
+            needs = needs.max(Needs::of(params, self.pool.vocab()));
+        }
+        let (data_parallel, captured) = (false, None);
+        Ok(StepShape { requests: slots.len(), drafts: 0, kind, needs, data_parallel, captured })
+    }
+
+    /// Decides the layout of a step, before its logits exist: as [`Planner::plan`] does.
+    ///
+    /// # Errors
+    /// Those of [`Planner::plan`].
+    pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
+        Ok(self.planner.plan(shape)?)
+    }
+
+    /// Keeps the digest of the request that was placed in a slot, and returns the slot.
+    fn note(&mut self, slot: Slot, digest: u64) -> Slot {
+        let place = slot as usize;
+        self.digests.resize(self.digests.len().max(place + 1), 0);
+        self.digests[place] = digest;
+        slot
+    }
+}
+
+impl Drop for DeviceDistPool {
+    fn drop(&mut self) {
+        self.windows.unmap();
+        // A window may be freed once no rank writes it any more: all have come here, or have ended.
+        match self.group.all_gather(What::Windows, &[]) {
+            Ok(_) | Err(DistError::Lost { .. }) => {}
+            Err(_) => self.windows.abandon(),
+        }
+    }
+}

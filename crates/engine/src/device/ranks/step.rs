@@ -1,0 +1,279 @@
+//! A step over the devices of ranks: one token for each row, under the layout that was planned.
+
+use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, Workspace};
+use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, step_digest};
+use gumball_spec::Error;
+use gumball_spec::layout::Layout;
+
+use super::super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::{Assigned, DeviceDistPool};
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::Slot;
+
+impl DeviceDistPool {
+    /// Chooses the next token of each row of the host's logits, as [`DistPool::step`](crate::DistPool::step) does. The call copies the
+    /// logits to the device and the results back.
+    ///
+    /// # Errors
+    /// - Those of [`DeviceDistPool::enqueue`] and [`DeviceDistPool::fetch`].
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
+    pub fn step(
+        &mut self,
+        plan: &Plan,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        options.check(slots.len(), self.pool.vocab())?;
+        self.pool.refuse_hooks(options, slots.len())?;
+        let (data, lines, stride, select) = logits.matrix();
+        if select.is_some() {
+            let reason = "each row of a step over ranks has logits of its own";
+            return Err(Error::Conflict { parameter: "logits", other: "ranks", reason }.into());
+        }
+        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
+        self.assign(plan, slots, &on_device)?;
+        let mut upload = self.pool.upload.take();
+        let copied = copy_up(self.pool.device.runtime(), &mut upload, data);
+        let enqueued = copied.map_err(Into::into).and_then(|(buffer, dtype)| {
+            let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
+            let enqueued = rows
+                .map_err(Into::into)
+                .and_then(|rows| self.enqueue_assigned(rows.with_kind(logits.kind())));
+            upload = Some(buffer);
+            enqueued
+        });
+        self.pool.upload = upload;
+        enqueued?;
+        self.fetch(out)
+    }
+
+    /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot, on all ranks.
+    ///
+    /// # Shapes and units
+    /// `slots`, `options`: those of the whole batch, the same on all ranks. `rows`: one row for each slot, of this rank's ids, which may
+    /// be followed by padding up to [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` a row of the whole vocabulary for each
+    /// request of this rank's share, in turn. They may be written again once the step is done.
+    ///
+    /// # Errors
+    /// Those of [`DeviceDistPool::assign`] and [`DeviceDistPool::enqueue_assigned`]. Nothing was sent then.
+    pub fn enqueue(
+        &mut self,
+        plan: &Plan,
+        rows: Rows<'_>,
+        slots: &[Slot],
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.assign(plan, slots, options)?;
+        self.enqueue_assigned(rows)
+    }
+
+    /// Assigns slots, options and a layout to the rows of the next steps, those of captured graphs included.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::assign`](crate::DevicePool::assign), and [`Error::OutOfRange`] for a layout that was not configured.
+    /// - [`Error::Length`] if there are not as many slots as were planned for.
+    /// - [`Error::Conflict`] for row indices.
+    /// - [`DistError::Broken`] after an exchange that failed.
+    pub fn assign(&mut self, plan: &Plan, slots: &[Slot], options: &DeviceOptions<'_>) -> Result<()> {
+        self.check_broken()?;
+        self.planner.check(plan.layout)?;
+        if plan.shares.requests() != slots.len() {
+            let allowed = format!("{}, as many as were planned for", plan.shares.requests());
+            return Err(Error::length("slots", slots.len(), allowed).into());
+        }
+        if !options.row_indices.is_empty() {
+            let reason = "each row of a step over ranks has logits of its own";
+            return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason }.into());
+        }
+        options.on_host().check(slots.len(), self.pool.vocab())?;
+        // The rows of a rank are neighbours on the device.
+        let shares = (0..self.group.world()).map(|rank| plan.shares.of(rank));
+        let mut order: Vec<usize> = shares.clone().flatten().collect();
+        let mut first_rows = vec![0];
+        shares.for_each(|share| first_rows.push(first_rows[first_rows.len() - 1] + share.count()));
+        if plan.layout == LogitsLayout::Gather || order.is_sorted() {
+            order.clear();
+            self.pool.assign(slots, options)?;
+        } else {
+            let ordered: Vec<Slot> = order.iter().map(|row| slots[*row]).collect();
+            let on_host = options.on_host();
+            let picked = on_host.pick(&order);
+            let BatchOptions { masks, forced, .. } = picked.options();
+            self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
+        }
+        let order: Vec<u32> = order.into_iter().map(|row| row as u32).collect();
+        if order != self.assigned.batch_rows {
+            self.windows.set_batch_rows(&order)?;
+            self.assigned.batch_rows = order;
+        }
+        let digest = self.digest(plan, slots);
+        self.windows.set_digest(digest)?;
+        self.assigned.slots = slots.to_vec();
+        self.assigned.plan = Some(*plan);
+        self.assigned.first_rows = first_rows;
+        Ok(())
+    }
+
+    /// Returns a digest of what all ranks must have alike in a step.
+    fn digest(&self, plan: &Plan, slots: &[Slot]) -> u32 {
+        let mut words = vec![plan.layout as u64, slots.len() as u64];
+        for slot in slots {
+            let Ok(sequence) = self.pool.host_sequence(*slot) else {
+                words.push(u64::MAX);
+                continue;
+            };
+            let sequence = &sequence.sequence;
+            words.extend([
+                *slot as u64,
+                self.digests[*slot as usize],
+                sequence.seed(),
+                sequence.draw().into(),
+            ]);
+        }
+        step_digest(words)
+    }
+
+    /// Enqueues a step for the rows that were assigned last; it only launches kernels, and returns before the devices have finished.
+    ///
+    /// If the host program is capturing the device's stream in a graph of its own, the step becomes part of it.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue_assigned`](crate::DevicePool::enqueue_assigned), and [`Error::Length`] for rows of another shape than the
+    ///   layout has.
+    /// - [`DistError::Broken`] after an exchange that failed.
+    pub fn enqueue_assigned(&mut self, rows: Rows<'_>) -> Result<()> {
+        self.check_broken()?;
+        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
+        let windows = &self.windows;
+        let fix = |workspace: &Workspace| workspace.step_over_ranks(&rows, windows, &spread);
+        self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)?;
+        self.note_step();
+        Ok(())
+    }
+
+    /// Captures a step for each of several arrays of rows, to be replayed in this order. Nothing runs yet.
+    ///
+    /// A replay uses the assignment of that moment, which must have the layout and the number of rows of the one at the capture.
+    ///
+    /// # Errors
+    /// Those of [`DeviceDistPool::enqueue_assigned`].
+    pub fn capture<'b>(&self, rows: &[Rows<'b>]) -> Result<Graph<'b>> {
+        self.check_broken()?;
+        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
+        let step = |rows: &Rows<'b>| self.pool.workspace.step_over_ranks(rows, &self.windows, &spread);
+        let steps: Vec<Step<'b>> = rows.iter().map(step).collect::<gumball_spec::Result<_>>()?;
+        Ok(self.pool.workspace.capture(&steps)?)
+    }
+
+    /// Enqueues the steps of a graph.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::replay`](crate::DevicePool::replay).
+    /// - [`DistError::Broken`] after an exchange that failed.
+    ///
+    /// # Panics
+    /// If another pool captured the graph.
+    pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
+        self.check_broken()?;
+        self.pool.replay(graph)?;
+        self.note_step();
+        Ok(())
+    }
+
+    /// Counts a step, whose results come in the order of the batch.
+    fn note_step(&mut self) {
+        self.pool.last.slots.clone_from(&self.assigned.slots);
+        self.assigned.plan.iter().for_each(|plan| self.planner.count(plan));
+    }
+
+    /// Waits for the enqueued steps and copies the results of the last one into `out`: the whole batch, on every rank.
+    ///
+    /// # Errors
+    /// - [`DistError::TimedOut`] if a rank was late or gone, [`DistError::Disagree`] if it took another step. The group is broken then.
+    /// - [`Error::Conflict`] if `out` collects kept sets.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        self.check_broken()?;
+        if out.collects_kept() {
+            let reason = "kept sets are not sent to other ranks";
+            return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "ranks", reason }.into());
+        }
+        let layout = self.pool.outputs_layout();
+        let (words, _) = out.whole(layout)?;
+        self.read(layout, words)
+    }
+
+    /// Reads the last step's results, and updates the host's sequences.
+    fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
+        let Some(failure) = self.windows.read_results(words)? else {
+            return Ok(self.pool.apply(layout, words)?);
+        };
+        let error = match failure {
+            ExchangeFailure::TimedOut { rank } => DistError::TimedOut { rank, waited: self.timeout },
+            ExchangeFailure::Corrupt { rank } => {
+                DistError::Corrupt { rank, what: "a token outside the vocabulary".to_owned() }
+            }
+            ExchangeFailure::OtherStep { rank, ours, theirs } => {
+                let told = |digest: u32| format!("{digest:08x}");
+                DistError::Disagree { rank, what: "the step", ours: told(ours), theirs: told(theirs) }
+            }
+        };
+        self.broken = Some(error.clone());
+        // The device's copies may be a step ahead: the host's are those to go on from.
+        self.pool.last.observed = true;
+        self.pool.steps_unseen.fill(0);
+        Err(error)
+    }
+
+    /// Reads the last step's results, if the host has not done so yet.
+    pub(super) fn observe_last_step(&mut self) -> Result<()> {
+        if self.broken.is_none() && !self.pool.last.observed {
+            let layout = self.pool.outputs_layout();
+            let mut words = vec![0; layout.words()];
+            self.read(layout, &mut words)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether steps of the assigned rows send whole rows: all of them under `Gather` and `Swap`, none under `Replicated`. Under `Survey`
+    /// rows of logits are swapped that need more than a winner or a list of each rank: those with edits, masks or logprobs, and those of which a filter
+    /// weighs the whole row. Probabilities are swapped always.
+    #[must_use]
+    pub fn sends_rows(&self) -> bool {
+        match self.assigned.plan.map(|plan| plan.layout) {
+            None | Some(LogitsLayout::Replicated) => false,
+            Some(LogitsLayout::Gather | LogitsLayout::Swap) => true,
+            Some(LogitsLayout::Survey) => !self.pool.workspace.is_decided_in_shards(),
+        }
+    }
+
+    /// Returns the address of the last step's results in the device's memory; it never changes. The tokens come first.
+    #[must_use]
+    pub fn results_address(&self) -> u64 {
+        self.windows.results_address()
+    }
+
+    fn check_broken(&self) -> Result<()> {
+        self.broken.as_ref().map_or(Ok(()), |error| Err(DistError::Broken(Box::new(error.clone()))))
+    }
+}
+
+/// Returns how the assigned rows are spread over the ranks.
+fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize) -> Result<RankRows<'a>> {
+    let layout = match assigned.plan.map(|plan| plan.layout) {
+        Some(LogitsLayout::Gather) => ExchangeLayout::Gather,
+        Some(LogitsLayout::Swap) => ExchangeLayout::Swap,
+        Some(LogitsLayout::Survey) => ExchangeLayout::Survey,
+        Some(LogitsLayout::Replicated) => ExchangeLayout::Replicated,
+        None => {
+            let reason = "assign rows under a layout first";
+            return Err(Error::Conflict { parameter: "assignment", other: "step", reason }.into());
+        }
+    };
+    let ids = planner.split().ids(rank);
+    Ok(RankRows { layout, first_rows: &assigned.first_rows, ids: (ids.start, ids.end) })
+}

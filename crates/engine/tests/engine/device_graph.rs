@@ -1,0 +1,172 @@
+//! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a pool of the host has.
+
+use gumball_engine::{
+    BatchOptions, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits,
+    DeviceOptions, DevicePool, DevicePoolConfig, DeviceSlice, DraftBatch, DraftBatchLimits, Drafts, Dtype,
+    Error, GraphWork, IntType, Logits, Paths, Proposals, Slot, VerifyMode,
+};
+
+use crate::cases::{VOCAB, params, rows};
+use crate::device_verify::{Both, config, device};
+
+const MODES: [VerifyMode; 3] = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
+
+/// Rows of a buffer of f32.
+fn input(buffer: &DeviceBuffer) -> DeviceInput<'_> {
+    let rows = buffer.bytes() / size_of::<f32>() / VOCAB;
+    DeviceLogits::of(buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap().into()
+}
+
+/// Makes a batch of one draft a row, behind `depth` drafts.
+fn batch(pool: &mut DevicePool, slots: &[Slot], depth: u32, mode: VerifyMode) -> DraftBatch {
+    let limits = DraftBatchLimits { rows: slots.len(), siblings: 1, probs: false };
+    let batch = pool.add_draft_batch(limits).unwrap();
+    let counts = vec![depth; slots.len()];
+    pool.assign_draft(batch, slots, &counts, mode, &DeviceOptions::default()).unwrap();
+    batch
+}
+
+#[test]
+fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
+    let Some(device) = device() else { return };
+    for (mode, ids) in MODES.into_iter().zip([IntType::I32, IntType::I64, IntType::I64]) {
+        let mut both = Both::new(&device);
+        let config = DevicePoolConfig { keep_histories: true, ..config() };
+        both.device = DevicePool::new(device.clone(), config).unwrap();
+        // Plain, with penalties, with filters: histories and counts matter.
+        let slots = [0, 1, 3, 6].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+        let n = slots.len();
+        let batches = [0, 1].map(|depth| batch(&mut both.device, &slots, depth, mode));
+        both.device.assign_drafts(&slots, &vec![2; n], mode, &DeviceOptions::default()).unwrap();
+        // The rows of the draft model and those of the target, which are alike.
+        let drafter = [rows(0..n as u64), rows(n as u64..2 * n as u64)];
+        let target: Vec<f32> = rows((0..3 * n as u64).map(|row| row / 3 + row % 3 * n as u64));
+        let upload = |data: &[f32]| DeviceBuffer::of(device.runtime(), data).unwrap();
+        let (first, second, all) = (upload(&drafter[0]), upload(&drafter[1]), upload(&target));
+        let taken = DeviceBuffer::of(device.runtime(), &[1i32, 0, 2, 1]).unwrap();
+        let mut chains = DeviceBuffer::of(device.runtime(), &vec![-1i32; 2 * n * ids.bytes() / 4]).unwrap();
+        let to = DeviceIntMatrixMut::of(&mut chains, ids, 0, n, 2, 2).unwrap();
+        let drafts = DeviceDrafts { ids: to.ids().flat().unwrap(), parents: None, links: None, probs: None };
+        let copy = |column: usize| GraphWork::CopyDrafts { batch: batches[column], to: &to, column };
+        let graph = both
+            .device
+            .capture_work(&[
+                GraphWork::Draft { batch: batches[0], input: input(&first), paths: None },
+                copy(0),
+                GraphWork::Draft { batch: batches[1], input: input(&second), paths: Some(*to.ids()) },
+                copy(1),
+                GraphWork::Verify(input(&all), drafts),
+                GraphWork::Shorten(DeviceSlice::of(&taken, IntType::I32)),
+            ])
+            .unwrap();
+        assert_eq!((graph.steps(), graph.work().len()), (1, 6));
+        let mut accepted = 0;
+        for turn in 0..6 {
+            both.device.replay(&graph).unwrap();
+            if turn % 2 == 1 {
+                both.device.fetch_verification(&mut both.seen).unwrap();
+            }
+            let (none, mut out) = (BatchOptions::default(), Proposals::new(1));
+            let logits = Logits::new(&drafter[0], n, VOCAB).unwrap();
+            both.host.draft(logits, &slots, &Paths::default(), mode, &none, &mut out).unwrap();
+            let front: Vec<i32> = out.ids().to_vec();
+            let (logits, counts) = (Logits::new(&drafter[1], n, VOCAB).unwrap(), vec![1; n]);
+            let paths = Paths { counts: &counts, ids: &front };
+            both.host.draft(logits, &slots, &paths, mode, &none, &mut out).unwrap();
+            let chain: Vec<i32> = front.iter().zip(out.ids()).flat_map(|(a, b)| [*a, *b]).collect();
+            let drafts = Drafts { counts: &vec![2; n], ids: &chain, ..Drafts::default() };
+            let logits = Logits::new(&target, 3 * n, VOCAB).unwrap();
+            both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+            accepted += both.wanted.accepted().iter().sum::<u32>();
+            let length = |slot: &Slot| both.host.sequence(*slot).unwrap().history().output().len();
+            let counts: Vec<usize> = slots
+                .iter()
+                .zip([1, 0, 2, 1])
+                .map(|(slot, count)| if length(slot) < count { 0 } else { count })
+                .collect();
+            both.host.shorten(&slots, &counts).unwrap();
+            if turn % 2 == 1 {
+                both.agree(&slots);
+            }
+        }
+        assert!(accepted > 6, "{mode:?}: {accepted}");
+        // Ordinary steps go on from there.
+        both.step(&slots);
+    }
+}
+
+#[test]
+fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
+    let Some(device) = device() else { return };
+    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let slots = [0, 3, 6].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
+    let (mode, options) = (VerifyMode::Coupled, DeviceOptions::default());
+    let drawn = batch(&mut pool, &slots, 1, mode);
+    let logits = DeviceBuffer::of(device.runtime(), &rows([0, 0, 0])).unwrap();
+    let ids = DeviceBuffer::of(device.runtime(), &[7i64, 9, 7]).unwrap();
+    let paths = DeviceIntMatrix::of(&ids, IntType::I64, 0, 3, 1, 1).unwrap();
+    let work = GraphWork::Draft { batch: drawn, input: input(&logits), paths: Some(paths) };
+    let graph = pool.capture_work(&[work]).unwrap();
+    assert_eq!(graph.steps(), 0);
+    let fetched = |pool: &mut DevicePool| {
+        let mut out = Proposals::new(1);
+        pool.fetch_drafts(drawn, &mut out).unwrap();
+        out.ids().to_vec()
+    };
+    for order in [[0, 1, 2], [2, 0, 1], [1, 1, 0]] {
+        let slots = order.map(|index: usize| slots[index]);
+        pool.assign_draft(drawn, &slots, &[1, 1, 0], mode, &options).unwrap();
+        pool.replay(&graph).unwrap();
+        let seen = fetched(&mut pool);
+        pool.enqueue_draft(drawn, input(&logits), Some(&paths)).unwrap();
+        assert_eq!(fetched(&mut pool), seen);
+    }
+    // What no longer suits it is refused, before anything runs.
+    let before = fetched(&mut pool);
+    pool.assign_draft(drawn, &slots, &[1, 2, 0], mode, &options).unwrap();
+    let error = pool.replay(&graph).unwrap_err().to_string();
+    assert_eq!(error, "counts is 2, but must be at most 1, the ids in a row of the paths");
+    pool.assign_draft(drawn, &slots, &[1; 3], VerifyMode::Greedy, &options).unwrap();
+    let error = pool.replay(&graph).unwrap_err().to_string();
+    assert!(error.starts_with("assignment cannot be combined with drafts"), "{error}");
+    pool.assign_draft(drawn, &slots[..2], &[1; 2], mode, &options).unwrap();
+    assert!(matches!(pool.replay(&graph), Err(Error::Conflict { .. })));
+    assert_eq!(fetched(&mut pool)[..], before[..2]);
+    pool.remove_draft_batch(drawn).unwrap();
+    assert!(matches!(pool.replay(&graph), Err(Error::OutOfRange { parameter: "batch", .. })));
+    assert!(pool.capture_work(&[work]).is_err());
+}
+
+#[test]
+fn drafts_are_copied_where_there_is_room_for_them() {
+    let Some(device) = device() else { return };
+    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let slots = [0, 3].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
+    let limits = DraftBatchLimits { rows: 2, siblings: 2, probs: false };
+    let drawn = pool.add_draft_batch(limits).unwrap();
+    let options = DeviceOptions::default();
+    pool.assign_draft(drawn, &slots, &[0; 2], VerifyMode::Coupled, &options).unwrap();
+    let logits = DeviceBuffer::of(device.runtime(), &rows([0, 1])).unwrap();
+    pool.enqueue_draft(drawn, input(&logits), None).unwrap();
+    let mut out = Proposals::new(2);
+    pool.fetch_drafts(drawn, &mut out).unwrap();
+    for ids in [IntType::I32, IntType::I64] {
+        let words = ids.bytes() / 4;
+        let mut chains = DeviceBuffer::of(device.runtime(), &vec![-9i32; 8 * words]).unwrap();
+        let to = DeviceIntMatrixMut::of(&mut chains, ids, 0, 2, 3, 4).unwrap();
+        for (column, text) in [(2, "to is [2, 3], but must be at least [2, 2 + 2]"), (usize::MAX, "to is")] {
+            let error = pool.enqueue_copy_drafts(drawn, &to, column).unwrap_err().to_string();
+            assert!(error.starts_with(text), "{error}");
+        }
+        assert!(to.ids().flat().is_err(), "there are gaps");
+        pool.enqueue_copy_drafts(drawn, &to, 1).unwrap();
+        let mut words_there = vec![0i32; 8 * words];
+        chains.read(0, &mut words_there).unwrap();
+        let there: Vec<i32> = words_there.into_iter().step_by(words).collect();
+        let [a, b, c, d] = out.ids() else { unreachable!("two rows of two siblings") };
+        assert_eq!(there, [-9, *a, *b, -9, -9, *c, *d, -9]);
+    }
+    let mut small = DeviceBuffer::of(device.runtime(), &[0u32; 4]).unwrap();
+    let to = DeviceIntMatrixMut::of(&mut small, IntType::U32, 0, 2, 2, 2).unwrap();
+    assert!(matches!(pool.enqueue_copy_drafts(drawn, &to, 0), Err(Error::OutOfRange { .. })));
+}

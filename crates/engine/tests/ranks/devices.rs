@@ -1,0 +1,226 @@
+//! Devices as ranks: emulated ones, each on a thread of its own, give what a pool of one process gives.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
+use gumball_engine::dist::{Error as DistError, PlannerConfig, StepKind, Threads, Transport};
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype,
+    Kind, Outputs, PADDING, SamplingParams, Slot, Widths,
+};
+
+use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
+use crate::cases::Dice;
+use crate::steps::Extras;
+
+/// Returns a rank's pool on a device of its own, and the slots of the requests.
+fn pool(batch: &Batch, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
+    let device = Device::emulated().expect("a C++ compiler");
+    let widths = Widths { top_n: 40, ids: 3 };
+    let config = DevicePoolConfig { slots: 16, rows: 16, widths, ..DevicePoolConfig::new(batch.vocab) };
+    let layouts = LogitsLayout::ALL.to_vec();
+    let planner = PlannerConfig { layouts, ..batch.planner() };
+    let mut pool = DeviceDistPool::new(device, config, planner, Box::new(rank), timeout).unwrap();
+    let slots = batch.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
+    let slots = slots.collect();
+    (pool, slots)
+}
+
+/// Takes steps with random batches under random layouts, and holds all ranks to one process. If `decided`, all rows are such that a
+/// survey alone serves them.
+fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided: bool) {
+    for seed in seeds {
+        let mut dice = Dice(seed, 0);
+        let world = 1 + seed as usize % if decided { 8 } else { 4 };
+        let mut batch = Batch::new(&mut dice, world, 7);
+        if decided {
+            decide_in_shards(&mut dice, &mut batch);
+        }
+        let (mut one, slots) = batch.pool();
+        let mut steps = Vec::new();
+        for _ in 0..3 {
+            let layout = dice.pick(layouts);
+            let whole = batch.rows(&mut dice, slots.len());
+            let extras = Extras::new(&mut dice, &batch, slots.len(), false);
+            let extras = if decided { extras.without_masks() } else { extras };
+            let slots: Vec<Slot> =
+                slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
+            let values: Vec<f32> = whole.iter().flatten().copied().collect();
+            let numbers = Numbers::new(batch.dtype, &values);
+            let mut out = Outputs::new();
+            extras.with(&batch, |options| {
+                let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
+                one.step(logits, &slots, options, &mut out).unwrap();
+            });
+            let states: Vec<_> = slots.iter().map(|slot| one.sequence(*slot).ok().map(state)).collect();
+            steps.push((layout, whole, extras, slots, out, states));
+        }
+        on_ranks(world, |rank| {
+            let own = rank.rank();
+            let (mut pool, _) = pool(&batch, rank, PATIENCE);
+            for (step, (layout, whole, extras, slots, want, states)) in steps.iter().enumerate() {
+                let shape = pool.shape(slots, StepKind::Decode).unwrap();
+                let plan = pool.planner().plan_as(*layout, &shape);
+                let rows: Vec<usize> = plan.shares.of(own).collect();
+                let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
+                let mut out = Outputs::new();
+                extras.with(&batch, |options| {
+                    let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+                    pool.step(&plan, logits, slots, options, &mut out).unwrap();
+                });
+                let told =
+                    || format!("seed {seed}, rank {own} of {world}, step {step}, {layout:?}, {batch:?}");
+                if decided {
+                    assert_eq!(pool.sends_rows(), *layout == Swap, "{}", told());
+                }
+                assert_eq!(out.tokens(), want.tokens(), "{}", told());
+                assert_eq!(out.words(), want.words(), "{}", told());
+                for (row, slot) in slots.iter().enumerate() {
+                    assert_eq!(pool.sequence(*slot).ok().map(state), states[row], "{}", told());
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn devices_of_ranks_sample_as_one_process() {
+    steps_equal_one_process(0..60, &LogitsLayout::ALL, false);
+}
+
+#[test]
+fn devices_that_swap_some_rows_of_a_survey_sample_as_one_process() {
+    steps_equal_one_process(1000..1060, &[Survey, Survey, Swap], false);
+}
+
+/// Makes all requests such that a winner or a list of each rank decides their rows.
+fn decide_in_shards(dice: &mut Dice, batch: &mut Batch) {
+    batch.kind = Kind::Logits;
+    for (params, _) in &mut batch.requests {
+        let plain = SamplingParams { seed: params.seed, ..Default::default() };
+        let temperature = dice.pick(&[0.0f32, 0.3, 1.0, 1.5, 30.0]);
+        let temperature_last = dice.one_in(5);
+        let top_k = dice.pick(&[1, 2, 7, 50, 256]);
+        // Top-k is off if it is not below the vocabulary.
+        let is_listed = (top_k as usize) < batch.vocab;
+        *params = match dice.below(if is_listed { 4 } else { 2 }) {
+            0 => SamplingParams { temperature, ..plain },
+            1 => SamplingParams { temperature, min_p: dice.pick(&[1e-6, 0.05, 0.7, 1.0]), ..plain },
+            _ => SamplingParams {
+                temperature,
+                temperature_last,
+                top_k,
+                top_p: dice.pick(&[1.0, 1.0, 0.9, 0.3]),
+                min_p: dice.pick(&[0.0, 0.0, 0.02]),
+                epsilon_cutoff: dice.pick(&[0.0, 0.0, 0.01]),
+                xtc_probability: dice.pick(&[0.0, 0.0, 0.5]),
+                xtc_threshold: 0.05,
+                ..plain
+            },
+        };
+    }
+}
+
+#[test]
+fn devices_that_exchange_what_decides_sample_as_one_process() {
+    steps_equal_one_process(0..150, &[Survey, Survey, Swap], true);
+}
+
+/// A batch of three requests over 700 ids of f32.
+fn small_batch(world: usize) -> Batch {
+    let mut dice = Dice(7, 0);
+    loop {
+        let batch = Batch::of_vocab(&mut dice, world, 3, 700);
+        if batch.requests.len() == 3 && batch.dtype == 0 {
+            return batch;
+        }
+    }
+}
+
+#[test]
+fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
+    let batch = small_batch(2);
+    let mut dice = Dice(8, 0);
+    let whole = batch.rows(&mut dice, 3);
+    let (mut one, slots) = batch.pool();
+    let values: Vec<f32> = whole.iter().flatten().copied().collect();
+    let numbers = Numbers::new(batch.dtype, &values);
+    let mut want = Vec::new();
+    for _ in 0..5 {
+        let mut out = Outputs::new();
+        let logits = numbers.logits(3, batch.vocab, batch.kind);
+        one.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+        want.push(out.words().to_vec());
+    }
+    for layout in LogitsLayout::ALL {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, StepKind::Decode).unwrap());
+            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
+            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
+            let buffer = DeviceBuffer::of(pool.pool().device().runtime(), numbers).unwrap();
+            let rows =
+                DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
+            let rows = rows.with_kind(batch.kind);
+            pool.assign(&plan, &slots, &DeviceOptions::default()).unwrap();
+            let graph = pool.capture(&[rows]).unwrap();
+            for want in &want {
+                let mut out = Outputs::new();
+                pool.replay(&graph).unwrap();
+                pool.fetch(&mut out).unwrap();
+                assert_eq!(out.words(), want, "{layout:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 3);
+    let timeout = Duration::from_millis(300);
+    for layout in LogitsLayout::ALL {
+        with_patience(2, Duration::from_secs(2), |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, timeout);
+            if own == 1 {
+                // Comes to no step, and stays until the other one has given up.
+                return std::thread::sleep(Duration::from_millis(900));
+            }
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, StepKind::Decode).unwrap());
+            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
+            let (mut out, began) = (Outputs::new(), Instant::now());
+            let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+            assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout });
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+            assert!(matches!(error, DistError::Broken(_)), "{error}");
+            for (slot, before) in slots.iter().zip(before) {
+                assert_eq!(state(pool.sequence(*slot).unwrap()), before);
+            }
+        });
+    }
+}
+
+#[test]
+fn ranks_that_take_different_steps_are_told_so() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 3);
+    with_patience(2, Duration::from_secs(5), |rank| {
+        let own = rank.rank();
+        let (mut pool, mut slots) = pool(&batch, rank, Duration::from_secs(5));
+        if own == 1 {
+            slots.reverse();
+        }
+        let plan = pool.planner().plan_as(Swap, &pool.shape(&slots, StepKind::Decode).unwrap());
+        let part = part(Swap, &batch.split, own, 0, &whole, &[]);
+        let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+        let mut out = Outputs::new();
+        let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+        assert!(matches!(error, DistError::Disagree { what: "the step", .. }), "{error}");
+    });
+}
