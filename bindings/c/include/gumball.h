@@ -63,6 +63,16 @@ enum gumball_code
     // A mistake of the library's own, which the message describes; report it. No sequence has moved, and all handles can be used
     // on; what the call was to write is unspecified.
     GUMBALL_PANIC = 7,
+    // Another process of a group ended, or its connection broke.
+    GUMBALL_LOST = 8,
+    // Another process of a group did not answer in time.
+    GUMBALL_LATE = 9,
+    // Another process of a group was made with something else, or is at another step.
+    GUMBALL_DISAGREE = 10,
+    // Another process of a group sent what none of this version sends.
+    GUMBALL_CORRUPT = 11,
+    // An earlier exchange of a group failed, which the message tells.
+    GUMBALL_BROKEN = 12,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -163,11 +173,62 @@ typedef int32_t gumball_verify_mode;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// How the logits of a step lie on the processes of a group, and what is exchanged (docs/scaling.md).
+enum gumball_dist_layout
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Each process has its ids of all rows, gets the others, and samples all rows.
+    GUMBALL_GATHER = 0,
+    // Each process has its ids of all rows, and exchanges them for whole rows of the requests that it owns, which it samples.
+    GUMBALL_SWAP = 1,
+    // Each process keeps its ids of all rows; only what decides is exchanged.
+    GUMBALL_SURVEY = 2,
+    // Each process has whole rows of the requests that it owns.
+    GUMBALL_REPLICATED = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_dist_layout gumball_dist_layout;
+#else
+typedef int32_t gumball_dist_layout;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What a step of a group is for.
+enum gumball_step_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // One token for each request.
+    GUMBALL_DECODE = 0,
+    // The first token behind a prompt.
+    GUMBALL_PREFILL = 1,
+    // The drafts of each request are verified.
+    GUMBALL_VERIFY = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_step_kind gumball_step_kind;
+#else
+typedef int32_t gumball_step_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // Memory of a device.
 typedef struct gumball_buffer gumball_buffer;
 
 // A device that is open, with its stream.
 typedef struct gumball_device gumball_device;
+
+// A pool on one process of a group, each of which has the logits of a part of the vocabulary. All of them make the same calls in the
+// same turn; what comes out is the same on all, and what one process with whole rows would get (docs/scaling.md).
+//
+// A caller's mistake is found before anything is sent. After any other error of a step the group is broken: no sequence of this process
+// was changed by that step, but others may have completed it. To go on, make new pools, and resume from the states of one process.
+typedef struct gumball_dist gumball_dist;
 
 // Steps that were captured, to be replayed with one call.
 typedef struct gumball_graph gumball_graph;
@@ -524,6 +585,76 @@ typedef struct {
     // The gumball_verify_mode that the drafts will be judged by. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
     int64_t mode;
 } gumball_draft_rows;
+
+// What a pool over several processes is made with. All of them hand in the same, but for `rank` and `threads`.
+typedef struct {
+    // sizeof(gumball_dist_config).
+    size_t struct_size;
+    // The number of ids in the vocabulary of all requests, in 1..=2^20.
+    size_t vocab;
+    // The number of this process, in 0..world.
+    size_t rank;
+    // The number of processes, in 1..=1024.
+    size_t world;
+    // `world` texts: where each process listens for those above it, unix:PATH or tcp:HOST:PORT.
+    const char *const *addresses;
+    // `world` numbers of ids that each process has, in turn; NULL: evenly.
+    const size_t *split;
+    // How many sequences can be in flight, in 1..2^31; 0: 256.
+    size_t slots;
+    // As in gumball_pool_config.
+    size_t threads;
+    // As in gumball_pool_config.
+    size_t top_n;
+    // As in gumball_pool_config.
+    size_t ids;
+    // As in gumball_pool_config.
+    const char *route;
+    // As in gumball_pool_config.
+    const char *level;
+    // The layouts that steps may take besides gather, by their names with commas between; NULL: swap,survey.
+    const char *layouts;
+    // The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
+    const char *layout;
+    // auto, unix or tcp; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
+    const char *transport;
+    // The least number of requests for which rows are swapped; 0: what GUMBALL_DIST_SWAP_MIN_REQUESTS says, or 16.
+    size_t swap_min_requests;
+    // The least vocabulary for which rows are surveyed; 0: what GUMBALL_DIST_SURVEY_MIN_VOCAB says, or 8192.
+    size_t survey_min_vocab;
+    // The least number of rows for which rows are surveyed; 0: what GUMBALL_DIST_SURVEY_MIN_ROWS says, or 1.
+    size_t survey_min_rows;
+    // How many milliseconds a process is waited for, at start and in each exchange; 0: 30000.
+    uint64_t timeout_ms;
+    // Above 0: process `request % world` owns a request; 0: each owns a block of neighbours.
+    uint64_t is_modulo;
+} gumball_dist_config;
+
+// What the layout of a step is decided by, besides the requests in its slots.
+typedef struct {
+    // sizeof(gumball_dist_shape).
+    size_t struct_size;
+    // The most drafts of a request.
+    size_t drafts;
+    // The number of requests, padding included, that the graph was captured for, if the step replays one; 0: it replays none.
+    size_t captured;
+    // A gumball_step_kind.
+    int64_t kind;
+    // Above 0: each process has the hidden states of its own requests only.
+    uint64_t is_data_parallel;
+} gumball_dist_shape;
+
+// What was decided for a step. gumball_dist_plan writes it.
+typedef struct {
+    // sizeof(gumball_dist_decision).
+    size_t struct_size;
+    // A gumball_dist_layout.
+    int64_t layout;
+    // The number of requests of the step.
+    size_t requests;
+    // The number of requests that the layout was decided by: of a graph, that which it was captured for.
+    size_t batch;
+} gumball_dist_decision;
 
 // A batch of T trees of n drafts each, with the probabilities of the target and of the drafter: arrays without gaps, in the memory of
 // the operators. Row 0 of a tree is that of its root, row i + 1 that behind draft i.
@@ -1277,6 +1408,115 @@ gumball_code gumball_pool_shorten(gumball_pool *pool,
                                   const int32_t *slots,
                                   const size_t *counts,
                                   size_t len);
+
+// Makes an empty pool, and waits until all processes of the group have come. NULL after an error: beside those of gumball_pool_new,
+// GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and GUMBALL_DISAGREE if one was made with something else.
+gumball_dist *gumball_dist_new(const gumball_dist_config *config);
+
+// Ends a pool with its sequences. The next step of the other processes is GUMBALL_LOST. NULL is fine.
+void gumball_dist_free(gumball_dist *pool);
+
+// Returns the number of this process; 0 after an error.
+size_t gumball_dist_rank(const gumball_dist *pool);
+
+// Returns the number of processes; 0 after an error.
+size_t gumball_dist_world(const gumball_dist *pool);
+
+// Returns the name of the transport that was taken, unix or tcp; NULL after an error.
+const char *gumball_dist_transport(const gumball_dist *pool);
+
+// Tells which ids this process has the logits of: the first one, and the end.
+gumball_code gumball_dist_ids(const gumball_dist *pool, size_t *first, size_t *end);
+
+// Returns the most ids of a process, to which rows of logits may be padded; 0 after an error.
+size_t gumball_dist_width(const gumball_dist *pool);
+
+// Returns how many steps a gumball_dist_layout has served; 0 after an error.
+uint64_t gumball_dist_served(const gumball_dist *pool, int32_t layout);
+
+// Tells how many bytes this process has sent to others and received from them, without the 16 in front of each message.
+gumball_code gumball_dist_traffic(const gumball_dist *pool, uint64_t *sent, uint64_t *received);
+
+// Admits a request and tells its slot, as gumball_pool_admit does. It must have a seed: processes that each took one would draw
+// different tokens.
+gumball_code gumball_dist_admit(gumball_dist *pool,
+                                const gumball_params *params,
+                                const uint32_t *prompt,
+                                size_t prompt_len,
+                                int32_t *slot);
+
+// Takes up a sequence where it was left, in this or any other pool, and tells its slot, as gumball_pool_resume does.
+gumball_code gumball_dist_resume(gumball_dist *pool,
+                                 const gumball_params *params,
+                                 const gumball_state *state,
+                                 int32_t *slot);
+
+// Copies a sequence to a slot of its own, under another draw index, and tells that slot.
+gumball_code gumball_dist_fork(gumball_dist *pool, int32_t of, uint32_t draw, int32_t *slot);
+
+// Ends a sequence; its slot is vacant then.
+gumball_code gumball_dist_release(gumball_dist *pool, int32_t slot);
+
+// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
+gumball_code gumball_dist_truncate(gumball_dist *pool, int32_t slot, size_t output_len);
+
+// Appends a token that was chosen elsewhere; mirostat's limit stays.
+gumball_code gumball_dist_push(gumball_dist *pool, int32_t slot, uint32_t id);
+
+// Tells the state of a slot, which is the same on all processes: history, seed in use, position, draw index, mirostat's limit.
+gumball_code gumball_dist_state(const gumball_dist *pool,
+                                int32_t slot,
+                                gumball_state *out);
+
+// Decides the layout of a step of some slots, before its logits exist. All processes that ask the same get the same; nothing is sent.
+//
+// `slots`: `requests` slots, -1 for padding. `step`: what the step is for; NULL: one token for each request.
+gumball_code gumball_dist_plan(const gumball_dist *pool,
+                               const int32_t *slots,
+                               size_t requests,
+                               const gumball_dist_shape *step,
+                               gumball_dist_decision *out);
+
+// Tells which process owns a request of a step: samples it under GUMBALL_SWAP, and has its rows under GUMBALL_REPLICATED.
+gumball_code gumball_dist_owner(const gumball_dist *pool,
+                                size_t requests,
+                                size_t request,
+                                size_t *rank);
+
+// Chooses the next token of each row, and appends it to the sequence in the row's slot, on all processes. The outputs are those of the
+// whole batch on each, and what gumball_pool_step gives for whole rows.
+//
+// `plan`: that of gumball_dist_plan for these slots; NULL: the one for a step of one token each. `logits`: a row for each slot, of the ids of
+// this process, which may be padded to gumball_dist_width; under GUMBALL_REPLICATED a whole row for each request that it owns, in
+// turn. `slots`, `options`: as for gumball_pool_step, of the whole batch, the same on all processes, and without row_indices.
+//
+// Beside the errors of gumball_pool_step, before which nothing is sent: GUMBALL_LOST, GUMBALL_LATE, GUMBALL_DISAGREE, GUMBALL_CORRUPT and
+// GUMBALL_BROKEN.
+gumball_code gumball_dist_step(gumball_dist *pool,
+                               const gumball_dist_decision *plan,
+                               const gumball_logits *logits,
+                               const int32_t *slots,
+                               size_t rows,
+                               const gumball_step_options *options,
+                               gumball_outputs *outputs);
+
+// Verifies the drafts of each request, and appends the emitted tokens to its sequence, on all processes. What comes out is that of the
+// whole batch on each, and what gumball_pool_verify gives for whole rows.
+//
+// `plan`: that of gumball_dist_plan; NULL: the one for a verification of these drafts. GUMBALL_SURVEY takes none. `logits`: as for
+// gumball_dist_step, with the rows that gumball_pool_verify takes; a request's rows stay together. `drafts`: of the whole batch; its
+// `probs` has whole rows of all requests. Everything else, and the errors, as for gumball_pool_verify and gumball_dist_step.
+gumball_code gumball_dist_verify(gumball_dist *pool,
+                                 const gumball_dist_decision *plan,
+                                 const gumball_logits *logits,
+                                 const int32_t *slots,
+                                 size_t requests,
+                                 const gumball_drafts *drafts,
+                                 const gumball_step_options *options,
+                                 gumball_verification *verification);
+
+// Takes the last `counts[i]` output tokens of the sequence in `slots[i]` away again, as gumball_pool_shorten does.
+gumball_code gumball_dist_shorten(gumball_dist *pool, const int32_t *slots, const size_t *counts, size_t requests);
 
 // Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 //

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 
 use gumball_engine::Error;
+use gumball_engine::dist::Error as DistError;
 
 /// What a call came to.
 #[repr(i32)]
@@ -30,6 +31,16 @@ pub enum Code {
     /// A mistake of the library's own, which the message describes; report it. No sequence has moved, and all handles can be used
     /// on; what the call was to write is unspecified.
     GUMBALL_PANIC = 7,
+    /// Another process of a group ended, or its connection broke.
+    GUMBALL_LOST = 8,
+    /// Another process of a group did not answer in time.
+    GUMBALL_LATE = 9,
+    /// Another process of a group was made with something else, or is at another step.
+    GUMBALL_DISAGREE = 10,
+    /// Another process of a group sent what none of this version sends.
+    GUMBALL_CORRUPT = 11,
+    /// An earlier exchange of a group failed, which the message tells.
+    GUMBALL_BROKEN = 12,
 }
 
 /// Why a call failed.
@@ -113,6 +124,33 @@ impl From<Error> for Failure {
             _ => (Code::GUMBALL_PANIC, "", String::new(), String::new()),
         };
         Self { code, parameter: parameter.to_owned(), value, allowed, message }
+    }
+}
+
+impl From<DistError> for Failure {
+    /// The parameter is `rank` with its number, or what processes disagree on with the other's value; what is allowed is the reason, or the
+    /// value that this process has.
+    fn from(error: DistError) -> Self {
+        let message = error.to_string();
+        let of_rank =
+            |code, rank: usize, allowed: String| (code, "rank".to_owned(), rank.to_string(), allowed);
+        let (code, parameter, value, allowed) = match error {
+            DistError::Call(error) => return error.into(),
+            DistError::Lost { rank, reason } => of_rank(Code::GUMBALL_LOST, rank, reason),
+            DistError::TimedOut { rank, waited } => {
+                of_rank(Code::GUMBALL_LATE, rank, format!("within {waited:?}"))
+            }
+            DistError::Disagree { what, ours, theirs, .. } => {
+                (Code::GUMBALL_DISAGREE, what.to_owned(), theirs, ours)
+            }
+            DistError::Corrupt { rank, what } => of_rank(Code::GUMBALL_CORRUPT, rank, what),
+            DistError::Unavailable { what, reason } => {
+                (Code::GUMBALL_UNAVAILABLE, what, String::new(), reason)
+            }
+            DistError::Broken(_) => (Code::GUMBALL_BROKEN, String::new(), String::new(), String::new()),
+            _ => (Code::GUMBALL_PANIC, String::new(), String::new(), String::new()),
+        };
+        Self { code, parameter, value, allowed, message }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts`, `draft_batches` | many sequences, on the host or on a device |
+//! | `dist`, `dist_config`, `dist_steps` | one pool over several processes |
 //! | `operators`, `judged`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
@@ -44,6 +45,10 @@ mod graph;
 mod step;
 mod variants;
 mod verify;
+
+mod dist;
+mod dist_config;
+mod dist_steps;
 
 mod columns;
 
@@ -77,6 +82,10 @@ pub use graph::*;
 pub use step::*;
 pub use variants::*;
 pub use verify::*;
+
+pub use dist::*;
+pub use dist_config::{DistConfig, DistDecision, DistLayout, DistShape, StepKind};
+pub use dist_steps::*;
 
 pub use draft_chains::DraftChains;
 pub use draws::Draws;

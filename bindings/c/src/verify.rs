@@ -70,7 +70,7 @@ unsafe impl VersionedStruct for Drafts {
 }
 
 /// Calls what lies in a struct by the name of its field.
-fn own_names(error: Error) -> Error {
+pub(crate) fn own_names(error: Error) -> Error {
     error.with_parameter(|name| {
         let field = name.strip_prefix("drafts.").or_else(|| name.strip_prefix("paths."));
         field.unwrap_or(name)
@@ -139,6 +139,41 @@ impl Drafts {
         }
         Ok(Some(gumball_engine::Drafts::parents_of(counts, first_child, next_sibling).map_err(own_names)?))
     }
+}
+
+/// Drafts as C handed them in, checked as far as their arrays go.
+pub(crate) struct GivenDrafts<'a> {
+    pub mode: Mode,
+    drafts: gumball_engine::Drafts<'a>,
+    /// The parents that links say.
+    linked: Option<Vec<i32>>,
+}
+
+impl GivenDrafts<'_> {
+    /// Returns them as the engine takes them.
+    pub fn drafts(&self) -> gumball_engine::Drafts<'_> {
+        gumball_engine::Drafts { parents: self.linked.as_deref().or(self.drafts.parents), ..self.drafts }
+    }
+}
+
+/// Reads drafts of `requests` requests over a vocabulary.
+///
+/// # Safety
+/// `drafts` is NULL or points to the bytes that its `struct_size` names. The arrays are NULL or have the elements that `counts` and
+/// `vocab` name, which nobody writes for `'a`.
+pub(crate) unsafe fn read_drafts<'a>(
+    drafts: *const Drafts,
+    requests: usize,
+    vocab: usize,
+) -> Result<GivenDrafts<'a>> {
+    // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
+    let given = unsafe { read("drafts", drafts) }?;
+    let mode = given.mode()?;
+    // SAFETY: the caller ensures that the arrays have the elements that `counts` and `vocab` name.
+    let drafts = unsafe { given.arrays(requests, vocab) }?;
+    // SAFETY: the caller ensures that the links, if there are any, have an element for each row.
+    let linked = unsafe { given.parents_of_links(drafts.counts) }?;
+    Ok(GivenDrafts { mode, drafts, linked })
 }
 
 /// How drafts are drawn from the rows of a draft model, and where these stand; n is the sum of `counts`.
@@ -287,16 +322,10 @@ pub unsafe extern "C" fn gumball_pool_verify(
         let logits = unsafe { read_logits(logits) }?;
         // SAFETY: the C caller ensures that `slots` has one slot per request.
         let slots = unsafe { slice("slots", slots, requests) }?;
-        // SAFETY: the C caller ensures that `drafts` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let given = unsafe { read("drafts", drafts) }?;
-        let mode = given.mode()?;
-        // SAFETY: the C caller ensures that the arrays have the elements that `counts` and the logits name,
-        // which nobody writes meanwhile.
-        let drafts = unsafe { given.arrays(requests, logits.vocab()) }?;
-        // SAFETY: the C caller ensures that the links, if there are any, have an element for each row.
-        let linked = unsafe { given.parents_of_links(drafts.counts) }?;
-        let drafts = gumball_engine::Drafts { parents: linked.as_deref().or(drafts.parents), ..drafts };
+        // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose arrays have the elements
+        // that `counts` and the logits name, which nobody writes meanwhile.
+        let given = unsafe { read_drafts(drafts, requests, logits.vocab()) }?;
+        let (mode, drafts) = (given.mode, given.drafts());
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;

@@ -158,7 +158,7 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
             count += 1;
         }
     }
-    assert_eq!(count, 19);
+    assert_eq!(count, 22);
 }
 
 #[test]
@@ -185,6 +185,11 @@ fn drafts_change_no_token() {
     if emulated() {
         test("verify", &["tests/c/verify.c"], &["emulated"], &[C]);
     }
+}
+
+#[test]
+fn processes_draw_what_one_draws() {
+    test("dist", &["tests/c/dist.c"], &[], &[C, CPP, SANITIZED]);
 }
 
 #[test]

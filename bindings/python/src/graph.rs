@@ -43,6 +43,55 @@ impl Owned {
     }
 }
 
+impl Owned {
+    pub fn of(graph: DeviceGraph<'static>) -> Self {
+        Self(graph)
+    }
+
+    pub fn graph(&self) -> &DeviceGraph<'static> {
+        &self.0
+    }
+}
+
+/// Captured steps of a DistPool on a device. It keeps the arrays alive that its steps read.
+#[pyclass(frozen, module = "gumball.dist")]
+#[derive(Debug)]
+pub struct DistGraph {
+    pool: Py<PyAny>,
+    recorded: Mutex<Owned>,
+    steps: usize,
+    _held: Vec<Py<PyAny>>,
+}
+
+impl DistGraph {
+    pub fn new(pool: Py<PyAny>, recorded: Owned, held: Vec<Py<PyAny>>) -> Self {
+        let steps = recorded.0.steps();
+        Self { pool, recorded: Mutex::new(recorded), steps, _held: held }
+    }
+
+    /// Returns whether `pool` captured this graph.
+    pub fn is_of(&self, pool: &Bound<'_, PyAny>) -> bool {
+        self.pool.is(pool)
+    }
+
+    pub fn recorded(&self) -> MutexGuard<'_, Owned> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl DistGraph {
+    /// The number of steps that a replay takes.
+    #[getter]
+    fn steps(&self) -> usize {
+        self.steps
+    }
+
+    fn __repr__(&self) -> String {
+        format!("DistGraph(steps={})", self.steps)
+    }
+}
+
 impl Recorded {
     /// Wraps a device's graph.
     pub fn device(graph: DeviceGraph<'static>) -> Self {

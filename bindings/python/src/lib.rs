@@ -11,7 +11,7 @@
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
 //! | `hooks`, `turns` | Python's own edits of rows; one thread at a time in a sampler or a pool |
 //! | `forks` | whether this process is a child of the one that made something |
-//! | `sampler`, `pool`, `graph` | the classes |
+//! | `sampler`, `pool`, `graph`, `dist` | the classes |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
@@ -43,6 +43,7 @@ mod device_array;
 mod outputs;
 mod verification;
 
+mod dist;
 mod graph;
 mod operators;
 mod pool;
@@ -56,11 +57,15 @@ mod _gumball {
     #[pymodule_export]
     use super::device_array::DeviceArray;
     #[pymodule_export]
+    use super::dist::{
+        BrokenError, CorruptError, DisagreeError, DistError, DistPlan, DistPool, LateError, LostError,
+    };
+    #[pymodule_export]
     use super::errors::UnavailableError;
     #[pymodule_export]
     use super::forks::forked;
     #[pymodule_export]
-    use super::graph::Graph;
+    use super::graph::{DistGraph, Graph};
     #[pymodule_export]
     use super::hooks::break_off;
     #[pymodule_export]
@@ -73,7 +78,7 @@ mod _gumball {
     #[pymodule_export]
     use super::params::check_params;
     #[pymodule_export]
-    use super::pool::{DraftBatch, Pool};
+    use super::pool::{DraftBatch, GraphBuilder, Pool};
     #[pymodule_export]
     use super::sampler::Sampler;
     #[pymodule_export]

@@ -212,8 +212,63 @@ def test_tokens_that_the_engine_does_not_keep_are_taken_away(device: str) -> Non
             # Said by the caller.
             made.shorten(["b"], [2])
             del got[1][-2:]
-    assert got == [wanted[0][:10], wanted[1][:10]]
+        if step == 3:
+            made.shorten(["b", "a"], torch.tensor([1, 0]))
+            del got[1][-1:]
+    assert got == [wanted[0][:10], wanted[1][:9]]
     assert [made.pool.output(made._slots[name]) for name in "ab"] == got
+
+
+class NoWaits:
+    """A pool on a device whose calls that wait for it fail."""
+
+    def __init__(self, pool: gumball.Pool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (
+            "fetch",
+            "fetch_verification",
+            "shorten",
+            "output",
+            "history",
+            "state",
+            "position",
+            "tokens",
+            "truncate",
+        ):
+            raise AssertionError(f"{name} waits for the device")
+        return getattr(self._pool, name)
+
+
+def test_a_step_with_drafts_waits_for_nothing(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device != "emulated":
+        pytest.skip("a pool of the host has nothing to wait for")
+    width, wanted = 3, wanted_tokens(REQUESTS[:2])
+    made = on(device, backend(max_draft_tokens_per_req=width))
+    pool, made.pool = made.pool, NoWaits(made.pool)  # type: ignore[assignment]
+    cached, places = torch.zeros(7, dtype=torch.int32), torch.tensor([1, 2])
+    info = SimpleNamespace(vocab_mask=None, valid_cache_lengths=cached, req_pool_indices=places)
+    got: list[list[int]] = [[], []]
+
+    def waits(*_: Any) -> None:
+        raise AssertionError("a value of the device is read")
+
+    for step in range(3):
+        drafts = [wanted[i][len(ids) : len(ids) + width - 1] for i, ids in enumerate(got)]
+        rows = torch.stack([model(got[i] + line[:j]) for i, line in enumerate(drafts) for j in range(width)])
+        candidates = torch.tensor([[0, *line] for line in drafts])
+        with monkeypatch.context() as patch:
+            for name in ("tolist", "item", "cpu", "numpy", "__bool__", "__int__"):
+                patch.setattr(torch.Tensor, name, waits)
+            made.prepare_step(["a", "b"], [1, 2], REQUESTS[:2], num_tokens_per_req=width)
+            tokens, _ = made.verify(output(rows), info, candidates)
+        kept = [1, 2] if step == 0 else [3, 3]
+        cached[places] += torch.tensor(kept, dtype=torch.int32)
+        for ids, line, length in zip(got, tokens.view(2, width).tolist(), kept, strict=True):
+            ids += line[:length]
+    assert got == [wanted[0][:7], wanted[1][:8]]
+    assert [pool.output(made._slots[name]) for name in "ab"] == got
 
 
 def test_a_captured_verification_reads_the_drafts_that_lie_there(device: str) -> None:

@@ -582,3 +582,52 @@ def test_a_device_drafts_what_the_host_does(device: str, requests: list[Sampling
         made.fetch()
     with pytest.raises(ValueError, match="rows is 0"):
         pools[1].draft_batch(0)
+
+
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+def test_a_graph_of_ours_drafts_verifies_and_advances(device: str, ids: type) -> None:
+    if device == "cpu":
+        with pytest.raises(UnavailableError, match="no drafts in the memory of a device"):
+            make().graph_builder()
+        return
+    host, pool = make(), make(device=device, keep_histories=True)
+    params = [SamplingParams(seed=3, repetition_penalty=1.2), SamplingParams(seed=4, top_p=0.9)]
+    slots = [[each.admit(one, [1, 2]) for one in params] for each in (host, pool)]
+    random = np.random.default_rng(8)
+    rows = [random.normal(0, 1, (2, VOCAB)).astype(np.float32) for _ in range(2)]
+    target = np.stack([rows[0][0], rows[1][0], rows[0][1], rows[0][1], rows[1][1], rows[0][0]])
+    batches = [pool.draft_batch(2) for _ in range(2)]
+    for depth, batch in enumerate(batches):
+        batch.assign(slots[1], [depth, depth])
+    pool.assign_drafts(slots[1], [2, 2])
+    chains, taken = on(device, np.full((2, 2), -1, ids)), on(device, np.array([1, 0]))
+    first, second, all_rows = (on(device, array) for array in (*rows, target))
+    builder = pool.graph_builder().draft(batches[0], first).copy_drafts(batches[0], chains)
+    builder.draft(batches[1], second, chains).copy_drafts(batches[1], chains, 1)
+    graph = builder.verify(all_rows, chains).shorten(taken).capture()
+    assert graph.steps == 1
+    for _ in range(4):
+        pool.replay(graph)
+        drafts = host.draft(rows[0], slots[0])
+        drafts = np.concatenate([drafts, host.draft(rows[1], slots[0], paths=drafts)], 1)
+        wanted = host.verify(target, slots[0], drafts)
+        seen = pool.fetch_verification()
+        assert seen.tolist() == wanted.tolist() and np.asarray(chains).tolist() == drafts.tolist()
+        host.shorten(slots[0], [1, 0])
+        assert [pool.output(slot) for slot in slots[1]] == [host.output(slot) for slot in slots[0]]
+    # The same piece by piece, and what is refused.
+    batches[0].enqueue(first)
+    batches[0].copy(chains)
+    assert np.asarray(chains)[:, :1].tolist() == host.draft(rows[0], slots[0]).tolist()
+    with pytest.raises(ValueError, match=r"to is \[2, 2\], but must be at least \[2, 2 \+ 1\]"):
+        batches[0].copy(chains, 2)
+    with pytest.raises(TypeError, match="to is of float32"):
+        builder.copy_drafts(batches[0], first)
+    other = make(device=device)
+    with pytest.raises(ValueError, match="batch is another pool's"):
+        other.graph_builder().draft(batches[0], first)
+    batches[1].free()
+    with pytest.raises(ValueError, match="batch is 1, but must be a batch of drafts"):
+        pool.replay(graph)
+    with pytest.raises(ValueError, match="batch is 1, but must be a batch of drafts"):
+        builder.capture()

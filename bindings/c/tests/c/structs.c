@@ -49,6 +49,8 @@ static gumball_scored scored;
 static gumball_state state;
 static gumball_device_input input;
 static gumball_device_drafts device_drafts;
+static gumball_dist *dist;
+static int32_t dist_slots[ROWS];
 
 // Makes a struct of another size, in memory of its own: what is known, then zeros.
 static void *of_size(const sized *it, size_t size) {
@@ -155,6 +157,41 @@ static int pool_new_on_device(void *given) {
     gumball_pool *made = gumball_pool_new_on_device(device, (const gumball_device_pool_config *)given);
     gumball_pool_free(made);
     return made != NULL;
+}
+
+static int dist_new(void *given) {
+    gumball_dist *made = gumball_dist_new((const gumball_dist_config *)given);
+    gumball_dist_free(made);
+    return made != NULL;
+}
+
+static int dist_shape(void *given) {
+    SIZED(gumball_dist_decision, plan);
+    return gumball_dist_plan(dist, dist_slots, ROWS, (const gumball_dist_shape *)given, &plan) == GUMBALL_OK;
+}
+
+static int dist_planned(void *given) {
+    return gumball_dist_plan(dist, dist_slots, ROWS, NULL, (gumball_dist_decision *)given) == GUMBALL_OK;
+}
+
+static int dist_step_by(const gumball_dist_decision *plan, const gumball_logits *all,
+                        const gumball_step_options *with) {
+    return gumball_dist_step(dist, plan, all, dist_slots, ROWS, with, outputs) == GUMBALL_OK;
+}
+
+static int dist_step_plan(void *given) { return dist_step_by((const gumball_dist_decision *)given, &logits, NULL); }
+
+static int dist_step_logits(void *given) { return dist_step_by(NULL, (const gumball_logits *)given, NULL); }
+
+static int dist_step_options(void *given) { return dist_step_by(NULL, &logits, (const gumball_step_options *)given); }
+
+static int dist_verify_drafts(void *given) {
+    return gumball_dist_verify(dist, NULL, &logits, dist_slots, ROWS, (const gumball_drafts *)given, NULL,
+                               verification) == GUMBALL_OK;
+}
+
+static int dist_state(void *given) {
+    return gumball_dist_state(dist, dist_slots[0], (gumball_state *)given) == GUMBALL_OK;
 }
 
 static int operators_new(void *given) {
@@ -460,6 +497,39 @@ static void on_the_host(void) {
     CHECK(gumball_layout_of((size_t)1 << 62, 1, 1, &layout) == GUMBALL_OUT_OF_RANGE);
 }
 
+// A group of one process.
+static void over_processes(void) {
+    const char *const address = "tcp:127.0.0.1:0";
+    SIZED(gumball_dist_config, config);
+    config.vocab = VOCAB;
+    config.world = 1;
+    config.addresses = &address;
+    config.threads = 1;
+    dist = gumball_dist_new(&config);
+    for (int i = 0; i < ROWS; i++) {
+        OK(gumball_dist_admit(dist, params, NULL, 0, &dist_slots[i]));
+    }
+    SIZED(gumball_dist_shape, shape);
+    SIZED(gumball_dist_decision, plan);
+    OK(gumball_dist_plan(dist, dist_slots, ROWS, NULL, &plan));
+    const sized a_dist_config = SIZED_STRUCT(gumball_dist_config, config, is_modulo);
+    const sized a_shape = SIZED_STRUCT(gumball_dist_shape, shape, is_data_parallel);
+    const sized a_plan = SIZED_STRUCT(gumball_dist_decision, plan, batch);
+    const sized a_logits = SIZED_STRUCT(gumball_logits, logits, dtype);
+    const sized some_options = SIZED_STRUCT(gumball_step_options, options, hook_rows);
+    const sized some_drafts = SIZED_STRUCT(gumball_drafts, drafts, threshold_acc);
+    const sized a_state = SIZED_STRUCT(gumball_state, state, mu);
+    READ(a_dist_config, dist_new);
+    READ(a_shape, dist_shape);
+    WRITTEN(a_plan, dist_planned);
+    READ(a_plan, dist_step_plan);
+    READ(a_logits, dist_step_logits);
+    READ(some_options, dist_step_options);
+    READ(some_drafts, dist_verify_drafts);
+    WRITTEN(a_state, dist_state);
+    gumball_dist_free(dist);
+}
+
 static void on_a_device(void) {
     SIZED(gumball_device_pool_config, config);
     config.vocab = VOCAB;
@@ -545,6 +615,7 @@ int main(int argc, char **argv) {
     state.prompt = ids;
     state.prompt_len = 2;
     on_the_host();
+    over_processes();
     if (argc > 1) {
         device = gumball_device_open(argv[1]);
         CHECK(device != NULL);

@@ -18,11 +18,21 @@ _Hook: TypeAlias = Callable[[NDArray[np.float32]], None]
 _Stream: TypeAlias = int | Any
 
 __all__ = [
+    "BrokenError",
+    "CorruptError",
     "DeviceArray",
+    "DisagreeError",
+    "DistError",
+    "DistGraph",
+    "DistPlan",
+    "DistPool",
     "DraftBatch",
+    "LateError",
+    "LostError",
     "UnavailableError",
     "forked",
     "Graph",
+    "GraphBuilder",
     "break_off",
     "emulate",
     "judge_trees",
@@ -201,6 +211,7 @@ class DraftBatch:
         variant: str | None = None,
         stream: _Stream | None = None,
     ) -> None: ...
+    def copy(self, to: _Array, column: int = 0, *, stream: _Stream | None = None) -> None: ...
     def fetch(
         self, *, stream: _Stream | None = None
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]: ...
@@ -209,6 +220,180 @@ class DraftBatch:
     @property
     def probs(self) -> DeviceArray: ...
     def free(self) -> None: ...
+
+class DistError(RuntimeError):
+    rank: int | None
+
+class LostError(DistError): ...
+
+class LateError(DistError):
+    waited: float
+
+class DisagreeError(DistError):
+    what: str
+    ours: str
+    theirs: str
+
+class CorruptError(DistError): ...
+class BrokenError(DistError): ...
+
+@final
+class DistGraph:
+    @property
+    def steps(self) -> int: ...
+
+@final
+class DistPlan:
+    @property
+    def layout(self) -> str: ...
+    @property
+    def requests(self) -> list[int]: ...
+    @property
+    def batch(self) -> int: ...
+
+@final
+class DistPool:
+    def __new__(
+        cls,
+        vocab: int,
+        *,
+        rank: int,
+        addresses: Sequence[str],
+        split: _Integers | None = None,
+        slots: int = 256,
+        top_n: int = 0,
+        ids: int = 0,
+        kept: bool = False,
+        threads: int | None = None,
+        level: str | None = None,
+        route: str = "race",
+        layouts: Sequence[str] = ("gather", "swap", "survey"),
+        ownership: str = "blocks",
+        layout: str | None = None,
+        swap_min_requests: int | None = None,
+        survey_min_vocab: int | None = None,
+        survey_min_rows: int | None = None,
+        transport: str | None = None,
+        timeout: float = 30.0,
+        device: Any = "cpu",
+        rows: int = 256,
+        history_growth: int = 4096,
+        keep_histories: bool = False,
+        stream: _Stream | None = None,
+    ) -> DistPool: ...
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def ids(self) -> tuple[int, int]: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def timeout(self) -> float: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> DistPool: ...
+    def __exit__(self, _kind: object, _error: object, _trace: object) -> None: ...
+    def served(self) -> dict[tuple[str, int], int]: ...
+    def traffic(self, *, reset: bool = False) -> dict[str, tuple[int, int, int]]: ...
+    def admit(self, params: SamplingParams, prompt: _Integers = ()) -> int: ...
+    def resume(self, params: SamplingParams, state: State) -> int: ...
+    def fork(self, slot: int, draw: int) -> int: ...
+    def release(self, slot: int) -> None: ...
+    def truncate(self, slot: int, output_len: int) -> None: ...
+    def push(self, slot: int, id: int) -> None: ...
+    def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
+    def state(self, slot: int) -> State: ...
+    def history(self, slot: int) -> list[int]: ...
+    def output(self, slot: int) -> list[int]: ...
+    def plan(
+        self,
+        slots: _Integers,
+        *,
+        drafts: int = 0,
+        step: str | None = None,
+        data_parallel: bool = False,
+        captured: int | None = None,
+    ) -> DistPlan: ...
+    def assign(
+        self,
+        slots: _Integers,
+        *,
+        plan: DistPlan | None = None,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+    ) -> None: ...
+    def enqueue(self, logits: _Array, *, kind: str = "logits") -> None: ...
+    def capture(self, logits: _Array | Sequence[_Array], *, kind: str = "logits") -> DistGraph: ...
+    def replay(self, graph: DistGraph) -> None: ...
+    def fetch(self) -> Outputs: ...
+    def step(
+        self,
+        logits: _Array,
+        slots: _Integers,
+        *,
+        plan: DistPlan | None = None,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+        kind: str = "logits",
+    ) -> Outputs: ...
+    def verify(
+        self,
+        logits: _Array,
+        slots: _Integers,
+        drafts: Sequence[_Integers] | _Array,
+        *,
+        plan: DistPlan | None = None,
+        parents: Sequence[_Integers] | _Array | None = None,
+        first_child: Sequence[_Integers] | _Array | None = None,
+        next_sibling: Sequence[_Integers] | _Array | None = None,
+        draft_probs: _Array | None = None,
+        mode: str = "coupled",
+        threshold_single: float = 1.0,
+        threshold_acc: float = 1.0,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+        kind: str = "logits",
+    ) -> Verification: ...
+
+@final
+class GraphBuilder:
+    def step(self, logits: _Array, *, masks: _Array | None = None, kind: str = "logits") -> GraphBuilder: ...
+    def verify(
+        self,
+        logits: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        first_child: _Array | None = None,
+        next_sibling: _Array | None = None,
+        draft_probs: _Array | None = None,
+        masks: _Array | None = None,
+        kind: str = "logits",
+    ) -> GraphBuilder: ...
+    def draft(
+        self,
+        batch: DraftBatch,
+        logits: _Array,
+        paths: _Array | None = None,
+        *,
+        masks: _Array | None = None,
+        kind: str = "logits",
+    ) -> GraphBuilder: ...
+    def copy_drafts(self, batch: DraftBatch, to: _Array, column: int = 0) -> GraphBuilder: ...
+    def shorten(self, counts: _Array) -> GraphBuilder: ...
+    def capture(self) -> Graph: ...
 
 @final
 class DeviceArray:
@@ -493,6 +678,7 @@ class Pool:
         kind: str = "logits",
         stream: _Stream | None = None,
     ) -> Graph: ...
+    def graph_builder(self, *, stream: _Stream | None = None) -> GraphBuilder: ...
     def replay(self, graph: Graph, *, stream: _Stream | None = None) -> None: ...
     def outputs_on_device(self, name: str) -> DeviceArray | NDArray[Any]: ...
     def score(

@@ -1,8 +1,8 @@
 //! Drafts of a draft model: drawn in one call, or by batches whose rows, paths and drafts lie on a device.
 
 use gumball_engine::{
-    BatchOptions, DeviceInput, DeviceIntMatrix, DevicePool, DraftBatch as Batch, DraftBatchLimits, Error,
-    IntType, Kind, Paths, Proposals, Result, Slot, VerifyMode,
+    BatchOptions, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DevicePool, DraftBatch as Batch,
+    DraftBatchLimits, Error, IntType, Kind, Paths, Proposals, Result, Slot, VerifyMode,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -223,36 +223,68 @@ pub struct DraftBatch {
     inner: Batch,
 }
 
-impl DraftBatch {
-    /// Reads the paths of the rows on the pool's device.
-    fn read_paths<'py>(
+impl Pool {
+    /// Reads rows of ids on the pool's device.
+    pub(super) fn read_paths<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        stream: Option<usize>,
+    ) -> PyResult<(DeviceIntMatrix<'static>, Array<'py>)> {
+        let ((dtype, rows, width, stride), array) = self.read_ids(object, name, stream)?;
+        // SAFETY: the array has as many rows of this type. The caller keeps it alive; its owner reuses memory in stream order,
+        // and the methods' documentation forbids other writes until the work is done.
+        let matrix = unsafe { DeviceIntMatrix::new(array.address as u64, dtype, rows, width, stride) };
+        Ok((matrix.map_err(to_py_err)?, array))
+    }
+
+    /// Reads rows of ids on the pool's device that drafts are copied to.
+    pub(super) fn read_chains<'py>(
         &self,
         object: &Bound<'py, PyAny>,
         stream: Option<usize>,
-    ) -> PyResult<(DeviceIntMatrix<'static>, Array<'py>)> {
-        let array = arrays::read(object, "paths", stream)?;
-        self.pool.get().check_location("paths", array.location, "; Pool.draft takes lists of the host")?;
+    ) -> PyResult<(DeviceIntMatrixMut<'static>, Array<'py>)> {
+        let ((dtype, rows, width, stride), array) = self.read_ids(object, "to", stream)?;
+        if array.readonly {
+            return Err(PyValueError::new_err("to is read-only, but must be an array to write to"));
+        }
+        // SAFETY: as of `read_paths`; and it is writable.
+        let matrix = unsafe { DeviceIntMatrixMut::new(array.address as u64, dtype, rows, width, stride) };
+        Ok((matrix.map_err(to_py_err)?, array))
+    }
+
+    /// Reads the type of the ids, and how many rows there are, how wide, and how many ids apart.
+    fn read_ids<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        stream: Option<usize>,
+    ) -> PyResult<((IntType, usize, usize, usize), Array<'py>)> {
+        let array = arrays::read(object, name, stream)?;
+        self.check_location(name, array.location, "; Pool.draft takes lists of the host")?;
         let dtype = match array.dtype {
             Dtype::I32 => IntType::I32,
             Dtype::I64 => IntType::I64,
             other => {
-                let text = format!("paths is of {}, but must be of int32 or int64", other.name());
+                let text = format!("{name} is of {}, but must be of int32 or int64", other.name());
                 return Err(PyTypeError::new_err(text));
             }
         };
         let is_matrix = array.ndim == 2 && (array.shape[1] <= 1 || array.strides[1] == 1);
         let stride = usize::try_from(array.strides[0]).ok().filter(|_| is_matrix);
         let Some(stride) = stride else {
-            return Err(PyValueError::new_err(
-                "paths must have two dimensions, the ids of a row without gaps",
-            ));
+            let text = format!("{name} must have two dimensions, the ids of a row without gaps");
+            return Err(PyValueError::new_err(text));
         };
         let (rows, width) = (array.shape[0], array.shape[1]);
-        // SAFETY: the array has as many rows of this type. The caller keeps it alive; its owner reuses memory in stream order,
-        // and the methods' documentation forbids other writes until the work is done.
-        let matrix =
-            unsafe { DeviceIntMatrix::new(array.address as u64, dtype, rows, width, stride.max(width)) };
-        Ok((matrix.map_err(to_py_err)?, array))
+        Ok(((dtype, rows, width, stride.max(width)), array))
+    }
+}
+
+impl DraftBatch {
+    /// Returns the engine's batch, if it is one of a pool.
+    pub(super) fn of(&self, pool: &Py<Pool>) -> Option<Batch> {
+        self.pool.is(pool).then_some(self.inner)
     }
 
     fn array(&self, py: Python<'_>, address: usize, dtype: Dtype, shape: Vec<usize>) -> DeviceArray {
@@ -333,28 +365,12 @@ impl DraftBatch {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let pool = self.pool.get();
-        let (stream, variant, kind) =
-            (pool.on(py, stream)?, variants::variant(variant)?, options::kind(kind)?);
-        let matrix = |object: &Bound<'py, PyAny>, name: &str| {
-            let array = arrays::read(object, name, stream)?;
-            let matrix = array.matrix(name)?;
-            pool.check_location(name, matrix.location, "; Pool.draft copies rows of the host up")?;
-            if name == "masks" { matrix.check_words() } else { matrix.check_float() }?;
-            Ok::<_, PyErr>((matrix, array))
-        };
-        let (rows, logits) = matrix(logits, "logits")?;
-        let (words, masks) = masks.map(|masks| matrix(masks, "masks")).transpose()?.unzip();
-        let (paths, ids) = paths.map(|paths| self.read_paths(paths, stream)).transpose()?.unzip();
-        // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream order, and the
-        // method's documentation forbids other writes until the work is done.
-        let logits_there = unsafe { rows.device_logits() }.map_err(to_py_err)?.with_kind(kind);
-        let words = words.map(|words: Matrix| {
-            // SAFETY: the masks lie on the device; the rest is as of the logits.
-            unsafe { words.device_masks() }
-        });
-        let input = DeviceInput { logits: logits_there, masks: words.transpose().map_err(to_py_err)? };
-        let others =
-            [Some(&logits), masks.as_ref(), ids.as_ref()].map(|array| array.and_then(|array| array.stream));
+        let (stream, variant) = (pool.on(py, stream)?, variants::variant(variant)?);
+        let (input, mut held) = pool.read_input((logits, masks), kind, stream)?;
+        let paths = paths.map(|paths| pool.read_paths(paths, "paths", stream)).transpose()?;
+        let (paths, ids) = paths.unzip();
+        held.extend(ids);
+        let others: Vec<_> = held.iter().map(|array| array.stream).collect();
         pool.with(py, stream, |inner| {
             inner.order_after(&others)?;
             let there = inner.device_pool()?;
@@ -363,6 +379,30 @@ impl DraftBatch {
                 None => there.enqueue_draft(self.inner, input, paths.as_ref()),
             };
             enqueued.map_err(draft_names)
+        })
+    }
+
+    /// Copies the drafts of the assigned rows into an array on the device, and returns without waiting: the siblings of a row to columns
+    /// from column on. So the drafts of several batches come together in chains, which the next batch takes as paths, and
+    /// enqueue_verify as drafts. It may be captured with torch.
+    ///
+    /// to: int32 or int64 [rows, n], the ids of a row without gaps.
+    ///
+    /// Raises ValueError or TypeError for another shape, type or device.
+    #[pyo3(signature = (to, column=0, *, stream=None))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        to: &Bound<'_, PyAny>,
+        column: usize,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let pool = self.pool.get();
+        let stream = pool.on(py, stream)?;
+        let (to, array) = pool.read_chains(to, stream)?;
+        pool.with(py, stream, |inner| {
+            inner.order_after(&[array.stream])?;
+            inner.device_pool()?.enqueue_copy_drafts(self.inner, &to, column)
         })
     }
 

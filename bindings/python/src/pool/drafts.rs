@@ -18,30 +18,30 @@ use crate::options::{self, Keywords};
 use crate::verification::Verification;
 
 /// The arrays of a verification on a device.
-struct Arrays<'py> {
-    input: DeviceInput<'static>,
-    drafts: DeviceDrafts<'static>,
+pub(super) struct Arrays<'py> {
+    pub input: DeviceInput<'static>,
+    pub drafts: DeviceDrafts<'static>,
     /// The streams on which their owners write them, if they name one.
     others: Vec<Option<usize>>,
     /// Logits, masks, drafts, parents and the drafter's probabilities.
-    arrays: Vec<Array<'py>>,
+    pub arrays: Vec<Array<'py>>,
 }
 
 /// What Python hands over for a verification on a device.
 #[derive(Clone, Copy)]
-struct Given<'a, 'py> {
-    logits: &'a Bound<'py, PyAny>,
-    drafts: &'a Bound<'py, PyAny>,
-    parents: Option<&'a Bound<'py, PyAny>>,
+pub(super) struct Given<'a, 'py> {
+    pub logits: &'a Bound<'py, PyAny>,
+    pub drafts: &'a Bound<'py, PyAny>,
+    pub parents: Option<&'a Bound<'py, PyAny>>,
     /// First children and next siblings.
-    links: [Option<&'a Bound<'py, PyAny>>; 2],
-    probs: Option<&'a Bound<'py, PyAny>>,
-    masks: Option<&'a Bound<'py, PyAny>>,
+    pub links: [Option<&'a Bound<'py, PyAny>>; 2],
+    pub probs: Option<&'a Bound<'py, PyAny>>,
+    pub masks: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl Given<'_, '_> {
     /// Returns the objects, which a graph keeps alive.
-    fn objects(&self) -> Vec<Py<PyAny>> {
+    pub fn objects(&self) -> Vec<Py<PyAny>> {
         let Self { logits, drafts, parents, links: [first_child, next_sibling], probs, masks } = *self;
         let given = [Some(logits), masks, Some(drafts), parents, first_child, next_sibling, probs];
         let given = given.into_iter().flatten();
@@ -50,7 +50,7 @@ impl Given<'_, '_> {
 }
 
 /// Returns the pool of a device; on the host there is none.
-fn on_device(inner: &mut Inner) -> Result<&mut DevicePool> {
+pub(super) fn on_device(inner: &mut Inner) -> Result<&mut DevicePool> {
     match &mut inner.backend {
         Backend::Device(pool) => Ok(pool),
         Backend::Host(_) => {
@@ -62,7 +62,7 @@ fn on_device(inner: &mut Inner) -> Result<&mut DevicePool> {
 
 impl Pool {
     /// Reads an array of integers on the pool's device.
-    fn read_drafts<'py>(
+    pub(super) fn read_drafts<'py>(
         &self,
         object: &Bound<'py, PyAny>,
         name: &str,
@@ -89,7 +89,7 @@ impl Pool {
     }
 
     /// Reads the arrays of a verification on the pool's device.
-    fn read_verify<'py>(
+    pub(super) fn read_verify<'py>(
         &self,
         given: &Given<'_, 'py>,
         kind: &str,

@@ -10,11 +10,13 @@
 //! | `draft.rs` | drafts drawn from rows of a draft model, by batches on a device too |
 //! | `drafts.rs` | drafts on a device: assigned, enqueued, captured, fetched |
 //! | `graphs.rs` | captured and replayed steps |
+//! | `graph_builder.rs` | graphs that draft, verify and advance |
 //! | `variants.rs` | the variants of steps in graphs of the host program |
 
 mod backend;
 mod draft;
 mod drafts;
+mod graph_builder;
 mod graphs;
 mod requests;
 mod steps;
@@ -30,6 +32,8 @@ use pyo3::prelude::*;
 
 use self::backend::{Backend, HostPool};
 pub use self::draft::DraftBatch;
+pub use self::graph_builder::GraphBuilder;
+pub use self::verify::{DraftLists, mode as verify_mode};
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
 use crate::errors::{out_of_range, to_py_err};
@@ -172,7 +176,7 @@ impl Pool {
 }
 
 /// Returns a device's name: a str, or the str of a torch.device.
-fn device_name(device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+pub fn device_name(device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
     let Some(device) = device else { return Ok("cpu".to_owned()) };
     let name = device.str()?.to_string();
     let ordinal = name.strip_prefix("cuda:").and_then(|rest| rest.parse::<usize>().ok());

@@ -16,15 +16,15 @@ use crate::turns::Caller;
 use crate::verification::Verification;
 
 /// The drafts of all requests, and where in the trees they stand.
-struct DraftLists {
-    counts: Vec<u32>,
-    ids: Vec<i32>,
-    parents: Option<Vec<i32>>,
+pub struct DraftLists {
+    pub counts: Vec<u32>,
+    pub ids: Vec<i32>,
+    pub parents: Option<Vec<i32>>,
 }
 
 impl DraftLists {
     /// Reads a list of drafts for each request and, if given, as many parents.
-    fn read(drafts: &Bound<'_, PyAny>, parents: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    pub fn read(drafts: &Bound<'_, PyAny>, parents: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let drafts = integer_lists::<i32>(drafts, "drafts")?;
         let parents = parents.map(|parents| integer_lists::<i32>(parents, "parents")).transpose()?;
         if let Some(parents) = &parents {
@@ -46,7 +46,7 @@ impl DraftLists {
     }
 
     /// Takes parents from links between rows, if both are given.
-    fn with_links(
+    pub fn with_links(
         self,
         first_child: Option<&Bound<'_, PyAny>>,
         next_sibling: Option<&Bound<'_, PyAny>>,
@@ -78,7 +78,7 @@ impl DraftLists {
 }
 
 /// Reads how drafts are judged.
-pub(super) fn mode(
+pub fn mode(
     name: &str,
     single: Option<&Bound<'_, PyAny>>,
     acc: Option<&Bound<'_, PyAny>>,

@@ -39,7 +39,7 @@ class GumballSamplingBackend:
     **Tokens that TokenSpeed does not keep.** It keeps one token of a request that it takes over from elsewhere or
     back, for which it has no drafts yet. So after the first step of a request that was not in the step before,
     `prepare_step` compares what was accepted with what TokenSpeed's cache lengths have grown by, and takes the rest away
-    again; for that alone it waits. Who keeps fewer tokens at another time says so by `shorten`.
+    again. On a device the lengths are compared there, and nothing waits. Who keeps fewer tokens at another time says so by `shorten`.
 
     **Graphs.** Steps are captured as TokenSpeed does it: `prepare_capture_variant`, a few eager calls, then the capture.
     The variants are those of :meth:`gumball.Pool.variants`; TokenSpeed's "default" is "full". Each serves the requests
@@ -165,25 +165,33 @@ class GumballSamplingBackend:
         held = {row: pair for row, pair in returned.items() if pair[0] in self._slots}
         if self._cache_lengths is None or not held:
             return
-        rows = torch.tensor(list(held), device=self._before.device)
-        places = torch.tensor([place for _, place in held.values()], device=self._before.device)
-        kept = self._cache_lengths[places] - self._before[rows]
-        surplus: dict[str, int] = {}
-        for (request, _), (drawn, count) in zip(
-            held.values(), torch.stack([self._lengths[rows], kept], 1).tolist(), strict=True
-        ):
-            # Anything else is no growth by this step: the place has another request by now.
-            if 0 < count < drawn:
-                surplus[request] = drawn - count
-        self.shorten(list(surplus), list(surplus.values()))
+        rows = self._on_device(list(held))
+        kept = self._cache_lengths[self._on_device([place for _, place in held.values()])] - self._before[rows]
+        drawn = self._lengths[rows]
+        # Anything else is no growth by this step: the place has another request by now.
+        surplus = torch.where((kept > 0) & (kept < drawn), drawn - kept, 0)
+        self.shorten([request for request, _ in held.values()], surplus)
 
-    def shorten(self, request_ids: list[str], counts: list[int]) -> None:
+    def shorten(self, request_ids: list[str], counts: list[int] | torch.Tensor) -> None:
         """Takes away the last `counts[i]` tokens of `request_ids[i]`, as if they had never been drawn.
 
-        For a caller who keeps fewer tokens than were accepted. On a device it waits. Raises KeyError for a request that is not
-        known, and the errors of :meth:`gumball.Pool.shorten`.
+        For a caller who keeps fewer tokens than were accepted. On a device it waits for nothing; counts may be a tensor of int32 or
+        int64 there, and a count that is negative or more than the request's tokens takes nothing away. On the host such a count is a
+        ValueError. Raises KeyError for a request that is not known. The next step assigns rows anew, as after prepare_step.
         """
-        self.pool.shorten([self._slots[request] for request in request_ids], counts)
+        slots = [self._slots[request] for request in request_ids]
+        if self._on_host():
+            self.pool.shorten(slots, counts.tolist() if isinstance(counts, torch.Tensor) else counts)
+        elif slots:
+            self.pool.assign(slots)
+            self.pool.enqueue_shorten(counts)
+
+    def _on_device(self, numbers: list[int]) -> torch.Tensor:
+        """Returns indices on the pool's device. A GPU copies them from page-locked memory, for which nothing waits."""
+        place = self._before.device
+        if place.type != "cuda":
+            return torch.tensor(numbers, device=place)
+        return torch.tensor(numbers, pin_memory=True).to(place, non_blocking=True)
 
     def speculative_sampling_pools(self) -> SpeculativeSamplingPools:
         """Returns the temperature, top-k and seed of each request by pool index, for drafters that draw their drafts.

@@ -1,0 +1,74 @@
+//! What can go wrong between ranks, as Python exceptions.
+
+use std::time::Duration;
+
+use gumball_engine::dist::Error;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::errors::{UnavailableError, draft_names, to_py_err};
+
+pyo3::create_exception!(
+    gumball.dist,
+    DistError,
+    PyRuntimeError,
+    "An exchange between ranks failed; no sequence of this rank was changed by that step. The group is broken then: make new \
+     pools, and resume there from the states of one rank. rank is the rank that is spoken of, or None."
+);
+pyo3::create_exception!(gumball.dist, LostError, DistError, "A rank ended, or its connection broke.");
+pyo3::create_exception!(gumball.dist, LateError, DistError, "A rank did not answer in time.");
+pyo3::create_exception!(
+    gumball.dist,
+    DisagreeError,
+    DistError,
+    "A rank was started differently, or is at another step. what names what differs, ours and theirs are the two values."
+);
+pyo3::create_exception!(
+    gumball.dist,
+    CorruptError,
+    DistError,
+    "A rank sent what no rank of this version sends."
+);
+pyo3::create_exception!(
+    gumball.dist,
+    BrokenError,
+    DistError,
+    "An earlier exchange of this group failed; the text says how."
+);
+
+/// Returns the exception for an error of a group: a caller's mistake is what it is in a `Pool`.
+pub fn dist_err(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Call(error) => to_py_err(draft_names(error)),
+        Error::Unavailable { .. } => UnavailableError::new_err(text),
+        Error::Lost { rank, .. } => of_rank(LostError::new_err(text), Some(rank)),
+        Error::TimedOut { rank, waited } => late(LateError::new_err(text), rank, waited),
+        Error::Disagree { rank, what, ours, theirs } => {
+            let error = of_rank(DisagreeError::new_err(text), Some(rank));
+            set(&error, &[("what", what), ("ours", &ours), ("theirs", &theirs)]);
+            error
+        }
+        Error::Corrupt { rank, .. } => of_rank(CorruptError::new_err(text), Some(rank)),
+        Error::Broken(_) => of_rank(BrokenError::new_err(text), None),
+        _ => of_rank(DistError::new_err(text), None),
+    }
+}
+
+fn of_rank(error: PyErr, rank: Option<usize>) -> PyErr {
+    // Setting an attribute of a fresh exception fails only without memory; then the text still says which rank it is.
+    Python::attach(|py| error.value(py).setattr("rank", rank)).ok();
+    error
+}
+
+fn late(error: PyErr, rank: usize, waited: Duration) -> PyErr {
+    let error = of_rank(error, Some(rank));
+    Python::attach(|py| error.value(py).setattr("waited", waited.as_secs_f64())).ok();
+    error
+}
+
+fn set(error: &PyErr, attributes: &[(&str, &str)]) {
+    Python::attach(|py| {
+        attributes.iter().try_for_each(|(name, value)| error.value(py).setattr(*name, *value)).ok()
+    });
+}

@@ -1,0 +1,113 @@
+//! The engine's pool of a group, on the host or on a device.
+
+use std::time::Duration;
+
+use gumball_engine::dist::{Chosen, Error, PlannerConfig, Result, StepKind, StepShape};
+use gumball_engine::{CudaThreadState, Device, DeviceDistPool, DevicePoolConfig, DistPool, Gpu, Slot};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::devices;
+use crate::errors::out_of_range;
+
+/// The pool.
+#[derive(Debug)]
+pub enum Home {
+    Host(Box<DistPool>),
+    Device(Box<DeviceDistPool>),
+}
+
+// SAFETY: a pool of a device holds `Cell` counters and driver handles. They may move between threads if one thread at a time uses them,
+// which the lock around it ensures.
+unsafe impl Send for Home {}
+
+/// Evaluates an expression with the pool of either kind, whose methods have the same names.
+macro_rules! either {
+    ($home:expr, $pool:ident => $body:expr) => {
+        match $home {
+            crate::dist::home::Home::Host($pool) => $body,
+            crate::dist::home::Home::Device($pool) => $body,
+        }
+    };
+}
+pub(super) use either;
+
+impl Home {
+    /// Returns the pool of the host; a device has no `what`.
+    pub fn host(&mut self, what: &str) -> Result<&mut DistPool> {
+        match self {
+            Self::Host(pool) => Ok(pool),
+            Self::Device(_) => {
+                let reason = "a pool of the host does it; move the requests there by their states".to_owned();
+                Err(Error::Unavailable { what: what.to_owned(), reason })
+            }
+        }
+    }
+
+    /// Returns the pool of a device.
+    pub fn device(&mut self) -> Result<&mut DeviceDistPool> {
+        match self {
+            Self::Device(pool) => Ok(pool),
+            Self::Host(_) => {
+                let reason = "the pool is on cpu, where step does all at once".to_owned();
+                Err(Error::Unavailable { what: "steps in the memory of a device".to_owned(), reason })
+            }
+        }
+    }
+
+    pub fn gpu(&self) -> Option<&Gpu> {
+        match self {
+            Self::Host(_) => None,
+            Self::Device(pool) => pool.pool().device().gpu(),
+        }
+    }
+
+    /// Returns the name of the transport.
+    pub fn transport(&self) -> &'static str {
+        either!(self, pool => pool.group().transport())
+    }
+
+    /// Returns the shape of a step of some slots.
+    pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
+        match self {
+            Self::Host(pool) => pool.shape(slots, drafts, kind),
+            Self::Device(pool) => Ok(StepShape { drafts, ..pool.shape(slots, kind)? }),
+        }
+    }
+}
+
+/// Refuses an unknown device, and the arguments that only a pool of the host takes: threads, level and kept.
+pub fn refuse_of_host(device: &str, given: [bool; 3]) -> PyResult<()> {
+    if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
+        return Err(out_of_range("device", format!("{device:?}"), "\"cpu\", \"cuda\" or \"cuda:N\""));
+    }
+    let names = ["threads", "level", "kept"];
+    match names.iter().zip(given).find_map(|(name, is_given)| is_given.then_some(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
+            Err(PyValueError::new_err(text))
+        }
+    }
+}
+
+/// Makes the pool of a device; on a GPU it has a stream of its own.
+pub fn join(
+    name: &str,
+    config: DevicePoolConfig,
+    planner: PlannerConfig,
+    connect: impl FnOnce() -> Result<Chosen>,
+    timeout: Duration,
+) -> Result<Home> {
+    let (device, _state) = match devices::ordinal(name) {
+        // An emulated device, or an unknown name.
+        None => (Device::open(name)?, None),
+        Some(ordinal) => {
+            let state = CudaThreadState::save();
+            let gpu = devices::gpu(ordinal)?.on_new_stream().map_err(gumball_engine::Error::from)?;
+            (Device::from(gpu), state)
+        }
+    };
+    let Chosen { transport, .. } = connect()?;
+    Ok(Home::Device(Box::new(DeviceDistPool::new(device, config, planner, transport, timeout)?)))
+}

@@ -1,0 +1,132 @@
+//! Steps over the devices of a group, over rows in their memory: enqueued, captured, replayed, and their results.
+
+use gumball_engine::dist::StepKind;
+use gumball_engine::{Outputs as EngineOutputs, Slot};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use super::steps::planned;
+use super::{DistPlan, DistPool};
+use crate::arrays::{self, Array, Matrix};
+use crate::errors::{out_of_range, to_py_err};
+use crate::graph::DistGraph;
+use crate::lists::integers;
+use crate::options::{self, Keywords};
+use crate::outputs::Outputs;
+
+impl DistPool {
+    /// Reads rows in the memory of the pool's device.
+    fn read_rows<'py>(&self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
+        let array = arrays::read(rows, "logits", self.on(py)?)?;
+        let matrix = array.matrix("logits")?;
+        matrix.check_float()?;
+        if matrix.location != self.location {
+            let allowed = format!("on {}, where the pool is", self.location);
+            return Err(out_of_range("logits", format!("on {}", matrix.location), allowed));
+        }
+        Ok((matrix, array))
+    }
+}
+
+#[pymethods]
+impl DistPool {
+    /// Assigns slots, a plan and options to the next steps on a device, those of captured graphs included. Waits for nothing.
+    ///
+    /// slots, plan, masks, mask_present, forced: as for step; masks lie on the host.
+    ///
+    /// Raises UnavailableError for a pool of the host, and the errors of step.
+    #[pyo3(signature = (slots, *, plan=None, masks=None, mask_present=None, forced=None))]
+    fn assign<'py>(
+        &self,
+        py: Python<'py>,
+        slots: &Bound<'py, PyAny>,
+        plan: Option<&Bound<'py, DistPlan>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let keywords = Keywords { masks, mask_present, forced, row_indices: None, hooks: None };
+        let (options, _held) = keywords.read(None)?;
+        options.masks_on_host()?;
+        let plan = plan.map(|plan| plan.get().plan);
+        self.with(py, |home| {
+            home.device()?;
+            let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
+            // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them meanwhile.
+            let options = unsafe { options.for_device() }?;
+            home.device()?.assign(&plan, &slots, &options)
+        })
+    }
+
+    /// Enqueues a step of what was assigned, and returns without waiting: the next token of each row, on all ranks. On a device only.
+    ///
+    /// logits: rows of this rank on the device, in the shape that step takes. kind: as for step. Until the work is done, write or free
+    /// them only in stream order. A step in a graph of torch is captured like this, too.
+    ///
+    /// Raises UnavailableError for a pool of the host; ValueError or TypeError for another shape, type or device; BrokenError after an
+    /// exchange that failed.
+    #[pyo3(signature = (logits, *, kind="logits"))]
+    fn enqueue<'py>(&self, py: Python<'py>, logits: &Bound<'py, PyAny>, kind: &str) -> PyResult<()> {
+        let kind = options::kind(kind)?;
+        self.with(py, |home| home.device().map(drop))?;
+        let (matrix, array) = self.read_rows(py, logits)?;
+        self.with(py, |home| {
+            if let (Some(gpu), Some(stream)) = (home.gpu(), array.stream) {
+                // SAFETY: the array's owner names the live stream of this device on which it writes the array.
+                unsafe { gpu.order_after(if stream == 1 { 0 } else { stream }) }
+                    .map_err(gumball_engine::Error::from)?;
+            }
+            // SAFETY: the rows lie on the device. Their owner reuses memory in stream order, so it is not reused before the step is
+            // done. The caller ensures that nobody writes them until then.
+            let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
+            home.device()?.enqueue_assigned(rows)
+        })
+    }
+
+    /// Captures a step over rows on the device, or one for each array of a list, to be replayed in this order. Returns a DistGraph. On a
+    /// device only. Nothing runs yet.
+    ///
+    /// A replay uses the assignment of that moment, which must have the layout and the number of rows of the one at the capture. The
+    /// graph keeps the arrays alive; their addresses must not change.
+    #[pyo3(signature = (logits, *, kind="logits"))]
+    fn capture<'py>(slf: &Bound<'py, Self>, logits: &Bound<'py, PyAny>, kind: &str) -> PyResult<DistGraph> {
+        let (py, this, kind) = (slf.py(), slf.get(), options::kind(kind)?);
+        this.with(py, |home| home.device().map(drop))?;
+        let several = logits.is_instance_of::<PyList>() || logits.is_instance_of::<PyTuple>();
+        let objects: Vec<Bound<'py, PyAny>> =
+            if several { logits.try_iter()?.collect::<PyResult<_>>()? } else { vec![logits.clone()] };
+        let read = objects.iter().map(|object| this.read_rows(py, object)).collect::<PyResult<Vec<_>>>()?;
+        let (matrices, arrays): (Vec<Matrix>, Vec<Array<'py>>) = read.into_iter().unzip();
+        let mut rows = Vec::new();
+        for matrix in &matrices {
+            // SAFETY: the graph keeps the array alive, and its documentation requires that the address does not change.
+            rows.push(unsafe { matrix.device_logits() }.map_err(to_py_err)?.with_kind(kind));
+        }
+        let captured = this.with(py, |home| home.device()?.capture(&rows).map(crate::graph::Owned::of))?;
+        let loans = arrays.into_iter().filter_map(Array::into_loan);
+        let held = objects.into_iter().map(Bound::unbind).chain(loans).collect();
+        Ok(DistGraph::new(slf.clone().into_any().unbind(), captured, held))
+    }
+
+    /// Enqueues the steps of a graph that this pool captured, and returns without waiting.
+    fn replay(slf: &Bound<'_, Self>, graph: &Bound<'_, DistGraph>) -> PyResult<()> {
+        let graph = graph.get();
+        if !graph.is_of(slf.as_any()) {
+            return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
+        }
+        slf.get().with(slf.py(), |home| home.device()?.replay(graph.recorded().graph()))
+    }
+
+    /// Waits for the enqueued steps, and returns the Outputs of the last one: the whole batch, on every rank. On a device only.
+    ///
+    /// Raises LateError if a rank was late or gone, DisagreeError if it took another step; the group is broken then.
+    fn fetch(&self, py: Python<'_>) -> PyResult<Outputs> {
+        self.with(py, |home| {
+            let mut out = EngineOutputs::new();
+            home.device()?.fetch(&mut out)?;
+            Ok(Outputs::new(&out, false))
+        })
+    }
+}

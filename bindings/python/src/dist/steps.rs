@@ -1,0 +1,184 @@
+//! Steps and verifications over the ranks of a group.
+
+use gumball_engine::dist::{Plan, StepKind};
+use gumball_engine::{BatchOptions, Drafts, Error, Outputs as EngineOutputs, Slot, Verification as Verified};
+use pyo3::prelude::*;
+
+use super::home::{Home, either};
+use super::{DistPlan, DistPool};
+use crate::arrays::{self, Array, Location, Matrix};
+use crate::errors::{out_of_range, to_py_err};
+use crate::lists::integers;
+use crate::options::{self, Keywords};
+use crate::outputs::Outputs;
+use crate::pool::{DraftLists, verify_mode};
+use crate::verification::Verification;
+
+/// Reads the logits of this rank, which lie on the host.
+fn read_logits<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
+    let array = arrays::read(logits, "logits", None)?;
+    let matrix = array.matrix("logits")?;
+    matrix.check_float()?;
+    on_host("logits", matrix.location)?;
+    Ok((matrix, array))
+}
+
+fn on_host(name: &str, location: Location) -> PyResult<()> {
+    match location {
+        Location::Host => Ok(()),
+        other => Err(out_of_range(name, format!("on {other}"), "on cpu, where the pool is")),
+    }
+}
+
+/// Returns the given plan, or that of a step of these slots.
+pub(super) fn planned(
+    home: &Home,
+    plan: Option<Plan>,
+    slots: &[Slot],
+    drafts: usize,
+    kind: StepKind,
+) -> gumball_engine::dist::Result<Plan> {
+    match plan {
+        Some(plan) => Ok(plan),
+        None => {
+            let shape = home.shape(slots, drafts, kind)?;
+            either!(home, pool => pool.plan(&shape))
+        }
+    }
+}
+
+#[pymethods]
+impl DistPool {
+    /// Chooses the next token of each row, appends it to the sequence in the row's slot on all ranks, and returns the Outputs of the whole
+    /// batch: those of Pool.step for the whole logits, bit for bit.
+    ///
+    /// logits: a row for each slot, of the ids of this rank, which may be followed by padding up to width; under "replicated" a row of
+    /// the whole vocabulary for each of plan.requests. On the host; a pool on a device copies them up and the results down, see enqueue. plan: that of Pool.plan for these slots; None: the one for a
+    /// step of decoding. slots, masks, mask_present, forced, hooks, kind: as for Pool.step, of the whole batch and vocabulary, the same on
+    /// all ranks.
+    ///
+    /// Raises the errors of Pool.step, before anything is sent; and a DistError if a rank is late, gone, or at another step.
+    #[pyo3(
+        signature = (
+            logits, slots, *, plan=None, masks=None, mask_present=None, forced=None, hooks=None, kind="logits",
+        )
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn step<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        slots: &Bound<'py, PyAny>,
+        plan: Option<&Bound<'py, DistPlan>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+        hooks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+    ) -> PyResult<Outputs> {
+        let kind = options::kind(kind)?;
+        let (matrix, _held_logits) = read_logits(logits)?;
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let keywords = Keywords { masks, mask_present, forced, row_indices: None, hooks };
+        let (options, _held_masks) = keywords.read(None)?;
+        options.masks_on_host()?;
+        let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
+        self.with(py, |home| {
+            // SAFETY: `_held_logits` keeps the logits alive; Python's callers do not write them during the call.
+            let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
+            // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
+            let batch = unsafe { options.on_host() }?;
+            let hooks = options.hooks(&caller);
+            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
+            let options = BatchOptions { hooks: &hooks, ..batch };
+            let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
+            let mut out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
+            either!(home, pool => pool.step(&plan, logits, &slots, &options, &mut out))?;
+            Ok(Outputs::new(&out, kept))
+        })
+    }
+
+    /// Verifies the drafts of each request, appends the emitted tokens to the sequences on all ranks, and returns the Verification of the
+    /// whole batch: that of Pool.verify for the whole logits, bit for bit.
+    ///
+    /// logits: as for step, with the rows that Pool.verify takes; a request's rows stay together. plan: that of Pool.plan for these slots
+    /// and drafts; None: the one for a verification. Under "survey" nothing is verified. Other arguments: as for Pool.verify, the same
+    /// on all ranks; draft_probs has whole rows of all requests.
+    ///
+    /// Raises UnavailableError on a device, the errors of Pool.verify, before anything is sent; and a DistError if a rank is late, gone, or at another step.
+    #[pyo3(
+        signature = (
+            logits, slots, drafts, *, plan=None, parents=None, first_child=None, next_sibling=None, draft_probs=None, mode="coupled",
+            threshold_single=None, threshold_acc=None, masks=None, mask_present=None, forced=None, hooks=None, kind="logits",
+        ),
+        text_signature = "($self, logits, slots, drafts, *, plan=None, parents=None, first_child=None, next_sibling=None, \
+                          draft_probs=None, mode='coupled', threshold_single=1.0, threshold_acc=1.0, masks=None, \
+                          mask_present=None, forced=None, hooks=None, kind='logits')"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        slots: &Bound<'py, PyAny>,
+        drafts: &Bound<'py, PyAny>,
+        plan: Option<&Bound<'py, DistPlan>>,
+        parents: Option<&Bound<'py, PyAny>>,
+        first_child: Option<&Bound<'py, PyAny>>,
+        next_sibling: Option<&Bound<'py, PyAny>>,
+        draft_probs: Option<&Bound<'py, PyAny>>,
+        mode: &str,
+        threshold_single: Option<&Bound<'py, PyAny>>,
+        threshold_acc: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+        hooks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+    ) -> PyResult<Verification> {
+        let mode = verify_mode(mode, threshold_single, threshold_acc)?;
+        let kind = options::kind(kind)?;
+        let (matrix, _held_logits) = read_logits(logits)?;
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let lists = DraftLists::read(drafts, parents)?.with_links(first_child, next_sibling)?;
+        let keywords = Keywords { masks, mask_present, forced, row_indices: None, hooks };
+        let (options, _held_masks) = keywords.read(None)?;
+        options.masks_on_host()?;
+        let held_probs = draft_probs.map(|it| arrays::read(it, "draft_probs", None)).transpose()?;
+        let probs = held_probs.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
+        if let Some(probs) = &probs {
+            on_host("draft_probs", probs.location)?;
+            probs.check_packed("draft_probs")?;
+            let wanted = (lists.counts.len() + lists.ids.len(), self.vocab());
+            if (probs.rows, probs.width) != wanted {
+                let found = format!("{} rows of {}", probs.rows, probs.width);
+                let error =
+                    Error::out_of_range("draft_probs", found, format!("{} rows of {}", wanted.0, wanted.1));
+                return Err(to_py_err(error));
+            }
+        }
+        // SAFETY: the elements are float32 on the host, as checked. `held_probs` keeps them alive during the call; Python's callers
+        // do not write them meanwhile.
+        let probs = probs.as_ref().map(|probs| unsafe { probs.elements::<f32>() });
+        let DraftLists { counts, ids, parents } = &lists;
+        let drafts = Drafts { counts, ids, parents: parents.as_deref(), probs };
+        let most = counts.iter().copied().max().unwrap_or(0) as usize;
+        let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
+        let verified = self.with(py, |home| {
+            // SAFETY: `_held_logits` keeps the logits alive; Python's callers do not write them during the call.
+            let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
+            // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
+            let batch = unsafe { options.on_host() }?;
+            let hooks = options.hooks(&caller);
+            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
+            let options = BatchOptions { hooks: &hooks, ..batch };
+            home.host("verifications over devices")?;
+            let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
+            let mut out = if kept { Verified::with_kept() } else { Verified::new() };
+            let pool = home.host("verifications over devices")?;
+            pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out)?;
+            Ok(out)
+        })?;
+        Verification::new(py, verified, kept)
+    }
+}

@@ -1,0 +1,235 @@
+//! Graphs of several kinds of work: drafts of batches, verifications, steps and what takes tokens away, in the order in which a
+//! replay runs them.
+
+use std::sync::{Mutex, PoisonError};
+
+use gumball_engine::{
+    DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as Batch, GraphWork, Result,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::Pool;
+use super::draft::DraftBatch;
+use super::drafts::{Arrays, Given, on_device};
+use crate::arrays::{self, Array, Matrix};
+use crate::errors::{draft_names, to_py_err};
+use crate::graph::{Graph, Recorded};
+use crate::options;
+
+/// A piece of work. It owns the matrix that drafts are copied to.
+#[derive(Debug)]
+enum Piece {
+    Work(GraphWork<'static, 'static>),
+    Copy { batch: Batch, to: DeviceIntMatrixMut<'static>, column: usize },
+}
+
+impl Piece {
+    fn work(&self) -> GraphWork<'_, 'static> {
+        match self {
+            Self::Work(work) => *work,
+            Self::Copy { batch, to, column } => GraphWork::CopyDrafts { batch: *batch, to, column: *column },
+        }
+    }
+}
+
+/// Work that a graph of a pool on a device will run, in the order of the calls. Pool.graph_builder makes one.
+///
+/// ::
+///
+///     chains = torch.zeros(len(slots), 2, dtype=torch.int32, device="cuda")
+///     builder = pool.graph_builder()
+///     builder.draft(first, first_logits).copy_drafts(first, chains)
+///     builder.draft(second, second_logits, chains).copy_drafts(second, chains, 1)
+///     graph = builder.verify(logits, chains).capture()
+///     pool.replay(graph)                          # drafts, verifies and advances; waits for nothing
+///
+/// The methods return the builder, and raise ValueError or TypeError for an array of another type or device, and for a batch of
+/// another pool. The graph keeps the arrays alive; their addresses must not change. A replay reads what lies there then, and
+/// each piece of work reads what those before it have written.
+#[pyclass(frozen, module = "gumball")]
+#[derive(Debug)]
+pub struct GraphBuilder {
+    pool: Py<Pool>,
+    stream: Option<usize>,
+    /// The work, and the arrays that it reads or writes, with their loans.
+    parts: Mutex<(Vec<Piece>, Vec<Py<PyAny>>)>,
+}
+
+impl GraphBuilder {
+    fn add(&self, piece: Piece, objects: Vec<Py<PyAny>>, arrays: Vec<Array<'_>>) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.0.push(piece);
+        parts.1.extend(objects.into_iter().chain(arrays.into_iter().filter_map(Array::into_loan)));
+    }
+
+    /// Returns a batch of the builder's pool.
+    fn batch(&self, batch: &Bound<'_, DraftBatch>) -> PyResult<Batch> {
+        batch.get().of(&self.pool).ok_or_else(|| {
+            PyValueError::new_err(
+                "batch is another pool's, but must be one of the pool that the graph is for",
+            )
+        })
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// Returns a GraphBuilder: calls its methods in the order in which a replay shall run them, then capture. On a device only.
+    ///
+    /// For a graph with kernels of a model between ours capture the calls of the same names with torch instead.
+    ///
+    /// Raises UnavailableError for a pool of the host.
+    #[pyo3(signature = (*, stream=None))]
+    fn graph_builder<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<GraphBuilder> {
+        let (py, this) = (slf.py(), slf.get());
+        let stream = this.on(py, stream)?;
+        this.with(py, stream, |inner| on_device(inner).map(drop))?;
+        Ok(GraphBuilder { pool: slf.clone().unbind(), stream, parts: Mutex::default() })
+    }
+}
+
+#[pymethods]
+impl GraphBuilder {
+    /// Adds a step of the rows that are assigned, as Pool.enqueue takes it.
+    #[pyo3(signature = (logits, *, masks=None, kind="logits"))]
+    fn step<'py>(
+        slf: Bound<'py, Self>,
+        logits: &Bound<'py, PyAny>,
+        masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+    ) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        let (input, arrays) = this.pool.get().read_input((logits, masks), kind, this.stream)?;
+        let objects = [Some(logits), masks].into_iter().flatten().map(|object| object.clone().unbind());
+        this.add(Piece::Work(GraphWork::Step(input)), objects.collect(), arrays);
+        Ok(slf)
+    }
+
+    /// Adds the verification of drafts on the device, as Pool.enqueue_verify takes it.
+    #[pyo3(
+        signature = (
+            logits, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, masks=None, kind="logits",
+        )
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn verify<'py>(
+        slf: Bound<'py, Self>,
+        logits: &Bound<'py, PyAny>,
+        drafts: &Bound<'py, PyAny>,
+        parents: Option<&Bound<'py, PyAny>>,
+        first_child: Option<&Bound<'py, PyAny>>,
+        next_sibling: Option<&Bound<'py, PyAny>>,
+        draft_probs: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+    ) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        let given =
+            Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
+        let Arrays { input, drafts, arrays, .. } = this.pool.get().read_verify(&given, kind, this.stream)?;
+        this.add(Piece::Work(GraphWork::Verify(input, drafts)), given.objects(), arrays);
+        Ok(slf)
+    }
+
+    /// Adds drafts of a DraftBatch, as its enqueue takes them.
+    #[pyo3(signature = (batch, logits, paths=None, *, masks=None, kind="logits"))]
+    fn draft<'py>(
+        slf: Bound<'py, Self>,
+        batch: &Bound<'py, DraftBatch>,
+        logits: &Bound<'py, PyAny>,
+        paths: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
+    ) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        let (pool, of) = (this.pool.get(), this.batch(batch)?);
+        let (input, mut arrays) = pool.read_input((logits, masks), kind, this.stream)?;
+        let (there, array): (Option<DeviceIntMatrix<'static>>, _) =
+            paths.map(|paths| pool.read_paths(paths, "paths", this.stream)).transpose()?.unzip();
+        arrays.extend(array);
+        let objects = [Some(logits), paths, masks].into_iter().flatten();
+        let work = GraphWork::Draft { batch: of, input, paths: there };
+        this.add(Piece::Work(work), objects.map(|object| object.clone().unbind()).collect(), arrays);
+        Ok(slf)
+    }
+
+    /// Adds a copy of the drafts of a DraftBatch, as its copy takes it.
+    #[pyo3(signature = (batch, to, column=0))]
+    fn copy_drafts<'py>(
+        slf: Bound<'py, Self>,
+        batch: &Bound<'py, DraftBatch>,
+        to: &Bound<'py, PyAny>,
+        column: usize,
+    ) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        let of = this.batch(batch)?;
+        let (matrix, array) = this.pool.get().read_chains(to, this.stream)?;
+        let piece = Piece::Copy { batch: of, to: matrix, column };
+        this.add(piece, vec![to.clone().unbind()], vec![array]);
+        Ok(slf)
+    }
+
+    /// Adds taking the last output tokens of the assigned requests away, as Pool.enqueue_shorten does with counts on the device.
+    fn shorten<'py>(slf: Bound<'py, Self>, counts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        let (column, array) = this.pool.get().read_drafts(counts, "counts", this.stream)?;
+        this.add(Piece::Work(GraphWork::Shorten(column)), vec![counts.clone().unbind()], vec![array]);
+        Ok(slf)
+    }
+
+    /// Captures the work for Pool.replay, and returns a Graph. Nothing runs yet. The builder may go on, for a longer graph.
+    ///
+    /// A replay uses what assign or assign_drafts, and assign of each batch, said last. The numbers of requests and rows, the modes,
+    /// and whether row_indices and masks are given, must stay the same. Steps and verifications go by one assignment, so a graph
+    /// has either of them.
+    ///
+    /// Raises ValueError if shapes do not match what is assigned.
+    fn capture(&self, py: Python<'_>) -> PyResult<Graph> {
+        let pool = self.pool.get();
+        let recorded = pool.with(py, self.stream, |inner| {
+            inner.outside_a_capture()?;
+            let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            let work: Vec<GraphWork<'_, 'static>> = parts.0.iter().map(Piece::work).collect();
+            let captured: Result<_> = on_device(inner)?.capture_work(&work);
+            captured.map(Recorded::device).map_err(draft_names)
+        })?;
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = parts.1.iter().map(|object| object.clone_ref(py)).collect();
+        Ok(Graph::new(self.pool.clone_ref(py), recorded, held))
+    }
+}
+
+impl Pool {
+    /// Reads the logits of a step on the pool's device, and their masks.
+    pub(super) fn read_input<'py>(
+        &self,
+        (logits, masks): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
+        kind: &str,
+        stream: Option<usize>,
+    ) -> PyResult<(DeviceInput<'static>, Vec<Array<'py>>)> {
+        let kind = options::kind(kind)?;
+        let matrix = |object: &Bound<'py, PyAny>, name: &str| {
+            let array = arrays::read(object, name, stream)?;
+            let matrix = array.matrix(name)?;
+            self.check_location(name, matrix.location, "; Pool.draft copies rows of the host up")?;
+            if name == "masks" { matrix.check_words() } else { matrix.check_float() }?;
+            Ok::<_, PyErr>((matrix, array))
+        };
+        let (rows, logits) = matrix(logits, "logits")?;
+        let (words, masks) = masks.map(|masks| matrix(masks, "masks")).transpose()?.unzip();
+        // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream order, and the
+        // methods' documentation forbids other writes until the work is done.
+        let logits_there = unsafe { rows.device_logits() }.map_err(to_py_err)?.with_kind(kind);
+        let words = words.map(|words: Matrix| {
+            // SAFETY: the masks lie on the device; the rest is as of the logits.
+            unsafe { words.device_masks() }
+        });
+        let words = words.transpose().map_err(to_py_err)?;
+        let input = DeviceInput { logits: logits_there, masks: words };
+        Ok((input, [Some(logits), masks].into_iter().flatten().collect()))
+    }
+}

@@ -1,0 +1,366 @@
+"""Pools on several processes: what one process draws from whole rows, under every layout, and what ranks say that go wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gumball
+from gumball import Pool, SamplingParams, UnavailableError, dist
+from gumball._gumball import EMULATOR
+
+VOCAB = 900
+
+PARAMS = [
+    {"seed": 1},
+    {"seed": 2, "temperature": 0.0},
+    {"seed": 3, "top_k": 20, "top_p": 0.9},
+    {"seed": 4, "top_p": 0.8, "repetition_penalty": 1.3},
+    {"seed": 5, "min_p": 0.05, "logprobs": gumball.LogprobsParams(mode="raw", top_n=2)},
+]
+
+COMMON = f"""
+import json, sys, numpy as np, gumball
+from gumball import SamplingParams, dist
+rank, world, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+given = json.loads(sys.argv[4])
+VOCAB = {VOCAB}
+def rows(step, count):
+    return np.random.default_rng(step).normal(0, 2.5, (count, VOCAB)).astype(np.float32)
+PARAMS = [
+    SamplingParams(seed=1), SamplingParams(seed=2, temperature=0), SamplingParams(seed=3, top_k=20, top_p=0.9),
+    SamplingParams(seed=4, top_p=0.8, repetition_penalty=1.3),
+    SamplingParams(seed=5, min_p=0.05, logprobs=gumball.LogprobsParams(mode="raw", top_n=2)),
+]
+"""
+
+
+def run(body: str, world: int, given: Any = None, *, timeout: float = 60) -> list[subprocess.CompletedProcess[str]]:
+    """Runs a program in `world` processes, and returns how they ended."""
+    code = COMMON + textwrap.dedent(body)
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"unix:{folder}/rank"
+        commands = [
+            [sys.executable, "-c", code, str(rank), str(world), address, json.dumps(given or {})]
+            for rank in range(world)
+        ]
+        running = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands
+        ]
+        ended = []
+        for process in running:
+            try:
+                out, errors = process.communicate(timeout=timeout)
+            finally:
+                process.kill()
+            ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, errors))
+    return ended
+
+
+def answers(ended: list[subprocess.CompletedProcess[str]]) -> list[Any]:
+    for process in ended:
+        assert process.returncode == 0, process.stderr
+    return [json.loads(process.stdout.splitlines()[-1]) for process in ended]
+
+
+STEPS = """
+    pool = dist.join(VOCAB, rank=rank, world=world, address=address, top_n=2, slots=8, survey_min_vocab=1, swap_min_requests=1, **given)
+    slots = [pool.admit(params, [3, 7]) for params in PARAMS]
+    start, end = pool.ids
+    found = []
+    for step in range(4):
+        whole, plan = rows(step, 5), pool.plan(slots)
+        logits = whole[plan.requests] if plan.layout == "replicated" else whole[:, start:end]
+        out = pool.step(logits, slots, plan=plan)
+        found.append([out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()])
+    drafts = [[4, 5], [], [6], [7], [8]]
+    whole, plan = rows(9, 10), pool.plan(slots, drafts=2)
+    starts = np.cumsum([0] + [len(each) + 1 for each in drafts])
+    own = [row for request in plan.requests for row in range(starts[request], starts[request + 1])]
+    verified = pool.verify(whole[own] if plan.layout == "replicated" else whole[:, start:end], slots, drafts, plan=plan)
+    pool.shorten(slots[:1], [1])
+    found.append(verified.tolist())
+    found.append([pool.output(slot) for slot in slots])
+    found.append([sorted({layout for layout, _ in pool.served()}), pool.transport])
+    print(json.dumps(found))
+"""
+
+
+def alone() -> list[Any]:
+    """What one process draws from whole rows."""
+    pool = Pool(VOCAB, top_n=2, slots=8)
+    slots = [pool.admit(SamplingParams(**params), [3, 7]) for params in PARAMS]
+
+    def rows(step: int, count: int) -> np.ndarray:
+        return np.random.default_rng(step).normal(0, 2.5, (count, VOCAB)).astype(np.float32)
+
+    found: list[Any] = []
+    for step in range(4):
+        out = pool.step(rows(step, 5), slots)
+        found.append([out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()])
+    verified = pool.verify(rows(9, 10), slots, [[4, 5], [], [6], [7], [8]])
+    pool.shorten(slots[:1], [1])
+    return [*found, verified.tolist(), [pool.output(slot) for slot in slots]]
+
+
+def same(seen: list[Any], wanted: list[Any]) -> None:
+    # NaN is no logprob, and NaN is not NaN.
+    assert json.dumps(seen) == json.dumps(wanted)
+
+
+@pytest.mark.parametrize(
+    ("world", "given", "layouts"),
+    [
+        (2, {"layouts": ["gather"]}, ["gather"]),
+        (2, {"layouts": ["swap"]}, ["swap"]),
+        (2, {"layouts": ["survey"]}, ["gather", "survey"]),
+        (3, {"layouts": ["swap", "survey"], "split": [100, 37, 763], "ownership": "modulo"}, ["survey", "swap"]),
+        (3, {"layouts": ["replicated"], "layout": "replicated"}, ["replicated"]),
+    ],
+)
+def test_ranks_draw_what_one_process_draws(world: int, given: dict[str, Any], layouts: list[str]) -> None:
+    for found in answers(run(STEPS, world, given)):
+        same(found[:-1], alone())
+        assert found[-1] == [layouts, "unix"]
+
+
+def test_ranks_of_tcp_find_each_other_through_a_store() -> None:
+    body = """
+        import os, time
+        class Files:
+            def set(self, key, value):
+                path = os.path.join(given["folder"], key.replace("/", "_"))
+                with open(path + ".part", "w") as file:
+                    file.write(value)
+                os.rename(path + ".part", path)
+            def get(self, key):
+                path = os.path.join(given["folder"], key.replace("/", "_"))
+                while not os.path.exists(path):
+                    time.sleep(0.01)
+                return open(path, "rb").read()
+        found = []
+        for transport in ("tcp", None):
+            pool = dist.join(VOCAB, store=Files(), rank=rank, world=world, transport=transport, host="127.0.0.1")
+            slot = pool.admit(PARAMS[0])
+            start, end = pool.ids
+            found.append([pool.transport, pool.step(rows(1, 1)[:, start:end], [slot]).tolist()])
+            del pool
+            given["folder"] += "2"
+            os.makedirs(given["folder"], exist_ok=True)
+        print(json.dumps(found))
+    """
+    pool = Pool(VOCAB)
+    row = np.random.default_rng(1).normal(0, 2.5, (1, VOCAB)).astype(np.float32)
+    token = pool.step(row, [pool.admit(SamplingParams(seed=1))]).tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder, "a")
+        first.mkdir()
+        for found in answers(run(body, 2, {"folder": str(first)})):
+            assert found == [["tcp", token], ["unix", token]]
+
+
+def test_ranks_say_what_is_wrong_with_others() -> None:
+    body = """
+        def said(call):
+            try:
+                call()
+            except Exception as error:
+                return [type(error).__name__, getattr(error, "rank", None), getattr(error, "what", None), str(error)]
+        found = []
+        def make(folder, **options):
+            return dist.join(VOCAB, rank=rank, world=world, address=f"{address}.{folder}", **options)
+        # Made differently.
+        found.append(said(lambda: make("a", top_n=rank)))
+        # Another step, and what follows.
+        pool = make("b", layouts=["gather"])
+        start, end = pool.ids
+        slots = [pool.admit(SamplingParams(seed=7 + rank))]
+        step = lambda: pool.step(rows(1, 1)[:, start:end], slots)
+        found += [said(step), said(step)]
+        found.append([pool.output(slots[0])])
+        # A rank that is late, and one that has ended.
+        import time
+        pool = make("c", layouts=["gather"], timeout=0.4)
+        slots = [pool.admit(SamplingParams(seed=7))]
+        if rank == 0:
+            found.append(said(step))
+        else:
+            time.sleep(1.2)
+        pool = make("d", layouts=["gather"], timeout=20)
+        slots = [pool.admit(SamplingParams(seed=7))]
+        if rank == 0:
+            found.append(said(step))
+        del pool
+        print(json.dumps(found))
+    """
+    zero, one = answers(run(body, 2))
+    for found, other in ((zero, 1), (one, 0)):
+        text = f"rank {other} disagrees on widths"
+        assert found[0][:3] == ["DisagreeError", other, "widths"] and found[0][3].startswith(text)
+        assert found[1][:2] == ["DisagreeError", other]
+        assert found[2][:2] == ["BrokenError", None] and "broke at an earlier exchange" in found[2][3]
+        assert found[3] == [[]], "no sequence has moved"
+    assert zero[4][:2] == ["LateError", 1] and "sent nothing for 400ms" in zero[4][3]
+    assert zero[5][:2] == ["LostError", 1]
+
+
+def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
+    def make(**given: Any) -> dist.DistPool:
+        return dist.DistPool(VOCAB, **{"rank": 0, "addresses": [f"unix:{tmp_path}/0"]} | given)
+
+    for kind, text, given in (
+        (ValueError, "address is udp:1, but must be", {"addresses": ["udp:1"]}),
+        (ValueError, r"rank is 1, but must be in 0\.\.1", {"rank": 1}),
+        (ValueError, 'layout "half" is not known; known are: gather, swap', {"layouts": ["half"]}),
+        (ValueError, 'transport "ucx" is not known', {"transport": "ucx"}),
+        (ValueError, 'ownership is "odd", but must be "blocks" or "modulo"', {"ownership": "odd"}),
+        (ValueError, "split is of 2 numbers, but must be one number for each address, 1", {"split": [1, 899]}),
+        (ValueError, "timeout is 0, but must be in 0.001", {"timeout": 0}),
+        (ValueError, "survey_min_rows is -1, but must be in", {"survey_min_rows": -1}),
+        (UnavailableError, "no transport nccl: this build moves bytes", {"transport": "nccl"}),
+        (UnavailableError, "no transport tcp: it needs addresses that begin with tcp:", {"transport": "tcp"}),
+        (UnavailableError, "no place to listen at unix:/none/there", {"addresses": ["unix:/none/there"]}),
+    ):
+        with pytest.raises(kind, match=text):
+            make(**given)
+    pool = make(layouts=["replicated"], slots=2)
+    assert (pool.rank, pool.world, pool.ids, pool.width, pool.timeout) == (0, 1, (0, VOCAB), VOCAB, 30)
+    with pytest.raises(ValueError, match="seed is absent, but must be given"):
+        pool.admit(SamplingParams())
+    slot = pool.admit(SamplingParams(seed=1))
+    with pytest.raises(ValueError, match='step is "first", but must be "prefill"'):
+        pool.plan([slot], step="first")
+    with pytest.raises(ValueError, match=r"requests is 3, but must be in 0\.\.=2"):
+        pool.plan([slot, -1, -1], captured=2)
+    with pytest.raises(ValueError, match="logits has length 899"):
+        pool.step(np.zeros((1, 899), np.float32), [slot])
+    with pytest.raises(ValueError, match="slots has length 1, but must have 2, as many as were planned for"):
+        pool.step(np.zeros((1, VOCAB), np.float32), [slot], plan=pool.plan([slot, -1]))
+    with pytest.raises(ValueError, match="drafts"):
+        pool.verify(np.zeros((66, VOCAB), np.float32), [slot], [[1] * 65])
+    assert pool.output(slot) == [] and pool.traffic() == {"Parameters": (1, 0, 0)}
+    assert pool.step(np.eye(1, VOCAB, 5, dtype=np.float32) * 99, [slot]).tolist() == [5]
+    assert pool.served() == {("gather", 1): 1} and repr(pool).startswith("DistPool(900, rank=0 of 1")
+    with pool:
+        pass
+    pool.close()
+    with pytest.raises(UnavailableError, match="no pool: this one was closed"):
+        pool.output(slot)
+
+
+def test_addresses_of_ranks_on_one_host() -> None:
+    assert dist.addresses_at("tcp:[::1]:80", 2) == ["tcp:[::1]:80", "tcp:[::1]:81"]
+    assert dist.addresses_at("unix:/a/b", 2) == ["unix:/a/b.0", "unix:/a/b.1"]
+    for address in ("tcp:80", "tcp::80", "tcp:a:b", "unix:", "a", "tcp:a:65535"):
+        with pytest.raises(ValueError, match="address is"):
+            dist.addresses_at(address, 2)
+
+
+def test_who_one_is_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match="rank is None, but must be given, or RANK set"):
+        dist.join(VOCAB, address="tcp:localhost:1")
+    with pytest.raises(RuntimeError, match="no process group of torch"):
+        dist.join(VOCAB)
+
+
+def test_torch_lets_the_ranks_find_each_other() -> None:
+    pytest.importorskip("torch")
+    example = Path(__file__).parents[1] / "examples" / "08_processes.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("DistPool(32000, rank=") == 2 and "the same tokens as one process draws" in done.stdout
+
+
+def on_ranks(world: int, work: Any) -> list[Any]:
+    """Runs work(rank) on a thread for each rank: emulated devices reach each other's memory within a process."""
+    found: list[Any] = [None] * world
+
+    def one(rank: int) -> None:
+        try:
+            found[rank] = work(rank)
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return found
+
+
+@pytest.mark.skipif(not EMULATOR, reason="GPUs are held to one GPU by conformance")
+@pytest.mark.parametrize("layout", ["gather", "swap", "survey", "replicated"])
+def test_devices_draw_what_one_process_draws(layout: str, tmp_path: Path) -> None:
+    batches = [np.random.default_rng(step).normal(0, 2.5, (4, VOCAB)).astype(np.float32) for step in range(4)]
+
+    def work(rank: int) -> list[Any]:
+        pool = dist.join(
+            VOCAB,
+            address=f"unix:{tmp_path}/{layout}",
+            rank=rank,
+            world=2,
+            device="emulated",
+            layouts=[layout],
+            layout=layout,
+            rows=8,
+            slots=8,
+        )
+        slots = [pool.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
+        start, end = pool.ids
+        plan = pool.plan(slots)
+        assert plan.layout == layout and pool.device == "emulated"
+
+        def own(batch: np.ndarray) -> np.ndarray:
+            return batch[plan.requests] if layout == "replicated" else np.ascontiguousarray(batch[:, start:end])
+
+        found = [pool.step(own(batches[0]), slots, plan=plan).tolist()]
+        # What lies in the device's memory, enqueued and in a graph.
+        logits = own(batches[1])
+        pool.assign(slots, plan=plan)
+        graph = pool.capture(logits)
+        assert graph.steps == 1
+        pool.enqueue(logits)
+        found.append(pool.fetch().tolist())
+        for batch in batches[2:]:
+            logits[:] = own(batch)
+            pool.replay(graph)
+            found.append(pool.fetch().tolist())
+        assert pool.served() == {(layout, 4): 4}
+        with pytest.raises(UnavailableError, match="no verifications over devices"):
+            pool.verify(logits, slots, [[1]] * 4, plan=plan)
+        return [found, [pool.output(slot) for slot in slots]]
+
+    alone = Pool(VOCAB, slots=8)
+    slots = [alone.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
+    wanted = [alone.step(batch, slots).tolist() for batch in batches]
+    assert on_ranks(2, work) == [[wanted, [alone.output(slot) for slot in slots]]] * 2
+
+
+def test_a_pool_of_the_host_has_no_steps_on_a_device(tmp_path: Path) -> None:
+    pool = dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/0"])
+    slot = pool.admit(SamplingParams(seed=1))
+    for call in (
+        lambda: pool.assign([slot]),
+        lambda: pool.enqueue(np.zeros((1, VOCAB), np.float32)),
+        lambda: pool.capture(np.zeros((1, VOCAB), np.float32)),
+        pool.fetch,
+    ):
+        with pytest.raises(UnavailableError, match="no steps in the memory of a device: the pool is on cpu"):
+            call()
+    with pytest.raises(ValueError, match="device is" if not EMULATOR else "there is no|device"):
+        dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/1"], device="tpu")
+    with pytest.raises(ValueError, match='kept is for device="cpu", but device is "cuda:0"'):
+        dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/1"], device="cuda:0", kept=True)
