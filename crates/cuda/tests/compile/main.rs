@@ -33,32 +33,33 @@ const MOST_REGISTERS: u32 = 128;
 
 /// The most stack bytes of a thread in kernels that finish rows. They call functions for what few rows need,
 /// and these save registers on the stack.
-const MOST_STACK: u32 = 576;
+const MOST_STACK: u32 = 640;
 
 /// The most stack bytes of a thread in other kernels. Some spill a few registers, so that one more block
 /// fits.
 const MOST_STACK_ELSEWHERE: u32 = 32;
 
-/// Tests sm_90 alone, for which kernels use every feature: each further architecture takes as long again.
+/// Tests sm_90 alone, for which kernels use every feature: each further architecture takes as long again. Kernels for f16 are
+/// left to the test below: they differ from those for bf16 by the conversion to f32.
 #[test]
-fn every_kernel_compiles() {
-    hold(&[Arch::new(9, 0)]);
+fn kernels_compile() {
+    hold(&[Arch::new(9, 0)], |program| !program.name().contains("_f16"));
 }
 
 #[test]
 #[ignore = "takes twenty minutes"]
 fn every_kernel_compiles_for_every_architecture() {
-    hold(&archs());
+    hold(&archs(), |_| true);
 }
 
-/// Compiles every kernel for some architectures and checks its registers and stack against the bounds. Prints
-/// where they differ from the record.
-fn hold(archs: &[Arch]) {
+/// Compiles the kernels of some programs for some architectures and checks their registers and stack against the bounds.
+/// Prints where they differ from the record.
+fn hold(archs: &[Arch], is_held: fn(&Program) -> bool) {
     let nvrtc = match Nvrtc::load() {
         Ok(nvrtc) => nvrtc,
         Err(error) => return println!("skipped: {error}"),
     };
-    let found = Table { compiler: nvrtc.version(), columns: compile(nvrtc, archs) };
+    let found = Table { compiler: nvrtc.version(), columns: compile(nvrtc, archs, is_held) };
     println!("{found}");
     for ((arch, kernel), needs) in &found.columns {
         check(*arch, kernel, *needs);
@@ -79,10 +80,11 @@ fn hold(archs: &[Arch]) {
     }
 }
 
-/// Compiles every kernel for some architectures, with one program per core at a time. Returns registers and
-/// stack of each.
-fn compile(nvrtc: Nvrtc, archs: &[Arch]) -> Taken {
-    let programs = archs.iter().flat_map(|arch| Program::all().map(|program| (*arch, program)));
+/// Compiles the kernels of some programs for some architectures, with one program per core at a time. Returns
+/// registers and stack of each.
+fn compile(nvrtc: Nvrtc, archs: &[Arch], is_held: fn(&Program) -> bool) -> Taken {
+    let programs =
+        archs.iter().flat_map(|arch| Program::all().filter(is_held).map(|program| (*arch, program)));
     let left = Mutex::new(programs);
     let worker = || {
         let mut taken = Taken::new();
@@ -142,7 +144,8 @@ impl fmt::Display for Table {
         write!(f, "{:42}", "kernel")?;
         let archs: BTreeSet<Arch> = self.columns.keys().map(|(arch, _)| *arch).collect();
         archs.iter().try_for_each(|arch| write!(f, " {:>18}", arch.to_string()))?;
-        for (_, kernel) in Kernel::all() {
+        let is_held = |kernel: &String| self.columns.keys().any(|(_, held)| held == kernel);
+        for (_, kernel) in Kernel::all().filter(|(_, kernel)| is_held(kernel)) {
             write!(f, "\n{kernel:42}")?;
             let needs = |arch: Arch| self.columns[&(arch, kernel.clone())];
             archs.iter().try_for_each(|arch| write!(f, " {:>18}", needs(*arch)))?;
