@@ -9,6 +9,7 @@
 pub mod case;
 pub mod decoder;
 pub mod drafted;
+pub mod head_case;
 pub mod observed;
 pub mod operators;
 

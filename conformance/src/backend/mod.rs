@@ -24,6 +24,7 @@ use gumball_spec::{Error, Result, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
+use crate::head_case::HeadCase;
 use crate::observed::{Observed, differences};
 
 pub use cuda::Cuda;
@@ -81,6 +82,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
         let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
         let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
         draft(case.logits.row(), &case.request(), words, count, hook)
+    }
+
+    /// Returns the bits of the logits of hidden states, `[rows, vocab]`. The oracle answers for a backend without heads.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
+        case.by_the_oracle()
     }
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
@@ -303,6 +312,11 @@ impl Backend for Cpu {
         let mut drafts = vec![7; count];
         workspace.draft(case.logits.row(), &task, hook, words, &mut drafts)?;
         Ok(drafts)
+    }
+
+    fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
+        let level = self.workspace.lock().unwrap_or_else(PoisonError::into_inner).level();
+        case.by_the_cpu(level)
     }
 
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {

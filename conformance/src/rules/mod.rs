@@ -15,6 +15,7 @@ use crate::backend::Backend;
 use crate::case::{Case, Dtype};
 use crate::compare;
 use crate::drafted::{Drafted, Walked};
+use crate::head_case::HeadCase;
 use crate::observed::Observed;
 
 /// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
@@ -64,6 +65,8 @@ macro_rules! families {
     };
 }
 
+pub mod head;
+
 pub mod edit;
 pub mod survey;
 
@@ -80,6 +83,7 @@ pub mod verify;
 pub mod params;
 
 families! {
+    head => head_rules,
     edit::penalties => penalty_rules,
     edit::dry => dry_rules,
     edit::bans => ban_rules,
@@ -217,6 +221,13 @@ impl Check<'_> {
         let written = self.backend.write(case, output, Some(Dtype::F32));
         let (values, _) = written.unwrap_or_else(|error| self.fail(case, format_args!("refused: {error}")));
         values.into_iter().map(f32::from_bits).collect()
+    }
+
+    /// Returns the bits of the logits that the backend's head gives, or its refusal, after holding them to the definition.
+    pub fn head(&self, case: &HeadCase) -> Result<Vec<u32>, Error> {
+        let (expected, seen) = (case.by_the_oracle(), self.backend.head(case));
+        assert_eq!(seen, expected, "{} {}: {} of {case:?}", self.rule, self.name, self.backend.name());
+        seen
     }
 
     /// Returns what the backend makes of a chain, after holding it to the oracle.

@@ -12,6 +12,7 @@ mod draws;
 mod edit;
 mod filter;
 mod float_env;
+mod head;
 mod history;
 mod lanes;
 mod level;
@@ -32,6 +33,7 @@ mod verify;
 mod workspace;
 
 pub use draws::Draw;
+pub use head::{HeadLanes, padded_width, widen};
 pub use history::{Entry, History};
 pub use level::Level;
 pub use outputs::{Output, RowMut, Written};

@@ -18,6 +18,8 @@ pub mod request;
 pub mod row;
 pub mod shape;
 
+pub mod head;
+
 pub mod edit;
 pub mod survey;
 

@@ -1,0 +1,91 @@
+//! A case of a head: weights, a batch of hidden states and what follows the product, owned.
+
+use gumball_spec::head::{Scaling, logits};
+use gumball_spec::{Error, Result, Row};
+
+use crate::case::{Dtype, Logits};
+
+/// Weights `[vocab, width]` and hidden states `[rows, width]`.
+#[derive(Clone, Debug)]
+pub struct HeadCase {
+    /// The weights, one row for each id after the other.
+    pub weights: Logits,
+    /// The hidden states, one after the other.
+    pub hidden: Logits,
+    /// The elements of a hidden state.
+    pub width: usize,
+    /// A bias for each id.
+    pub bias: Option<Vec<f32>>,
+    /// What follows the product.
+    pub scaling: Scaling,
+}
+
+impl HeadCase {
+    /// Makes a case without a bias, scale or cap.
+    #[must_use]
+    pub fn new(dtype: Dtype, weights: &[f32], hidden: &[f32], width: usize) -> Self {
+        let (weights, hidden) = (Logits::new(dtype, weights), Logits::new(dtype, hidden));
+        Self { weights, hidden, width, bias: None, scaling: Scaling::default() }
+    }
+
+    /// Returns the number of ids.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.weights.row().vocab() / self.width
+    }
+
+    /// Returns the number of hidden states.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.hidden.row().vocab() / self.width
+    }
+
+    /// Returns one hidden state.
+    #[must_use]
+    pub fn state(&self, row: usize) -> Row<'_> {
+        let place = row * self.width..(row + 1) * self.width;
+        match self.hidden.row() {
+            Row::F32(all) => Row::F32(&all[place]),
+            Row::Bf16(all) => Row::Bf16(&all[place]),
+            Row::F16(all) => Row::F16(&all[place]),
+        }
+    }
+
+    /// Returns the logits that the definition gives, `[rows, vocab]`, as their bits.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a scaling outside its range.
+    pub fn by_the_oracle(&self) -> std::result::Result<Vec<u32>, Error> {
+        self.scaling.check()?;
+        let of_row = |row| logits(self.weights.row(), self.state(row), self.bias.as_deref(), &self.scaling);
+        Ok((0..self.rows()).flat_map(of_row).map(f32::to_bits).collect())
+    }
+
+    /// Returns the logits that the exact head gives at a level, over one thread and over several.
+    ///
+    /// # Errors
+    /// Those of the head.
+    ///
+    /// # Panics
+    /// If threads change a bit.
+    pub fn by_the_cpu(&self, level: gumball_cpu::Level) -> Result<Vec<u32>> {
+        use gumball_head::{Exact, HeadOptions, HiddenStates, Spread, Weights, Widened};
+        let weights: Weights<'_> = match self.weights.row() {
+            Row::F32(all) => all.into(),
+            Row::Bf16(all) => all.into(),
+            Row::F16(all) => all.into(),
+        };
+        let bias = self.bias.as_deref().map(Into::into);
+        let options = HeadOptions { bias, scaling: self.scaling, level: Some(level) };
+        let head = Exact::new(weights, self.vocab(), self.width, options)?;
+        let states = Widened::of(HiddenStates::new(self.hidden.row(), self.rows(), self.width)?);
+        let logits = |spread| -> Result<Vec<u32>> {
+            let mut out = vec![0.0; self.rows() * self.vocab()];
+            head.logits(&states, spread, &mut out)?;
+            Ok(out.into_iter().map(f32::to_bits).collect())
+        };
+        let (alone, over_threads) = (logits(Spread::Caller)?, logits(Spread::Rayon)?);
+        assert_eq!(alone, over_threads, "threads change the logits of {self:?}");
+        Ok(alone)
+    }
+}

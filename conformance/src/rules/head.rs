@@ -1,0 +1,162 @@
+//! Heads: from hidden states to logits (H1 to H4).
+
+use gumball_spec::Error;
+use gumball_spec::head::Scaling;
+
+use crate::case::Dtype;
+use crate::head_case::HeadCase;
+use crate::rows;
+use crate::rules::Check;
+
+rules!(head_rules:
+    H1 partial_sums_are_taken_by_place_and_added_as_a_tree,
+    H1 a_product_and_a_sum_are_rounded_once,
+    H1 elements_beyond_the_width_are_zeros,
+    H1 narrow_types_are_widened_exactly,
+    H1 products_are_near_those_of_real_numbers,
+    H2 the_bias_comes_before_the_scale_and_the_scale_before_the_cap,
+    H2 a_cap_bounds_logits_by_a_hyperbolic_tangent,
+    H2 a_scaling_outside_its_range_is_refused,
+    H3 infinities_and_nan_go_their_way,
+    H4 a_row_does_not_depend_on_its_batch,
+);
+
+/// Returns the logits of a case, after holding their bits to the definition.
+fn sees(check: &Check<'_>, case: &HeadCase) -> Vec<f32> {
+    let bits = check.head(case).unwrap_or_else(|error| panic!("refused: {error}"));
+    bits.into_iter().map(f32::from_bits).collect()
+}
+
+/// The least number beside which a one is lost.
+const LARGE: f32 = 16_777_216.0;
+
+fn partial_sums_are_taken_by_place_and_added_as_a_tree(check: &Check<'_>) {
+    // A partial sum of 2^24 takes up no 1. Those that are added to it in the tree come as 1, 2, 4 and 8, of which the 1 is lost.
+    for place in 0..16 {
+        let mut weights = vec![1.0f32; 32];
+        weights[place] = LARGE;
+        let case = HeadCase::new(Dtype::F32, &weights, &[1.0; 32], 32);
+        // Its own sum loses the one of place + 16; every other sum is 2.
+        assert_eq!(sees(check, &case), [LARGE + 30.0], "{place}");
+        let case = HeadCase::new(Dtype::F32, &weights[..16], &[1.0; 16], 16);
+        assert_eq!(sees(check, &case), [LARGE + 14.0], "{place}");
+    }
+}
+
+fn a_product_and_a_sum_are_rounded_once(check: &Check<'_>) {
+    // (1 + 2^-23)^2 - (1 + 2^-22) is 2^-46 if nothing is rounded in between; both meet in partial sum 0.
+    let x = 1.0 + f32::EPSILON;
+    let (mut weights, mut hidden) = (vec![0.0f32; 17], vec![0.0f32; 17]);
+    (weights[0], hidden[0]) = (-(1.0 + 2.0 * f32::EPSILON), 1.0);
+    (weights[16], hidden[16]) = (x, x);
+    let case = HeadCase::new(Dtype::F32, &weights, &hidden, 17);
+    assert_eq!(sees(check, &case), [f32::EPSILON * f32::EPSILON]);
+}
+
+fn elements_beyond_the_width_are_zeros(check: &Check<'_>) {
+    for width in [1, 2, 3, 15, 16, 17, 31, 32, 33, 47] {
+        for dtype in Dtype::ALL {
+            let weights = rows::bell(7 * width, 1.0, width as u64);
+            let hidden = rows::bell(3 * width, 2.0, 99);
+            sees(check, &HeadCase::new(dtype, &weights, &hidden, width));
+        }
+    }
+    // A sum that ends as -0, since what it holds is too small for a float, is +0 once a zero is added.
+    let tiny = f32::from_bits(1);
+    let case = HeadCase::new(Dtype::F32, &[-tiny], &[0.25], 1);
+    assert_eq!(sees(check, &case)[0].to_bits(), 0);
+}
+
+fn narrow_types_are_widened_exactly(check: &Check<'_>) {
+    for dtype in [Dtype::Bf16, Dtype::F16] {
+        let narrow = HeadCase::new(dtype, &rows::bell(40 * 50, 1.0, 3), &rows::bell(2 * 50, 3.0, 4), 50);
+        let exact = |of: &crate::case::Logits| -> Vec<f32> {
+            let row = of.row();
+            (0..row.vocab()).map(|i| row.logit(i)).collect()
+        };
+        let wide = HeadCase::new(Dtype::F32, &exact(&narrow.weights), &exact(&narrow.hidden), 50);
+        assert_eq!(sees(check, &narrow), sees(check, &wide));
+    }
+}
+
+fn products_are_near_those_of_real_numbers(check: &Check<'_>) {
+    let width = 576;
+    let (weights, hidden) = (rows::bell(100 * width, 0.1, 5), rows::bell(width, 3.0, 6));
+    let case = HeadCase::new(Dtype::F32, &weights, &hidden, width);
+    for (id, z) in sees(check, &case).into_iter().enumerate() {
+        let terms = weights[id * width..].iter().zip(&hidden).map(|(w, h)| f64::from(*w) * f64::from(*h));
+        let (exact, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+        // 36 fma and 4 additions, each rounded by 2^-24 at most.
+        assert!((f64::from(z) - exact).abs() <= 41.0 * size * 2f64.powi(-24), "{id}: {z} for {exact}");
+    }
+}
+
+fn the_bias_comes_before_the_scale_and_the_scale_before_the_cap(check: &Check<'_>) {
+    let mut case = HeadCase::new(Dtype::F32, &[2.0, 3.0, -5.0], &[1.0], 1);
+    case.bias = Some(vec![0.5, 1.0, 1.0]);
+    assert_eq!(sees(check, &case), [2.5, 4.0, -4.0]);
+    case.scaling.logit_scale = 0.25;
+    assert_eq!(sees(check, &case), [0.625, 1.0, -1.0]);
+    case.scaling.softcap = 1.0;
+    let capped = sees(check, &case);
+    assert!((capped[1] - 1f32.tanh()).abs() < 1e-6 && capped[2] == -capped[1]);
+}
+
+fn a_cap_bounds_logits_by_a_hyperbolic_tangent(check: &Check<'_>) {
+    let values: Vec<f32> =
+        (0..1000).map(|i| (i as f32 - 500.0) * 0.37).chain([0.0, -0.0, 1e30, 1e-30]).collect();
+    for softcap in [0.5, 30.0, 65_536.0] {
+        let mut case = HeadCase::new(Dtype::F32, &values, &[1.0], 1);
+        case.scaling.softcap = softcap;
+        for (z, capped) in values.iter().zip(sees(check, &case)) {
+            let exact = f64::from(softcap) * (f64::from(*z) / f64::from(softcap)).tanh();
+            let error = (f64::from(capped) - exact).abs() / f64::from(softcap);
+            assert!(error <= gumball_spec::head::SOFTCAP_ERROR, "{z} below {softcap}: {capped} for {exact}");
+        }
+    }
+}
+
+fn a_scaling_outside_its_range_is_refused(check: &Check<'_>) {
+    let case = HeadCase::new(Dtype::F32, &[1.0], &[1.0], 1);
+    for logit_scale in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let case = HeadCase { scaling: Scaling { logit_scale, softcap: 0.0 }, ..case.clone() };
+        assert!(matches!(check.head(&case), Err(Error::OutOfRange { parameter: "logit_scale", .. })));
+    }
+    for softcap in [-1.0, f32::NAN, 65_537.0] {
+        let case = HeadCase { scaling: Scaling { logit_scale: 1.0, softcap }, ..case.clone() };
+        assert!(matches!(check.head(&case), Err(Error::OutOfRange { parameter: "softcap", .. })));
+    }
+}
+
+fn infinities_and_nan_go_their_way(check: &Check<'_>) {
+    const INF: f32 = f32::INFINITY;
+    let weights = [1.0, 1.0, INF, 1.0, INF, -INF, f32::NAN, 0.0, f32::MAX, f32::MAX, -f32::MAX, -f32::MAX];
+    let mut case = HeadCase::new(Dtype::F32, &weights, &[2.0, 2.0], 2);
+    let z = sees(check, &case);
+    assert_eq!((z[0], z[1], z[4], z[5]), (4.0, INF, INF, -INF));
+    // Whatever made it, a NaN has these bits.
+    assert!([z[2], z[3]].iter().all(|z| z.to_bits() == 0x7FC0_0000));
+    case.scaling.softcap = 30.0;
+    let z = sees(check, &case);
+    assert_eq!((z[1], z[5]), (30.0, -30.0));
+    assert!([z[2], z[3]].iter().all(|z| z.to_bits() == 0x7FC0_0000));
+    // A NaN in a hidden state is one in all of its logits, and in no other row.
+    let case = HeadCase::new(Dtype::F32, &weights[..2], &[1.0, f32::NAN, 1.0, 1.0], 2);
+    let z = sees(check, &case);
+    assert!(z[0].is_nan() && z[1] == 2.0);
+}
+
+fn a_row_does_not_depend_on_its_batch(check: &Check<'_>) {
+    let width = 33;
+    let weights = rows::bell(21 * width, 1.0, 7);
+    let states: Vec<Vec<f32>> = (0..9).map(|i| rows::bell(width, 1.0, 50 + i)).collect();
+    let alone: Vec<Vec<f32>> =
+        states.iter().map(|state| sees(check, &HeadCase::new(Dtype::Bf16, &weights, state, width))).collect();
+    for count in [2, 4, 5, 9] {
+        for first in [0, 9 - count] {
+            let batch: Vec<f32> = states[first..first + count].concat();
+            let z = sees(check, &HeadCase::new(Dtype::Bf16, &weights, &batch, width));
+            assert_eq!(z, alone[first..first + count].concat(), "{count} from {first}");
+        }
+    }
+}

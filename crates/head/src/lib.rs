@@ -1,0 +1,32 @@
+//! LM heads: from hidden states to the logits of rows.
+//!
+//! [`Exact`] computes every logit by the order of adding that rule H1 fixes: the same bits at every level, over any number of
+//! threads and in any batch.
+//!
+//! ```
+//! use gumball_head::{Exact, HeadOptions, HiddenStates, Spread, Widened};
+//!
+//! // Three ids, hidden states of two elements.
+//! let weights = [1.0f32, 0.0, 0.0, 1.0, 0.5, 0.5];
+//! let head = Exact::new(&weights, 3, 2, HeadOptions::default())?;
+//! let states = Widened::of(HiddenStates::new(&[2.0f32, 4.0], 1, 2)?);
+//! let mut logits = [0.0; 3];
+//! head.logits(&states, Spread::Caller, &mut logits)?;
+//! assert_eq!(logits, [2.0, 4.0, 3.0]);
+//! # Ok::<(), gumball_spec::Error>(())
+//! ```
+//!
+//! It knows no requests: `gumball-engine` draws tokens from what comes out.
+#![forbid(unsafe_code)]
+
+mod spread;
+mod states;
+mod weights;
+
+mod exact;
+
+pub use exact::{Exact, HeadOptions};
+pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
+pub use spread::Spread;
+pub use states::{HiddenStates, Widened};
+pub use weights::Weights;
