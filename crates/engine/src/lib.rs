@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
+//! | go from hidden states to tokens | [`Pool::step_hidden`], [`head`] |
 //! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
 //! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Paths`], [`Proposals`] |
 //! | decode a batch whose logits are spread over several processes | [`DistPool`], [`dist`] |
@@ -57,6 +58,7 @@ mod state;
 
 mod sampler;
 
+mod lm_head;
 mod logits;
 mod options;
 mod outputs;
@@ -66,6 +68,7 @@ mod workers;
 mod operators;
 
 mod draft;
+mod hidden;
 mod pool;
 mod ranks;
 mod score;
@@ -97,6 +100,8 @@ pub use device::{
     Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,
 };
 pub use draft::{Paths, Proposals};
+pub use gumball_head as head;
+pub use lm_head::Head;
 pub use logits::Logits;
 pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,

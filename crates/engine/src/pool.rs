@@ -3,6 +3,7 @@
 use gumball_cpu::Level;
 use gumball_spec::{Error, Result, SamplingParams, memory};
 
+use crate::lm_head::HeadBuffers;
 use crate::registry::routes;
 use crate::route::RACE;
 use crate::sequence::Sequence;
@@ -74,6 +75,7 @@ pub struct Pool {
     /// The step in which each used slot was last seen, to find a slot that stands in a step twice; with the same capacity.
     seen: Vec<u64>,
     steps: u64,
+    pub(crate) head: HeadBuffers,
 }
 
 impl Pool {
@@ -102,6 +104,7 @@ impl Pool {
             vacant: memory::with_capacity(SLOTS, config.slots)?,
             seen: memory::with_capacity(SLOTS, config.slots)?,
             steps: 0,
+            head: HeadBuffers::default(),
         })
     }
 

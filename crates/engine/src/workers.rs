@@ -207,6 +207,10 @@ impl Workers {
         &*self.route
     }
 
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
     pub(crate) fn level(&self) -> Level {
         self.level
     }

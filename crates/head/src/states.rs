@@ -97,9 +97,20 @@ impl Widened {
 
     /// Takes in a batch in place of the last one. Allocates only where it is larger than any before.
     pub fn fill(&mut self, states: HiddenStates<'_>) {
+        self.fill_rows(states, 0..states.rows);
+    }
+
+    /// Takes in some hidden states of a batch.
+    ///
+    /// # Panics
+    /// If there is no such hidden state.
+    pub fn fill_rows(&mut self, states: HiddenStates<'_>, rows: impl Iterator<Item = usize>) {
         self.values.clear();
-        (self.rows, self.width) = (states.rows, states.width);
-        (0..states.rows).for_each(|row| widen(states.row(row), &mut self.values));
+        (self.rows, self.width) = (0, states.width);
+        for row in rows {
+            widen(states.row(row), &mut self.values);
+            self.rows += 1;
+        }
     }
 
     /// Returns how many hidden states there are.

@@ -1,0 +1,114 @@
+//! Steps from hidden states: the same tokens as steps from the logits of the definition, and nothing changed by an error.
+
+use allocation_counter::measure;
+use gumball_engine::head::{Exact, HeadOptions, HiddenStates, Scaling};
+use gumball_engine::{
+    BatchOptions, Logits, Masks, Outputs, PADDING, Pool, PoolConfig, Row, SamplingParams, bf16,
+};
+use gumball_spec::head::logits;
+use gumball_spec::num::philox4x32_10;
+
+use crate::cases::{KINDS, VOCAB, params, pool};
+
+const WIDTH: usize = 37;
+
+/// Returns numbers from -1 to 1, rounded to bf16.
+fn numbers(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
+    let number = |i| (philox4x32_10(seed, [i, 0, 5, 0])[0] as i32) as f32 / (1u64 << 31) as f32;
+    (0..count as u32).map(|i| bf16::from_f32(number(i) * scale)).collect()
+}
+
+fn scaling() -> Scaling {
+    Scaling { logit_scale: 0.75, softcap: 20.0 }
+}
+
+/// Returns the logits of hidden states by the definition.
+fn by_definition(weights: &[bf16], states: &HiddenStates<'_>) -> Vec<f32> {
+    let row = |row| logits(Row::Bf16(weights), states.row(row), None, &scaling());
+    (0..states.rows()).flat_map(row).collect()
+}
+
+#[test]
+fn a_step_from_hidden_states_is_a_step_from_their_logits() {
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let options = HeadOptions { scaling: scaling(), ..Default::default() };
+    let head = Exact::new(&weights, VOCAB, WIDTH, options).unwrap();
+    let words = [0xFFFF_FFF7; 29].repeat(KINDS + 1);
+    let masks = Masks::new(&words, KINDS + 1, 29, 29).unwrap();
+    let options = BatchOptions { masks, ..BatchOptions::default() };
+    for threads in [1, 3] {
+        let (mut of_logits, mut of_states) = (pool(threads), pool(threads));
+        let mut slots: Vec<_> =
+            (0..KINDS).map(|kind| of_logits.admit(params(kind, 3), &[1, 2, 1]).unwrap()).collect();
+        for (kind, slot) in slots.iter().enumerate() {
+            assert_eq!(of_states.admit(params(kind, 3), &[1, 2, 1]), Ok(*slot));
+        }
+        slots.insert(4, PADDING);
+        let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+        for step in 0..5 {
+            let data = numbers(slots.len() * WIDTH, 100 + step, 3.0);
+            let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+            let z = by_definition(&weights, &states);
+            let z = Logits::new(&z, slots.len(), VOCAB).unwrap();
+            of_logits.step(z, &slots, &options, &mut expected).unwrap();
+            of_states.step_hidden(&head, states, &slots, &options, &mut seen).unwrap();
+            assert_eq!(seen.words(), expected.words(), "{threads} threads, step {step}");
+            assert!((0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
+        }
+        // A step of padding alone reads nothing.
+        let data = numbers(WIDTH, 1, 1.0);
+        let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+        of_states.step_hidden(&head, states, &[PADDING], &BatchOptions::default(), &mut seen).unwrap();
+        assert_eq!(seen.tokens(), [-1]);
+    }
+}
+
+#[test]
+fn a_step_from_hidden_states_allocates_nothing_after_warm_up() {
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let head = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let mut pool = pool(1);
+    let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 3), &[1, 2]).unwrap()).collect();
+    let data: Vec<_> = (0..8).map(|step| numbers(KINDS * WIDTH, step % 3, 3.0)).collect();
+    let mut out = Outputs::new();
+    let mut run = |pool: &mut Pool| {
+        for data in &data {
+            let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
+            pool.step_hidden(&head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+        }
+    };
+    run(&mut pool);
+    slots.iter().for_each(|slot| pool.truncate(*slot, 0).unwrap());
+    assert_eq!(measure(|| run(&mut pool)).count_total, 0);
+}
+
+#[test]
+fn a_head_of_another_shape_is_refused_and_changes_nothing() {
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let head = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let smaller = Exact::new(&weights[WIDTH..], VOCAB - 1, WIDTH, HeadOptions::default()).unwrap();
+    let mut pool = Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB) }).unwrap();
+    let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
+    let data = numbers(2 * WIDTH, 1, 1.0);
+    let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+    let options = BatchOptions::default();
+    let mut out = Outputs::new();
+    let mut message = |head: &Exact<'_>, states, slots: &[i32]| {
+        pool.step_hidden(head, states, slots, &options, &mut out).unwrap_err().to_string()
+    };
+    assert!(message(&smaller, states, &[slot]).starts_with("logits has length 899, but must have 900"));
+    assert_eq!(
+        message(&head, states, &[slot, PADDING]),
+        "slots has length 2, but must have one per hidden state, 1"
+    );
+    assert_eq!(
+        message(&head, states, &[7]),
+        "slots is 7 in row 0, but must be an admitted slot, or -1 for padding"
+    );
+    let narrow = HiddenStates::new(&data, 1, WIDTH - 1).unwrap();
+    assert_eq!(
+        message(&head, narrow, &[slot]),
+        "hidden has length 36, but must have 37 elements each, as a row of weights"
+    );
+    assert_eq!(pool.sequence(slot).unwrap().position(), 1);
+}
