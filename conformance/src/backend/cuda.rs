@@ -256,7 +256,7 @@ impl Cuda {
             None if drafted.greedy => DraftRule::Greedy,
             None => DraftRule::Coupled,
         };
-        let drafts_of_all = Some(DraftCounts { counts: &counts, rule });
+        let drafts_of_all = Some(DraftCounts { counts: &counts, rule, batch_requests: &[] });
         workspace.assign(&Assignment {
             slots: &slots,
             forced: &forced,

@@ -159,7 +159,7 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
         let forced: Vec<_> = all.iter().map(|row| (row % 11 == 10).then_some(*row as u32 % 200)).collect();
         let options = DeviceOptions { masks, forced: &forced, row_indices: &[] };
         for layout in LogitsLayout::ALL {
-            let plan = many.planner().plan_as(layout, &many.shape(&slots, StepKind::Decode)?);
+            let plan = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
             let own: Vec<usize> = plan.shares.of(rank).collect();
             let owned = upload(runtime, &batch, &distinct, &own, (0..batch.vocab, batch.vocab))?;
             let rows = match layout {

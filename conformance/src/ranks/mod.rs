@@ -121,7 +121,7 @@ fn capture_one(device: &Device, dtype: Dtype) -> dist::Result<()> {
     let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes()).map_err(Error::from)?;
     let rows = DeviceLogits::of(&row, dtype, 0, 1, vocab, vocab)?;
     for layout in LogitsLayout::ALL {
-        let plan = pool.planner().plan_as(layout, &pool.shape(&[PADDING], StepKind::Decode)?);
+        let plan = pool.planner().plan_as(layout, &pool.shape(&[PADDING], 0, StepKind::Decode)?);
         pool.assign(&plan, &[PADDING], &DeviceOptions::default())?;
         pool.capture(&[rows])?;
     }

@@ -182,7 +182,7 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> Result<
             let mut many = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
             let slots = (0..rows).map(|row| many.admit(of(row), &[])).collect::<dist::Result<Vec<Slot>>>()?;
             for layout in LogitsLayout::ALL {
-                let plan = many.planner().plan_as(layout, &many.shape(&slots, StepKind::Decode)?);
+                let plan = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
                 many.assign(&plan, &slots, &DeviceOptions::default())?;
                 let own = plan.shares.of(rank).count();
                 let batch = |step: usize| match layout {

@@ -15,7 +15,9 @@
 //            128 out
 //            end_drafts: the outputs of all rows; those of rows that no token was emitted for, and of those that move, again
 // Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream; tables that the host
-//            writes by copies, never kernels: those of DraftStep that are indexed by request, and slot_params, slot_requests
+//            writes by copies, never kernels: those of DraftStep that are indexed by request, and slot_params, slot_requests.
+//            A failed exchange between ranks makes padding of slots. Whether these kernels see that does not matter: nobody
+//            reads what comes out then
 //
 // Both kernels lie on the way from one step to the next, so what counts is how many loads follow one another. Each is launched
 // while the kernel before runs, and loads what that one does not write. Once it may go on, it has one round of loads left: begin_drafts
@@ -269,11 +271,11 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     // what this kernel writes. A warp makes the row's state, another one its request, a third one its parameters.
     warm_constant_bank(args);
     const u32 row = blockIdx.x, lane = lane_id(), warp = warp_id();
-    const DraftRow own = args.rows[row];
+    const DraftRow own = args.rows[args.first_row + row];
     const DraftRequest drafts = args.requests[own.request];
     const bool is_proposed = args.flags & DRAFTS_PROPOSED;
     const int slot = args.slots[own.request],
-              node = (int)(is_proposed ? drafts.draft_count : row - drafts.first_row) - 1;
+              node = (int)(is_proposed ? drafts.draft_count : args.first_row + row - drafts.first_row) - 1;
     const Params& params = args.slot_params[slot < 0 ? 0 : slot];
     const bool has_lists = slot >= 0 && node >= 0 && own.lists != nullptr,
                shares = has_lists && shares_entries(params.features);
@@ -458,10 +460,10 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     __shared__ Request request;
     warm_constant_bank(args);
     const Step& step = args.step;
-    const u32 request_index = blockIdx.x;
+    const u32 request_index = args.first_request + blockIdx.x;
     const DraftRequest drafts = args.requests[request_index];
     const int slot = args.slots[request_index];
-    const u32 rows = drafts.draft_count + 1, first = drafts.first_row;
+    const u32 rows = drafts.draft_count + 1, first = drafts.first_row - args.first_row;
     // The step changes no request of a slot, so these loads overlap with it.
     const int source = slot < 0 ? 0 : slot;
     const u32 features = args.slot_params[source].features;
@@ -513,7 +515,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
             args.path[first + i] = NO_ROW;
         }
         if (threadIdx.x == 0) {
-            args.accepted[request_index] = 0;
+            args.accepted[blockIdx.x] = 0;
         }
         return;
     }
@@ -528,7 +530,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
         args.path[first + i] = i < emitted ? first + walk.path[i] : NO_ROW;
     }
     if (threadIdx.x == 32 * WALKING_WARP) {
-        args.accepted[request_index] = emitted - 1;
+        args.accepted[blockIdx.x] = emitted - 1;
         state.position = position + tokens;
         state.length = length + tokens;
         if (tokens != 0) {

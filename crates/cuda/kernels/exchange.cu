@@ -3,15 +3,15 @@
 // Computes   send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
 //                waits for the other ranks' parts
 //            send_results: sends what came out of this rank's rows to all ranks, collects what comes from these, and
-//                advances the requests whose rows other ranks sampled
+//                advances the requests whose rows other ranks sampled: by a token, or in a verification by those of a walk
 // Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
-// Twins      host engine/src/ranks/step.rs | why docs/scaling.md
+// Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
 // Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks' blocks
 //            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for those of its number.
 //            So blocks may run one after the other.
-// Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row and
-//            8 for each logprob in, and twice that out for each other rank
+// Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row, in a
+//            verification 28, and 8 for each logprob in, and twice that out for each other rank
 // Requires   windows of all ranks, mapped for writes; one turn of both kernels at a time
 
 #include "stage/exchange.cuh"
@@ -207,14 +207,14 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     succeeds = succeeds && wait_for_blocks(args, turn, digest, blocks);
     if (!succeeds) {
         // The step's kernels read no logits of padding, and change no request for it.
-        for (u32 row = threadIdx.x; row < args.slot_count; row += SEND_ROWS_THREADS) {
-            args.slots[row] = -1;
+        for (u32 i = threadIdx.x; i < args.slot_count; i += SEND_ROWS_THREADS) {
+            args.slots[i] = -1;
         }
     }
 }
 
 // A word of some rows' outputs. The sections are those of Layout in gumball-spec: six with a word a row, two of
-// `top_n_width` words a row, and two of `ids_width`.
+// `top_n_width` words a row, and two of `ids_width`. A verification has one more, with a word a row: the rows of its walks.
 struct Word {
     // The words that a row has in the sections before, and in this one.
     u32 words_before, width;
@@ -223,11 +223,14 @@ struct Word {
     u32 column;
 };
 
+// The words that a row has in the sections of Layout.
+DEVICE u32 words_of_outputs(const Step& step) { return OUTPUT_SECTIONS + 2 * step.top_n_width + 2 * step.ids_width; }
+
 // Returns a word of the outputs of `rows` rows.
 DEVICE Word word_of(const Step& step, u32 number, u32 rows) {
     const u32 top_n = step.top_n_width, ids = step.ids_width;
     u32 words_before = number / rows, width = 1;
-    if (words_before >= OUTPUT_SECTIONS) {
+    if (words_before >= OUTPUT_SECTIONS && words_before < words_of_outputs(step)) {
         const u32 ids_begin = OUTPUT_SECTIONS + 2 * top_n;
         const u32 begin = words_before < ids_begin ? OUTPUT_SECTIONS : ids_begin;
         width = words_before < ids_begin ? top_n : ids;
@@ -242,21 +245,43 @@ DEVICE u64 index_of(const Word& word, u32 rows, u32 row) {
     return (u64)word.words_before * rows + row * word.width + word.column;
 }
 
-DEVICE u32 words_per_row(const Step& step) { return OUTPUT_SECTIONS + 2 * step.top_n_width + 2 * step.ids_width; }
+DEVICE u32 words_per_row(const SendResults& args) {
+    return words_of_outputs(args.step) + (args.requests != nullptr ? 1 : 0);
+}
 
 DEVICE u32 batch_row_of(const SendResults& args, u32 row) {
     return args.batch_rows != nullptr ? args.batch_rows[row] : row;
 }
 
-// The rows of a rank whose results a block sends, and the same block of the other ranks awaits.
+// The rows of a rank whose results a block sends, and the same block of the other ranks awaits: those of neighbouring
+// requests. Numbers are those of the assignment.
 struct BlockRows {
     u32 first, count;
+    u32 first_request, requests;
 };
 
-DEVICE BlockRows rows_of_block(u32 first_row, u32 rows) {
-    const u32 most = gridDim.x == 1 ? rows : rows / gridDim.x + 1, begin = most * blockIdx.x;
-    const u32 left = begin < rows ? rows - begin : 0;
-    return BlockRows{first_row + begin, left < most ? left : most};
+// Returns the first row of a request, or the end of the rows behind the last one.
+DEVICE u32 first_row_of(const SendResults& args, u32 request) {
+    return request < args.first_requests[args.peers.world] ? args.requests[request].first_row : args.rows;
+}
+
+// Returns the rows of a block among those of some neighbouring requests.
+DEVICE BlockRows rows_of_block(const SendResults& args, u32 first_request, u32 requests) {
+    const u32 most = gridDim.x == 1 ? requests : requests / gridDim.x + 1, begin = most * blockIdx.x;
+    const u32 left = begin < requests ? requests - begin : 0, count = left < most ? left : most;
+    const u32 from = first_request + begin;
+    if (args.requests == nullptr || count == 0) {
+        return BlockRows{from, count, from, count};
+    }
+    const u32 first = first_row_of(args, from);
+    return BlockRows{first, first_row_of(args, from + count) - first, from, count};
+}
+
+// Returns the rows of a block among those that a rank sampled; under gather each samples all.
+DEVICE BlockRows rows_of_rank(const SendResults& args, u32 rank) {
+    const u32* first = args.first_requests;
+    return args.flags & EXCHANGE_GATHER ? rows_of_block(args, 0, first[args.peers.world])
+                                        : rows_of_block(args, first[rank], first[rank + 1] - first[rank]);
 }
 
 DEVICE u32* results_of(const SendResults& args) {
@@ -268,20 +293,40 @@ DEVICE u64* arrivals_of(const SendResults& args, u32 rank, u32 turn) {
     return (u64*)(args.peers.windows[rank] + args.arrivals_offset + turn % 2 * args.arrivals_bytes);
 }
 
+// Returns where the number of accepted drafts of a request lies in the results. In front of its rows in the batch lie a row
+// for each draft of the requests before, and one for each of these requests.
+DEVICE u64 accepted_index(const SendResults& args, const DraftRequest& request) {
+    return (u64)(words_of_outputs(args.step) + 1) * args.rows + (request.batch_row - request.first_draft);
+}
+
+// Copies the numbers of accepted drafts of a block's requests, which this rank verified, to its results.
+DEVICE void copy_accepted(const SendResults& args, const BlockRows& own) {
+    const u32* accepted = args.step.outputs + (u64)(words_of_outputs(args.step) + 1) * args.step.rows;
+    const u32 first = args.flags & EXCHANGE_GATHER ? 0 : args.first_requests[args.peers.rank];
+    for (u32 i = threadIdx.x; i < own.requests; i += SEND_RESULTS_THREADS) {
+        const u32 request = own.first_request + i;
+        results_of(args)[accepted_index(args, args.requests[request])] = accepted[request - first];
+    }
+}
+
 // Copies outputs of this rank to its results, and sends them to all other ranks unless these sample the rows, too.
 // After a failure nothing is sent. `first` is the thread's first word of the block's rows.
 DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const BlockRows& own, const Word& first) {
     const u32 world = args.flags & EXCHANGE_GATHER ? 0 : args.peers.world;
-    for (u32 number = threadIdx.x; number < own.count * words_per_row(args.step); number += SEND_RESULTS_THREADS) {
+    for (u32 number = threadIdx.x; number < own.count * words_per_row(args); number += SEND_RESULTS_THREADS) {
         const Word word = number == threadIdx.x ? first : word_of(args.step, number, own.count);
         const u32 row = own.first + word.row;
-        const u32 value = args.step.outputs[index_of(word, args.step.rows, row)];
-        const u64 index = index_of(word, args.rows, batch_row_of(args, args.first_row + row));
+        u32 value = args.step.outputs[index_of(word, args.step.rows, row - args.first_row)];
+        if (word.words_before == words_of_outputs(args.step) && value != NO_ROW) {
+            // A row of a walk, which the results name by its number in the batch.
+            value = batch_row_of(args, args.first_row + value);
+        }
+        const u64 index = index_of(word, args.rows, batch_row_of(args, row));
         // Asked here, so that no load waits for the window's header.
         if (failed) {
             return;
         }
-        if (is_elsewhere(args, args.first_row + row)) {
+        if (is_elsewhere(args, row)) {
             continue;
         }
         for (u32 rank = 0; rank < world; rank++) {
@@ -295,8 +340,7 @@ DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const B
 
 // Returns the rows of a rank that the block collects; none of its own.
 DEVICE BlockRows rows_to_collect(const SendResults& args, u32 rank) {
-    const u32 first_row = args.first_rows[rank];
-    return rank == args.peers.rank ? BlockRows{0, 0} : rows_of_block(first_row, args.first_rows[rank + 1] - first_row);
+    return rank == args.peers.rank ? BlockRows{0, 0, 0, 0} : rows_of_rank(args, rank);
 }
 
 // Returns where a word of some rows lies in the results of the batch.
@@ -308,7 +352,7 @@ DEVICE u64 index_in_batch(const SendResults& args, u32 number, const BlockRows& 
 // Copies the results of some rows, which a rank sends, to this rank's. Returns false if they do not come. `first` is where the
 // thread's first word lies in the batch.
 DEVICE bool receive(const SendResults& args, u32 rank, const BlockRows& rows, u64 first, u32 turn) {
-    for (u32 number = threadIdx.x; number < rows.count * words_per_row(args.step); number += SEND_RESULTS_THREADS) {
+    for (u32 number = threadIdx.x; number < rows.count * words_per_row(args); number += SEND_RESULTS_THREADS) {
         if (args.flags & EXCHANGE_PARTIAL &&
             is_elsewhere(args, rows.first + word_of(args.step, number, rows.count).row)) {
             continue;
@@ -355,8 +399,48 @@ DEVICE bool advance_drawn(const SendResults& args, u32 rank, u32 row, Drawn draw
         return false;
     }
     args.step.states[drawn.slot].mirostat_mu = bits_float(results[(u64)OUTPUT_MIROSTAT_MU * args.rows]);
+    args.step.states[drawn.slot].mu_before = drawn.state.mirostat_mu;
     const Request& request = args.step.requests[drawn.slot];
     advance_request(args.step, request, drawn.slot, drawn.features, drawn.state, (u32)token);
+    return true;
+}
+
+// Advances a request by the tokens of its walk, which another rank sent; by one thread. Returns false if these are none of a walk.
+DEVICE bool advance_walked(const SendResults& args, u32 rank, u32 request_index) {
+    const DraftRequest drafts = args.requests[request_index];
+    const u32 rows = drafts.draft_count + 1;
+    const u32* results = results_of(args) + drafts.batch_row;
+    const int* tokens = (const int*)results + (u64)OUTPUT_TOKENS * args.rows;
+    const u32* path = results + (u64)words_of_outputs(args.step) * args.rows;
+    const int slot = args.slots[request_index];
+    u32 emitted = 0, token_count = 0;
+    bool is_walk = true;
+    while (emitted < rows && path[emitted] != NO_ROW) {
+        const int token = tokens[emitted];
+        is_walk &= path[emitted] - drafts.batch_row < rows && token_count == emitted;
+        is_walk &= token == NO_TOKEN || (u32)token < args.step.vocab;
+        // Only the last row of a walk may have no token.
+        token_count += token != NO_TOKEN;
+        emitted++;
+    }
+    if (!is_walk || (emitted != 0) != (slot >= 0)) {
+        fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank, 0);
+        return false;
+    }
+    results_of(args)[accepted_index(args, drafts)] = emitted == 0 ? 0 : emitted - 1;
+    if (token_count == 0) {
+        return true;
+    }
+    State state = args.step.states[slot];
+    args.step.states[slot].mirostat_mu = bits_float(results[(u64)OUTPUT_MIROSTAT_MU * args.rows + emitted - 1]);
+    args.step.states[slot].mu_before = state.mirostat_mu;
+    const u32 features = args.step.params[slot].features;
+    for (u32 i = 0; i < token_count; i++) {
+        advance_request(args.step, args.step.requests[slot], slot, features, state, (u32)tokens[i]);
+        // A walk is one step of the request.
+        state.position++;
+        state.length++;
+    }
     return true;
 }
 
@@ -369,10 +453,10 @@ DEVICE bool collect(const SendResults& args, u32 turn, u32 digest) {
     const u32 first_peer = peers.rank == 0 && peers.world > 1 ? 1 : 0;
     const BlockRows first_rows = rows_to_collect(args, first_peer);
     Drawn first{-1, 0, State{}};
-    if (threadIdx.x < first_rows.count) {
+    if (args.requests == nullptr && threadIdx.x < first_rows.count) {
         first = load_drawn(args, first_rows.first + threadIdx.x);
     }
-    const bool has_word = threadIdx.x < first_rows.count * words_per_row(args.step);
+    const bool has_word = threadIdx.x < first_rows.count * words_per_row(args);
     const u64 first_index = has_word ? index_in_batch(args, threadIdx.x, first_rows) : 0;
     bool succeeds = true;
     if (threadIdx.x < peers.world && threadIdx.x != peers.rank) {
@@ -386,16 +470,20 @@ DEVICE bool collect(const SendResults& args, u32 turn, u32 digest) {
     }
     for (u32 rank = 0; rank < peers.world && succeeds; rank++) {
         const BlockRows rows = rows_to_collect(args, rank);
-        const bool is_first = rank == first_peer || threadIdx.x >= rows.count * words_per_row(args.step);
+        const bool is_first = rank == first_peer || threadIdx.x >= rows.count * words_per_row(args);
         succeeds = receive(args, rank, rows, is_first ? first_index : index_in_batch(args, threadIdx.x, rows), turn);
     }
-    // RAW on results: the threads of a row's words wrote them, one thread of the row reads them.
+    // RAW on results: the threads of a row's words wrote them, one thread of the row's request reads them.
     if (__syncthreads_or(!succeeds)) {
         return false;
     }
     for (u32 rank = 0; rank < peers.world; rank++) {
         const BlockRows rows = rows_to_collect(args, rank);
-        for (u32 i = threadIdx.x; i < rows.count; i += SEND_RESULTS_THREADS) {
+        for (u32 i = threadIdx.x; i < rows.requests; i += SEND_RESULTS_THREADS) {
+            if (args.requests != nullptr) {
+                succeeds = advance_walked(args, rank, rows.first_request + i) && succeeds;
+                continue;
+            }
             const bool is_first = rank == first_peer && i == threadIdx.x;
             const Drawn drawn = is_first ? first : load_drawn(args, rows.first + i);
             succeeds = advance_drawn(args, rank, rows.first + i, drawn) && succeeds;
@@ -425,13 +513,16 @@ DEVICE bool is_last_block(WindowHeader& own, u32& shared) {
 KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
     __shared__ u32 shared;
     warm_constant_bank(args);
-    const BlockRows rows = rows_of_block(0, args.step.rows);
-    const bool has_word = threadIdx.x < rows.count * words_per_row(args.step);
+    const BlockRows rows = rows_of_rank(args, args.peers.rank);
+    const bool has_word = threadIdx.x < rows.count * words_per_row(args);
     const Word first = has_word ? word_of(args.step, threadIdx.x, rows.count) : Word{0, 1, 0, 0};
     grid_dependency_wait();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1, digest = own.digest, failure = own.failure;
     send_outputs(args, turn, failure != 0, rows, first);
+    if (args.requests != nullptr) {
+        copy_accepted(args, rows);
+    }
     if (failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
         // Says that rows of this turn are read no more, too: the kernels that read them have ended. So the flag need not wait
         // for earlier stores, and the results bear their own.
@@ -449,8 +540,10 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
     if (gridDim.x > 1 ? has_failed(own) : !succeeds) {
         for (u32 row = threadIdx.x; row < args.rows; row += SEND_RESULTS_THREADS) {
             results_of(args)[(u64)OUTPUT_TOKENS * args.rows + row] = (u32)NO_TOKEN;
+        }
+        for (u32 i = threadIdx.x; i < args.first_requests[args.peers.world]; i += SEND_RESULTS_THREADS) {
             // The next steps of a graph change no request.
-            args.slots[row] = -1;
+            args.slots[i] = -1;
         }
     }
     if (threadIdx.x == 0) {

@@ -25,12 +25,12 @@ struct RequestRules {
 };
 
 // Returns a request's drafts as a tree alone in its launch.
-DEVICE JudgeDrafts tree_of(const JudgeRequests& args, const DraftTree& tree, u32 first) {
+DEVICE JudgeDrafts tree_of(const JudgeRequests& args, const DraftTree& tree, u32 first, u32 batch_row) {
     const Step& step = args.drafts.step;
     JudgeDrafts of{};
     of.chains.target_probs = args.target_probs + first * args.target_stride;
     of.chains.target_row_stride = args.target_stride;
-    of.chains.draft_probs = args.draft_probs ? args.draft_probs + first * args.draft_stride : nullptr;
+    of.chains.draft_probs = args.draft_probs ? args.draft_probs + batch_row * args.draft_stride : nullptr;
     of.chains.draft_row_stride = args.draft_stride;
     of.chains.drafts = tree.ids;
     of.chains.records = step.records + (u64)first * step.tiles;
@@ -52,10 +52,10 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     __shared__ JudgeDrafts as_tree;
     const DraftStep& drafts = args.drafts;
     const JudgeBlocks blocks = JudgeBlocks::of_cluster();
-    const u32 index = blocks.tree();
+    const u32 index = drafts.first_request + blocks.tree();
     const DraftRequest request = drafts.requests[index];
     const int slot = drafts.slots[index];
-    const u32 first = request.first_row;
+    const u32 first = request.first_row - drafts.first_row;
     if (slot < 0) {
         return;
     }
@@ -67,7 +67,7 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
         return;
     }
     if (threadIdx.x == 0) {
-        as_tree = tree_of(args, tree, first);
+        as_tree = tree_of(args, tree, first, request.batch_row);
     }
     // RAW on as_tree: thread 0 wrote it, all threads read it.
     __syncthreads();

@@ -52,7 +52,7 @@ KERNEL(parents_of_links, PARENTS_OF_LINKS_THREADS, DraftLinks, args) {
     // WAW on the tree: threads wrote its initial values, threads note links to any row.
     __syncthreads();
     if (row < rows) {
-        const u64 at = (u64)request.first_row + row;
+        const u64 at = (u64)request.batch_row + row;
         const int child = draft_number(args.first_child, args.flags & LINKS_FIRST_CHILD_I64, at),
                   sibling = draft_number(args.next_sibling, args.flags & LINKS_NEXT_SIBLING_I64, at);
         follow_link(tree, tree.parents, child, row, rows);
@@ -72,7 +72,6 @@ KERNEL(parents_of_links, PARENTS_OF_LINKS_THREADS, DraftLinks, args) {
         while (!tree.is_wrong && tree.elders[eldest] >= 0) {
             eldest = tree.elders[eldest];
         }
-        // In front of a request's drafts each request before has one row that is no draft's.
-        args.parents[request.first_row - blockIdx.x + row - 1] = tree.is_wrong ? -2 : tree.parents[eldest] - 1;
+        args.parents[request.first_draft + row - 1] = tree.is_wrong ? -2 : tree.parents[eldest] - 1;
     }
 }

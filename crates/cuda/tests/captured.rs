@@ -212,7 +212,7 @@ fn a_host_programs_graph_drafts_verifies_and_advances() {
     // The drafts come from the rows that the requests' own first tokens come from, so they are accepted.
     let (drafter, target) = (rows(0, 2), rows(0, 4));
     let assign = |workspace: &mut Workspace, batch, slots: &[i32]| {
-        let of = |counts| Some(DraftCounts { counts, rule: DraftRule::Coupled });
+        let of = |counts| Some(DraftCounts { counts, rule: DraftRule::Coupled, batch_requests: &[] });
         let both = Assignment { slots, ..Assignment::default() };
         workspace.assign_draft_batch(batch, &Assignment { drafts: of(&[0, 0]), ..both }).unwrap();
         workspace.assign(&Assignment { drafts: of(&[1, 1]), ..both }).unwrap();

@@ -138,8 +138,8 @@ fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() 
         workspace
             .admit(0, &prepared, &InitialState { seed: 3, history_growth: 50, ..Default::default() })
             .unwrap();
-        let counts =
-            DraftCounts { counts: &[ROWS as u32 - 1], rule: DraftRule::Judged(Judgement::Rejection) };
+        let rule = DraftRule::Judged(Judgement::Rejection);
+        let counts = DraftCounts { counts: &[ROWS as u32 - 1], rule, batch_requests: &[] };
         workspace.assign(&Assignment { slots: &[0], drafts: Some(counts), ..Assignment::default() }).unwrap();
         let rows = Rows::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
         let drafts =

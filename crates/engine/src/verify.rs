@@ -134,6 +134,16 @@ impl Verification {
     }
 }
 
+impl Verification {
+    /// Says of requests that took a step what it says of verified ones without drafts; the outputs are those of the step.
+    pub(crate) fn note_step(&mut self, slots: &[Slot]) {
+        let row = |(row, slot): (usize, &Slot)| if *slot == PADDING { PADDED } else { row as u32 };
+        self.starts = starts(&vec![0; slots.len()]);
+        self.rows = slots.iter().enumerate().map(row).collect();
+        self.accepted = vec![0; slots.len()];
+    }
+}
+
 /// The row of an output row that no token was emitted for.
 pub(crate) const PADDED: u32 = u32::MAX;
 

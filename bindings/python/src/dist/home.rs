@@ -71,7 +71,7 @@ impl Home {
     pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
         match self {
             Self::Host(pool) => pool.shape(slots, drafts, kind),
-            Self::Device(pool) => Ok(StepShape { drafts, ..pool.shape(slots, kind)? }),
+            Self::Device(pool) => pool.shape(slots, drafts, kind),
         }
     }
 }

@@ -40,7 +40,11 @@ struct alignas(16) DraftRequest {
     // The request's first row, which stands at the end of its history, and how many drafts have a row behind it.
     u32 first_row;
     u32 draft_count;
-    u32 reserved[3];
+    // Where the request's drafts begin among those of the batch, and its rows among links and the drafter's rows: the batch may
+    // have its requests in another order than the assignment.
+    u32 first_draft;
+    u32 batch_row;
+    u32 reserved;
 };
 
 // A row of a step of drafts. The host writes it together with the row's `DraftRequest`.
@@ -120,7 +124,7 @@ struct DraftLinks {
     // `[rows]`: the row of its request that is the first child of a row, and the next sibling; -1 for none.
     const void* first_child;
     const void* next_sibling;
-    // `[requests]`
+    // `[requests]`: those whose links are read.
     const DraftRequest* requests;
     // The parent of each draft, as in `DraftStep::parents`; -2 for all drafts of a request whose links are no tree.
     int* parents;
@@ -131,19 +135,20 @@ struct DraftLinks {
 // The argument of begin_drafts and end_drafts.
 struct DraftStep {
     // The step over the rows: begin_drafts makes what its `slots`, `params`, `requests` and `states` point to, which
-    // are indexed by row. Its rows do not advance their requests.
+    // are indexed by row. Its rows do not advance their requests. It may be over a part of the assigned rows, whole requests of
+    // them: then it numbers its rows, and its requests in `accepted`, from 0.
     Step step;
     // The drafts of all requests, one request after the other.
     const void* ids;
     // The parent of each draft, counted within its request. Null: each draft follows the one before it.
     const void* parents;
-    // `[requests]`
+    // `[assigned requests]`
     const DraftRequest* requests;
-    // `[requests]`: the slot of each; -1 is padding.
+    // `[assigned requests]`: the slot of each; -1 is padding.
     const int* slots;
-    // `[requests]`: parameters at temperature 0, without seed and draw index. Null: rows take those of the slots.
+    // `[assigned requests]`: parameters at temperature 0, without seed and draw index. Null: rows take those of the slots.
     const Params* greedy_params;
-    // `[rows]`
+    // `[assigned rows]`
     const DraftRow* rows;
     // Indexed by slot.
     const Params* slot_params;
@@ -163,6 +168,9 @@ struct DraftStep {
     u32 flags;
     // Elements from the path of a row to that of the next, with `PROPOSED`.
     u32 path_stride;
+    // The first of the assigned rows, and of the assigned requests, that the step is over.
+    u32 first_row;
+    u32 first_request;
 };
 
 // The argument of draft_race, which draws drafts from the rows of a draft model.
@@ -198,7 +206,7 @@ struct JudgeRequests {
     DraftStep drafts;
     // `[rows, vocab]`: the target's probabilities, by their rows of the step.
     const float* target_probs;
-    // `[rows, vocab]`: the drafter's; null if it has none.
+    // `[rows of the batch, vocab]`: the drafter's; null if it has none.
     const float* draft_probs;
     // Elements from the start of a row to the start of the next.
     u64 target_stride;
@@ -220,7 +228,9 @@ static_assert(OFFSET_OF(DraftRequest, stop_ids) == 0);
 static_assert(OFFSET_OF(DraftRequest, stop_count) == 8);
 static_assert(OFFSET_OF(DraftRequest, first_row) == 12);
 static_assert(OFFSET_OF(DraftRequest, draft_count) == 16);
-static_assert(OFFSET_OF(DraftRequest, reserved) == 20);
+static_assert(OFFSET_OF(DraftRequest, first_draft) == 20);
+static_assert(OFFSET_OF(DraftRequest, batch_row) == 24);
+static_assert(OFFSET_OF(DraftRequest, reserved) == 28);
 static_assert(sizeof(DraftRow) == 16 && alignof(DraftRow) == 16);
 static_assert(OFFSET_OF(DraftRow, lists) == 0);
 static_assert(OFFSET_OF(DraftRow, request) == 8);
@@ -249,7 +259,7 @@ static_assert(OFFSET_OF(DraftLinks, requests) == 16);
 static_assert(OFFSET_OF(DraftLinks, parents) == 24);
 static_assert(OFFSET_OF(DraftLinks, flags) == 32);
 static_assert(OFFSET_OF(DraftLinks, reserved) == 36);
-static_assert(sizeof(DraftStep) == 376 && alignof(DraftStep) == 8);
+static_assert(sizeof(DraftStep) == 384 && alignof(DraftStep) == 8);
 static_assert(OFFSET_OF(DraftStep, step) == 0);
 static_assert(OFFSET_OF(DraftStep, ids) == 240);
 static_assert(OFFSET_OF(DraftStep, parents) == 248);
@@ -269,6 +279,8 @@ static_assert(OFFSET_OF(DraftStep, path) == 352);
 static_assert(OFFSET_OF(DraftStep, accepted) == 360);
 static_assert(OFFSET_OF(DraftStep, flags) == 368);
 static_assert(OFFSET_OF(DraftStep, path_stride) == 372);
+static_assert(OFFSET_OF(DraftStep, first_row) == 376);
+static_assert(OFFSET_OF(DraftStep, first_request) == 380);
 static_assert(sizeof(DraftRace) == 264 && alignof(DraftRace) == 8);
 static_assert(OFFSET_OF(DraftRace, step) == 0);
 static_assert(OFFSET_OF(DraftRace, requests) == 240);
@@ -281,14 +293,14 @@ static_assert(OFFSET_OF(EditRows, out) == 240);
 static_assert(OFFSET_OF(EditRows, out_stride) == 248);
 static_assert(OFFSET_OF(EditRows, blocks_per_row) == 256);
 static_assert(OFFSET_OF(EditRows, tiles_per_block) == 260);
-static_assert(sizeof(JudgeRequests) == 440 && alignof(JudgeRequests) == 8);
+static_assert(sizeof(JudgeRequests) == 448 && alignof(JudgeRequests) == 8);
 static_assert(OFFSET_OF(JudgeRequests, drafts) == 0);
-static_assert(OFFSET_OF(JudgeRequests, target_probs) == 376);
-static_assert(OFFSET_OF(JudgeRequests, draft_probs) == 384);
-static_assert(OFFSET_OF(JudgeRequests, target_stride) == 392);
-static_assert(OFFSET_OF(JudgeRequests, draft_stride) == 400);
-static_assert(OFFSET_OF(JudgeRequests, caller_forced) == 408);
-static_assert(OFFSET_OF(JudgeRequests, forced) == 416);
-static_assert(OFFSET_OF(JudgeRequests, threshold_acc) == 424);
-static_assert(OFFSET_OF(JudgeRequests, threshold_single) == 432);
-static_assert(OFFSET_OF(JudgeRequests, rule) == 436);
+static_assert(OFFSET_OF(JudgeRequests, target_probs) == 384);
+static_assert(OFFSET_OF(JudgeRequests, draft_probs) == 392);
+static_assert(OFFSET_OF(JudgeRequests, target_stride) == 400);
+static_assert(OFFSET_OF(JudgeRequests, draft_stride) == 408);
+static_assert(OFFSET_OF(JudgeRequests, caller_forced) == 416);
+static_assert(OFFSET_OF(JudgeRequests, forced) == 424);
+static_assert(OFFSET_OF(JudgeRequests, threshold_acc) == 432);
+static_assert(OFFSET_OF(JudgeRequests, threshold_single) == 440);
+static_assert(OFFSET_OF(JudgeRequests, rule) == 444);

@@ -9,7 +9,7 @@
 // Generated from src/abi/exchange.rs. This file is a copy for readers: no compiler reads it.
 #pragma once
 
-#include "abi/step.cuh"
+#include "abi/drafts.cuh"
 
 // The threads of a block of send_rows.
 #define SEND_ROWS_THREADS 256
@@ -102,9 +102,8 @@ struct SendRows {
     u64 block_flags_offset;
     // `[rows]`: the row of the batch that each row of the step is; null if row i is row i. The rows of a rank are neighbours.
     const u32* batch_rows;
-    // `[rows]`: the slots of the step's rows, made padding if the exchange fails.
+    // `[slots]`: those of the step's rows, or of a verification's requests; made padding if the exchange fails.
     int* slots;
-    // The number of rows, or of slots if there are more of these.
     u32 rows;
     u32 slot_count;
     // The first row of each rank, and the end of the last.
@@ -122,8 +121,11 @@ struct SendRows {
 // The argument of send_results: what came out of this rank's rows.
 struct SendResults {
     Peers peers;
-    // The step over this rank's rows: its outputs are sent.
+    // The step over this rank's rows: its outputs are sent. Its parameters, requests and states are those of slots.
     Step step;
+    // `[requests]`: in a verification the requests of all rows; null in a step, where a row is a request of its own. Behind the outputs of a
+    // verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do behind the results.
+    const DraftRequest* requests;
     // Where results begin in a window.
     u64 results_offset;
     // Where results arrive in a window: for each word of the results a word of 64 bits, which has the turn in its high half. There
@@ -136,9 +138,12 @@ struct SendResults {
     // The number of rows of the batch, and the first of this rank.
     u32 rows;
     u32 first_row;
-    // As in SendRows.
-    u32 first_rows[9];
+    // The first request of each rank, and the end of the last.
+    u32 first_requests[9];
+    // The most rows of a rank.
+    u32 most_rows;
     u32 flags;
+    u32 reserved;
 };
 
 // The argument of the kernels of shards.cu: a step over rows of which each rank has a part.
@@ -200,18 +205,21 @@ static_assert(OFFSET_OF(SendRows, chunk_bytes) == 200);
 static_assert(OFFSET_OF(SendRows, chunks_per_row) == 204);
 static_assert(OFFSET_OF(SendRows, unit_bytes) == 208);
 static_assert(OFFSET_OF(SendRows, flags) == 212);
-static_assert(sizeof(SendResults) == 408 && alignof(SendResults) == 8);
+static_assert(sizeof(SendResults) == 424 && alignof(SendResults) == 8);
 static_assert(OFFSET_OF(SendResults, peers) == 0);
 static_assert(OFFSET_OF(SendResults, step) == 80);
-static_assert(OFFSET_OF(SendResults, results_offset) == 320);
-static_assert(OFFSET_OF(SendResults, arrivals_offset) == 328);
-static_assert(OFFSET_OF(SendResults, arrivals_bytes) == 336);
-static_assert(OFFSET_OF(SendResults, batch_rows) == 344);
-static_assert(OFFSET_OF(SendResults, slots) == 352);
-static_assert(OFFSET_OF(SendResults, rows) == 360);
-static_assert(OFFSET_OF(SendResults, first_row) == 364);
-static_assert(OFFSET_OF(SendResults, first_rows) == 368);
-static_assert(OFFSET_OF(SendResults, flags) == 404);
+static_assert(OFFSET_OF(SendResults, requests) == 320);
+static_assert(OFFSET_OF(SendResults, results_offset) == 328);
+static_assert(OFFSET_OF(SendResults, arrivals_offset) == 336);
+static_assert(OFFSET_OF(SendResults, arrivals_bytes) == 344);
+static_assert(OFFSET_OF(SendResults, batch_rows) == 352);
+static_assert(OFFSET_OF(SendResults, slots) == 360);
+static_assert(OFFSET_OF(SendResults, rows) == 368);
+static_assert(OFFSET_OF(SendResults, first_row) == 372);
+static_assert(OFFSET_OF(SendResults, first_requests) == 376);
+static_assert(OFFSET_OF(SendResults, most_rows) == 412);
+static_assert(OFFSET_OF(SendResults, flags) == 416);
+static_assert(OFFSET_OF(SendResults, reserved) == 420);
 static_assert(sizeof(ShardStep) == 376 && alignof(ShardStep) == 8);
 static_assert(OFFSET_OF(ShardStep, peers) == 0);
 static_assert(OFFSET_OF(ShardStep, step) == 80);

@@ -68,8 +68,8 @@ struct LaneDrafts {
 
     DEVICE_MEMBER LaneDrafts(const DraftStep& args, u32 request, const DraftRequest& drafts)
         : count(drafts.draft_count) {
-        // In front of a request's drafts each request before has one row that is no draft's. Paths lie in a matrix.
-        const u64 first = args.flags & DRAFTS_PROPOSED ? (u64)request * args.path_stride : drafts.first_row - request;
+        // Paths lie in a matrix.
+        const u64 first = args.flags & DRAFTS_PROPOSED ? (u64)request * args.path_stride : drafts.first_draft;
         const bool ids_64_bit = args.flags & DRAFTS_IDS_I64, parents_64_bit = args.flags & DRAFTS_PARENTS_I64;
         LoadedNumber loaded_ids[2], loaded_parents[2];
 #pragma unroll

@@ -233,7 +233,7 @@ impl<'b> Verification<'b> {
         let vocab = self.batches[0].vocab();
         let grammar = grammar(vocab);
         let masks = vec![Some(&grammar[..]); if self.request.masked { self.batches[0].rows() } else { 0 }];
-        let drafts = Some(DraftCounts { counts: &counts, rule: self.shape.rule });
+        let drafts = Some(DraftCounts { counts: &counts, rule: self.shape.rule, batch_requests: &[] });
         let assignment = Assignment { slots: &self.slots, masks: &masks, drafts, ..Assignment::default() };
         self.workspace.assign(&assignment)
     }

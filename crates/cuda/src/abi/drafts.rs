@@ -46,7 +46,11 @@ shared! {
         /// The request's first row, which stands at the end of its history, and how many drafts have a row behind it.
         first_row: u32;
         draft_count: u32;
-        reserved: [u32; 3];
+        /// Where the request's drafts begin among those of the batch, and its rows among links and the drafter's rows: the batch may
+        /// have its requests in another order than the assignment.
+        first_draft: u32;
+        batch_row: u32;
+        reserved: u32;
     }
 
     /// A row of a step of drafts. The host writes it together with the row's `DraftRequest`.
@@ -126,7 +130,7 @@ shared! {
         /// `[rows]`: the row of its request that is the first child of a row, and the next sibling; -1 for none.
         first_child: (const void*);
         next_sibling: (const void*);
-        /// `[requests]`
+        /// `[requests]`: those whose links are read.
         requests: (const DraftRequest*);
         /// The parent of each draft, as in `DraftStep::parents`; -2 for all drafts of a request whose links are no tree.
         parents: (int*);
@@ -137,19 +141,20 @@ shared! {
     /// The argument of begin_drafts and end_drafts.
     struct DraftStep {
         /// The step over the rows: begin_drafts makes what its `slots`, `params`, `requests` and `states` point to, which
-        /// are indexed by row. Its rows do not advance their requests.
+        /// are indexed by row. Its rows do not advance their requests. It may be over a part of the assigned rows, whole requests of
+        /// them: then it numbers its rows, and its requests in `accepted`, from 0.
         step: Step;
         /// The drafts of all requests, one request after the other.
         ids: (const void*);
         /// The parent of each draft, counted within its request. Null: each draft follows the one before it.
         parents: (const void*);
-        /// `[requests]`
+        /// `[assigned requests]`
         requests: (const DraftRequest*);
-        /// `[requests]`: the slot of each; -1 is padding.
+        /// `[assigned requests]`: the slot of each; -1 is padding.
         slots: (const int*);
-        /// `[requests]`: parameters at temperature 0, without seed and draw index. Null: rows take those of the slots.
+        /// `[assigned requests]`: parameters at temperature 0, without seed and draw index. Null: rows take those of the slots.
         greedy_params: (const Params*);
-        /// `[rows]`
+        /// `[assigned rows]`
         rows: (const DraftRow*);
         /// Indexed by slot.
         slot_params: (const Params*);
@@ -169,6 +174,9 @@ shared! {
         flags: u32;
         /// Elements from the path of a row to that of the next, with `PROPOSED`.
         path_stride: u32;
+        /// The first of the assigned rows, and of the assigned requests, that the step is over.
+        first_row: u32;
+        first_request: u32;
     }
     /// The argument of draft_race, which draws drafts from the rows of a draft model.
     struct DraftRace {
@@ -203,7 +211,7 @@ shared! {
         drafts: DraftStep;
         /// `[rows, vocab]`: the target's probabilities, by their rows of the step.
         target_probs: (const float*);
-        /// `[rows, vocab]`: the drafter's; null if it has none.
+        /// `[rows of the batch, vocab]`: the drafter's; null if it has none.
         draft_probs: (const float*);
         /// Elements from the start of a row to the start of the next.
         target_stride: u64;

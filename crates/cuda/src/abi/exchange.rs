@@ -14,7 +14,7 @@ shared! {
     /// logits that this rank samples from.
     ///
     /// Requires   pointers are aligned to their types
-    header EXCHANGE = "abi/exchange.cuh" includes "abi/step.cuh";
+    header EXCHANGE = "abi/exchange.cuh" includes "abi/drafts.cuh";
 
     constants {
         /// The threads of a block of send_rows.
@@ -109,9 +109,8 @@ shared! {
         block_flags_offset: u64;
         /// `[rows]`: the row of the batch that each row of the step is; null if row i is row i. The rows of a rank are neighbours.
         batch_rows: (const u32*);
-        /// `[rows]`: the slots of the step's rows, made padding if the exchange fails.
+        /// `[slots]`: those of the step's rows, or of a verification's requests; made padding if the exchange fails.
         slots: (int*);
-        /// The number of rows, or of slots if there are more of these.
         rows: u32;
         slot_count: u32;
         /// The first row of each rank, and the end of the last.
@@ -129,8 +128,11 @@ shared! {
     /// The argument of send_results: what came out of this rank's rows.
     struct SendResults {
         peers: Peers;
-        /// The step over this rank's rows: its outputs are sent.
+        /// The step over this rank's rows: its outputs are sent. Its parameters, requests and states are those of slots.
         step: Step;
+        /// `[requests]`: in a verification the requests of all rows; null in a step, where a row is a request of its own. Behind the outputs of a
+        /// verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do behind the results.
+        requests: (const DraftRequest*);
         /// Where results begin in a window.
         results_offset: u64;
         /// Where results arrive in a window: for each word of the results a word of 64 bits, which has the turn in its high half. There
@@ -143,9 +145,12 @@ shared! {
         /// The number of rows of the batch, and the first of this rank.
         rows: u32;
         first_row: u32;
-        /// As in SendRows.
-        first_rows: [u32; 9];
+        /// The first request of each rank, and the end of the last.
+        first_requests: [u32; 9];
+        /// The most rows of a rank.
+        most_rows: u32;
         flags: u32;
+        reserved: u32;
     }
 
     /// The argument of the kernels of shards.cu: a step over rows of which each rank has a part.

@@ -4,6 +4,7 @@
 //! slots, and `end_drafts` advances those by what was emitted. The drafts are read on the device; the host knows how many
 //! each request has.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use gumball_spec::verify::MAX_DRAFTS;
@@ -32,6 +33,8 @@ pub struct DraftCounts<'a> {
     pub counts: &'a [u32],
     /// The rule.
     pub rule: DraftRule,
+    /// The place of each request in the batch, whose drafts are handed over in that order; empty if the requests are assigned in it.
+    pub batch_requests: &'a [u32],
 }
 
 /// The rule by which drafts are accepted.
@@ -105,6 +108,16 @@ pub(crate) struct DraftAddresses {
     flags: u32,
 }
 
+/// The drafts of a step that verifies some.
+#[derive(Clone, Debug)]
+pub(crate) struct StepDrafts {
+    pub addresses: DraftAddresses,
+    pub rule: DraftRule,
+    /// Which of the assigned requests the step is over, and the first of their rows.
+    pub requests: Range<usize>,
+    pub first_row: usize,
+}
+
 /// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, and
 /// bits of `DraftStep::flags`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,17 +131,42 @@ impl DraftCounts<'_> {
     /// Returns the number of rows of `requests` requests with these drafts.
     ///
     /// # Errors
-    /// - [`Error::Length`] if there is not one count per request.
-    /// - [`Error::OutOfRange`] for more than 64 drafts.
+    /// - [`Error::Length`] if there is not one count per request, or not one place where there are places.
+    /// - [`Error::OutOfRange`] for more than 64 drafts, and for places that are not each request's own.
     pub(crate) fn rows(&self, requests: usize) -> Result<usize> {
-        if self.counts.len() != requests {
-            let allowed = format!("one per slot, {requests}");
-            return Err(Error::length("counts", self.counts.len(), allowed));
+        let places = self.batch_requests.len();
+        for (parameter, length) in [("counts", self.counts.len()), ("batch_requests", places)] {
+            if length != requests && (parameter == "counts" || length > 0) {
+                return Err(Error::length(parameter, length, format!("one per slot, {requests}")));
+            }
+        }
+        let mut is_taken = vec![false; places];
+        for place in self.batch_requests {
+            if is_taken.get_mut(*place as usize).is_none_or(|taken| std::mem::replace(taken, true)) {
+                let allowed = format!("in 0..{requests}, each once");
+                return Err(Error::out_of_range("batch_requests", place, allowed));
+            }
         }
         match self.counts.iter().find(|count| **count as usize > MAX_DRAFTS) {
             Some(count) => Err(Error::out_of_range("counts", count, format!("in 0..={MAX_DRAFTS}"))),
             None => Ok(requests + self.counts.iter().map(|count| *count as usize).sum::<usize>()),
         }
+    }
+}
+
+impl DraftCounts<'_> {
+    /// Returns where the drafts of each request begin among those of the batch, and its rows.
+    fn places(&self) -> Vec<(u32, u32)> {
+        let mut in_batch: Vec<usize> = (0..self.counts.len()).collect();
+        if !self.batch_requests.is_empty() {
+            in_batch.sort_unstable_by_key(|request| self.batch_requests[*request]);
+        }
+        let (mut places, mut drafts) = (vec![(0, 0); in_batch.len()], 0);
+        for (place, request) in in_batch.into_iter().enumerate() {
+            places[request] = (drafts, drafts + place as u32);
+            drafts += self.counts[request];
+        }
+        places
     }
 }
 
@@ -264,13 +302,15 @@ impl DraftRows {
         self.stop_ids.write(0, &stop_ids)?;
         self.write_greedy_params(table, slots, drafts.rule)?;
         let (mut first_row, mut first_stop_id) = (0, self.stop_ids.address());
-        let requests = prepared().zip(drafts.counts).map(|(request, count)| {
+        let requests = prepared().zip(drafts.counts).zip(drafts.places()).map(|((request, count), place)| {
             let stop_count = request.map_or(0, |request| request.stop_ids().len());
             let request = DraftRequest {
                 stop_ids: first_stop_id,
                 stop_count: stop_count as u32,
                 first_row,
                 draft_count: *count,
+                first_draft: place.0,
+                batch_row: place.1,
                 ..DraftRequest::default()
             };
             first_row += count + 1;
@@ -359,7 +399,7 @@ impl DraftRows {
         self.judged.as_ref().expect("reserved when drafts to judge were assigned")
     }
 
-    /// Returns a step over these rows.
+    /// Returns a step over these rows, from the first on, whichever of the assigned rows they are.
     pub fn step(&self, step: abi::Step, rule: DraftRule) -> abi::Step {
         let judged = rule.judgement().map(|_| self.judged());
         abi::Step {
@@ -373,13 +413,18 @@ impl DraftRows {
         }
     }
 
-    /// Returns the argument of the kernel that makes parents of links; none if the drafts have no links.
-    pub fn links(&self, drafts: &DraftAddresses) -> Option<DraftLinks> {
+    /// Returns the address of the requests.
+    pub fn requests(&self) -> u64 {
+        self.requests.address()
+    }
+
+    /// Returns the argument of the kernel that makes parents of links, for requests from `first` on; none if the drafts have no links.
+    pub fn links(&self, drafts: &DraftAddresses, first: usize) -> Option<DraftLinks> {
         let [first_child, next_sibling] = drafts.links;
         (first_child != 0).then(|| DraftLinks {
             first_child,
             next_sibling,
-            requests: self.requests.address(),
+            requests: self.requests.address() + (first * size_of::<DraftRequest>()) as u64,
             parents: self.linked_parents.address(),
             flags: drafts.link_flags,
             reserved: 0,
@@ -404,24 +449,25 @@ impl DraftRows {
             flags: paths.flags | draft_flags::PROPOSED,
         };
         let rule = if rule.is_greedy() { rule } else { DraftRule::Coupled };
-        let begun = self.argument(step, &addresses, table, rule, [slots, 0, 0]);
+        let begun = self.argument(step, &addresses, table, rule, (0, 0), [slots, 0, 0]);
         DraftStep { path_stride: paths.stride, ..begun }
     }
 
-    /// Returns the argument of the kernels that begin and end a step. `slots` is the address of the requests' slots; the
-    /// walks go to `path` and `accepted`.
+    /// Returns the argument of the kernels that begin and end a step over the assigned rows from a first row and request on. `slots` is the
+    /// address of the requests' slots; the walks go to `path` and `accepted`.
     pub fn argument(
         &self,
         step: &abi::Step,
         drafts: &DraftAddresses,
         table: &RequestTable,
         rule: DraftRule,
+        (first_row, first_request): (usize, usize),
         [slots, path, accepted]: [u64; 3],
     ) -> DraftStep {
         DraftStep {
             step: *step,
             ids: drafts.ids,
-            parents: self.links(drafts).map_or(drafts.parents, |links| links.parents),
+            parents: self.links(drafts, 0).map_or(drafts.parents, |links| links.parents),
             requests: self.requests.address(),
             slots,
             greedy_params: if rule.is_greedy() { self.greedy_params.address() } else { 0 },
@@ -438,6 +484,8 @@ impl DraftRows {
             accepted,
             flags: drafts.flags | rule.flags(),
             path_stride: 0,
+            first_row: first_row as u32,
+            first_request: first_request as u32,
         }
     }
 }

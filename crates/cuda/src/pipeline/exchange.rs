@@ -3,14 +3,19 @@
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, MAX_RANKS, TILE, exchange_flags};
+use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
 use crate::launch::{shards as launch, tuning};
 use crate::memory::rows::Rows;
+use crate::pipeline::draft_rows::DraftIds;
+use crate::pipeline::graph::{Graph, Work};
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::step::Step;
 use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
+
+/// Why drafts are not verified under a survey.
+const UNSURVEYED_DRAFTS: &str = "rows of drafts are not surveyed where they are; take gather or swap";
 
 impl Workspace {
     /// Fixes the launches of a step like [`Workspace::step`] over rows that are spread over ranks. All ranks assign the same slots,
@@ -25,7 +30,7 @@ impl Workspace {
     /// # Errors
     /// - Those of [`Workspace::step`], and [`Error::Length`] for parts of other sizes.
     /// - [`Error::Conflict`] for [`ExchangeLayout::Survey`], if the windows were made without it.
-    /// - [`Error::Conflict`] for an assignment with row indices or drafts, or a workspace that records kept sets, unless all ranks sample
+    /// - [`Error::Conflict`] for an assignment with row indices or drafts; for a workspace that records kept sets, unless all ranks sample
     ///   all rows.
     ///
     /// # Panics
@@ -36,14 +41,53 @@ impl Workspace {
         windows: &Windows,
         spread: &RankRows<'_>,
     ) -> Result<Step<'b>> {
+        self.over_ranks(rows, None, windows, spread)
+    }
+
+    /// Fixes the launches of a step like [`Workspace::verify`] over rows that are spread over ranks, as those of [`Workspace::step_over_ranks`]
+    /// are. The rows of a request have one owner.
+    ///
+    /// The walks lie behind the results in each rank's window, as [`Workspace::read_walks`] has them; rows are those of the batch.
+    ///
+    /// # Shapes and units
+    /// `rows`: as [`Workspace::step_over_ranks`] takes them, of each row of the verification. `drafts`: those of the whole batch, in its order, on
+    /// all ranks alike; of the drafter's probabilities only the rows of own requests are read.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::verify`] and [`Workspace::step_over_ranks`].
+    /// - [`Error::Conflict`] for [`ExchangeLayout::Survey`].
+    ///
+    /// # Panics
+    /// As [`Workspace::step_over_ranks`].
+    pub fn verify_over_ranks<'b>(
+        &self,
+        rows: &Rows<'b>,
+        drafts: &DraftIds<'b>,
+        windows: &Windows,
+        spread: &RankRows<'_>,
+    ) -> Result<Step<'b>> {
+        self.over_ranks(rows, Some(drafts), windows, spread)
+    }
+
+    fn over_ranks<'b>(
+        &self,
+        rows: &Rows<'b>,
+        drafts: Option<&DraftIds<'b>>,
+        windows: &Windows,
+        spread: &RankRows<'_>,
+    ) -> Result<Step<'b>> {
         windows.check(self);
-        let RankRows { layout, first_rows, ids: (first_id, end_id) } = *spread;
-        let peers = windows.peers();
-        assert_eq!(first_rows.len(), peers.world as usize + 1, "first rows of each rank");
-        let assigned = self.rows();
-        let own = first_rows[peers.rank as usize]..first_rows[peers.rank as usize + 1];
+        let RankRows { layout, first_rows, first_requests, ids: (first_id, end_id) } = *spread;
+        let (peers, assigned) = (windows.peers(), self.rows());
+        let (rank, world) = (peers.rank as usize, peers.world as usize);
+        assert_eq!([first_rows.len(), first_requests.len()], [world + 1; 2], "firsts of each rank");
+        let own = first_rows[rank]..first_rows[rank + 1];
         let is_gather = layout == ExchangeLayout::Gather;
-        self.check_spread(is_gather)?;
+        self.check_spread(layout)?;
+        let requests = first_requests[world];
+        let own_requests =
+            if is_gather { 0..requests } else { first_requests[rank]..first_requests[rank + 1] };
+        let step_drafts = self.step_drafts(drafts, own_requests, if is_gather { 0 } else { own.start })?;
         let (bytes, part) = (rows.dtype.bytes(), end_id - first_id);
         let sends = layout != ExchangeLayout::Replicated;
         if sends && (rows.rows != assigned || rows.vocab < part && assigned > 0) {
@@ -51,20 +95,24 @@ impl Workspace {
                 format!("{assigned} rows of {part} elements, this rank's ids, or more with padding");
             return Err(Error::length("logits", rows.rows, allowed));
         }
+        if !sends && rows.vocab != self.limits().vocab {
+            let allowed = format!("{} elements in a row, the vocabulary", self.limits().vocab);
+            return Err(Error::length("logits", rows.vocab, allowed));
+        }
         let mut step = match layout {
-            ExchangeLayout::Gather => self.step(&windows.window_rows(rows, assigned)?)?,
+            ExchangeLayout::Gather => {
+                self.step_over(&windows.window_rows(rows, assigned)?, None, 0..assigned)?
+            }
             ExchangeLayout::Swap | ExchangeLayout::Survey => {
                 self.step_over(&windows.window_rows(rows, own.len())?, None, own.clone())?
             }
             ExchangeLayout::Replicated => self.step_over(rows, None, own.clone())?,
         };
-        let mut firsts = [assigned as u32; MAX_RANKS + 1];
-        first_rows.iter().zip(&mut firsts).for_each(|(row, first)| *first = *row as u32);
+        step.drafts = step_drafts;
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-        let flags = if is_gather { exchange_flags::GATHER } else { 0 };
+        let exchange_flags = if is_gather { exchange_flags::GATHER } else { 0 };
         let row_bytes = part * bytes;
         let chunk_bytes = tuning::chunk_bytes(&self.device, assigned, row_bytes);
-        let slots = step.step.slots - own_offset(is_gather, own.start);
         let (stride_bytes, part_offset) = ((rows.stride * bytes) as u64, (first_id * bytes) as u64);
         let alignment = rows.address | stride_bytes | part_offset | row_bytes as u64;
         let unit_bytes = [16, 4, 2].into_iter().find(|unit| alignment.is_multiple_of(u64::from(*unit)));
@@ -79,32 +127,43 @@ impl Workspace {
             part_offset,
             block_flags_offset: windows.block_flags_offset(),
             batch_rows: windows.batch_rows(),
-            slots,
+            slots: self.assigned_slots(),
             rows: if has_rows { assigned as u32 } else { 0 },
-            slot_count: assigned as u32,
-            first_rows: firsts,
+            slot_count: requests as u32,
+            first_rows: firsts(first_rows),
             most_rows: if has_rows { most_rows as u32 } else { 0 },
             chunk_bytes: chunk_bytes as u32,
             chunks_per_row: row_bytes.div_ceil(chunk_bytes).max(1) as u32,
             unit_bytes: unit_bytes.unwrap_or(2),
-            flags,
+            flags: exchange_flags,
         });
+        let table = self.bare_step();
         let results = abi::SendResults {
             peers,
-            step: step.step,
+            step: abi::Step {
+                params: table.params,
+                requests: table.requests,
+                states: table.states,
+                flags: step.step.flags & !flags::NO_ADVANCE,
+                ..step.step
+            },
+            requests: if drafts.is_some() { self.draft_requests() } else { 0 },
             results_offset: windows.results_offset(),
             arrivals_offset: windows.arrivals_offset(),
             arrivals_bytes: windows.arrivals_bytes(),
             batch_rows: windows.batch_rows(),
-            slots,
+            slots: self.assigned_slots(),
             rows: assigned as u32,
             first_row: if is_gather { 0 } else { own.start as u32 },
-            first_rows: firsts,
-            flags,
+            first_requests: firsts(first_requests),
+            most_rows: most_rows as u32,
+            flags: exchange_flags,
+            reserved: 0,
         };
         let surveys = layout == ExchangeLayout::Survey;
         let shards = surveys.then(|| self.shard_step(rows, windows, (first_id, end_id))).transpose()?;
-        step.exchange = Some(Exchange { rows: send, results, shards });
+        step.exchange =
+            Some(Exchange { layout, first_rows: firsts(first_rows), rows: send, results, shards });
         Ok(step)
     }
 
@@ -130,7 +189,7 @@ impl Workspace {
             vocab: vocab as u32,
             tiles: vocab.div_ceil(TILE) as u32,
             outputs: windows.results_address(),
-            ..self.abi().with_rows(0..self.rows())
+            ..self.abi(0..self.rows())
         };
         Ok(abi::ShardStep {
             peers: windows.peers(),
@@ -167,13 +226,15 @@ impl Workspace {
             let shards = abi::ShardStep { swap_slots: 0, ..*shards };
             return self.enqueue_shards(row_type, needs, &shards);
         }
-        let Some(Exchange { rows, results, .. }) = &fixed.exchange else { return Ok(()) };
+        let Some(exchange) = &fixed.exchange else { return Ok(()) };
+        let Exchange { rows, results, .. } = exchange;
         let flags = exchange_flags::PARTIAL;
         let own_slots = swap_slots + u64::from(results.first_row) * size_of::<i32>() as u64;
         let exchange = Exchange {
             rows: rows.map(|rows| abi::SendRows { slots: swap_slots, flags: rows.flags | flags, ..rows }),
             results: abi::SendResults { slots: swap_slots, flags: results.flags | flags, ..*results },
             shards: None,
+            ..*exchange
         };
         let mut swapped = fixed.clone();
         swapped.step.slots = own_slots;
@@ -200,17 +261,50 @@ impl Workspace {
     }
 
     /// Checks that the assignment can be spread over ranks.
-    fn check_spread(&self, is_gather: bool) -> Result<()> {
+    fn check_spread(&self, layout: ExchangeLayout) -> Result<()> {
         let shape = self.assigned.shape;
+        let keeps = layout != ExchangeLayout::Gather && self.limits().kept;
+        let surveys_drafts = layout == ExchangeLayout::Survey && shape.drafts.is_some();
         let refused = [
-            (shape.drafts.is_some(), "drafts", "steps over ranks verify no drafts on devices"),
-            (shape.row_indices, "row_indices", "each row of a step over ranks has logits of its own"),
-            (!is_gather && self.limits().kept, "kept", "kept sets are not sent to other ranks"),
+            (surveys_drafts, "layout", "drafts", UNSURVEYED_DRAFTS),
+            (
+                shape.row_indices,
+                "row_indices",
+                "ranks",
+                "each row of a step over ranks has logits of its own",
+            ),
+            (keeps, "kept", "ranks", "kept sets are not sent to other ranks"),
         ];
         match refused.into_iter().find(|(is_refused, ..)| *is_refused) {
-            Some((_, parameter, reason)) => Err(Error::Conflict { parameter, other: "ranks", reason }),
+            Some((_, parameter, other, reason)) => Err(Error::Conflict { parameter, other, reason }),
             None => Ok(()),
         }
+    }
+}
+
+impl Graph<'_> {
+    /// Checks that rows are spread over ranks as they were when the graph was captured, for a replay.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if the layout, the order of the rows, or the number of rows that a rank owns is another.
+    pub fn check_spread(&self, windows: &Windows, spread: &RankRows<'_>) -> Result<()> {
+        let is_gather = spread.layout == ExchangeLayout::Gather;
+        let is_same = |exchange: &Exchange| {
+            exchange.layout == spread.layout
+                // Where each rank has all rows, it does not matter whose they are.
+                && (is_gather || exchange.first_rows == firsts(spread.first_rows))
+                && exchange.results.first_requests == firsts(spread.first_requests)
+                && exchange.results.batch_rows == windows.batch_rows()
+        };
+        let mut steps = self.work().iter().filter_map(|work| match work {
+            Work::Step(step) => Some(step),
+            _ => None,
+        });
+        if steps.all(|step| step.exchange.as_ref().is_some_and(is_same)) {
+            return Ok(());
+        }
+        let reason = "a graph over ranks was captured with another layout, or other numbers of rows of ranks";
+        Err(Error::Conflict { parameter: "assignment", other: "graph", reason })
     }
 }
 
@@ -222,7 +316,10 @@ impl StepFeatures {
     }
 }
 
-/// Returns how far behind the first row's slot that of a step's first row lies, in bytes.
-fn own_offset(is_gather: bool, first: usize) -> u64 {
-    if is_gather { 0 } else { first as u64 * 4 }
+/// Returns what kernels take of the first row or request of each rank, and the end of the last's.
+fn firsts(of_ranks: &[usize]) -> [u32; MAX_RANKS + 1] {
+    let end = of_ranks.last().map_or(0, |end| *end as u32);
+    let mut firsts = [end; MAX_RANKS + 1];
+    of_ranks.iter().zip(&mut firsts).for_each(|(of_rank, first)| *first = *of_rank as u32);
+    firsts
 }

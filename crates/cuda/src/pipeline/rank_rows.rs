@@ -1,6 +1,6 @@
 //! How rows are spread over ranks, what a step over them exchanges, and why an exchange fails.
 
-use crate::abi;
+use crate::abi::{self, MAX_RANKS};
 
 /// Which rows the ranks have before a step, and which they sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct RankRows<'a> {
     pub layout: ExchangeLayout,
     /// The first of the assigned rows that each rank owns, and the number of rows: one more than there are ranks, ascending.
     pub first_rows: &'a [usize],
+    /// The first of the assigned requests of each rank, and the number of requests. In a step each row is a request.
+    pub first_requests: &'a [usize],
     /// The ids of this rank's part.
     pub ids: (usize, usize),
 }
@@ -34,7 +36,7 @@ pub enum ExchangeFailure {
         /// The rank.
         rank: usize,
     },
-    /// A rank sent a token outside the vocabulary.
+    /// A rank sent a token outside the vocabulary, or the walk of a verification that is none.
     Corrupt {
         /// The rank.
         rank: usize,
@@ -53,6 +55,9 @@ pub enum ExchangeFailure {
 /// What a step exchanges: the arguments of the kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
+    pub layout: ExchangeLayout,
+    /// The first of the assigned rows of each rank, and the end of the last's.
+    pub first_rows: [u32; MAX_RANKS + 1],
     /// None if no rows travel.
     pub rows: Option<abi::SendRows>,
     pub results: abi::SendResults,

@@ -16,8 +16,8 @@ use crate::abi::{self, flags};
 use crate::launch::tuning::{self, Survey};
 use crate::launch::{drafts, exchange, finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
-use crate::pipeline::assignment::{DraftShape, Shape};
-use crate::pipeline::draft_rows::{DraftAddresses, DraftIds};
+use crate::pipeline::assignment::Shape;
+use crate::pipeline::draft_rows::{DraftIds, StepDrafts};
 use crate::pipeline::rank_rows::Exchange;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{Edits, StepFeatures};
@@ -81,19 +81,32 @@ impl Workspace {
         drafts: Option<&DraftIds<'b>>,
     ) -> Result<Step<'b>> {
         let shape = self.assigned.shape;
-        let drafts = match (shape.drafts, drafts) {
-            (None, None) => None,
+        let requests = 0..shape.drafts.map_or(0, |drafts| drafts.requests);
+        let drafts = self.step_drafts(drafts, requests, 0)?;
+        let step = self.step_of(rows, masks)?;
+        Ok(Step { drafts, ..step })
+    }
+
+    /// Checks that there are drafts if some were assigned, and returns those of assigned requests, with the first of their rows.
+    pub(crate) fn step_drafts(
+        &self,
+        drafts: Option<&DraftIds<'_>>,
+        requests: Range<usize>,
+        first_row: usize,
+    ) -> Result<Option<StepDrafts>> {
+        let shape = self.assigned.shape;
+        match (shape.drafts, drafts) {
+            (None, None) => Ok(None),
             (Some(of), Some(ids)) => {
-                Some((ids.addresses((of.requests, shape.rows, self.limits.vocab), of.rule)?, of))
+                let addresses = ids.addresses((of.requests, shape.rows, self.limits.vocab), of.rule)?;
+                Ok(Some(StepDrafts { addresses, rule: of.rule, requests, first_row }))
             }
             _ => {
                 let reason =
                     "a step of drafts needs an assignment with their counts, and any other step one without";
-                return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
+                Err(Error::Conflict { parameter: "assignment", other: "step", reason })
             }
-        };
-        let step = self.step_of(rows, masks)?;
-        Ok(Step { drafts, ..step })
+        }
     }
 
     fn step_of<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
@@ -116,13 +129,12 @@ impl Workspace {
         masks: Option<&MaskRows<'_>>,
         part: Range<usize>,
     ) -> Result<Step<'b>> {
-        let abi = self.abi();
+        let abi = self.abi(part.clone());
         if abi.row_indices == 0 && rows.rows != part.len() {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", part.len())));
         }
         let abi = self.with_masks(abi, masks, self.rows())?;
-        let step =
-            abi::Step { logits: rows.address, stride: rows.stride as u64, ..abi.with_rows(part.clone()) };
+        let step = abi::Step { logits: rows.address, stride: rows.stride as u64, ..abi };
         let shares = step.row_indices != 0
             && step.masks == 0
             && tuning::surveys_shared_rows(&self.device, part.len(), rows.rows, step.tiles as usize);
@@ -275,10 +287,10 @@ impl Workspace {
             own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;
         }
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
-        let draft_step = fixed.drafts.map(|(drafts, shape)| (self.draft_step(step, &drafts, shape), shape));
-        if let (Some((draft_step, shape)), Some((drafts, _))) = (&draft_step, &fixed.drafts) {
+        let draft_step = fixed.drafts.as_ref().map(|drafts| (self.draft_step(step, drafts), drafts));
+        if let Some((draft_step, drafts)) = &draft_step {
             // SAFETY: the creator of the drafts' columns guarantees these.
-            unsafe { self.link_drafts(drafts, *shape) }?;
+            unsafe { self.link_drafts(drafts) }?;
             // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
             // rows and requests that `check` compared. The creator of the drafts' columns guarantees these.
             unsafe { drafts::begin(runtime, needs.edits, draft_step) }?;
@@ -292,10 +304,10 @@ impl Workspace {
         }
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let row_type = (fixed.kind, fixed.dtype);
-        if let (Some((draft_step, shape)), Some((drafts, _))) = (&draft_step, &fixed.drafts) {
+        if let Some((draft_step, drafts)) = &draft_step {
             // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the rows' requests and
             // stamped their edits.
-            unsafe { self.judge_drafts((draft_step, *shape), drafts, row_type, needs) }?;
+            unsafe { self.judge_drafts(draft_step, drafts, row_type, needs) }?;
         }
         let scores = fixed.shared.is_none()
             && fixed.kind == Kind::Logits
@@ -314,7 +326,7 @@ impl Workspace {
         };
         // A survey of each row waits by itself for what the kernel just before makes: the requests of the rows of drafts, or stamps of
         // edits.
-        let is_begun = |(_, shape): &(_, DraftShape)| shape.rule.judgement().is_none();
+        let is_begun = |(_, drafts): &(_, &StepDrafts)| drafts.rule.judgement().is_none();
         let is_edited = needs.edits > Edits::None;
         let waits = match &draft_step {
             Some(begun) => is_begun(begun) && (is_edited || fixed.shared.is_none()),
@@ -336,7 +348,7 @@ impl Workspace {
         unsafe { finish::enqueue(runtime, &self.device, row_type, needs, step) }?;
         match &draft_step {
             // SAFETY: the conditions of `drafts::begin` hold here too.
-            Some((draft_step, shape)) => unsafe { drafts::end(runtime, shape.requests, draft_step) },
+            Some((draft_step, drafts)) => unsafe { drafts::end(runtime, drafts.requests.len(), draft_step) },
             None => Ok(()),
         }
     }
@@ -358,7 +370,7 @@ pub struct Step<'b> {
     /// The logits of which a softmax makes the rows of the step.
     softmax_of: Option<Rows<'b>>,
     /// The drafts of a step that verifies some.
-    drafts: Option<(DraftAddresses, DraftShape)>,
+    pub(crate) drafts: Option<StepDrafts>,
     /// What is exchanged with other ranks before the step's kernels and behind them.
     pub(crate) exchange: Option<Exchange>,
     /// The named variant whose kernels the step launches, if one was named.

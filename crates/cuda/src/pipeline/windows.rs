@@ -18,7 +18,7 @@ use crate::launch::exchange;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::pipeline::rank_rows::ExchangeFailure;
-use crate::pipeline::workspace::Workspace;
+use crate::pipeline::workspace::{WALK_WORDS, Workspace};
 
 /// Windows are multiples of this many bytes. The driver may put smaller allocations into one block of memory, and a handle maps all of it.
 const GRANULE: usize = 2 << 20;
@@ -79,7 +79,8 @@ impl Windows {
         }
         let (runtime, limits) = (Arc::clone(&workspace.runtime), workspace.limits());
         let (rows, vocab, widths) = (limits.rows, limits.vocab, limits.widths);
-        let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64);
+        // Behind the outputs of a verification lie its walks.
+        let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64) + WALK_WORDS * rows;
         let results_bytes = (words * size_of::<u32>()).next_multiple_of(ROW_ALIGNMENT);
         // A word of results arrives in 64 bits, in two places.
         let words_per_row = if surveys { world * SHARD_WORDS as usize * size_of::<u64>() } else { 0 };
@@ -193,7 +194,8 @@ impl Windows {
         self.own().address() + RESULTS_OFFSET as u64
     }
 
-    /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch. Returns why an exchange
+    /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch; of a verification also the row of each
+    /// place and the number of accepted drafts of each request, as [`Workspace::read_walks`] does. Returns why an exchange
     /// failed, if one did; the results say nothing then.
     ///
     /// # Errors

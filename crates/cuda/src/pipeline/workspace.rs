@@ -1,5 +1,6 @@
 //! The workspace: requests by slot, and memory for steps, whose size is fixed when the workspace is made.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,7 +16,7 @@ use crate::launch::drafts;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::assignment::{Assigned, Assignment, DraftShape, Shape, WorkspaceLimits};
 use crate::pipeline::draft_batch::DraftBatch;
-use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows};
+use crate::pipeline::draft_rows::{DraftCounts, DraftRows, StepDrafts};
 use crate::pipeline::judged_rows::Trees;
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::probability_rows::ProbabilityRows;
@@ -72,7 +73,7 @@ impl Captured {
 }
 
 /// The words behind a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
-const WALK_WORDS: usize = 2;
+pub(crate) const WALK_WORDS: usize = 2;
 
 impl Workspace {
     /// Allocates the memory of a workspace.
@@ -335,8 +336,8 @@ impl Workspace {
         }
     }
 
-    /// Returns the argument of a step's kernels, without the logits.
-    pub(crate) fn abi(&self) -> abi::Step {
+    /// Returns the argument of a step's kernels for a part of the assigned rows, without the logits.
+    pub(crate) fn abi(&self, part: Range<usize>) -> abi::Step {
         let step = abi::Step {
             outputs: self.outputs.address(),
             top_n_width: self.limits.widths.top_n as u32,
@@ -345,7 +346,7 @@ impl Workspace {
             ..self.bare_step()
         };
         let Shape { row_indices, masks, .. } = self.assigned.shape;
-        let step = self.lists.step(step, (row_indices, masks));
+        let step = self.lists.step(step, (row_indices, masks)).with_rows(part);
         match (&self.draft_rows, self.assigned.shape.drafts) {
             (Some(rows), Some(shape)) => rows.step(step, shape.rule),
             _ => step,
@@ -356,26 +357,36 @@ impl Workspace {
     ///
     /// # Panics
     /// If no drafts were ever assigned.
-    pub(crate) fn draft_step(
-        &self,
-        step: &abi::Step,
-        drafts: &DraftAddresses,
-        shape: DraftShape,
-    ) -> abi::DraftStep {
-        let rows = self.draft_rows.as_ref().expect("a step of drafts is fixed after these were assigned");
+    pub(crate) fn draft_step(&self, step: &abi::Step, drafts: &StepDrafts) -> abi::DraftStep {
+        let rows = self.assigned_draft_rows();
         let path = self.outputs.address() + self.walk_start(step.rows as usize) as u64;
         let accepted = path + u64::from(step.rows) * size_of::<u32>() as u64;
-        rows.argument(step, drafts, &self.table, shape.rule, [self.lists.slots(), path, accepted])
+        let firsts = (drafts.first_row, drafts.requests.start);
+        let addresses = [self.lists.slots(), path, accepted];
+        rows.argument(step, &drafts.addresses, &self.table, drafts.rule, firsts, addresses)
+    }
+
+    fn assigned_draft_rows(&self) -> &DraftRows {
+        self.draft_rows.as_ref().expect("a step of drafts is fixed after these were assigned")
+    }
+
+    /// Returns the address of the assigned requests with drafts.
+    ///
+    /// # Panics
+    /// If no drafts were ever assigned.
+    pub(crate) fn draft_requests(&self) -> u64 {
+        self.assigned_draft_rows().requests()
     }
 
     /// Enqueues the kernel that makes parents of the links of drafts, if they have some.
     ///
     /// # Safety
     /// As for [`Runtime::launch`]. The creator of the drafts guarantees the links.
-    pub(crate) unsafe fn link_drafts(&self, ids: &DraftAddresses, shape: DraftShape) -> crate::Result<()> {
-        let links = self.draft_rows.as_ref().and_then(|rows| rows.links(ids));
+    pub(crate) unsafe fn link_drafts(&self, drafts: &StepDrafts) -> crate::Result<()> {
+        let requests = drafts.requests.clone();
+        let links = self.draft_rows.as_ref().and_then(|rows| rows.links(&drafts.addresses, requests.start));
         // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The caller guarantees the rest.
-        links.map_or(Ok(()), |links| unsafe { drafts::link(&*self.runtime, shape.requests, &links) })
+        links.map_or(Ok(()), |links| unsafe { drafts::link(&*self.runtime, requests.len(), &links) })
     }
 
     /// Enqueues the judgement of drafts by probabilities, if the assignment has such a rule. `draft_step` is the argument of the
@@ -385,18 +396,20 @@ impl Workspace {
     /// As for [`JudgedRows::judge`](crate::pipeline::judged_rows::JudgedRows::judge).
     pub(crate) unsafe fn judge_drafts(
         &self,
-        (draft_step, shape): (&abi::DraftStep, DraftShape),
-        drafts: &DraftAddresses,
+        draft_step: &abi::DraftStep,
+        drafts: &StepDrafts,
         row_type: (Kind, Dtype),
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        let (Some(judgement), Some(rows)) = (shape.rule.judgement(), &self.draft_rows) else { return Ok(()) };
+        let (Some(judgement), Some(rows)) = (drafts.rule.judgement(), &self.draft_rows) else {
+            return Ok(());
+        };
         let trees = Trees {
             drafts: draft_step,
-            requests: shape.requests,
+            requests: drafts.requests.len(),
             row_type,
-            draft_probs: drafts.probs,
-            caller_forced: self.lists.forced(),
+            draft_probs: drafts.addresses.probs,
+            caller_forced: self.lists.forced() + (drafts.first_row * size_of::<i32>()) as u64,
         };
         // SAFETY: the caller guarantees what the function requires.
         unsafe { rows.judged().judge(&*self.runtime, &self.device, &trees, judgement, needs) }

@@ -167,7 +167,7 @@ impl DevicePool {
             false => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
         };
         let forced: Vec<i32> = options.forced.iter().copied().map(code).collect();
-        let drafts = Some(DraftCounts { counts, rule: rule(mode) });
+        let drafts = Some(DraftCounts { counts, rule: rule(mode), batch_requests: &[] });
         let rows =
             Assignment { slots, forced: &forced, row_indices: options.row_indices, masks: &masks, drafts };
         self.workspace.assign_draft_batch(batch.id, &rows)

@@ -27,13 +27,32 @@ pub(super) struct Assigned {
     known: bool,
     /// The slot of each row, or of each request if there are drafts.
     pub slots: Vec<Slot>,
-    /// How many drafts each request has, and the rule that accepts them; `None` for a step.
-    drafts: Option<(Vec<u32>, DraftRule)>,
+    /// The drafts of the requests; `None` for a step.
+    drafts: Option<AssignedDrafts>,
     forced: Vec<i32>,
     lines: Vec<u32>,
     masks: bool,
     /// In a pool of the route `probabilities` the temperature of the softmax of each slot's rows, `None` for padding.
     temperatures: Vec<Option<f32>>,
+}
+
+/// How many drafts each request has, the rule that accepts them, and the order in which they are handed over.
+#[derive(Clone, Debug)]
+struct AssignedDrafts {
+    counts: Vec<u32>,
+    rule: DraftRule,
+    batch_requests: Vec<u32>,
+}
+
+impl AssignedDrafts {
+    fn of(drafts: DraftCounts<'_>) -> Self {
+        let DraftCounts { counts, rule, batch_requests } = drafts;
+        Self { counts: counts.to_vec(), rule, batch_requests: batch_requests.to_vec() }
+    }
+
+    fn counts(&self) -> DraftCounts<'_> {
+        DraftCounts { counts: &self.counts, rule: self.rule, batch_requests: &self.batch_requests }
+    }
 }
 
 impl Assigned {
@@ -47,7 +66,7 @@ impl Assigned {
     /// time.
     fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>, drafts: Option<DraftCounts<'_>>) -> bool {
         let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
-        let known = self.drafts.as_ref().map(|(counts, rule)| DraftCounts { counts, rule: *rule });
+        let known = self.drafts.as_ref().map(AssignedDrafts::counts);
         self.known
             && self.slots == slots
             && known == drafts
@@ -250,7 +269,7 @@ impl DevicePool {
         let assigned = Assigned {
             known: true,
             slots: slots.to_vec(),
-            drafts: drafts.map(|DraftCounts { counts, rule }| (counts.to_vec(), rule)),
+            drafts: drafts.map(AssignedDrafts::of),
             forced: options.forced.iter().copied().map(code).collect(),
             lines: options.row_indices.to_vec(),
             masks: !options.masks.is_none(),
@@ -421,7 +440,7 @@ impl DevicePool {
     pub(super) fn note(&mut self, steps: u64) {
         self.last.observed = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
-        self.last.counts = self.assigned.drafts.as_ref().map(|(counts, _)| counts.clone());
+        self.last.counts = self.assigned.drafts.as_ref().map(|drafts| drafts.counts.clone());
         self.last.temperatures.clone_from(&self.assigned.temperatures);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
             let steps_unseen = &mut self.steps_unseen[*slot as usize];

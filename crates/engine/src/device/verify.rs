@@ -17,9 +17,7 @@ use super::pool_route::PoolRoute;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::{PADDING, Slot};
-use crate::verify::{
-    Drafts, PADDED, Verification, VerifyMode, check_forced_block, check_rows, in_request, starts,
-};
+use crate::verify::{Drafts, Verification, VerifyMode, check_forced_block, check_rows, in_request, starts};
 
 /// Returns the rule of a mode.
 pub(super) fn rule(mode: VerifyMode) -> DraftRule {
@@ -27,6 +25,29 @@ pub(super) fn rule(mode: VerifyMode) -> DraftRule {
         Some(judgement) => DraftRule::Judged(judgement),
         None if mode == VerifyMode::Greedy => DraftRule::Greedy,
         None => DraftRule::Coupled,
+    }
+}
+
+/// Drafts of the host that were copied to the device.
+#[derive(Debug)]
+pub(super) struct UploadedDrafts {
+    ids: Buffer,
+    parents: Buffer,
+    probs: Option<Buffer>,
+}
+
+impl UploadedDrafts {
+    /// Returns where the drafts lie.
+    pub fn ids(&self, drafts: &Drafts<'_>, vocab: usize) -> Result<DraftIds<'_>> {
+        let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
+        let rows = drafts.counts.len() + drafts.ids.len();
+        let probs = self.probs.as_ref().map(|probs| Rows::of(probs, Dtype::F32, 0, rows, vocab, vocab));
+        Ok(DraftIds {
+            ids: column(&self.ids)?,
+            parents: drafts.parents.map(|_| column(&self.parents)).transpose()?,
+            links: None,
+            probs: probs.transpose()?,
+        })
     }
 }
 
@@ -122,6 +143,27 @@ impl DevicePool {
         mode: VerifyMode,
         options: &DeviceOptions<'_>,
     ) -> Result<()> {
+        self.check_host_drafts(slots, drafts, mode)?;
+        self.assign_drafts(slots, drafts.counts, mode, options)?;
+        if slots.is_empty() {
+            self.note(0);
+            return Ok(());
+        }
+        let uploaded = self.upload_drafts(drafts)?;
+        let on_device = uploaded.ids(drafts, self.config.vocab);
+        let on_device = on_device.map(|on_device| DraftIds { probs: on_device.probs.or(probs), ..on_device });
+        let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(input, &on_device));
+        self.keep_uploaded(uploaded);
+        enqueued
+    }
+
+    /// Checks drafts of the host: those of each request are a tree, or a chain where the mode judges them as a block.
+    pub(super) fn check_host_drafts(
+        &mut self,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+    ) -> Result<()> {
         drafts.check(slots.len(), self.config.vocab, mode)?;
         self.check_slots(slots)?;
         for (request, places) in drafts.starts().array_windows().map(|[start, end]| *start..*end).enumerate()
@@ -132,43 +174,25 @@ impl DevicePool {
                 check.map_err(|error| in_request(error, request))?;
             }
         }
-        self.assign_drafts(slots, drafts.counts, mode, options)?;
-        if slots.is_empty() {
-            self.note(0);
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    /// Copies drafts of the host up, into the memory of the last ones where that suffices. It must be given back by
+    /// [`DevicePool::keep_uploaded`].
+    pub(super) fn upload_drafts(&mut self, drafts: &Drafts<'_>) -> Result<UploadedDrafts> {
         let runtime = self.device.runtime();
         let [id_memory, parent_memory, probs_memory] = &mut self.draft_uploads;
         let ids = copy_bytes_up(runtime, id_memory, bytemuck::cast_slice(drafts.ids))?;
         let parents = bytemuck::cast_slice(drafts.parents.unwrap_or(&[]));
         let parents = copy_bytes_up(runtime, parent_memory, parents)?;
         let rows = drafts.probs.map(|rows| copy_bytes_up(runtime, probs_memory, bytemuck::cast_slice(rows)));
-        let rows = rows.transpose()?;
-        let enqueued = self.enqueue_uploaded(input, drafts, [&ids, &parents], (rows.as_ref(), probs));
-        self.draft_uploads = [Some(ids), Some(parents), rows.or(self.draft_uploads[2].take())];
-        enqueued
+        Ok(UploadedDrafts { ids, parents, probs: rows.transpose()? })
     }
 
-    /// Enqueues the verification of drafts that lie in buffers. The drafter's rows are those of the host that were copied up, or
-    /// others.
-    fn enqueue_uploaded<'b>(
-        &mut self,
-        input: DeviceInput<'b>,
-        drafts: &Drafts<'_>,
-        [ids, parents]: [&'b Buffer; 2],
-        (uploaded, probs): (Option<&'b Buffer>, Option<Rows<'b>>),
-    ) -> Result<()> {
-        let vocab = self.config.vocab;
-        let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
-        let rows = drafts.counts.len() + drafts.ids.len();
-        let uploaded = uploaded.map(|rows_of| Rows::of(rows_of, Dtype::F32, 0, rows, vocab, vocab));
-        let on_device = DraftIds {
-            ids: column(ids)?,
-            parents: drafts.parents.map(|_| column(parents)).transpose()?,
-            links: None,
-            probs: uploaded.transpose()?.or(probs),
-        };
-        self.enqueue_verify_assigned(input, &on_device)
+    /// Keeps the memory of drafts for the next ones. Work that reads it may still run: a later copy waits for it.
+    pub(super) fn keep_uploaded(&mut self, uploaded: UploadedDrafts) {
+        let UploadedDrafts { ids, parents, probs } = uploaded;
+        self.draft_uploads = [Some(ids), Some(parents), probs.or(self.draft_uploads[2].take())];
     }
 
     /// Enqueues the verification of drafts that lie in the device's memory, and returns before the device has finished.
@@ -225,6 +249,19 @@ impl DevicePool {
         mode: VerifyMode,
         options: &DeviceOptions<'_>,
     ) -> Result<()> {
+        let rows = self.check_draft_counts(slots, counts, mode, options)?;
+        let drafts = DraftCounts { counts, rule: rule(mode), batch_requests: &[] };
+        self.assign_rows(slots, rows, options, Some(drafts))
+    }
+
+    /// Checks the numbers of drafts, the mode, and the options that it does not take; returns the number of rows.
+    pub(super) fn check_draft_counts(
+        &self,
+        slots: &[Slot],
+        counts: &[u32],
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<usize> {
         self.check_judgement(mode)?;
         if counts.len() != slots.len() {
             return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
@@ -246,7 +283,7 @@ impl DevicePool {
                 check_forced_block(*start..*end, forced)?;
             }
         }
-        self.assign_rows(slots, rows, options, Some(DraftCounts { counts, rule: rule(mode) }))
+        Ok(rows)
     }
 
     /// Checks a mode that judges drafts by probabilities.
@@ -309,14 +346,12 @@ impl DevicePool {
     /// Those of [`DevicePool::fetch`].
     pub fn fetch_verification(&mut self, out: &mut Verification) -> Result<()> {
         self.fetch(&mut out.outputs)?;
-        let counts = self.last.counts.clone();
-        out.starts = starts(&counts.unwrap_or_else(|| vec![0; self.last.slots.len()]));
-        if self.last.counts.is_some() {
-            (out.rows, out.accepted) = self.read_walks()?;
-        } else {
-            let row = |(row, slot): (usize, &Slot)| if *slot == PADDING { PADDED } else { row as u32 };
-            out.rows = self.last.slots.iter().enumerate().map(row).collect();
-            out.accepted = vec![0; self.last.slots.len()];
+        match &self.last.counts {
+            Some(counts) => {
+                out.starts = starts(counts);
+                (out.rows, out.accepted) = self.read_walks()?;
+            }
+            None => out.note_step(&self.last.slots),
         }
         Ok(())
     }

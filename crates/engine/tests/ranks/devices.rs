@@ -15,10 +15,10 @@ use crate::cases::Dice;
 use crate::steps::Extras;
 
 /// Returns a rank's pool on a device of its own, and the slots of the requests.
-fn pool(batch: &Batch, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
+pub fn pool(batch: &Batch, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
     let widths = Widths { top_n: 40, ids: 3 };
-    let config = DevicePoolConfig { slots: 16, rows: 16, widths, ..DevicePoolConfig::new(batch.vocab) };
+    let config = DevicePoolConfig { slots: 16, rows: 40, widths, ..DevicePoolConfig::new(batch.vocab) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..batch.planner() };
     let mut pool = DeviceDistPool::new(device, config, planner, Box::new(rank), timeout).unwrap();
@@ -60,7 +60,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
             let own = rank.rank();
             let (mut pool, _) = pool(&batch, rank, PATIENCE);
             for (step, (layout, whole, extras, slots, want, states)) in steps.iter().enumerate() {
-                let shape = pool.shape(slots, StepKind::Decode).unwrap();
+                let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
                 let plan = pool.planner().plan_as(*layout, &shape);
                 let rows: Vec<usize> = plan.shares.of(own).collect();
                 let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
@@ -128,7 +128,7 @@ fn devices_that_exchange_what_decides_sample_as_one_process() {
 }
 
 /// A batch of three requests over 700 ids of f32.
-fn small_batch(world: usize) -> Batch {
+pub fn small_batch(world: usize) -> Batch {
     let mut dice = Dice(7, 0);
     loop {
         let batch = Batch::of_vocab(&mut dice, world, 3, 700);
@@ -157,7 +157,7 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, PATIENCE);
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, StepKind::Decode).unwrap());
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
             let buffer = DeviceBuffer::of(pool.pool().device().runtime(), numbers).unwrap();
@@ -189,7 +189,7 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
                 // Comes to no step, and stays until the other one has given up.
                 return std::thread::sleep(Duration::from_millis(900));
             }
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, StepKind::Decode).unwrap());
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
@@ -216,7 +216,7 @@ fn ranks_that_take_different_steps_are_told_so() {
         if own == 1 {
             slots.reverse();
         }
-        let plan = pool.planner().plan_as(Swap, &pool.shape(&slots, StepKind::Decode).unwrap());
+        let plan = pool.planner().plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
         let part = part(Swap, &batch.split, own, 0, &whole, &[]);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();

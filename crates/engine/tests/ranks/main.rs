@@ -7,6 +7,8 @@ mod cases;
 mod batch;
 mod bytes;
 #[cfg(feature = "emulator")]
+mod device_drafts;
+#[cfg(feature = "emulator")]
 mod devices;
 mod failures;
 mod faults;

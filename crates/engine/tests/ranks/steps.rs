@@ -34,6 +34,10 @@ impl Extras {
         Self { masks: None, ..self }
     }
 
+    pub fn without_forced(self) -> Self {
+        Self { forced: Vec::new(), ..self }
+    }
+
     pub fn with<T>(&self, batch: &Batch, work: impl FnOnce(&BatchOptions<'_>) -> T) -> T {
         let (rows, words) = (self.present.len(), batch.vocab.div_ceil(32));
         let masks = self.masks.as_ref().map_or(Masks::NONE, |masks| {

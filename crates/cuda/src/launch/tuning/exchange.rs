@@ -34,8 +34,9 @@ fn most_blocks(limits: &DeviceLimits) -> usize {
 /// Returns the grid of `send_results`, the same on all ranks: it depends on the rank with the most rows.
 pub(crate) fn send_results(argument: &SendResults) -> Grid {
     let step = &argument.step;
-    let rows = argument.first_rows.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0);
-    let words = rows as usize * (6 + 2 * (step.top_n_width + step.ids_width) as usize);
+    let of_walks = usize::from(argument.requests != 0);
+    let words_per_row = 6 + 2 * (step.top_n_width + step.ids_width) as usize + of_walks;
+    let words = argument.most_rows as usize * words_per_row;
     let blocks = words.div_ceil(WORDS_PER_THREAD * SEND_RESULTS_THREADS as usize);
     Grid::new(blocks.clamp(1, MOST_RESULT_BLOCKS) as u32, SEND_RESULTS_THREADS)
 }

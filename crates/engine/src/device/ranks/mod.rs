@@ -4,6 +4,7 @@
 //! captured and replayed like those of a [`DevicePool`].
 
 mod step;
+mod verify;
 
 use std::time::Duration;
 
@@ -48,9 +49,13 @@ pub struct DeviceDistPool {
 #[derive(Debug, Default)]
 struct Assigned {
     slots: Vec<Slot>,
+    /// How many drafts each request has; `None` for a step.
+    counts: Option<Vec<u32>>,
     plan: Option<Plan>,
     /// The first of the assigned rows that each rank owns, and the number of rows.
     first_rows: Vec<usize>,
+    /// The first of the assigned requests of each rank, and the number of requests.
+    first_requests: Vec<usize>,
     /// The row of the batch that each assigned row is; empty if they have one order.
     batch_rows: Vec<u32>,
 }
@@ -220,18 +225,19 @@ impl DeviceDistPool {
         Ok(self.pool.sequence(slot)?)
     }
 
-    /// Returns the shape of a step of these slots, for [`DeviceDistPool::plan`]: what their requests need, without a graph.
+    /// Returns the shape of a step of these slots, for [`DeviceDistPool::plan`]: what their requests need, without a graph. `drafts`: the most
+    /// drafts of a request.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
-    pub fn shape(&self, slots: &[Slot], kind: StepKind) -> Result<StepShape> {
+    pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
         let mut needs = Needs::default();
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             let params = self.pool.host_sequence(*slot)?.sequence.params();
             needs = needs.max(Needs::of(params, self.pool.vocab()));
         }
         let (data_parallel, captured) = (false, None);
-        Ok(StepShape { requests: slots.len(), drafts: 0, kind, needs, data_parallel, captured })
+        Ok(StepShape { requests: slots.len(), drafts, kind, needs, data_parallel, captured })
     }
 
     /// Decides the layout of a step, before its logits exist: as [`Planner::plan`] does.

@@ -29,26 +29,29 @@ impl DeviceDistPool {
     ) -> Result<()> {
         options.check(slots.len(), self.pool.vocab())?;
         self.pool.refuse_hooks(options, slots.len())?;
+        refuse_kept(out)?;
+        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
+        self.assign(plan, slots, &on_device)?;
+        self.with_rows(logits, |pool, rows| pool.enqueue_assigned(rows))?;
+        self.fetch(out)
+    }
+
+    /// Copies rows of the host up, and does work with them.
+    pub(super) fn with_rows<T>(
+        &mut self,
+        logits: Logits<'_>,
+        work: impl FnOnce(&mut Self, Rows<'_>) -> Result<T>,
+    ) -> Result<T> {
         let (data, lines, stride, select) = logits.matrix();
         if select.is_some() {
             let reason = "each row of a step over ranks has logits of its own";
             return Err(Error::Conflict { parameter: "logits", other: "ranks", reason }.into());
         }
-        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
-        self.assign(plan, slots, &on_device)?;
-        let mut upload = self.pool.upload.take();
-        let copied = copy_up(self.pool.device.runtime(), &mut upload, data);
-        let enqueued = copied.map_err(Into::into).and_then(|(buffer, dtype)| {
-            let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
-            let enqueued = rows
-                .map_err(Into::into)
-                .and_then(|rows| self.enqueue_assigned(rows.with_kind(logits.kind())));
-            upload = Some(buffer);
-            enqueued
-        });
-        self.pool.upload = upload;
-        enqueued?;
-        self.fetch(out)
+        let (buffer, dtype) = copy_up(self.pool.device.runtime(), &mut self.pool.upload, data)?;
+        let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
+        let done = rows.map_err(Into::into).and_then(|rows| work(self, rows.with_kind(logits.kind())));
+        self.pool.upload = Some(buffer);
+        done
     }
 
     /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot, on all ranks.
@@ -79,6 +82,28 @@ impl DeviceDistPool {
     /// - [`Error::Conflict`] for row indices.
     /// - [`DistError::Broken`] after an exchange that failed.
     pub fn assign(&mut self, plan: &Plan, slots: &[Slot], options: &DeviceOptions<'_>) -> Result<()> {
+        self.check_assignment(plan, slots, options)?;
+        options.on_host().check(slots.len(), self.pool.vocab())?;
+        let order = self.order(plan);
+        if order.is_empty() {
+            self.pool.assign(slots, options)?;
+        } else {
+            let ordered: Vec<Slot> = order.iter().map(|row| slots[*row]).collect();
+            let on_host = options.on_host();
+            let picked = on_host.pick(&order);
+            let BatchOptions { masks, forced, .. } = picked.options();
+            self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
+        }
+        self.note_assignment(plan, slots, None, (order, &[]))
+    }
+
+    /// Checks what every assignment must have.
+    pub(super) fn check_assignment(
+        &self,
+        plan: &Plan,
+        slots: &[Slot],
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
         self.check_broken()?;
         self.planner.check(plan.layout)?;
         if plan.shares.requests() != slots.len() {
@@ -89,37 +114,48 @@ impl DeviceDistPool {
             let reason = "each row of a step over ranks has logits of its own";
             return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason }.into());
         }
-        options.on_host().check(slots.len(), self.pool.vocab())?;
-        // The rows of a rank are neighbours on the device.
-        let shares = (0..self.group.world()).map(|rank| plan.shares.of(rank));
-        let mut order: Vec<usize> = shares.clone().flatten().collect();
-        let mut first_rows = vec![0];
-        shares.for_each(|share| first_rows.push(first_rows[first_rows.len() - 1] + share.count()));
-        if plan.layout == LogitsLayout::Gather || order.is_sorted() {
-            order.clear();
-            self.pool.assign(slots, options)?;
-        } else {
-            let ordered: Vec<Slot> = order.iter().map(|row| slots[*row]).collect();
-            let on_host = options.on_host();
-            let picked = on_host.pick(&order);
-            let BatchOptions { masks, forced, .. } = picked.options();
-            self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
+        Ok(())
+    }
+
+    /// Returns the requests of the batch in the order in which they are assigned, in which those of a rank are neighbours; nothing if that is
+    /// the batch's own.
+    pub(super) fn order(&self, plan: &Plan) -> Vec<usize> {
+        let order: Vec<usize> = (0..self.group.world()).flat_map(|rank| plan.shares.of(rank)).collect();
+        if plan.layout == LogitsLayout::Gather || order.is_sorted() { Vec::new() } else { order }
+    }
+
+    /// Notes an assignment that the pool has taken, and tells the windows of it. `counts`: how many drafts each request of the batch has;
+    /// `batch_rows`: the row of the batch that each assigned row is, nothing if they have one order; `words`: what else ranks must have alike.
+    pub(super) fn note_assignment(
+        &mut self,
+        plan: &Plan,
+        slots: &[Slot],
+        counts: Option<&[u32]>,
+        (batch_rows, words): (Vec<usize>, &[u64]),
+    ) -> Result<()> {
+        let batch_rows: Vec<u32> = batch_rows.into_iter().map(|row| row as u32).collect();
+        if batch_rows != self.assigned.batch_rows {
+            self.windows.set_batch_rows(&batch_rows)?;
+            self.assigned.batch_rows = batch_rows;
         }
-        let order: Vec<u32> = order.into_iter().map(|row| row as u32).collect();
-        if order != self.assigned.batch_rows {
-            self.windows.set_batch_rows(&order)?;
-            self.assigned.batch_rows = order;
-        }
-        let digest = self.digest(plan, slots);
+        let digest = self.digest(plan, slots, words);
         self.windows.set_digest(digest)?;
+        let rows = |request: usize| counts.map_or(1, |counts| counts[request] as usize + 1);
+        let (mut first_rows, mut first_requests) = (vec![0], vec![0]);
+        for rank in 0..self.group.world() {
+            let share = || plan.shares.of(rank);
+            first_rows.push(first_rows[rank] + share().map(rows).sum::<usize>());
+            first_requests.push(first_requests[rank] + share().count());
+        }
         self.assigned.slots = slots.to_vec();
+        self.assigned.counts = counts.map(<[u32]>::to_vec);
         self.assigned.plan = Some(*plan);
-        self.assigned.first_rows = first_rows;
+        (self.assigned.first_rows, self.assigned.first_requests) = (first_rows, first_requests);
         Ok(())
     }
 
     /// Returns a digest of what all ranks must have alike in a step.
-    fn digest(&self, plan: &Plan, slots: &[Slot]) -> u32 {
+    fn digest(&self, plan: &Plan, slots: &[Slot], more: &[u64]) -> u32 {
         let mut words = vec![plan.layout as u64, slots.len() as u64];
         for slot in slots {
             let Ok(sequence) = self.pool.host_sequence(*slot) else {
@@ -134,6 +170,7 @@ impl DeviceDistPool {
                 sequence.draw().into(),
             ]);
         }
+        words.extend(more);
         step_digest(words)
     }
 
@@ -169,24 +206,27 @@ impl DeviceDistPool {
         Ok(self.pool.workspace.capture(&steps)?)
     }
 
-    /// Enqueues the steps of a graph.
+    /// Enqueues the steps or verifications of a graph.
     ///
     /// # Errors
     /// - Those of [`DevicePool::replay`](crate::DevicePool::replay).
+    /// - [`Error::Conflict`] if the assignment has another layout than the capture's had, or other numbers of rows of ranks.
     /// - [`DistError::Broken`] after an exchange that failed.
     ///
     /// # Panics
     /// If another pool captured the graph.
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
+        graph.check_spread(&self.windows, &spread(&self.assigned, &self.planner, self.group.rank())?)?;
         self.pool.replay(graph)?;
         self.note_step();
         Ok(())
     }
 
     /// Counts a step, whose results come in the order of the batch.
-    fn note_step(&mut self) {
+    pub(super) fn note_step(&mut self) {
         self.pool.last.slots.clone_from(&self.assigned.slots);
+        self.pool.last.counts.clone_from(&self.assigned.counts);
         self.assigned.plan.iter().for_each(|plan| self.planner.count(plan));
     }
 
@@ -198,24 +238,21 @@ impl DeviceDistPool {
     /// - [`Error::Unavailable`] if the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         self.check_broken()?;
-        if out.collects_kept() {
-            let reason = "kept sets are not sent to other ranks";
-            return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "ranks", reason }.into());
-        }
+        refuse_kept(out)?;
         let layout = self.pool.outputs_layout();
         let (words, _) = out.whole(layout)?;
         self.read(layout, words)
     }
 
-    /// Reads the last step's results, and updates the host's sequences.
-    fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
+    /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
+    pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
         let Some(failure) = self.windows.read_results(words)? else {
             return Ok(self.pool.apply(layout, words)?);
         };
         let error = match failure {
             ExchangeFailure::TimedOut { rank } => DistError::TimedOut { rank, waited: self.timeout },
             ExchangeFailure::Corrupt { rank } => {
-                DistError::Corrupt { rank, what: "a token outside the vocabulary".to_owned() }
+                DistError::Corrupt { rank, what: "results that no rank sends".to_owned() }
             }
             ExchangeFailure::OtherStep { rank, ours, theirs } => {
                 let told = |digest: u32| format!("{digest:08x}");
@@ -257,14 +294,24 @@ impl DeviceDistPool {
         self.windows.results_address()
     }
 
-    fn check_broken(&self) -> Result<()> {
+    pub(super) fn check_broken(&self) -> Result<()> {
         self.broken.as_ref().map_or(Ok(()), |error| Err(DistError::Broken(Box::new(error.clone()))))
     }
 }
 
+/// Refuses outputs that collect kept sets, before a step advances sequences.
+pub(super) fn refuse_kept(out: &Outputs) -> Result<()> {
+    if out.collects_kept() {
+        let reason = "kept sets are not sent to other ranks";
+        return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "ranks", reason }.into());
+    }
+    Ok(())
+}
+
 /// Returns how the assigned rows are spread over the ranks.
-fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize) -> Result<RankRows<'a>> {
-    let layout = match assigned.plan.map(|plan| plan.layout) {
+pub(super) fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize) -> Result<RankRows<'a>> {
+    let Assigned { plan, first_rows, first_requests, .. } = assigned;
+    let layout = match plan.map(|plan| plan.layout) {
         Some(LogitsLayout::Gather) => ExchangeLayout::Gather,
         Some(LogitsLayout::Swap) => ExchangeLayout::Swap,
         Some(LogitsLayout::Survey) => ExchangeLayout::Survey,
@@ -275,5 +322,5 @@ fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize) -> Result<
         }
     };
     let ids = planner.split().ids(rank);
-    Ok(RankRows { layout, first_rows: &assigned.first_rows, ids: (ids.start, ids.end) })
+    Ok(RankRows { layout, first_rows, first_requests, ids: (ids.start, ids.end) })
 }

@@ -1,0 +1,235 @@
+//! A verification over the devices of ranks: the rows of a request's drafts stay with one owner, and its walk comes back to all.
+
+use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, Workspace};
+use gumball_dist::{LogitsLayout, Plan, Result};
+use gumball_spec::Error;
+use gumball_spec::layout::Layout;
+
+use super::super::input::{DeviceInput, DeviceOptions};
+use super::super::verify::rule;
+use super::DeviceDistPool;
+use super::step::{refuse_kept, spread};
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::pool::Slot;
+use crate::verify::{Drafts, Verification, VerifyMode, starts};
+
+impl DeviceDistPool {
+    /// Verifies the drafts of each request against rows of the host, as [`DistPool::verify`](crate::DistPool::verify) does. The call copies the
+    /// logits and the drafts to the device and the results back.
+    ///
+    /// # Errors
+    /// - Those of [`DeviceDistPool::enqueue_host_drafts`] and [`DeviceDistPool::fetch_verification`].
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
+    #[expect(clippy::too_many_arguments, reason = "a plan, and what a verification takes")]
+    pub fn verify(
+        &mut self,
+        plan: &Plan,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        drafts.check(slots.len(), self.pool.vocab(), mode)?;
+        let rows = drafts.counts.len() + drafts.ids.len();
+        options.check(rows, self.pool.vocab())?;
+        self.pool.refuse_hooks(options, rows)?;
+        refuse_kept(&out.outputs)?;
+        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
+        self.with_rows(logits, |pool, rows| {
+            pool.enqueue_host_drafts(plan, rows, slots, drafts, mode, &on_device)
+        })?;
+        self.fetch_verification(out)
+    }
+
+    /// Enqueues the verification of drafts that the host has, for rows in the device's memory. The call copies the drafts to the device, and
+    /// does not wait.
+    ///
+    /// # Shapes and units
+    /// As of [`DeviceDistPool::enqueue_verify`]. `drafts`: those of the whole batch, the same on all ranks.
+    ///
+    /// # Errors
+    /// - Those of [`DeviceDistPool::enqueue_verify`].
+    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request.
+    pub fn enqueue_host_drafts(
+        &mut self,
+        plan: &Plan,
+        rows: Rows<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.check_broken()?;
+        self.pool.check_host_drafts(slots, drafts, mode)?;
+        self.assign_draft_ids(plan, slots, (drafts.counts, drafts.ids), mode, options)?;
+        let uploaded = self.pool.upload_drafts(drafts)?;
+        let on_device = uploaded.ids(drafts, self.pool.vocab()).map_err(Into::into);
+        let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(rows, &on_device));
+        self.pool.keep_uploaded(uploaded);
+        enqueued
+    }
+
+    /// Enqueues the verification of drafts that lie in the device's memory, on all ranks, and returns before the devices have finished.
+    ///
+    /// The owner of a request judges its drafts, and sends the walk and what came out to all ranks; each advances all requests by the emitted
+    /// tokens, so a step or another verification may follow at once.
+    ///
+    /// # Shapes and units
+    /// `slots`, `counts`, `options`: those of the whole batch, the same on all ranks, as [`DevicePool::enqueue_verify`](crate::DevicePool::enqueue_verify)
+    /// takes them. `rows`: a row for each request and draft, in the shape that [`DeviceDistPool::enqueue`] takes; under `Replicated` those of this
+    /// rank's requests, in turn. `drafts`: those of the whole batch, on each rank's own device, with the same values.
+    ///
+    /// # Errors
+    /// Those of [`DeviceDistPool::assign_drafts`] and [`DeviceDistPool::enqueue_verify_assigned`]. Nothing was sent then.
+    #[expect(clippy::too_many_arguments, reason = "a plan, and what a verification takes")]
+    pub fn enqueue_verify(
+        &mut self,
+        plan: &Plan,
+        rows: Rows<'_>,
+        slots: &[Slot],
+        counts: &[u32],
+        drafts: &DraftIds<'_>,
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.assign_drafts(plan, slots, counts, mode, options)?;
+        self.enqueue_verify_assigned(rows, drafts)
+    }
+
+    /// Assigns slots with their numbers of drafts, a mode, options and a layout to the next verifications, those of captured graphs included.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::assign_drafts`](crate::DevicePool::assign_drafts) and [`DeviceDistPool::assign`].
+    /// - [`Error::Conflict`] under `Survey`, which no verification takes.
+    pub fn assign_drafts(
+        &mut self,
+        plan: &Plan,
+        slots: &[Slot],
+        counts: &[u32],
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.assign_draft_ids(plan, slots, (counts, &[]), mode, options)
+    }
+
+    /// Assigns drafts, of which the host may know the ids.
+    fn assign_draft_ids(
+        &mut self,
+        plan: &Plan,
+        slots: &[Slot],
+        (counts, ids): (&[u32], &[i32]),
+        mode: VerifyMode,
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.check_assignment(plan, slots, options)?;
+        if plan.layout == LogitsLayout::Survey {
+            let reason = "rows of drafts are not surveyed where they are; take gather or swap";
+            return Err(Error::Conflict { parameter: "layout", other: "drafts", reason }.into());
+        }
+        let rows = self.pool.check_draft_counts(slots, counts, mode, options)?;
+        options.on_host().check(rows, self.pool.vocab())?;
+        let (order, starts) = (self.order(plan), starts(counts));
+        let batch_rows: Vec<usize> =
+            order.iter().flat_map(|request| starts[*request]..starts[request + 1]).collect();
+        if order.is_empty() {
+            self.pool.assign_drafts(slots, counts, mode, options)?;
+        } else {
+            let ordered: Vec<Slot> = order.iter().map(|request| slots[*request]).collect();
+            let ordered_counts: Vec<u32> = order.iter().map(|request| counts[*request]).collect();
+            let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
+            let drafts =
+                DraftCounts { counts: &ordered_counts, rule: rule(mode), batch_requests: &batch_requests };
+            let on_host = options.on_host();
+            let picked = on_host.pick(&batch_rows);
+            let BatchOptions { masks, forced, .. } = picked.options();
+            let options = DeviceOptions { masks, forced, row_indices: &[] };
+            self.pool.assign_rows(&ordered, rows, &options, Some(drafts))?;
+        }
+        let mode_words = match mode {
+            VerifyMode::Coupled => [1, 0, 0],
+            VerifyMode::Greedy => [2, 0, 0],
+            VerifyMode::Rejection => [3, 0, 0],
+            VerifyMode::Block => [4, 0, 0],
+            VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
+        };
+        let counted = counts.iter().map(|count| u64::from(*count));
+        let ids = ids.iter().map(|id| *id as u64);
+        let words: Vec<u64> = mode_words.into_iter().chain(counted).chain(ids).collect();
+        self.note_assignment(plan, slots, Some(counts), (batch_rows, &words))
+    }
+
+    /// Enqueues the verification of drafts for the requests that were assigned last; it only launches kernels, and returns before the
+    /// devices have finished.
+    ///
+    /// If the host program is capturing the device's stream in a graph of its own, the verification becomes part of it.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue_verify_assigned`](crate::DevicePool::enqueue_verify_assigned), and [`Error::Length`] for rows of another
+    ///   shape than the layout has.
+    /// - [`DistError::Broken`](gumball_dist::Error::Broken) after an exchange that failed.
+    pub fn enqueue_verify_assigned<'b>(&mut self, rows: Rows<'b>, drafts: &DraftIds<'b>) -> Result<()> {
+        self.check_broken()?;
+        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
+        let windows = &self.windows;
+        let fix = |workspace: &Workspace| workspace.verify_over_ranks(&rows, drafts, windows, &spread);
+        self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)?;
+        self.note_step();
+        Ok(())
+    }
+
+    /// Captures a verification for each of several arrays of rows with their drafts, to be replayed in this order by
+    /// [`DeviceDistPool::replay`]. Nothing runs yet.
+    ///
+    /// A replay uses the assignment of that moment, and reads the drafts that lie there then. The layout, the mode, and the numbers of requests and
+    /// of rows that each rank owns must stay the same; how many drafts each request has may change within these.
+    ///
+    /// # Errors
+    /// Those of [`DeviceDistPool::enqueue_verify_assigned`].
+    pub fn capture_verify<'b>(&self, inputs: &[(Rows<'b>, DraftIds<'b>)]) -> Result<Graph<'b>> {
+        self.check_broken()?;
+        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
+        let step = |(rows, drafts): &(Rows<'b>, DraftIds<'b>)| {
+            self.pool.workspace.verify_over_ranks(rows, drafts, &self.windows, &spread)
+        };
+        let steps: Vec<Step<'b>> = inputs.iter().map(step).collect::<gumball_spec::Result<_>>()?;
+        Ok(self.pool.workspace.capture(&steps)?)
+    }
+
+    /// Waits for the enqueued work and copies what came out of the last verification into `out`: the whole batch, on every rank.
+    ///
+    /// After a step each request counts as one without drafts.
+    ///
+    /// # Errors
+    /// Those of [`DeviceDistPool::fetch`].
+    pub fn fetch_verification(&mut self, out: &mut Verification) -> Result<()> {
+        if self.pool.last.counts.is_none() {
+            self.fetch(&mut out.outputs)?;
+            out.note_step(&self.pool.last.slots);
+            return Ok(());
+        }
+        self.check_broken()?;
+        refuse_kept(&out.outputs)?;
+        let layout = self.pool.outputs_layout();
+        let (requests, results) = (self.pool.last.slots.len(), layout.words());
+        let (whole, _) = out.outputs.whole(layout)?;
+        let mut words = vec![0; results + layout.rows + requests];
+        self.read(layout, &mut words)?;
+        whole.copy_from_slice(&words[..results]);
+        let (rows, accepted) = words[results..].split_at(layout.rows);
+        (out.rows, out.accepted) = (rows.to_vec(), accepted.to_vec());
+        out.starts = starts(self.pool.last.counts.as_deref().unwrap_or_default());
+        Ok(())
+    }
+
+    /// Returns the addresses, in the device's memory, of the last verification's walks: as of
+    /// [`DevicePool::walks_addresses`](crate::DevicePool::walks_addresses), behind the results of the whole batch.
+    #[must_use]
+    pub fn walks_addresses(&self) -> [u64; 2] {
+        let layout: Layout = self.pool.outputs_layout();
+        let path = self.results_address() + (layout.words() * size_of::<u32>()) as u64;
+        [path, path + (layout.rows * size_of::<u32>()) as u64]
+    }
+}

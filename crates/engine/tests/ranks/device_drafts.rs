@@ -1,0 +1,373 @@
+//! Verifications over devices of ranks, emulated ones: what comes out is what one process gives, whoever owns a request.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_engine::dist::{Error as DistError, Ownership, StepKind, Transport};
+use gumball_engine::{
+    BatchOptions, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice,
+    Drafts, Dtype, IntType, Outputs, PADDING, Pool, Slot, Verification, VerifyMode,
+};
+
+use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
+use crate::cases::{self, Dice};
+use crate::devices::{pool, small_batch};
+use crate::steps::Extras;
+
+/// The layouts that verifications take.
+const LAYOUTS: [LogitsLayout; 3] = [Gather, Swap, Replicated];
+
+/// The drafts of a batch, as the host has them.
+#[derive(Debug)]
+struct Given {
+    counts: Vec<u32>,
+    ids: Vec<i32>,
+    parents: Option<Vec<i32>>,
+    probs: Option<Vec<f32>>,
+    mode: VerifyMode,
+}
+
+impl Given {
+    fn new(dice: &mut Dice, batch: &Batch) -> Self {
+        let modes = [
+            VerifyMode::Coupled,
+            VerifyMode::Greedy,
+            VerifyMode::Rejection,
+            VerifyMode::Block,
+            VerifyMode::Threshold { single: 0.6, acc: 0.8 },
+        ];
+        let mode = dice.pick(&modes);
+        // A request with mirostat has none.
+        let most = |has_mirostat: bool| if has_mirostat { 1 } else { 5 };
+        let counts =
+            batch.requests.iter().map(|(params, _)| dice.below(most(params.mirostat.is_some())) as u32);
+        let counts: Vec<u32> = counts.collect();
+        let drafts: u32 = counts.iter().sum();
+        let ids = (0..drafts).map(|_| dice.below(batch.vocab.min(4) + 1) as i32 - i32::from(dice.one_in(20)));
+        let ids = ids.collect();
+        let is_tree = mode != VerifyMode::Block && dice.one_in(2);
+        let tree =
+            |count: &u32| (0..*count as usize).map(|i| dice.below(i + 1) as i32 - 1).collect::<Vec<_>>();
+        let parents = is_tree.then(|| counts.iter().flat_map(tree).collect());
+        let has_probs = [VerifyMode::Rejection, VerifyMode::Block].contains(&mode) && dice.one_in(2);
+        let rows = counts.len() + drafts as usize;
+        let probs =
+            has_probs.then(|| (0..rows).flat_map(|_| cases::probabilities(dice, batch.vocab)).collect());
+        Self { counts, ids, parents, probs, mode }
+    }
+
+    fn drafts(&self) -> Drafts<'_> {
+        let Self { counts, ids, parents, probs, .. } = self;
+        Drafts { counts, ids, parents: parents.as_deref(), probs: probs.as_deref() }
+    }
+
+    /// Returns the first row of each request, and the end of the last.
+    fn starts(&self) -> Vec<usize> {
+        let ends = self.counts.iter().scan(0, |end, count| {
+            *end += *count as usize + 1;
+            Some(*end)
+        });
+        std::iter::once(0).chain(ends).collect()
+    }
+
+    /// Returns the rows of some requests.
+    fn rows_of(&self, requests: impl Iterator<Item = usize>) -> Vec<usize> {
+        let starts = self.starts();
+        requests.flat_map(|request| starts[request]..starts[request + 1]).collect()
+    }
+}
+
+/// A step, or a verification, and what one process got from it.
+struct Turn {
+    layout: LogitsLayout,
+    slots: Vec<Slot>,
+    given: Option<Given>,
+    whole: Vec<Vec<f32>>,
+    extras: Extras,
+    want: Verification,
+    states: Vec<Option<(u32, Vec<u32>, u32)>>,
+}
+
+impl Turn {
+    fn new(dice: &mut Dice, batch: &Batch, one: &mut Pool, slots: &[Slot]) -> Self {
+        let given = (!dice.one_in(3)).then(|| Given::new(dice, batch));
+        let layout = if given.is_some() { dice.pick(&LAYOUTS) } else { dice.pick(&LogitsLayout::ALL) };
+        let slots: Vec<Slot> =
+            slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
+        let rows = given.as_ref().map_or(slots.len(), |given| slots.len() + given.ids.len());
+        // Few ids are likely, so that drafts are accepted.
+        let mut whole = batch.rows(dice, rows);
+        for row in whole.iter_mut().filter(|_| dice.one_in(2)) {
+            row.iter_mut().skip(4).for_each(|z| *z = z.min(0.0));
+        }
+        let extras = Extras::new(dice, batch, rows, false);
+        let is_block = given.as_ref().is_some_and(|given| given.mode == VerifyMode::Block);
+        let extras = if is_block { extras.without_forced() } else { extras };
+        let mut want = Verification::new();
+        let (numbers, none) = (Numbers::new(batch.dtype, &whole.concat()), vec![0; slots.len()]);
+        extras.with(batch, |options| {
+            let logits = numbers.logits(rows, batch.vocab, batch.kind);
+            let steps = Drafts { counts: &none, ..Drafts::default() };
+            let (drafts, mode) =
+                given.as_ref().map_or((steps, VerifyMode::Coupled), |given| (given.drafts(), given.mode));
+            one.verify(logits, &slots, &drafts, mode, options, &mut want).unwrap();
+        });
+        let states = slots.iter().map(|slot| one.sequence(*slot).ok().map(state)).collect();
+        Self { layout, slots, given, whole, extras, want, states }
+    }
+
+    /// Takes the turn on a rank, and holds what comes out to that of one process.
+    fn take(&self, batch: &Batch, pool: &mut DeviceDistPool, own: usize, told: &str) {
+        let Self { layout, slots, given, whole, extras, want, states } = self;
+        let kind = if given.is_some() { StepKind::Verify } else { StepKind::Decode };
+        let plan = pool.planner().plan_as(*layout, &pool.shape(slots, 4, kind).unwrap());
+        let share = plan.shares.of(own);
+        let rows: Vec<usize> = match given {
+            None => share.collect(),
+            Some(given) => given.rows_of(share),
+        };
+        let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
+        let mut out = Verification::new();
+        extras.with(batch, |options| {
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            match given {
+                None => {
+                    let mut outputs = Outputs::new();
+                    pool.step(&plan, logits, slots, options, &mut outputs).unwrap();
+                    pool.fetch_verification(&mut out).unwrap();
+                    assert_eq!(outputs.words(), out.outputs().words());
+                }
+                Some(given) => {
+                    pool.verify(&plan, logits, slots, &given.drafts(), given.mode, options, &mut out)
+                        .unwrap();
+                }
+            }
+        });
+        let told = || format!("{told}, rank {own}, {layout:?}, {given:?}, {slots:?}, {batch:?}");
+        assert_eq!(out.accepted(), want.accepted(), "{}", told());
+        for request in 0..slots.len() {
+            assert_eq!(out.tokens(request), want.tokens(request), "request {request}, {}", told());
+            assert_eq!(out.rows(request), want.rows(request), "request {request}, {}", told());
+        }
+        assert_eq!(out.outputs().words(), want.outputs().words(), "{}", told());
+        for (request, slot) in slots.iter().enumerate() {
+            assert_eq!(pool.sequence(*slot).ok().map(state), states[request], "{}", told());
+        }
+    }
+}
+
+/// Takes steps and verifications in turn with random batches, and holds all ranks to one process.
+fn turns_equal_one_process(seeds: Range<u64>) {
+    for seed in seeds {
+        let mut dice = Dice(seed, 0);
+        let world = 1 + seed as usize % 4;
+        let batch = Batch::new(&mut dice, world, 6);
+        let (mut one, slots) = batch.pool();
+        let turns: Vec<Turn> = (0..4).map(|_| Turn::new(&mut dice, &batch, &mut one, &slots)).collect();
+        on_ranks(world, |rank| {
+            let own = rank.rank();
+            let (mut pool, _) = pool(&batch, rank, PATIENCE);
+            for (number, turn) in turns.iter().enumerate() {
+                turn.take(&batch, &mut pool, own, &format!("seed {seed}, turn {number} of {world} ranks"));
+            }
+        });
+    }
+}
+
+#[test]
+fn devices_of_ranks_verify_as_one_process() {
+    turns_equal_one_process(0..120);
+}
+
+#[test]
+fn devices_of_ranks_verify_in_many_blocks_as_one_process() {
+    // Each row reports 40 top tokens, so results of this many rows are sent by several blocks.
+    for seed in 300..306 {
+        let mut dice = Dice(seed, 0);
+        let mut batch = Batch::of_vocab(&mut dice, 2, 12, 300);
+        while batch.requests.len() < 8 {
+            batch = Batch::of_vocab(&mut dice, 2, 12, 300);
+        }
+        let (mut one, slots) = batch.pool();
+        let turns: Vec<Turn> = (0..3).map(|_| Turn::new(&mut dice, &batch, &mut one, &slots)).collect();
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, _) = pool(&batch, rank, PATIENCE);
+            for (number, turn) in turns.iter().enumerate() {
+                turn.take(&batch, &mut pool, own, &format!("seed {seed}, turn {number}"));
+            }
+        });
+    }
+}
+
+#[test]
+fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
+    let batch = small_batch(2);
+    let mut dice = Dice(8, 0);
+    // The first request has two drafts, the second three as a tree, the third none.
+    let (ids, parents) = ([1, 0, 2, 1, 3], [-1, 0, -1, -1, 0]);
+    let counts = [[2, 3, 0], [2, 0, 3]];
+    let whole = batch.rows(&mut dice, 8);
+    let values: Vec<f32> = whole.concat();
+    let numbers = Numbers::new(batch.dtype, &values);
+    for mode in [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection] {
+        let (mut one, slots) = batch.pool();
+        let mut want = Vec::new();
+        for turn in 0..4 {
+            let counts = &counts[usize::from(turn == 3)];
+            let mut out = Verification::new();
+            let drafts = Drafts { counts, ids: &ids, parents: Some(&parents), probs: None };
+            let logits = numbers.logits(8, batch.vocab, batch.kind);
+            one.verify(logits, &slots, &drafts, mode, &BatchOptions::default(), &mut out).unwrap();
+            want.push((
+                out,
+                slots.iter().map(|slot| state(one.sequence(*slot).unwrap())).collect::<Vec<_>>(),
+            ));
+        }
+        for layout in LAYOUTS {
+            on_ranks(2, |rank| {
+                let own = rank.rank();
+                let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+                let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 3, StepKind::Verify).unwrap());
+                let starts = [0, 3, 7, 8];
+                let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+                let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
+                let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
+                let runtime = pool.pool().device().runtime().clone();
+                let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
+                let rows = DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
+                let rows = rows.unwrap().with_kind(batch.kind);
+                let id_memory = DeviceBuffer::of(&runtime, &ids.map(i64::from)).unwrap();
+                let parent_memory = DeviceBuffer::of(&runtime, &parents).unwrap();
+                let drafts = DeviceDrafts {
+                    ids: DeviceSlice::of(&id_memory, IntType::I64),
+                    parents: Some(DeviceSlice::of(&parent_memory, IntType::I32)),
+                    links: None,
+                    probs: None,
+                };
+                let options = DeviceOptions::default();
+                // Once as it is, then replayed.
+                let mut found = Verification::new();
+                pool.enqueue_verify(&plan, rows, &slots, &counts[0], &drafts, mode, &options).unwrap();
+                let graph = pool.capture_verify(&[(rows, drafts)]).unwrap();
+                for (turn, (want, states)) in want.iter().enumerate() {
+                    if turn == 3 {
+                        // Other numbers of drafts: only under gather, where all ranks have all rows, may they move between requests.
+                        pool.assign_drafts(&plan, &slots, &counts[1], mode, &options).unwrap();
+                        if layout != Gather {
+                            let error = pool.replay(&graph).unwrap_err();
+                            assert!(error.to_string().contains("captured with another layout"), "{error}");
+                            return;
+                        }
+                    }
+                    if turn > 0 {
+                        pool.replay(&graph).unwrap();
+                    }
+                    pool.fetch_verification(&mut found).unwrap();
+                    let told = format!("{layout:?}, {mode:?}, turn {turn}");
+                    assert_eq!(found.outputs().words(), want.outputs().words(), "{told}");
+                    assert_eq!(found.accepted(), want.accepted(), "{told}");
+                    for (request, slot) in slots.iter().enumerate() {
+                        assert_eq!(found.rows(request), want.rows(request), "{told}");
+                        assert_eq!(state(pool.sequence(*slot).unwrap()), states[request], "{told}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn links_of_trees_are_read_on_the_rank_that_owns_them() {
+    let mut dice = Dice(12, 0);
+    let (first_child, next_sibling) = ([1, -1, -1, 1, 2, -1, -1], [-1, 2, -1, -1, -1, -1, -1]);
+    let (counts, ids) = ([2, 2, 0], [1, 2, 0, 3]);
+    let parents = Drafts::parents_of(&counts, &first_child, &next_sibling).unwrap();
+    let mut batch = small_batch(2);
+    batch.ownership = Ownership::Modulo;
+    let whole = batch.rows(&mut dice, 7);
+    let numbers = Numbers::new(batch.dtype, &whole.concat());
+    let (mut one, slots) = batch.pool();
+    let mut want = Verification::new();
+    let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: None };
+    let logits = numbers.logits(7, batch.vocab, batch.kind);
+    one.verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), &mut want).unwrap();
+    for layout in LAYOUTS {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let starts = [0, 3, 6, 7];
+            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
+            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
+            let runtime = pool.pool().device().runtime().clone();
+            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
+            let rows = DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
+            let rows = rows.unwrap().with_kind(batch.kind);
+            let memory = [&ids[..], &first_child[..], &next_sibling[..]]
+                .map(|column| DeviceBuffer::of(&runtime, column).unwrap());
+            let [ids, first_child, next_sibling] =
+                [0, 1, 2].map(|i: usize| DeviceSlice::of(&memory[i], IntType::I32));
+            let links = Some([first_child, next_sibling]);
+            let drafts = DeviceDrafts { ids, parents: None, links, probs: None };
+            let options = DeviceOptions::default();
+            let mode = VerifyMode::Coupled;
+            pool.enqueue_verify(&plan, rows, &slots, &counts, &drafts, mode, &options).unwrap();
+            let mut found = Verification::new();
+            pool.fetch_verification(&mut found).unwrap();
+            assert_eq!(found.outputs().words(), want.outputs().words(), "{layout:?}");
+            assert_eq!(found.accepted(), want.accepted(), "{layout:?}");
+        });
+    }
+}
+
+#[test]
+fn a_verification_over_devices_is_not_surveyed() {
+    let batch = small_batch(1);
+    on_ranks(1, |rank| {
+        let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+        let shape = pool.shape(&slots, 1, StepKind::Verify).unwrap();
+        assert_ne!(pool.plan(&shape).unwrap().layout, Survey);
+        let plan = pool.planner().plan_as(Survey, &shape);
+        let options = DeviceOptions::default();
+        let error = pool.assign_drafts(&plan, &slots, &[0; 3], VerifyMode::Coupled, &options).unwrap_err();
+        let said = "layout cannot be combined with drafts: rows of drafts are not surveyed where they are; take gather \
+                    or swap";
+        assert_eq!(error.to_string(), said);
+        // A count too many, and one too few.
+        let plan = pool.planner().plan_as(Swap, &shape);
+        for counts in [&[0; 4][..], &[0; 2]] {
+            let error = pool.assign_drafts(&plan, &slots, counts, VerifyMode::Coupled, &options).unwrap_err();
+            assert!(matches!(error, DistError::Call(_)), "{error}");
+        }
+    });
+}
+
+#[test]
+fn ranks_that_verify_different_drafts_are_told_so() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 5);
+    for layout in LAYOUTS {
+        with_patience(2, Duration::from_secs(5), |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, Duration::from_secs(5));
+            let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let starts = [0, 1, 3, 5];
+            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let drafts = Drafts { counts: &[0, 1, 1], ids: &[1, 2 + own as i32], ..Drafts::default() };
+            let (options, mut out) = (BatchOptions::default(), Verification::new());
+            let verified =
+                pool.verify(&plan, logits, &slots, &drafts, VerifyMode::Coupled, &options, &mut out);
+            let error = verified.unwrap_err();
+            assert!(matches!(error, DistError::Disagree { what: "the step", .. }), "{layout:?}: {error}");
+            for (slot, before) in slots.iter().zip(before) {
+                assert_eq!(state(pool.sequence(*slot).unwrap()), before);
+            }
+        });
+    }
+}
