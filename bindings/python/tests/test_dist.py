@@ -339,13 +339,68 @@ def test_devices_draw_what_one_process_draws(layout: str, tmp_path: Path) -> Non
             pool.replay(graph)
             found.append(pool.fetch().tolist())
         assert pool.served() == {(layout, 4): 4}
-        with pytest.raises(UnavailableError, match="no verifications over devices"):
-            pool.verify(logits, slots, [[1]] * 4, plan=plan)
         return [found, [pool.output(slot) for slot in slots]]
 
     alone = Pool(VOCAB, slots=8)
     slots = [alone.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
     wanted = [alone.step(batch, slots).tolist() for batch in batches]
+    assert on_ranks(2, work) == [[wanted, [alone.output(slot) for slot in slots]]] * 2
+
+
+@pytest.mark.skipif(not EMULATOR, reason="GPUs are held to one GPU by conformance")
+@pytest.mark.parametrize("layout", ["gather", "swap", "replicated"])
+@pytest.mark.parametrize("mode", ["coupled", "rejection"])
+def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_path: Path) -> None:
+    drafts, parents = [[4, 5], [6], [], [7, 8]], [[-1, 0], [-1], [], [-1, -1]]
+    batches = [np.random.default_rng(step).normal(0, 2.5, (9, VOCAB)).astype(np.float32) for step in range(4)]
+    for batch in batches:
+        batch[:, 4:9] += 6
+    starts = [0, 3, 5, 6, 9]
+
+    def work(rank: int) -> list[Any]:
+        address = f"unix:{tmp_path}/{layout}"
+        given = {"layouts": [layout], "layout": layout, "rows": 16, "slots": 8, "ownership": "modulo"}
+        pool = dist.join(VOCAB, address=address, rank=rank, world=2, device="emulated", **given)
+        slots = [pool.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
+        start, end = pool.ids
+        plan = pool.plan(slots, drafts=2)
+        assert plan.layout == layout
+        rows = [row for request in plan.requests for row in range(starts[request], starts[request + 1])]
+
+        def own(batch: np.ndarray) -> np.ndarray:
+            return batch[rows] if layout == "replicated" else np.ascontiguousarray(batch[:, start:end])
+
+        verified = pool.verify(own(batches[0]), slots, drafts, parents=parents, mode=mode, plan=plan)
+        found = [[verified.tolist(), verified.accepted.tolist(), [verified.rows(i).tolist() for i in range(4)]]]
+        # What lies in the device's memory, enqueued and in a graph.
+        logits, ids = own(batches[1]), np.array(sum(drafts, []), np.int64)
+        columns = {"parents": np.array(sum(parents, []), np.int32)}
+        pool.assign_drafts(slots, [len(each) for each in drafts], mode=mode, plan=plan)
+        graph = pool.capture_verify(logits, ids, **columns)
+        assert graph.steps == 1
+        pool.enqueue_verify(logits, ids, **columns)
+        found.append(pool.fetch_verification().tolist())
+        for batch in batches[2:]:
+            logits[:] = own(batch)
+            pool.replay(graph)
+            found.append(pool.fetch_verification().tolist())
+        assert pool.served() == {(layout, 4): 4}
+        # A verification is not surveyed, and a graph has as many rows of each rank as when it was captured.
+        with pytest.raises(ValueError, match="counts has length 3, but must have one per slot, 4"):
+            pool.assign_drafts(slots, [0] * 3, plan=plan)
+        pool.assign_drafts(slots, [1, 2, 0, 2], mode=mode, plan=plan)
+        if layout != "gather":
+            with pytest.raises(ValueError, match="captured with another layout, or other numbers of rows"):
+                pool.replay(graph)
+        return [found, [pool.output(slot) for slot in slots]]
+
+    alone = Pool(VOCAB, slots=8)
+    slots = [alone.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
+    all_verified = [alone.verify(batch, slots, drafts, parents=parents, mode=mode) for batch in batches]
+    first = all_verified[0]
+    wanted = [[first.tolist(), first.accepted.tolist(), [first.rows(i).tolist() for i in range(4)]]]
+    wanted += [verified.tolist() for verified in all_verified[1:]]
+    assert sum(sum(verified.accepted.tolist()) for verified in all_verified) > 0
     assert on_ranks(2, work) == [[wanted, [alone.output(slot) for slot in slots]]] * 2
 
 
@@ -357,6 +412,10 @@ def test_a_pool_of_the_host_has_no_steps_on_a_device(tmp_path: Path) -> None:
         lambda: pool.enqueue(np.zeros((1, VOCAB), np.float32)),
         lambda: pool.capture(np.zeros((1, VOCAB), np.float32)),
         pool.fetch,
+        lambda: pool.assign_drafts([slot], [0]),
+        lambda: pool.enqueue_verify(np.zeros((1, VOCAB), np.float32), np.zeros(0, np.int32)),
+        lambda: pool.capture_verify(np.zeros((1, VOCAB), np.float32), np.zeros(0, np.int32)),
+        pool.fetch_verification,
     ):
         with pytest.raises(UnavailableError, match="no steps in the memory of a device: the pool is on cpu"):
             call()

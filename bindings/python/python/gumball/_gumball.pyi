@@ -334,6 +334,42 @@ class DistPool:
     def capture(self, logits: _Array | Sequence[_Array], *, kind: str = "logits") -> DistGraph: ...
     def replay(self, graph: DistGraph) -> None: ...
     def fetch(self) -> Outputs: ...
+    def assign_drafts(
+        self,
+        slots: _Integers,
+        counts: _Integers,
+        *,
+        plan: DistPlan | None = None,
+        mode: str = "coupled",
+        threshold_single: float = 1.0,
+        threshold_acc: float = 1.0,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+    ) -> None: ...
+    def enqueue_verify(
+        self,
+        logits: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        first_child: _Array | None = None,
+        next_sibling: _Array | None = None,
+        draft_probs: _Array | None = None,
+        kind: str = "logits",
+    ) -> None: ...
+    def capture_verify(
+        self,
+        logits: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        first_child: _Array | None = None,
+        next_sibling: _Array | None = None,
+        draft_probs: _Array | None = None,
+        kind: str = "logits",
+    ) -> DistGraph: ...
+    def fetch_verification(self) -> Verification: ...
     def step(
         self,
         logits: _Array,

@@ -62,6 +62,17 @@ impl Home {
         }
     }
 
+    /// Makes the device's work wait for that of other streams, on which arrays are written.
+    pub fn order_after(&self, streams: &[Option<usize>]) -> Result<()> {
+        let Some(gpu) = self.gpu() else { return Ok(()) };
+        for stream in streams.iter().flatten() {
+            // SAFETY: the array's owner names the live stream of this device on which it writes the array.
+            unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }
+                .map_err(gumball_engine::Error::from)?;
+        }
+        Ok(())
+    }
+
     /// Returns the name of the transport.
     pub fn transport(&self) -> &'static str {
         either!(self, pool => pool.group().transport())

@@ -8,11 +8,13 @@
 //! | `plan.rs` | the layout of a step, decided before its logits exist |
 //! | `steps.rs` | steps and verifications |
 //! | `on_device.rs` | steps over devices: enqueued, captured, replayed, fetched |
+//! | `drafts_on_device.rs` | likewise verifications of drafts |
 //! | `errors.rs` | what can go wrong between ranks |
 //!
 //! `python/gumball/dist.py` re-exports the classes, and says how processes find each other.
 
 mod config;
+mod drafts_on_device;
 mod errors;
 mod home;
 mod on_device;

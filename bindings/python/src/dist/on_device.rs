@@ -73,11 +73,7 @@ impl DistPool {
         self.with(py, |home| home.device().map(drop))?;
         let (matrix, array) = self.read_rows(py, logits)?;
         self.with(py, |home| {
-            if let (Some(gpu), Some(stream)) = (home.gpu(), array.stream) {
-                // SAFETY: the array's owner names the live stream of this device on which it writes the array.
-                unsafe { gpu.order_after(if stream == 1 { 0 } else { stream }) }
-                    .map_err(gumball_engine::Error::from)?;
-            }
+            home.order_after(&[array.stream])?;
             // SAFETY: the rows lie on the device. Their owner reuses memory in stream order, so it is not reused before the step is
             // done. The caller ensures that nobody writes them until then.
             let rows = unsafe { matrix.device_logits() }?.with_kind(kind);

@@ -101,11 +101,12 @@ impl DistPool {
     /// Verifies the drafts of each request, appends the emitted tokens to the sequences on all ranks, and returns the Verification of the
     /// whole batch: that of Pool.verify for the whole logits, bit for bit.
     ///
-    /// logits: as for step, with the rows that Pool.verify takes; a request's rows stay together. plan: that of Pool.plan for these slots
+    /// logits: as for step, with the rows that Pool.verify takes; a request's rows stay together. On the host; a pool on a device copies them and
+    /// the drafts up, see enqueue_verify. plan: that of Pool.plan for these slots
     /// and drafts; None: the one for a verification. Under "survey" nothing is verified. Other arguments: as for Pool.verify, the same
     /// on all ranks; draft_probs has whole rows of all requests.
     ///
-    /// Raises UnavailableError on a device, the errors of Pool.verify, before anything is sent; and a DistError if a rank is late, gone, or at another step.
+    /// Raises the errors of Pool.verify, before anything is sent; and a DistError if a rank is late, gone, or at another step.
     #[pyo3(
         signature = (
             logits, slots, drafts, *, plan=None, parents=None, first_child=None, next_sibling=None, draft_probs=None, mode="coupled",
@@ -172,11 +173,9 @@ impl DistPool {
             let hooks = options.hooks(&caller);
             let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
             let options = BatchOptions { hooks: &hooks, ..batch };
-            home.host("verifications over devices")?;
             let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            let pool = home.host("verifications over devices")?;
-            pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out)?;
+            either!(home, pool => pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out))?;
             Ok(out)
         })?;
         Verification::new(py, verified, kept)

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::backend::Backend;
-use super::{Inner, Pool, variants, verify};
-use crate::arrays::{self, Array, Dtype};
+use super::{Inner, Pool, check_location, variants, verify};
+use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::{draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::lists::integers;
@@ -18,18 +18,18 @@ use crate::options::{self, Keywords};
 use crate::verification::Verification;
 
 /// The arrays of a verification on a device.
-pub(super) struct Arrays<'py> {
+pub struct Arrays<'py> {
     pub input: DeviceInput<'static>,
     pub drafts: DeviceDrafts<'static>,
     /// The streams on which their owners write them, if they name one.
-    others: Vec<Option<usize>>,
+    pub others: Vec<Option<usize>>,
     /// Logits, masks, drafts, parents and the drafter's probabilities.
     pub arrays: Vec<Array<'py>>,
 }
 
 /// What Python hands over for a verification on a device.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'a, 'py> {
+pub struct Given<'a, 'py> {
     pub logits: &'a Bound<'py, PyAny>,
     pub drafts: &'a Bound<'py, PyAny>,
     pub parents: Option<&'a Bound<'py, PyAny>>,
@@ -60,16 +60,23 @@ pub(super) fn on_device(inner: &mut Inner) -> Result<&mut DevicePool> {
     }
 }
 
-impl Pool {
-    /// Reads an array of integers on the pool's device.
-    pub(super) fn read_drafts<'py>(
-        &self,
+/// Reads arrays of a verification, which lie where a pool on a device can read them.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftReader {
+    pub location: Location,
+    /// The stream on which the pool reads them.
+    pub stream: Option<usize>,
+}
+
+impl DraftReader {
+    /// Reads an array of integers.
+    pub fn integers<'py>(
+        self,
         object: &Bound<'py, PyAny>,
         name: &str,
-        stream: Option<usize>,
     ) -> PyResult<(DeviceSlice<'static>, Array<'py>)> {
-        let array = arrays::read(object, name, stream)?.flat();
-        self.check_location(name, array.location, "; verify takes lists of the host")?;
+        let array = arrays::read(object, name, self.stream)?.flat();
+        check_location(name, array.location, self.location, "; verify takes lists of the host")?;
         let dtype = match array.dtype {
             Dtype::I32 => IntType::I32,
             Dtype::I64 => IntType::I64,
@@ -88,19 +95,14 @@ impl Pool {
         Ok((column.map_err(to_py_err)?, array))
     }
 
-    /// Reads the arrays of a verification on the pool's device.
-    pub(super) fn read_verify<'py>(
-        &self,
-        given: &Given<'_, 'py>,
-        kind: &str,
-        stream: Option<usize>,
-    ) -> PyResult<Arrays<'py>> {
+    /// Reads all arrays of a verification.
+    pub fn arrays<'py>(self, given: &Given<'_, 'py>, kind: &str) -> PyResult<Arrays<'py>> {
         let Given { logits, drafts, parents, links, probs, masks } = *given;
         let kind = options::kind(kind)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
-            let array = arrays::read(object, name, stream)?;
+            let array = arrays::read(object, name, self.stream)?;
             let matrix = array.matrix(name)?;
-            self.check_location(name, matrix.location, "; verify copies rows of the host up")?;
+            check_location(name, matrix.location, self.location, "; verify copies rows of the host up")?;
             match name {
                 "logits" => matrix.check_float()?,
                 "masks" => matrix.check_words()?,
@@ -110,14 +112,13 @@ impl Pool {
         };
         let (rows, logits) = matrix(logits, "logits")?;
         let masks = masks.map(|masks| matrix(masks, "masks")).transpose()?;
-        let (ids, drafts) = self.read_drafts(drafts, "drafts", stream)?;
-        let parents = parents.map(|parents| self.read_drafts(parents, "parents", stream)).transpose()?;
+        let (ids, drafts) = self.integers(drafts, "drafts")?;
+        let parents = parents.map(|parents| self.integers(parents, "parents")).transpose()?;
         let names = ["first_child", "next_sibling"];
         let links = match links {
             [None, None] => None,
             [Some(first_child), Some(next_sibling)] => {
-                let read = |object, name| self.read_drafts(object, name, stream);
-                Some([read(first_child, names[0])?, read(next_sibling, names[1])?])
+                Some([self.integers(first_child, names[0])?, self.integers(next_sibling, names[1])?])
             }
             _ => return Err(PyValueError::new_err("first_child and next_sibling come together")),
         };
@@ -142,6 +143,13 @@ impl Pool {
         let others = arrays.iter().map(|array| array.stream).collect();
         let drafts = DeviceDrafts { ids, parents, links, probs: probs.transpose()? };
         Ok(Arrays { input, drafts, others, arrays })
+    }
+}
+
+impl Pool {
+    /// Returns what reads arrays on the pool's device.
+    pub(super) fn draft_reader(&self, stream: Option<usize>) -> DraftReader {
+        DraftReader { location: self.location, stream }
     }
 }
 
@@ -239,7 +247,8 @@ impl Pool {
         let (stream, variant) = (self.on(py, stream)?, variants::variant(variant)?);
         let given =
             Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
-        let Arrays { input, drafts, others, arrays: _held } = self.read_verify(&given, kind, stream)?;
+        let Arrays { input, drafts, others, arrays: _held } =
+            self.draft_reader(stream).arrays(&given, kind)?;
         self.with(py, stream, |inner| {
             inner.order_after(&others)?;
             let pool = on_device(inner)?;
@@ -279,7 +288,7 @@ impl Pool {
         let stream = this.on(py, stream)?;
         let given =
             Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
-        let Arrays { input, drafts, arrays, .. } = this.read_verify(&given, kind, stream)?;
+        let Arrays { input, drafts, arrays, .. } = this.draft_reader(stream).arrays(&given, kind)?;
         let recorded = this.with(py, stream, |inner| {
             let captured = on_device(inner)?.capture_verify(&[(input, drafts)]);
             captured.map(Recorded::device).map_err(draft_names)
@@ -312,7 +321,7 @@ impl Pool {
                 on_device(inner)?.enqueue_host_shorten(&counts)
             });
         }
-        let (column, array) = self.read_drafts(counts, "counts", stream)?;
+        let (column, array) = self.draft_reader(stream).integers(counts, "counts")?;
         self.with(py, stream, |inner| {
             inner.order_after(&[array.stream])?;
             on_device(inner)?.enqueue_shorten(&column)

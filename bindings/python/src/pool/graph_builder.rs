@@ -130,7 +130,8 @@ impl GraphBuilder {
         let this = slf.get();
         let given =
             Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
-        let Arrays { input, drafts, arrays, .. } = this.pool.get().read_verify(&given, kind, this.stream)?;
+        let Arrays { input, drafts, arrays, .. } =
+            this.pool.get().draft_reader(this.stream).arrays(&given, kind)?;
         this.add(Piece::Work(GraphWork::Verify(input, drafts)), given.objects(), arrays);
         Ok(slf)
     }
@@ -176,7 +177,7 @@ impl GraphBuilder {
     /// Adds taking the last output tokens of the assigned requests away, as Pool.enqueue_shorten does with counts on the device.
     fn shorten<'py>(slf: Bound<'py, Self>, counts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
-        let (column, array) = this.pool.get().read_drafts(counts, "counts", this.stream)?;
+        let (column, array) = this.pool.get().draft_reader(this.stream).integers(counts, "counts")?;
         this.add(Piece::Work(GraphWork::Shorten(column)), vec![counts.clone().unbind()], vec![array]);
         Ok(slf)
     }

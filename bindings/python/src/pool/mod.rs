@@ -32,6 +32,7 @@ use pyo3::prelude::*;
 
 use self::backend::{Backend, HostPool};
 pub use self::draft::DraftBatch;
+pub use self::drafts::{Arrays as DraftArrays, DraftReader, Given as GivenDrafts};
 pub use self::graph_builder::GraphBuilder;
 pub use self::verify::{DraftLists, mode as verify_mode};
 use crate::arrays::{Location, torch_stream};
@@ -302,9 +303,14 @@ impl Pool {
 impl Pool {
     /// Returns an error if an array lies in memory that this pool cannot read.
     fn check_location(&self, name: &str, location: Location, remedy: &str) -> PyResult<()> {
-        if location == self.location {
-            return Ok(());
-        }
-        Err(out_of_range(name, format!("on {location}"), format!("on {}{remedy}", self.location)))
+        check_location(name, location, self.location, remedy)
     }
+}
+
+/// Returns an error if an array does not lie where a pool is.
+pub fn check_location(name: &str, location: Location, pool: Location, remedy: &str) -> PyResult<()> {
+    if location == pool {
+        return Ok(());
+    }
+    Err(out_of_range(name, format!("on {location}"), format!("on {pool}{remedy}")))
 }
