@@ -50,7 +50,7 @@ def decode(pool: dist.DistPool) -> list[list[int]]:
 
 
 def alone() -> list[list[int]]:
-    """The same in one process, by parts of the head too: sums of other shapes may round differently."""
+    """Generates in one process. It multiplies by the parts of the head too, since sums of other shapes may round differently."""
     whole, pool = head(), gumball.Pool(VOCAB)
     slots = [pool.admit(params, [5]) for params in REQUESTS]
     tokens = [5] * len(slots)

@@ -615,7 +615,7 @@ def test_a_graph_of_ours_drafts_verifies_and_advances(device: str, ids: type) ->
         assert seen.tolist() == wanted.tolist() and np.asarray(chains).tolist() == drafts.tolist()
         host.shorten(slots[0], [1, 0])
         assert [pool.output(slot) for slot in slots[1]] == [host.output(slot) for slot in slots[0]]
-    # The same piece by piece, and what is refused.
+    # A draft and a copy without a graph, and what is refused.
     batches[0].enqueue(first)
     batches[0].copy(chains)
     assert np.asarray(chains)[:, :1].tolist() == host.draft(rows[0], slots[0]).tolist()

@@ -28,7 +28,7 @@
 #include "stage/shard.cuh"
 #include "stage/survey_rows.cuh"
 
-// What all threads of a block learn from its first warp: what the ranks' words come to.
+// What the first warp of a block computes from the words of all ranks, for all threads of the block.
 struct Agreed {
     // The largest of the ranks' maxima, as ordered bits.
     u32 maximum;

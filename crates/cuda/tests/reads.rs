@@ -50,7 +50,7 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         ("greedy", SamplingParams { temperature: 0.0, ..any() }, 0, 0),
         ("plain", any(), 75, 25),
         ("min-p", SamplingParams { min_p: 0.05, ..any() }, 60, 25),
-        ("top-k 50", SamplingParams { top_k: 50, ..any() }, 25, 400),
+        ("top-k 50", SamplingParams { top_k: 50, ..any() }, 25, 205),
         ("top-k 5000", SamplingParams { top_k: 5000, ..any() }, 400, 300),
         ("top-p", top_p.clone(), 150, 150),
         ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 450, 350),

@@ -24,7 +24,7 @@ pub struct Given<'a, 'py> {
     pub timeout: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// The same, read.
+/// What the arguments say.
 pub struct Config {
     pub planner: PlannerConfig,
     pub addresses: Vec<Address>,

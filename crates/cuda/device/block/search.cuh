@@ -8,7 +8,9 @@
 // Requires   all threads of the blocks that search the row (row_blocks.cuh); scratch memory of the row
 //
 //     hi, lo: the tokens at or above hi do not reach the goal, those at or above lo do
-//     a number of tokens is the goal, and many tokens seem to have one value: one read tells whether these reach it
+//     if the goal is a number of tokens and many tokens seem to have one value:
+//         one read: count the tokens of that value and those above it, tile by tile; the bracket is the former if the
+//         goal is reached among them
 //     until the token is found:
 //         one read: count the tokens at each level of a range; guess a bracket of levels in which the goal is reached
 //         one read: sum the weights above the bracket, tile by tile; list the tokens in it

@@ -31,7 +31,7 @@ pub enum Work<'b> {
     Shorten(ShortenLaunch<'b>),
 }
 
-/// Captured work of a workspace; its logits and whatever else it reads and writes live as long as `'b`.
+/// Captured work of a workspace. The logits and all other buffers that it reads and writes live as long as `'b`.
 #[derive(Debug)]
 pub struct Graph<'b> {
     workspace: u64,

@@ -61,6 +61,6 @@ pub(crate) struct Exchange {
     /// None if no rows travel.
     pub rows: Option<abi::SendRows>,
     pub results: abi::SendResults,
-    /// The argument of the kernels of `shards.cu`, under `Survey`: where these serve all rows, nothing else is launched.
+    /// The argument of the kernels of `shards.cu`, under `Survey`. If these kernels end all rows of the step, no other kernel is launched.
     pub shards: Option<abi::ShardStep>,
 }
