@@ -1,5 +1,7 @@
 //! A case of a head: weights, a batch of hidden states and what follows the product, owned.
 
+use gumball_cpu::{Level, Task};
+use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Spread, Weights, Widened};
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::{Error, Result, Row};
 
@@ -61,15 +63,31 @@ impl HeadCase {
         Ok((0..self.rows()).flat_map(of_row).map(f32::to_bits).collect())
     }
 
-    /// Returns the logits that the exact head gives at a level, over one thread and over several.
+    /// Returns a row of the logits that decide a request, and -inf elsewhere: or all of them, where all may.
     ///
     /// # Errors
     /// Those of the head.
-    ///
-    /// # Panics
-    /// If threads change a bit.
-    pub fn by_the_cpu(&self, level: gumball_cpu::Level) -> Result<Vec<u32>> {
-        use gumball_head::{Exact, HeadOptions, HiddenStates, Spread, Weights, Widened};
+    pub fn certified_row(&self, level: Level, task: &Task<'_>, hooked: bool) -> Result<Vec<f32>> {
+        let certified = Certified::new(self.exact(level)?);
+        let states = HiddenStates::new(self.hidden.row(), self.rows(), self.width)?;
+        let mut widened = Widened::default();
+        widened.fill_rows(states, 0..1);
+        let mut row = vec![0.0; self.vocab()];
+        if let Ok(decisive) = Certified::decisive(task, hooked, false)
+            && certified.can_screen(states, 0)
+        {
+            let (mut bounds, mut contest) = (Bounds::default(), certified.contest()?);
+            certified.bound(&widened, Spread::Caller, &mut bounds)?;
+            let of_row = bounds.rows_mut();
+            if certified.settle(&widened, 0, of_row, decisive, task, &mut contest, &mut row)?.is_some() {
+                return Ok(row);
+            }
+        }
+        certified.exact().logits(&widened, Spread::Caller, &mut row)?;
+        Ok(row)
+    }
+
+    fn exact(&self, level: Level) -> Result<Exact<'_>> {
         let weights: Weights<'_> = match self.weights.row() {
             Row::F32(all) => all.into(),
             Row::Bf16(all) => all.into(),
@@ -77,7 +95,18 @@ impl HeadCase {
         };
         let bias = self.bias.as_deref().map(Into::into);
         let options = HeadOptions { bias, scaling: self.scaling, level: Some(level) };
-        let head = Exact::new(weights, self.vocab(), self.width, options)?;
+        Exact::new(weights, self.vocab(), self.width, options)
+    }
+
+    /// Returns the logits that the exact head gives at a level, over one thread and over several.
+    ///
+    /// # Errors
+    /// Those of the head.
+    ///
+    /// # Panics
+    /// If threads change a bit.
+    pub fn by_the_cpu(&self, level: Level) -> Result<Vec<u32>> {
+        let head = self.exact(level)?;
         let states = Widened::of(HiddenStates::new(self.hidden.row(), self.rows(), self.width)?);
         let logits = |spread| -> Result<Vec<u32>> {
             let mut out = vec![0.0; self.rows() * self.vocab()];

@@ -20,7 +20,7 @@ use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::verify::judged::{Drafts, judged};
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
-use gumball_spec::{Error, Result, Status, oracle};
+use gumball_spec::{Error, Result, Row, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
@@ -90,6 +90,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
         case.by_the_oracle()
+    }
+
+    /// Samples the row of a head by a certified head: `case` is the request, with the logits of the first hidden state, which the
+    /// head does not see. The kept set is left out. A backend without heads takes the logits.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn certified(&self, _head: &HeadCase, case: &Case) -> Result<Observed> {
+        Ok(Observed { kept: None, ..Oracle.sample(case)? })
     }
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
@@ -317,6 +326,25 @@ impl Backend for Cpu {
     fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
         let level = self.workspace.lock().unwrap_or_else(PoisonError::into_inner).level();
         case.by_the_cpu(level)
+    }
+
+    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
+        let (prepared, history) = prepare(case)?;
+        let task = task(case, &prepared, &history);
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = head.certified_row(workspace.level(), &task, case.hook.is_some())?;
+        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
+        workspace.keep_ids(false);
+        let chosen = workspace.sample(Row::F32(&row), &task, hook)?;
+        Ok(Observed {
+            token: chosen.token,
+            status: chosen.status,
+            temperature: chosen.temperature,
+            mu: chosen.mu,
+            kept: None,
+            logprobs: workspace.logprobs().cloned(),
+        })
     }
 
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {

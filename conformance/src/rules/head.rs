@@ -1,9 +1,9 @@
 //! Heads: from hidden states to logits (H1 to H4).
 
-use gumball_spec::Error;
 use gumball_spec::head::Scaling;
+use gumball_spec::{Error, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams, Status};
 
-use crate::case::Dtype;
+use crate::case::{Case, Dtype};
 use crate::head_case::HeadCase;
 use crate::rows;
 use crate::rules::Check;
@@ -19,6 +19,9 @@ rules!(head_rules:
     H2 a_scaling_outside_its_range_is_refused,
     H3 infinities_and_nan_go_their_way,
     H4 a_row_does_not_depend_on_its_batch,
+    H5 a_certified_head_gives_what_the_whole_row_gives,
+    H5 near_ties_go_to_the_token_of_the_whole_row,
+    H5 weights_that_are_not_finite_change_no_other_token,
 );
 
 /// Returns the logits of a case, after holding their bits to the definition.
@@ -157,6 +160,99 @@ fn a_row_does_not_depend_on_its_batch(check: &Check<'_>) {
             let batch: Vec<f32> = states[first..first + count].concat();
             let z = sees(check, &HeadCase::new(Dtype::Bf16, &weights, &batch, width));
             assert_eq!(z, alone[first..first + count].concat(), "{count} from {first}");
+        }
+    }
+}
+
+/// Requests that some of a row's logits decide, and some that all of them do.
+fn requests(seed: u64) -> Vec<SamplingParams> {
+    let base = SamplingParams { seed: Some(seed), ..Default::default() };
+    let logprobs = Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 3, ids: vec![0, 4] });
+    vec![
+        base.clone(),
+        SamplingParams { temperature: 0.0, ..base.clone() },
+        SamplingParams { temperature: 0.3, repetition_penalty: 1.5, frequency_penalty: -0.5, ..base.clone() },
+        SamplingParams { top_k: 3, logprobs: logprobs.clone(), ..base.clone() },
+        SamplingParams { top_k: 20, top_p: 0.8, min_p: 0.02, ..base.clone() },
+        SamplingParams { min_p: 0.2, temperature: 2.0, temperature_last: true, ..base.clone() },
+        SamplingParams {
+            min_p: 0.1,
+            typical_p: 0.9,
+            order: FilterOrder::List(vec![Filter::MinP, Filter::TypicalP]),
+            logprobs: logprobs.clone(),
+            ..base.clone()
+        },
+        SamplingParams {
+            logit_bias: vec![(2, 3.0), (3, f32::NEG_INFINITY)],
+            banned_ids: vec![9],
+            ..base.clone()
+        },
+        SamplingParams { top_p: 0.7, logprobs, ..base },
+    ]
+}
+
+/// Returns the case of a request for a vocabulary; its logits are of no matter.
+fn request(vocab: usize, params: SamplingParams) -> Case {
+    let mut case = Case::of(&vec![0.0; vocab], params);
+    (case.prompt, case.output) = (vec![1, 2, 3, 1], vec![4, 2]);
+    case
+}
+
+fn a_certified_head_gives_what_the_whole_row_gives(check: &Check<'_>) {
+    for (vocab, width) in [(600, 48), (40, 5), (1, 1), (257, 33)] {
+        for seed in 0..6 {
+            let (weights, hidden) = (rows::bell(vocab * width, 0.4, seed), rows::bell(width, 3.0, 90 + seed));
+            let mut head = HeadCase::new(Dtype::ALL[seed as usize % 3], &weights, &hidden, width);
+            if seed % 2 == 1 {
+                head.bias = Some(rows::bell(vocab, 1.0, 7));
+                head.scaling = Scaling { logit_scale: 0.5, softcap: 6.0 };
+            }
+            for mut params in requests(seed) {
+                params.logit_bias.retain(|(id, _)| (*id as usize) < vocab);
+                params.banned_ids.retain(|id| (*id as usize) < vocab);
+                if let Some(logprobs) = &mut params.logprobs {
+                    logprobs.ids.retain(|id| (*id as usize) < vocab);
+                }
+                check.certifies(&head, &request(vocab, params));
+            }
+        }
+    }
+}
+
+fn near_ties_go_to_the_token_of_the_whole_row(check: &Check<'_>) {
+    // All rows are one row, but for a last bit here and there, or equal: codes of 8 bits cannot tell them apart.
+    let (vocab, width) = (300, 24);
+    let row = rows::bell(width, 1.0, 3);
+    for step in [0.0, 1e-7, 1e-5, 1e-3] {
+        let weights: Vec<f32> = (0..vocab * width)
+            .map(|place| row[place % width] * (1.0 + step * ((place / width * 7 % 11) as f32)))
+            .collect();
+        let head = HeadCase::new(Dtype::F32, &weights, &rows::bell(width, 2.0, 4), width);
+        for params in requests(5) {
+            check.certifies(&head, &request(vocab, params));
+        }
+    }
+}
+
+fn weights_that_are_not_finite_change_no_other_token(check: &Check<'_>) {
+    let (vocab, width) = (300, 24);
+    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e25] {
+        let mut weights = rows::bell(vocab * width, 0.4, 3);
+        weights[11 * width + 2] = odd;
+        let mut hidden = rows::bell(width, 2.0, 4);
+        hidden[2] = 1.5;
+        let head = HeadCase::new(Dtype::F32, &weights, &hidden, width);
+        for params in requests(5) {
+            let banned = SamplingParams { banned_ids: vec![11], ..params.clone() };
+            let seen = check.certifies(&head, &request(vocab, params));
+            assert_eq!(seen.status.contains(Status::NAN), odd.is_nan());
+            // What is banned says nothing (E7).
+            assert_eq!(check.certifies(&head, &request(vocab, banned)).status, Status::default());
+        }
+        // A hidden state that is not finite, or zero.
+        for state in [f32::NAN, f32::INFINITY, 0.0] {
+            let head = HeadCase::new(Dtype::F32, &weights, &vec![state; width], width);
+            requests(6).into_iter().for_each(|params| drop(check.certifies(&head, &request(vocab, params))));
         }
     }
 }

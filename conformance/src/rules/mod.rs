@@ -230,6 +230,22 @@ impl Check<'_> {
         seen
     }
 
+    /// Returns what the backend's certified head gives for a request and the first hidden state, after holding it to the definition.
+    /// `case` is the request; its logits are of no matter.
+    pub fn certifies(&self, head: &HeadCase, case: &Case) -> Observed {
+        let bits = head.by_the_oracle().unwrap_or_else(|error| panic!("refused: {error}"));
+        let logits: Vec<f32> = bits[..head.vocab()].iter().map(|z| f32::from_bits(*z)).collect();
+        let case = Case { logits: crate::Logits::new(crate::case::Dtype::F32, &logits), ..case.clone() };
+        let expected = Observed { kept: None, ..self.sees(&case) };
+        let seen = self.backend.certified(head, &case);
+        let seen = seen.unwrap_or_else(|error| self.fail(&case, format_args!("refused: {error}")));
+        let differences = crate::observed::differences(&expected, &seen);
+        if !differences.is_empty() {
+            self.fail(&case, format_args!("has, by a certified head,\n{differences}"));
+        }
+        seen
+    }
+
     /// Returns what the backend makes of a chain, after holding it to the oracle.
     pub fn verifies(&self, chain: &DraftChain<'_>) -> (Vec<i32>, Verified) {
         let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));

@@ -82,6 +82,27 @@ struct Leaders<'a> {
     taken: usize,
 }
 
+/// All tokens whose score is at least a number.
+#[derive(Debug)]
+struct Reaching<'a> {
+    least: f32,
+    ids: &'a mut Vec<u32>,
+}
+
+impl Lead for Reaching<'_> {
+    #[inline(always)]
+    fn meet(&mut self, score: f32, id: u32) {
+        if score >= self.least && score > f32::NEG_INFINITY {
+            self.ids.push(id);
+        }
+    }
+
+    #[inline(always)]
+    fn least(&self) -> f32 {
+        self.least
+    }
+}
+
 impl Lead for Leaders<'_> {
     #[inline(always)]
     fn meet(&mut self, score: f32, id: u32) {
@@ -132,6 +153,19 @@ pub fn winner(
             Winner { score: leader.score, id, logit }
         }
     }
+}
+
+/// Appends the ids of all kept tokens whose score is at least `least`.
+pub fn that_score(
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    kept: &Given,
+    measure: Measure,
+    stream: Stream,
+    least: f32,
+    ids: &mut Vec<u32>,
+) {
+    race(reader, buffers, &[], kept, measure, stream, &mut Reaching { least, ids });
 }
 
 /// Writes the kept tokens that arrive first, in turn, and [`NONE`] where there are no more.

@@ -5,6 +5,7 @@
 //! bit for bit at every [`Level`].
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod contenders;
 mod cut;
 mod draft;
 mod draw;
@@ -32,8 +33,9 @@ mod tiles;
 mod verify;
 mod workspace;
 
+pub use contenders::{Contest, Decisive, WholeRow, decisive};
 pub use draws::Draw;
-pub use head::{HeadLanes, padded_width, widen};
+pub use head::{HeadLanes, ScreenRows, ScreenState, padded_codes, padded_width, widen};
 pub use history::{Entry, History};
 pub use level::Level;
 pub use outputs::{Output, RowMut, Written};

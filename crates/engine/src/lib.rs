@@ -101,7 +101,7 @@ pub use device::{
 };
 pub use draft::{Paths, Proposals};
 pub use gumball_head as head;
-pub use lm_head::Head;
+pub use lm_head::{Head, HeadCounts};
 pub use logits::Logits;
 pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,

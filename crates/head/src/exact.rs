@@ -88,6 +88,14 @@ impl<'w> Exact<'w> {
         &self.weights
     }
 
+    pub(crate) fn bias(&self) -> Option<&[f32]> {
+        self.bias.as_deref()
+    }
+
+    pub(crate) fn lanes(&self) -> HeadLanes {
+        self.lanes
+    }
+
     /// Returns what follows the product.
     #[must_use]
     pub fn scaling(&self) -> &Scaling {

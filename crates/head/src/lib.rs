@@ -16,6 +16,8 @@
 //! # Ok::<(), gumball_spec::Error>(())
 //! ```
 //!
+//! [`Certified`] reads a small copy of the weights and a few rows of their own, where those decide the token.
+//!
 //! It knows no requests: `gumball-engine` draws tokens from what comes out.
 #![forbid(unsafe_code)]
 
@@ -25,7 +27,13 @@ mod weights;
 
 mod exact;
 
+mod screen;
+
+mod certified;
+
+pub use certified::{Bounds, Certified};
 pub use exact::{Exact, HeadOptions};
+pub use gumball_cpu::{Contest, Decisive, WholeRow};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use spread::Spread;
 pub use states::{HiddenStates, Widened};

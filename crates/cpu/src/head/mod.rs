@@ -11,6 +11,7 @@
 
 mod products;
 mod scaling;
+mod screen;
 
 use gumball_spec::head::Scaling;
 use gumball_spec::{Result, Row};
@@ -18,6 +19,8 @@ use gumball_spec::{Result, Row};
 use crate::Level;
 use crate::float_env::FloatEnv;
 use crate::lanes::{Element, Proven, WIDTH, dispatch};
+
+pub use screen::{ScreenRows, ScreenState, padded_codes};
 
 /// Returns how many elements a hidden state of `width` takes once it is padded for [`HeadLanes`].
 #[must_use]
@@ -126,6 +129,35 @@ impl HeadLanes {
         out: &mut [f32],
     ) {
         dispatch(self.0, products::OfIds { weights, width, hidden, ids, out });
+    }
+}
+
+impl HeadLanes {
+    /// Computes an upper bound of each logit of neighbouring rows, from their codes.
+    ///
+    /// # Shapes and units
+    /// `rows`: N rows. `bias`: N finite numbers. `out`: N.
+    ///
+    /// # Panics
+    /// If a shape is not so.
+    pub fn upper_bounds(
+        self,
+        rows: &ScreenRows<'_>,
+        state: &ScreenState<'_>,
+        bias: Option<&[f32]>,
+        scaling: &Scaling,
+        out: &mut [f32],
+    ) {
+        rows.check(state, out.len());
+        assert!(bias.is_none_or(|bias| bias.len() == out.len()), "a bias for each of {} logits", out.len());
+        let _env = FloatEnv::enter();
+        dispatch(self.0, screen::UpperBounds { rows, state, out });
+        dispatch(self.0, scaling::Finish { logits: out, bias, scaling });
+        if scaling.softcap > 0.0 {
+            // What is above another logit may be capped below it, by twice the error of a cap; the sum is rounded once.
+            let slack = scaling.softcap * (2.3 * gumball_spec::head::SOFTCAP_ERROR as f32);
+            out.iter_mut().for_each(|bound| *bound += slack);
+        }
     }
 }
 

@@ -373,4 +373,15 @@ impl Lanes for Avx2 {
         have!(_mm256_storeu_si256(parts.as_mut_ptr().cast(), sum));
         parts.iter().sum()
     }
+    #[inline(always)]
+    fn add_products(self, sums: U, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> U {
+        let (codes, digits) = (codes.as_chunks::<WIDTH>().0, digits.as_chunks::<WIDTH>().0);
+        let mut out = sums;
+        for i in 0..2 {
+            let codes = have!(_mm256_cvtepi8_epi16(_mm_loadu_si128(codes[i].as_ptr().cast())));
+            let digits = have!(_mm256_loadu_si256(digits[i].as_ptr().cast()));
+            out[i] = have!(_mm256_add_epi32(sums[i], _mm256_madd_epi16(codes, digits)));
+        }
+        out
+    }
 }

@@ -23,7 +23,7 @@ pub struct Avx512(());
 macro_rules! have {
     ($call:expr) => {
         // SAFETY: `self` proves that the machine has the instruction. Where a pointer goes in, it comes from
-        // a reference to an array of sixteen, and the access is unaligned.
+        // a reference to an array of sixteen, or of 32 of one or two bytes, and the access is unaligned.
         unsafe { $call }
     };
 }
@@ -267,6 +267,12 @@ impl Lanes for Avx512 {
         let low = have!(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)));
         let high = have!(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(a)));
         have!(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high))) as u64
+    }
+    #[inline(always)]
+    fn add_products(self, sums: __m512i, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> __m512i {
+        let codes = have!(_mm512_cvtepi8_epi16(_mm256_loadu_si256(codes.as_ptr().cast())));
+        let digits = have!(_mm512_loadu_si512(digits.as_ptr().cast()));
+        have!(_mm512_add_epi32(sums, _mm512_madd_epi16(codes, digits)))
     }
     #[inline(always)]
     fn philox(self, key: u64, index: __m512i, rest: [u32; 3]) -> [__m512i; 4] {

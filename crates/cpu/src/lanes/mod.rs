@@ -147,6 +147,19 @@ pub trait Lanes: Copy {
     }
     /// The sum of all lanes.
     fn sum_u(self, a: Self::U) -> u64;
+    /// Adds the 32 products of codes and digits to the sums, two to each i32 lane, in some order of lanes. A sum that leaves i32 wraps.
+    fn add_products(self, sums: Self::U, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> Self::U;
+    /// The sum of all lanes as i32.
+    #[inline(always)]
+    fn sum_i(self, a: Self::U) -> i64 {
+        let mut lanes = [0; WIDTH];
+        self.store_u(a, &mut lanes);
+        let mut sum = 0;
+        for lane in lanes {
+            sum += i64::from(lane as i32);
+        }
+        sum
+    }
 
     /// The words of sixteen Philox counters `(index, position, tag, draw)` under one key (N8).
     #[inline(always)]

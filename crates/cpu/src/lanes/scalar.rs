@@ -273,4 +273,13 @@ impl Lanes for Scalar {
     fn sum_u(self, a: U) -> u64 {
         a.into_iter().map(u64::from).sum()
     }
+    #[inline(always)]
+    fn add_products(self, sums: U, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> U {
+        let mut out = sums;
+        for i in 0..2 * WIDTH {
+            let product = i32::from(codes[i]) * i32::from(digits[i]);
+            out[i % WIDTH] = out[i % WIDTH].wrapping_add(product as u32);
+        }
+        out
+    }
 }

@@ -1,9 +1,10 @@
 //! Steps from hidden states: the same tokens as steps from the logits of the definition, and nothing changed by an error.
 
 use allocation_counter::measure;
-use gumball_engine::head::{Exact, HeadOptions, HiddenStates, Scaling};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, WholeRow};
 use gumball_engine::{
-    BatchOptions, Logits, Masks, Outputs, PADDING, Pool, PoolConfig, Row, SamplingParams, bf16,
+    BatchOptions, Filter, Head, Logits, Masks, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
+    RACE, Row, SamplingParams, Widths, bf16,
 };
 use gumball_spec::head::logits;
 use gumball_spec::num::philox4x32_10;
@@ -63,18 +64,110 @@ fn a_step_from_hidden_states_is_a_step_from_their_logits() {
     }
 }
 
+/// Requests that a few tokens decide, between those of all kinds, whose logprobs need the whole row.
+fn mixture(kind: usize) -> SamplingParams {
+    let base = SamplingParams { seed: Some(kind as u64), ..Default::default() };
+    match kind % 6 {
+        0 => base,
+        1 => SamplingParams { temperature: 0.0, repetition_penalty: 1.2, ..base },
+        2 => SamplingParams { top_k: 20, top_p: 0.9, frequency_penalty: 0.3, ..base },
+        3 => SamplingParams { min_p: 0.1, logit_bias: vec![(5, 2.0), (6, f32::NEG_INFINITY)], ..base },
+        4 => SamplingParams { top_p: 0.8, ..base },
+        _ => params(kind % KINDS, 4),
+    }
+}
+
+#[test]
+fn a_certified_head_gives_what_the_exact_head_gives() {
+    const ROWS: usize = 18;
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let exact = || {
+        let options = HeadOptions { scaling: scaling(), ..Default::default() };
+        Exact::new(&weights, VOCAB, WIDTH, options).unwrap()
+    };
+    let (exact, certified) = (exact(), Certified::new(exact()));
+    for route in [RACE, ORACLE, PROBABILITIES] {
+        for (threads, with_kept) in [(1, false), (3, false), (1, true)] {
+            let widths = Widths { top_n: 3, ids: 2 };
+            let config = || PoolConfig {
+                threads: Some(threads),
+                widths,
+                route: route.to_owned(),
+                ..PoolConfig::new(VOCAB)
+            };
+            let mut pools = [Pool::new(config()).unwrap(), Pool::new(config()).unwrap()];
+            // A route that judges probabilities has no use for some parameters.
+            let kinds = (0..ROWS).filter(|kind| route != PROBABILITIES || kind % 6 < 5);
+            let mut slots: Vec<i32> = Vec::new();
+            for kind in kinds {
+                let [a, b] = &mut pools;
+                slots.push(a.admit(mixture(kind), &[1, 2, 1]).unwrap());
+                assert_eq!(b.admit(mixture(kind), &[1, 2, 1]).unwrap(), *slots.last().unwrap());
+            }
+            slots.insert(3, PADDING);
+            let words = [0xFFFF_FFF7; 29].repeat(slots.len());
+            let masks = Masks::new(&words, slots.len(), 29, 29).unwrap();
+            let options = BatchOptions { masks, ..BatchOptions::default() };
+            let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
+            let (mut expected, mut seen) = (new(), new());
+            for step in 0..6 {
+                let mut data = numbers(slots.len() * WIDTH, 100 + step, 3.0);
+                // Of one request the hidden state is hostile in one step, and zero in another.
+                match step {
+                    2 => data[0] = bf16::NAN,
+                    3 => data[..WIDTH].fill(bf16::ZERO),
+                    _ => {}
+                }
+                let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+                let [a, b] = &mut pools;
+                a.step_hidden(&exact, states, &slots, &options, &mut expected).unwrap();
+                b.step_hidden(&certified, states, &slots, &options, &mut seen).unwrap();
+                assert_eq!(seen.words(), expected.words(), "{route}, {threads} threads, step {step}");
+                assert!(!with_kept || (0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
+            }
+            let counts = pools[1].head_counts();
+            let rows = 6 * (slots.len() as u64 - 1);
+            assert_eq!(counts.whole_rows + counts.certified_rows, rows);
+            assert_eq!(pools[0].head_counts().whole_rows, rows);
+            match route {
+                PROBABILITIES => assert_eq!(counts.certified_rows, 0),
+                _ => assert!(counts.certified_rows > if with_kept { 40 } else { 60 }, "{counts:?}"),
+            }
+            assert!(counts.certified_logits <= 40 * counts.certified_rows, "{counts:?}");
+            // Which requests take the exact head is known before a step.
+            let reasons: Vec<Option<WholeRow>> = slots
+                .iter()
+                .filter(|slot| **slot != PADDING)
+                .map(|slot| pools[1].needs_whole_row(*slot, false, with_kept).unwrap())
+                .collect();
+            if route == RACE && !with_kept {
+                assert_eq!(&reasons[..4], [None; 4]);
+                assert_eq!(reasons[4], Some(WholeRow::Filter(Filter::TopP)));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_step_from_hidden_states_allocates_nothing_after_warm_up() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
-    let head = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let certified = Certified::new(exact.clone());
+    for head in [Head::from(&exact), Head::from(&certified)] {
+        allocates_nothing_after_warm_up(head);
+    }
+}
+
+fn allocates_nothing_after_warm_up(head: Head<'_>) {
     let mut pool = pool(1);
-    let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 3), &[1, 2]).unwrap()).collect();
+    let kinds = |kind| if kind < 5 { mixture(kind) } else { params(kind, 3) };
+    let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(kinds(kind), &[1, 2]).unwrap()).collect();
     let data: Vec<_> = (0..8).map(|step| numbers(KINDS * WIDTH, step % 3, 3.0)).collect();
     let mut out = Outputs::new();
     let mut run = |pool: &mut Pool| {
         for data in &data {
             let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
-            pool.step_hidden(&head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+            pool.step_hidden(head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
         }
     };
     run(&mut pool);

@@ -1,0 +1,255 @@
+//! The screen of a head: its weights as 8-bit codes, and for each row how far the codes may be off.
+//!
+//! It is made once from the weights and bounds every logit from above. `docs/heads.md` has the proof; each step of it that is rounded
+//! is rounded to the safe side here.
+
+use std::ops::Range;
+
+use gumball_cpu::{HeadLanes, ScreenRows, ScreenState, padded_codes};
+use gumball_spec::Row;
+use rayon::prelude::*;
+
+use crate::exact::Exact;
+use crate::states::Widened;
+
+/// The longest row of weights, and the longest hidden state, that are screened: products of both stay far from overflow.
+const LONGEST: f64 = (1u64 << 50) as f64;
+
+/// The largest bias that is screened.
+const LARGEST_BIAS: f32 = f32::from_bits((127 + 100) << 23);
+
+/// The largest code.
+const CODE_MOST: f64 = 127.0;
+
+/// The largest digit: 256 a + b with both limbs in an 8-bit integer.
+const DIGIT_MOST: f64 = 32_512.0;
+
+/// A factor that makes up for the roundings of a length in f64, whatever its width.
+const LENGTH_UP: f64 = 1.0 + 1.0 / (1u64 << 30) as f64;
+
+/// A head's weights as 8-bit codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Screen {
+    codes: Vec<i8>,
+    scales: Vec<f32>,
+    own: Vec<f32>,
+    code_norms: Vec<f32>,
+    /// The mean row, which is taken from every row before it is coded.
+    mean: Vec<f32>,
+    mean_norm: f64,
+    /// Rows that are not screened: with a weight or a bias that is not finite, or very large.
+    pub(crate) odd: Vec<u32>,
+    padded: usize,
+}
+
+/// What a row of weights comes to.
+struct Coded {
+    scale: f32,
+    own: f32,
+    code_norm: f32,
+}
+
+impl Screen {
+    /// Codes the weights of a head, over rayon's threads.
+    pub(crate) fn new(exact: &Exact<'_>) -> Self {
+        let (vocab, width) = (exact.vocab(), exact.width());
+        let weights_of = |id: usize| exact.weights().part(id * width..(id + 1) * width);
+        let is_odd = |id: usize| {
+            let row = weights_of(id);
+            let is_bias_odd = exact.bias().is_some_and(|bias| {
+                let bias = bias[id];
+                !(bias.is_finite() && bias.abs() <= LARGEST_BIAS)
+            });
+            is_bias_odd || !is_short(row)
+        };
+        let odd: Vec<u32> = (0..vocab).into_par_iter().filter(|id| is_odd(*id)).map(|id| id as u32).collect();
+        let mean = mean_row(&weights_of, vocab, width, &odd);
+        let padded = padded_codes(width);
+        let mut screen = Self {
+            codes: vec![0; vocab * padded],
+            scales: vec![0.0; vocab],
+            own: vec![0.0; vocab],
+            code_norms: vec![0.0; vocab],
+            mean_norm: length(mean.iter().map(|m| f64::from(*m))) * LENGTH_UP,
+            mean,
+            odd,
+            padded,
+        };
+        let Self { codes, scales, own, code_norms, mean, odd, .. } = &mut screen;
+        let columns = scales.par_iter_mut().zip(own).zip(code_norms).zip(codes.par_chunks_mut(padded));
+        columns.enumerate().for_each(|(id, (((scale, own), code_norm), codes))| {
+            if odd.binary_search(&(id as u32)).is_err() {
+                let coded = code_row(weights_of(id), mean, codes);
+                (*scale, *own, *code_norm) = (coded.scale, coded.own, coded.code_norm);
+            }
+        });
+        screen
+    }
+
+    /// Returns how many bytes of it a step reads.
+    pub(crate) fn bytes(&self) -> usize {
+        self.codes.len() + 4 * (self.scales.len() + self.own.len() + self.code_norms.len())
+    }
+
+    /// Computes upper bounds of neighbouring logits.
+    pub(crate) fn upper_bounds(
+        &self,
+        lanes: HeadLanes,
+        exact: &Exact<'_>,
+        state: &ScreenState<'_>,
+        ids: Range<usize>,
+        out: &mut [f32],
+    ) {
+        let rows = ScreenRows {
+            codes: &self.codes[ids.start * self.padded..ids.end * self.padded],
+            scales: &self.scales[ids.clone()],
+            own: &self.own[ids.clone()],
+            code_norms: &self.code_norms[ids.clone()],
+        };
+        let bias = exact.bias().map(|bias| &bias[ids]);
+        lanes.upper_bounds(&rows, state, bias, exact.scaling(), out);
+    }
+}
+
+/// Returns the length of a vector; NaN or an infinity if it has one.
+fn length(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|value| value * value).sum::<f64>().sqrt()
+}
+
+/// Returns whether a vector is at most [`LONGEST`] long; not if an element is not finite.
+fn is_short(vector: Row<'_>) -> bool {
+    length((0..vector.vocab()).map(|i| f64::from(vector.logit(i)))) <= LONGEST
+}
+
+/// Returns a positive number as the next f32 that is not below it.
+fn up(value: f64) -> f32 {
+    let rounded = value as f32;
+    if f64::from(rounded) < value { rounded.next_up() } else { rounded }
+}
+
+/// Returns the mean of the rows that are screened. Any row would do: it is a matter of how small the codes' errors are.
+fn mean_row<'a>(
+    weights_of: &(impl Fn(usize) -> Row<'a> + Sync),
+    vocab: usize,
+    width: usize,
+    odd: &[u32],
+) -> Vec<f32> {
+    // Parts of a fixed size, so that threads do not change it.
+    const PART: usize = 1024;
+    let sum_of_part = |part: usize| {
+        let mut sums = vec![0.0f64; width];
+        for id in part * PART..((part + 1) * PART).min(vocab) {
+            if odd.binary_search(&(id as u32)).is_err() {
+                let row = weights_of(id);
+                sums.iter_mut().enumerate().for_each(|(i, sum)| *sum += f64::from(row.logit(i)));
+            }
+        }
+        sums
+    };
+    let parts: Vec<Vec<f64>> = (0..vocab.div_ceil(PART)).into_par_iter().map(sum_of_part).collect();
+    let count = (vocab - odd.len()).max(1) as f64;
+    (0..width).map(|i| (parts.iter().map(|sums| sums[i]).sum::<f64>() / count) as f32).collect()
+}
+
+/// Codes a row of weights less the mean row.
+fn code_row(row: Row<'_>, mean: &[f32], codes: &mut [i8]) -> Coded {
+    let centered = |i: usize| f64::from(row.logit(i)) - f64::from(mean[i]);
+    let largest = (0..mean.len()).map(|i| centered(i).abs()).fold(0.0, f64::max);
+    let scale = (largest / CODE_MOST) as f32;
+    // Where codes would be worth a subnormal number there are none: their error is then the row itself.
+    let scale = if scale < f32::MIN_POSITIVE { 0.0 } else { scale };
+    let (mut errors, mut squares, mut of_row) = (0.0f64, 0.0f64, 0.0f64);
+    for (i, code) in codes[..mean.len()].iter_mut().enumerate() {
+        let centered = centered(i);
+        let rounded = match scale {
+            0.0 => 0.0,
+            scale => (centered / f64::from(scale)).round_ties_even().clamp(-CODE_MOST, CODE_MOST),
+        };
+        *code = rounded as i8;
+        let error = centered - f64::from(scale) * rounded;
+        let weight = f64::from(row.logit(i));
+        (errors, squares, of_row) =
+            (errors + error * error, squares + rounded * rounded, of_row + weight * weight);
+    }
+    let of_mean = length(mean.iter().map(|m| f64::from(*m)));
+    let (errors, of_row, of_mean) =
+        (errors.sqrt() * LENGTH_UP, of_row.sqrt() * LENGTH_UP, of_mean * LENGTH_UP);
+    let code_norm = squares.sqrt() * f64::from(scale) * LENGTH_UP;
+    // Two subtractions were rounded, each by 2^-53 of numbers no longer than these.
+    let rounding = (of_row + of_mean + code_norm + errors) * (1.0 / (1u64 << 50) as f64);
+    let roundings = mean.len().div_ceil(16) as f64 + 4.0;
+    let unit = 1.0 / (1 << 24) as f64;
+    let of_product = roundings * unit / (1.0 - roundings * unit);
+    let own = (errors + rounding + of_product * of_row) * LENGTH_UP;
+    Coded { scale, own: up(own), code_norm: up(code_norm) }
+}
+
+/// Hidden states as a screen has them, in buffers that are kept from batch to batch.
+#[derive(Debug, Default)]
+pub(crate) struct ScreenedStates {
+    digits: Vec<i16>,
+    numbers: Vec<Numbers>,
+    padded: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    unit: f64,
+    mean: f64,
+    norm: f64,
+    rest: f64,
+    slack: f64,
+}
+
+impl ScreenedStates {
+    /// Takes in hidden states that [`can_screen`] in place of the last ones.
+    pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {
+        let width = states.width();
+        self.padded = screen.padded;
+        self.digits.clear();
+        self.numbers.clear();
+        for row in 0..states.rows() {
+            let state = &states.padded(row..row + 1)[..width];
+            let unit = unit_of(state);
+            let (mut squares, mut rest, mut mean) = (0.0f64, 0.0f64, 0.0f64);
+            for (h, m) in state.iter().zip(&screen.mean) {
+                let h = f64::from(*h);
+                let digit = (h / unit).round_ties_even();
+                self.digits.push(digit as i16);
+                let left = h - unit * digit;
+                (squares, rest, mean) = (squares + h * h, rest + left * left, mean + f64::from(*m) * h);
+            }
+            self.digits.resize(self.numbers.len() * screen.padded + screen.padded, 0);
+            let norm = squares.sqrt() * LENGTH_UP;
+            // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal numbers.
+            let of_mean = (width + 2) as f64 / (1u64 << 52) as f64 * screen.mean_norm * norm;
+            let lost = (width + 16) as f64 * f64::from_bits((1023 - 148) << 52);
+            let slack = of_mean + lost;
+            self.numbers.push(Numbers { unit, mean, norm, rest: rest.sqrt() * LENGTH_UP, slack });
+        }
+    }
+
+    pub(crate) fn state(&self, row: usize) -> ScreenState<'_> {
+        let Numbers { unit, mean, norm, rest, slack } = self.numbers[row];
+        let digits = &self.digits[row * self.padded..(row + 1) * self.padded];
+        ScreenState { digits, unit, mean, norm, rest, slack }
+    }
+}
+
+/// Returns whether a hidden state can be screened: it is finite, and not very long.
+pub(crate) fn can_screen(state: Row<'_>) -> bool {
+    is_short(state)
+}
+
+/// Returns the least power of two in which no element of a hidden state has more than [`DIGIT_MOST`]; 1 for zeros.
+fn unit_of(state: &[f32]) -> f64 {
+    let largest = state.iter().fold(0.0f32, |largest, h| largest.max(h.abs()));
+    if largest == 0.0 {
+        return 1.0;
+    }
+    let largest = f64::from(largest);
+    // As f64 it is normal: its exponent field less 14 makes 2^14 <= largest / unit < 2^15.
+    let exponent = largest.to_bits() >> 52;
+    let unit = f64::from_bits((exponent - 14) << 52);
+    if largest / unit > DIGIT_MOST { 2.0 * unit } else { unit }
+}
