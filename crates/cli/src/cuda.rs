@@ -25,6 +25,21 @@ pub struct Cuda {
     pub cache_trouble: Option<String>,
     /// The devices.
     pub devices: Vec<DeviceInfo>,
+    /// What each device has to each other one; nothing for fewer than two.
+    pub links: Vec<LinkInfo>,
+}
+
+/// What one device has to another.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkInfo {
+    /// The device that writes, as `--device` takes it.
+    pub from: String,
+    /// The device whose memory is written.
+    pub to: String,
+    /// Whether kernels of the first reach the memory of the second, as steps over ranks need; or why that is not known.
+    pub reaches: Result<bool, String>,
+    /// The bytes a second of a copy from the first to the second, or why none was made.
+    pub bytes_per_second: Result<f64, String>,
 }
 
 /// A device.
@@ -76,8 +91,15 @@ impl Cuda {
                 opened_ms: opened.map(|_| opened_ms).map_err(|error| error.to_string()),
             }
         });
+        let links = found.peer_links().into_iter().map(|link| LinkInfo {
+            from: format!("cuda:{}", link.from),
+            to: format!("cuda:{}", link.to),
+            reaches: link.reaches.map_err(|error| error.to_string()),
+            bytes_per_second: link.bytes_per_second.map_err(|error| error.to_string()),
+        });
         Self {
             devices: devices.collect(),
+            links: links.collect(),
             driver: version(found.driver),
             nvrtc: version(found.nvrtc),
             nvrtc_variable: variable("GUMBALL_NVRTC"),

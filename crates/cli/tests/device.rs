@@ -54,10 +54,19 @@ fn a_device_that_is_none_is_named_with_those_there_are() {
 #[test]
 fn the_doctor_says_what_of_cuda_there_is() {
     let text = succeeds(&["doctor"]);
-    for part in ["CUDA", "driver", "NVRTC", "kernel cache"] {
+    for part in ["CUDA", "driver", "NVRTC", "kernel cache", "between GPUs"] {
         assert!(text.contains(part), "{text}");
     }
     let report: Value = serde_json::from_str(&succeeds(&["doctor", "--json"])).unwrap();
+    // Each device to each other one; where there are none, it says so.
+    let devices = report["cuda"]["devices"].as_array().unwrap().len();
+    let links = report["cuda"]["links"].as_array().unwrap();
+    assert_eq!(links.len(), devices * devices.saturating_sub(1), "{report}");
+    assert_eq!(text.contains("nothing to measure: no GPUs"), devices == 0, "{text}");
+    for link in links {
+        assert!(link["reaches"]["Ok"].is_boolean(), "{link}");
+        assert!(link["bytes_per_second"]["Ok"].as_f64().is_some_and(|speed| speed > 1e8), "{link}");
+    }
     let missing = report["cuda"]["driver"]["Err"].as_str();
     assert!(missing.is_none_or(|reason| reason.contains("install NVIDIA's driver")), "{report}");
 }

@@ -32,6 +32,7 @@ pub use driver::device_limits::DeviceLimits;
 pub use driver::emulator::Emulator;
 pub use driver::gpu::Gpu;
 pub use driver::nvrtc::{Compiled, Nvrtc};
+pub use driver::peer_links::PeerLink;
 pub use driver::peer_memory::MemoryHandle;
 pub use driver::probe::{CudaInfo, DeviceInfo};
 pub use driver::runtime::{CapturedLaunches, Grid, Runtime};

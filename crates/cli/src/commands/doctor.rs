@@ -205,6 +205,28 @@ fn cuda(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
     if cuda.devices.is_empty() {
         line(out, "devices", &format!("none  {DIM}everything runs on the CPU, to the same tokens{DIM:#}"))?;
     }
+    links(cuda, out)
+}
+
+/// Writes which GPUs reach each other, and how fast a copy between them is.
+fn links(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
+    if cuda.links.is_empty() {
+        let few = if cuda.devices.is_empty() { "no GPUs" } else { "one GPU" };
+        return line(out, "between GPUs", &format!("nothing to measure: {few}"));
+    }
+    for (i, link) in cuda.links.iter().enumerate() {
+        let reaches = match &link.reaches {
+            Ok(true) => "reaches its memory".to_owned(),
+            Ok(false) => format!("{WARN}does not reach its memory: no steps over both as ranks{WARN:#}"),
+            Err(reason) => format!("{WARN}{}{WARN:#}", shown(reason)),
+        };
+        let copied = match &link.bytes_per_second {
+            Ok(speed) => format!("copies at {:.1} GB/s", speed / 1e9),
+            Err(reason) => format!("{WARN}no copy: {}{WARN:#}", shown(reason)),
+        };
+        let text = format!("{} to {}: {reaches}, {copied}", link.from, link.to);
+        line(out, if i == 0 { "between GPUs" } else { "" }, &text)?;
+    }
     Ok(())
 }
 

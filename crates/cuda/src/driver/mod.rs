@@ -15,6 +15,7 @@ pub(crate) mod gpu;
 mod host_streams;
 mod loaded_kernels;
 pub(crate) mod nvrtc;
+pub(crate) mod peer_links;
 pub(crate) mod peer_memory;
 mod private_files;
 pub(crate) mod probe;

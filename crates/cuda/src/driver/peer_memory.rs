@@ -94,17 +94,22 @@ impl MemoryHandle {
     }
 }
 
-/// Lets the kernels of a context write the memory of another device of this process.
-fn enable_peer_access(own: &CudaContext, ordinal: usize) -> Result<()> {
-    let peer = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
-    // Opening the peer's context has made it current.
-    own.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+/// Returns whether kernels of a context can reach the memory of another device.
+pub(crate) fn can_access_peer(own: &CudaContext, peer: &CudaContext) -> Result<bool> {
     let mut can_access = 0;
     // SAFETY: the pointer is to a live integer, and both devices exist.
     let status =
         unsafe { sys::cuDeviceCanAccessPeer(&raw mut can_access, own.cu_device(), peer.cu_device()) };
     status.result().map_err(failed("cuDeviceCanAccessPeer"))?;
-    if can_access == 0 {
+    Ok(can_access != 0)
+}
+
+/// Lets the kernels of a context write the memory of another device of this process.
+pub(crate) fn enable_peer_access(own: &CudaContext, ordinal: usize) -> Result<()> {
+    let peer = CudaContext::new(ordinal).map_err(failed("cuDevicePrimaryCtxRetain"))?;
+    // Opening the peer's context has made it current.
+    own.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+    if !can_access_peer(own, &peer)? {
         let reason = format!("device {} cannot reach the memory of device {ordinal}", own.ordinal());
         return Err(Error::call("cuDeviceCanAccessPeer", reason));
     }
