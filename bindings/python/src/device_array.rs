@@ -7,8 +7,39 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::arrays::{Dtype, Location, interface};
+use crate::dist::DistPool;
 use crate::dlpack::{self, DataType, Device, Managed, ManagedVersioned, Tensor};
 use crate::pool::Pool;
+
+/// The pool whose memory is lent.
+#[derive(Debug)]
+pub enum Owner {
+    Pool(Py<Pool>),
+    Ranks(Py<DistPool>),
+}
+
+impl Owner {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Pool(pool) => Self::Pool(pool.clone_ref(py)),
+            Self::Ranks(pool) => Self::Ranks(pool.clone_ref(py)),
+        }
+    }
+
+    fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        match self {
+            Self::Pool(pool) => pool.get().order_before(py, stream),
+            Self::Ranks(pool) => pool.get().order_before(py, stream),
+        }
+    }
+
+    fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        match self {
+            Self::Pool(pool) => pool.get().stream(py),
+            Self::Ranks(pool) => pool.get().stream(py),
+        }
+    }
+}
 
 /// One of a pool's outputs in the device's memory, without a copy or a synchronisation.
 ///
@@ -19,7 +50,7 @@ use crate::pool::Pool;
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct DeviceArray {
-    pool: Py<Pool>,
+    pool: Owner,
     address: usize,
     location: Location,
     dtype: Dtype,
@@ -27,7 +58,7 @@ pub struct DeviceArray {
 }
 
 impl DeviceArray {
-    pub fn new(pool: Py<Pool>, address: usize, location: Location, dtype: Dtype, shape: Vec<usize>) -> Self {
+    pub fn new(pool: Owner, address: usize, location: Location, dtype: Dtype, shape: Vec<usize>) -> Self {
         Self { pool, address, location, dtype, shape }
     }
 
@@ -50,7 +81,7 @@ impl DeviceArray {
 /// The allocations that a capsule keeps alive.
 struct Loan {
     /// Keeps the pool alive, which owns the memory.
-    _pool: Py<Pool>,
+    _pool: Owner,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
@@ -158,8 +189,8 @@ impl DeviceArray {
         // The array API standard numbers the legacy default stream 1.
         match stream {
             Some(-1) => {}
-            None | Some(0 | 1) => self.pool.get().order_before(py, 0)?,
-            Some(stream) => self.pool.get().order_before(py, stream.cast_unsigned())?,
+            None | Some(0 | 1) => self.pool.order_before(py, 0)?,
+            Some(stream) => self.pool.order_before(py, stream.cast_unsigned())?,
         }
         let code = match self.dtype {
             Dtype::F32 => dlpack::FLOAT,
@@ -204,7 +235,7 @@ impl DeviceArray {
                 "it lies in the host's memory; there is __array_interface__",
             ));
         }
-        let stream = self.pool.get().stream(py)?;
+        let stream = self.pool.stream(py)?;
         interface(py, self.address, self.typestr(), &self.shape, stream)
     }
 

@@ -383,7 +383,13 @@ def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_pa
         for batch in batches[2:]:
             logits[:] = own(batch)
             pool.replay(graph)
-            found.append(pool.fetch_verification().tolist())
+            verified = pool.fetch_verification()
+            found.append(verified.tolist())
+            # What lies on the device, of the whole batch.
+            seen = {name: np.asarray(pool.outputs_on_device(name)) for name in ("tokens", "accepted", "rows")}
+            assert seen["tokens"].tolist() == verified.outputs.tokens.tolist()
+            assert seen["accepted"].tolist() == verified.accepted.tolist()
+            assert seen["rows"][verified.places(0)].tolist() == verified.rows(0).tolist()
         assert pool.served() == {(layout, 4): 4}
         # A verification is not surveyed, and a graph has as many rows of each rank as when it was captured.
         with pytest.raises(ValueError, match="counts has length 3, but must have one per slot, 4"):
@@ -392,7 +398,20 @@ def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_pa
         if layout != "gather":
             with pytest.raises(ValueError, match="captured with another layout, or other numbers of rows"):
                 pool.replay(graph)
-        return [found, [pool.output(slot) for slot in slots]]
+        pool.reserve_replays(0)
+        found.append([pool.output(slot) for slot in slots])
+        pool.shorten(slots[:2], [1, 0])
+        if layout == "gather":
+            pool.assign(slots, plan=pool.plan(slots))
+            pool.enqueue_shorten(np.array([0, 1, 0, 1], np.int64))
+        else:
+            # Ranks own every second request.
+            with pytest.raises(ValueError, match="ownership cannot be combined with counts"):
+                pool.assign(slots, plan=pool.plan(slots))
+                pool.enqueue_shorten(np.array([0, 1, 0, 1], np.int64))
+            pool.shorten(slots, [0, 1, 0, 1])
+        found.append([pool.output(slot) for slot in slots])
+        return found
 
     alone = Pool(VOCAB, slots=8)
     slots = [alone.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
@@ -401,7 +420,10 @@ def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_pa
     wanted = [[first.tolist(), first.accepted.tolist(), [first.rows(i).tolist() for i in range(4)]]]
     wanted += [verified.tolist() for verified in all_verified[1:]]
     assert sum(sum(verified.accepted.tolist()) for verified in all_verified) > 0
-    assert on_ranks(2, work) == [[wanted, [alone.output(slot) for slot in slots]]] * 2
+    outputs = [alone.output(slot) for slot in slots]
+    alone.shorten(slots, [1, 1, 0, 1])
+    wanted += [outputs, [alone.output(slot) for slot in slots]]
+    assert on_ranks(2, work) == [wanted] * 2
 
 
 def test_a_pool_of_the_host_has_no_steps_on_a_device(tmp_path: Path) -> None:
@@ -416,6 +438,9 @@ def test_a_pool_of_the_host_has_no_steps_on_a_device(tmp_path: Path) -> None:
         lambda: pool.enqueue_verify(np.zeros((1, VOCAB), np.float32), np.zeros(0, np.int32)),
         lambda: pool.capture_verify(np.zeros((1, VOCAB), np.float32), np.zeros(0, np.int32)),
         pool.fetch_verification,
+        pool.reserve_replays,
+        lambda: pool.enqueue_shorten(np.zeros(0, np.int32)),
+        lambda: pool.outputs_on_device("tokens"),
     ):
         with pytest.raises(UnavailableError, match="no steps in the memory of a device: the pool is on cpu"):
             call()

@@ -33,17 +33,6 @@ macro_rules! either {
 pub(super) use either;
 
 impl Home {
-    /// Returns the pool of the host; a device has no `what`.
-    pub fn host(&mut self, what: &str) -> Result<&mut DistPool> {
-        match self {
-            Self::Host(pool) => Ok(pool),
-            Self::Device(_) => {
-                let reason = "a pool of the host does it; move the requests there by their states".to_owned();
-                Err(Error::Unavailable { what: what.to_owned(), reason })
-            }
-        }
-    }
-
     /// Returns the pool of a device.
     pub fn device(&mut self) -> Result<&mut DeviceDistPool> {
         match self {

@@ -65,7 +65,7 @@ const UNMADE: &str = "no pool was made";
 /// taken. transport: "auto", "unix" or "tcp"; on devices it serves to make the group. These five are otherwise what GUMBALL_DIST_LAYOUT, .._SWAP_MIN_REQUESTS,
 /// .._SURVEY_MIN_VOCAB, .._SURVEY_MIN_ROWS and .._TRANSPORT say. timeout: how many seconds a rank is waited for, at start and in
 /// each exchange. device, rows, history_growth, keep_histories, stream: as for Pool. With a device rows and results lie there, and devices
-/// write into each other's memory: GPUs of one host with peer access. Then nothing is verified, and no kept sets are reported.
+/// write into each other's memory: GPUs of one host with peer access. Then no kept sets are reported.
 ///
 /// Waits until all ranks have come. Raises ValueError for a number outside its range or an unknown name; UnavailableError for a
 /// transport that is not there, or an address that cannot be listened at; LateError or LostError if a rank does not come or ends;
@@ -112,6 +112,20 @@ impl DistPool {
             work(home)
         };
         self.inner.with(py, UNKNOWN, work)?.map_err(dist_err)
+    }
+
+    /// Returns the handle of the stream in use; `None` on the host.
+    pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.with(py, |home| Ok(home.gpu().map(gumball_engine::Gpu::stream)))
+    }
+
+    /// Makes later work on another stream wait for the work enqueued here.
+    pub fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        self.with(py, |home| match home.gpu() {
+            // SAFETY: the reader of a device array names the live stream of this device on which it will read.
+            Some(gpu) => Ok(unsafe { gpu.order_before(stream) }.map_err(gumball_engine::Error::from)?),
+            None => Ok(()),
+        })
     }
 
     /// Returns the stream to work on: the pool's, otherwise torch's current one, if any.
@@ -343,12 +357,12 @@ impl DistPool {
         self.with(py, |home| either!(home, pool => pool.push(slot, id)))
     }
 
-    /// Takes the last output tokens away again, as Pool.shorten does. Raises UnavailableError on a device.
+    /// Takes the last output tokens away again, as Pool.shorten does; on a device this waits, see enqueue_shorten.
     fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
         let slots: Vec<i32> = integers(slots, "slots")?;
         let counts: Vec<u32> = integers(counts, "counts")?;
         let counts: Vec<usize> = counts.into_iter().map(|count| count as usize).collect();
-        self.with(py, |home| home.host("shortening over devices")?.shorten(&slots, &counts))
+        self.with(py, |home| either!(home, pool => pool.shorten(&slots, &counts)))
     }
 
     /// What the next token of a slot depends on besides its row and the parameters: a gumball.State, the same on all ranks.

@@ -9,11 +9,13 @@ use pyo3::types::{PyList, PyTuple};
 use super::steps::planned;
 use super::{DistPlan, DistPool};
 use crate::arrays::{self, Array, Matrix};
+use crate::device_array::Owner;
 use crate::errors::{out_of_range, to_py_err};
 use crate::graph::DistGraph;
-use crate::lists::integers;
+use crate::lists::{extract_int, integers};
 use crate::options::{self, Keywords};
 use crate::outputs::Outputs;
+use crate::pool::{DraftReader, OutputPlace};
 
 impl DistPool {
     /// Reads rows in the memory of the pool's device.
@@ -113,6 +115,43 @@ impl DistPool {
             return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
         }
         slf.get().with(slf.py(), |home| home.device()?.replay(graph.recorded().graph()))
+    }
+
+    /// Prepares for replays of the program's own graph, one of torch say, that take steps steps or verifications of this pool in all, with the current
+    /// assignment, whose plan must have the layout and the numbers of rows of ranks of that at the capture. On a device only. Call it again after
+    /// each assignment. Waits for the device if histories need more memory, which happens once in history_growth tokens.
+    #[pyo3(signature = (steps=None), text_signature = "($self, steps=1)")]
+    fn reserve_replays(&self, py: Python<'_>, steps: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
+        self.with(py, |home| home.device()?.reserve_replays(steps))
+    }
+
+    /// Takes the last output tokens of the assigned requests away again, as Pool.enqueue_shorten does, and returns without waiting. On a device
+    /// only. Nothing is sent: all ranks make the call, with the same numbers. Raises ValueError if ranks own requests that are no neighbours.
+    fn enqueue_shorten<'py>(&self, py: Python<'py>, counts: &Bound<'py, PyAny>) -> PyResult<()> {
+        self.with(py, |home| home.device().map(drop))?;
+        let reader = DraftReader { location: self.location, stream: self.on(py)? };
+        let (column, array) = reader.integers(counts, "counts")?;
+        self.with(py, |home| {
+            home.order_after(&[array.stream])?;
+            home.device()?.enqueue_shorten(&column)
+        })
+    }
+
+    /// One of the last step's outputs on the device, of the whole batch, by its name in Outputs; of drafts also "rows" and "accepted": see
+    /// Pool.outputs_on_device. Needs no wait. Valid until the pool is closed.
+    ///
+    /// Raises UnavailableError for a pool of the host, ValueError for another name.
+    fn outputs_on_device<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let (address, layout, requests) = this.with(py, |home| {
+            let pool = home.device()?;
+            let (layout, requests) = pool.results_layout();
+            Ok((pool.results_address(), layout, requests))
+        })?;
+        let place = OutputPlace::of(name, layout, requests)?;
+        let array = place.array(Owner::Ranks(slf.clone().unbind()), address, this.location);
+        Ok(Bound::new(py, array)?.into_any())
     }
 
     /// Waits for the enqueued steps, and returns the Outputs of the last one: the whole batch, on every rank. On a device only.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use super::backend::Backend;
 use super::{Inner, Pool, variants, verify};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
-use crate::device_array::DeviceArray;
+use crate::device_array::{DeviceArray, Owner};
 use crate::errors::{draft_names, to_py_err};
 use crate::lists::{extract_int, integer_lists, integers};
 use crate::modules;
@@ -288,7 +288,13 @@ impl DraftBatch {
     }
 
     fn array(&self, py: Python<'_>, address: usize, dtype: Dtype, shape: Vec<usize>) -> DeviceArray {
-        DeviceArray::new(self.pool.clone_ref(py), address, self.pool.get().location, dtype, shape)
+        DeviceArray::new(
+            Owner::Pool(self.pool.clone_ref(py)),
+            address,
+            self.pool.get().location,
+            dtype,
+            shape,
+        )
     }
 }
 

@@ -34,6 +34,7 @@ use self::backend::{Backend, HostPool};
 pub use self::draft::DraftBatch;
 pub use self::drafts::{Arrays as DraftArrays, DraftReader, Given as GivenDrafts};
 pub use self::graph_builder::GraphBuilder;
+pub use self::steps::OutputPlace;
 pub use self::verify::{DraftLists, mode as verify_mode};
 use crate::arrays::{Location, torch_stream};
 use crate::devices;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use super::backend::{self, Backend};
 use super::{Inner, Pool, variants};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
-use crate::device_array::DeviceArray;
+use crate::device_array::{DeviceArray, Owner};
 use crate::errors::to_py_err;
 use crate::lists::{extract_int, integers};
 use crate::options::{self, Keywords, Options};
@@ -153,6 +153,44 @@ impl Pool {
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)];
         let (kind, variant) = (Kind::Logits, None);
         Ok(Step { logits: matrix, slots, options, stream, others, kind, variant, _held: (array, masks) })
+    }
+}
+
+/// Where one of a batch's outputs lies in the memory of a device.
+pub struct OutputPlace {
+    start: usize,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl OutputPlace {
+    /// Finds an output by its name, behind the drafts of `requests` requests or behind a step.
+    pub fn of(name: &str, layout: Layout, requests: usize) -> PyResult<Self> {
+        let (rows, widths, end) = (layout.rows, layout.widths, layout.words());
+        let (section, dtype, width) = match name {
+            "tokens" => (layout.tokens(), Dtype::I32, None),
+            "statuses" => (layout.statuses(), Dtype::U32, None),
+            "logprobs" => (layout.logprobs(), Dtype::F32, None),
+            "ranks" => (layout.ranks(), Dtype::U32, None),
+            "temperatures" => (layout.temperatures(), Dtype::F32, None),
+            "mirostat_mu" => (layout.mirostat_mu(), Dtype::F32, None),
+            "top_ids" => (layout.top_ids(), Dtype::I32, Some(widths.top_n)),
+            "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
+            "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),
+            "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
+            // Of drafts, behind the outputs.
+            "rows" => (end..end + rows, Dtype::U32, None),
+            "accepted" => (end + rows..end + rows + requests, Dtype::U32, None),
+            _ => return Err(crate::errors::out_of_range("name", name, "an attribute of Outputs")),
+        };
+        let shape = std::iter::once(if name == "accepted" { requests } else { rows }).chain(width).collect();
+        Ok(Self { start: section.start, dtype, shape })
+    }
+
+    /// Returns the array there, in a pool's memory from an address on.
+    pub fn array(self, pool: Owner, address: u64, location: Location) -> DeviceArray {
+        let address = address as usize + self.start * size_of::<u32>();
+        DeviceArray::new(pool, address, location, self.dtype, self.shape)
     }
 }
 
@@ -330,29 +368,11 @@ impl Pool {
             })
         })?;
         let (address, layout, requests) = found.unwrap_or_default();
-        let (rows, widths, end) = (layout.rows, layout.widths, layout.words());
-        let (section, dtype, width) = match name {
-            "tokens" => (layout.tokens(), Dtype::I32, None),
-            "statuses" => (layout.statuses(), Dtype::U32, None),
-            "logprobs" => (layout.logprobs(), Dtype::F32, None),
-            "ranks" => (layout.ranks(), Dtype::U32, None),
-            "temperatures" => (layout.temperatures(), Dtype::F32, None),
-            "mirostat_mu" => (layout.mirostat_mu(), Dtype::F32, None),
-            "top_ids" => (layout.top_ids(), Dtype::I32, Some(widths.top_n)),
-            "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
-            "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),
-            "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
-            // Of drafts, behind the outputs.
-            "rows" => (end..end + rows, Dtype::U32, None),
-            "accepted" => (end + rows..end + rows + requests, Dtype::U32, None),
-            _ => return Err(crate::errors::out_of_range("name", name, "an attribute of Outputs")),
-        };
+        let place = OutputPlace::of(name, layout, requests)?;
         if found.is_none() {
             return this.fetch(py, None)?.into_pyobject(py)?.into_any().getattr(name);
         }
-        let address = address as usize + section.start * size_of::<u32>();
-        let shape = std::iter::once(if name == "accepted" { requests } else { rows }).chain(width).collect();
-        let array = DeviceArray::new(slf.clone().unbind(), address, this.location, dtype, shape);
+        let array = place.array(Owner::Pool(slf.clone().unbind()), address, this.location);
         Ok(Bound::new(py, array)?.into_any())
     }
 

@@ -3,6 +3,7 @@
 //! Devices write into each other's memory: the host takes part when a group is made, and not in its steps. So steps are enqueued,
 //! captured and replayed like those of a [`DevicePool`].
 
+mod shorten;
 mod step;
 mod verify;
 

@@ -1,6 +1,6 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
-use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, Workspace};
+use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepVariant, Workspace};
 use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, step_digest};
 use gumball_spec::Error;
 use gumball_spec::layout::Layout;
@@ -223,6 +223,19 @@ impl DeviceDistPool {
         Ok(())
     }
 
+    /// Prepares for replays of the host program's own graph that take `steps` steps or verifications of this pool in all, with the current assignment, whose
+    /// layout and numbers of rows of ranks must be those of the capture. See [`DevicePool::reserve_replays`](crate::DevicePool::reserve_replays).
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::reserve_replays`](crate::DevicePool::reserve_replays).
+    /// - [`DistError::Broken`] after an exchange that failed.
+    pub fn reserve_replays(&mut self, steps: usize) -> Result<()> {
+        self.check_broken()?;
+        self.pool.reserve_replays(steps, StepVariant::Full)?;
+        (0..steps).for_each(|_| self.note_step());
+        Ok(())
+    }
+
     /// Counts a step, whose results come in the order of the batch.
     pub(super) fn note_step(&mut self) {
         self.pool.last.slots.clone_from(&self.assigned.slots);
@@ -292,6 +305,14 @@ impl DeviceDistPool {
     #[must_use]
     pub fn results_address(&self) -> u64 {
         self.windows.results_address()
+    }
+
+    /// Returns the layout of the results of the rows that were assigned last, and the number of requests whose walks follow them: 0 in a step.
+    #[must_use]
+    pub fn results_layout(&self) -> (Layout, usize) {
+        let rows = self.assigned.first_rows.last().copied().unwrap_or(0);
+        let requests = self.assigned.counts.as_ref().map_or(0, Vec::len);
+        (Layout { rows, ..self.pool.outputs_layout() }, requests)
     }
 
     pub(super) fn check_broken(&self) -> Result<()> {
