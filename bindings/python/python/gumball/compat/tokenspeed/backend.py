@@ -9,6 +9,7 @@ import torch
 
 from ..._gumball import Pool
 from ..errors import CallerError
+from . import ranks
 from .requests import SpeculativeSamplingPools, params_of
 
 __all__ = ["CUDA_GRAPH_VARIANT_DEFAULT", "GumballSamplingBackend"]
@@ -46,10 +47,16 @@ class GumballSamplingBackend:
     of those before it, too, so a program may capture fewer of them. Before a replay call `prepare_step` and then
     `cuda_graph_replay_variant`. The latter assigns padding to rows beyond the batch, up to the smallest captured batch
     size that holds it, and reserves the replay in the pool.
+
+    **Ranks.** Under TokenSpeed's `--dp-sampling` each rank of the tensor-parallel group verifies a part of the requests, of which TokenSpeed
+    hands it the whole rows. `configure_dp_sampling` then makes the pool one over these ranks, with the layout "replicated" of
+    :class:`gumball.dist.DistPool`: on GPUs of one host, which write what came out into each other's memory, without a wait for the host.
+    Steps of smaller batches go the same way. All ranks have the same tokens and states, so nothing is broadcast. A request without a
+    seed takes one from the config's `random_seed` and its id. Graphs have one variant.
     """
 
     _HAS_POOL_STATE = True
-    _SUPPORTS_DP_VERIFY = False
+    _SUPPORTS_DP_VERIFY = True
     supports_tree_verify = True
 
     def __init__(self, config: Any) -> None:
@@ -58,7 +65,7 @@ class GumballSamplingBackend:
             raise ValueError(f"{type(self).__name__} requires max_req_pool_size > 0 and vocab_size > 0; got {found}")
         self.config = config
         self.most = max(config.max_draft_tokens_per_req, 1)
-        self.pool = Pool(
+        self.pool: Any = Pool(
             config.vocab_size,
             device=_device(config.device),
             slots=config.max_req_pool_size + 1,
@@ -103,7 +110,47 @@ class GumballSamplingBackend:
             self._group = process_group_manager.get_device_process_group(config.tp_group)
 
     def configure_dp_sampling(self, runtime: Any) -> None:
-        """Does nothing: this backend does not spread rows over ranks."""
+        """Spreads the requests over the ranks of a tensor-parallel group, once all its ranks have come; nothing unless runtime.enabled.
+
+        runtime: TokenSpeed's DpSamplingRuntimeConfig. Call it before the first request. Raises RuntimeError for one that is incomplete or of
+        another group than the config's, for more requests or candidates than the config allows, and behind a request; and the errors of
+        :class:`gumball.dist.DistPool`.
+        """
+        if not runtime.enabled:
+            return
+        topology, config = runtime.topology, self.config
+        if topology is None or runtime.max_bucket_bs is None or runtime.vocab_size is None:
+            raise RuntimeError(
+                "configure_dp_sampling needs a topology, max_bucket_bs and vocab_size where it is enabled"
+            )
+        if config.tp_group is None or tuple(topology.tp_group or ()) != tuple(config.tp_group):
+            raise RuntimeError(f"tp_group is {topology.tp_group}, but must be that of the config, {config.tp_group}")
+        world = len(config.tp_group)
+        most_bs = config.max_bs + -config.max_bs % world
+        limits = (
+            ("tp_size", topology.tp_size, world, world),
+            ("max_bucket_bs", runtime.max_bucket_bs, 1, most_bs),
+            ("num_tokens_per_req", runtime.num_tokens_per_req, 1, self.most),
+            ("vocab_size", runtime.vocab_size, config.vocab_size, float("inf")),
+        )
+        for name, value, least, most in limits:
+            if not least <= value <= most:
+                raise RuntimeError(f"{name} is {value}, but must be in {least}..={most}")
+        if self._slots:
+            raise RuntimeError(f"configure_dp_sampling comes behind {len(self._slots)} requests, but must come before")
+        options = {"layouts": ["replicated"], "layout": "replicated", "slots": config.max_req_pool_size + 1}
+        if not self._on_host():
+            options |= {"rows": most_bs * self.most, "keep_histories": self.most > 1, "device": self.pool.device}
+        pool = ranks.join_ranks(topology, config.vocab_size, **options)
+        if (pool.rank, pool.world) != (topology.tp_rank, world):
+            found = f"{topology.tp_rank} of {world}"
+            raise RuntimeError(
+                f"tp_rank is {found}, but must be that of the process group, {pool.rank} of {pool.world}"
+            )
+        self.pool = ranks.RankPool(pool, config.random_seed)
+        self._variants = [variant.name for variant in self.pool.variants()]
+        self._group = None
+        self._views.clear()
 
     def maybe_broadcast(self, *tensors: torch.Tensor) -> None:
         """Broadcasts tensors from the group's first rank to all ranks."""
@@ -151,6 +198,8 @@ class GumballSamplingBackend:
             self.pool.release(self._slots.pop(last))
         # A request that moves to another pool index continues its sequence.
         self._requests = {known: other for known, other in self._requests.items() if other != request}
+        if isinstance(self.pool, ranks.RankPool) and given.seed is None:
+            given = given.replace(seed=self.pool.seed_of(request))
         if request not in self._slots:
             self._slots[request] = self.pool.admit(given)
         self._requests[place] = request
@@ -207,7 +256,7 @@ class GumballSamplingBackend:
 
     def cuda_graph_capture_variants(self, num_tokens_per_req: int) -> tuple[str, ...]:
         """Returns the variants to capture for each batch size. With logprobs, every request needs "edits" at least."""
-        first = self._variants.index("edits") if self.config.enable_output_logprobs else 0
+        first = self._variants.index("edits") if self.config.enable_output_logprobs and FULL != self._variants[0] else 0
         return (CUDA_GRAPH_VARIANT_DEFAULT, *self._variants[first:-1])
 
     def prepare_capture_variant(self, bs: int, num_tokens_per_req: int, variant: str) -> None:
@@ -246,7 +295,7 @@ class GumballSamplingBackend:
         return None
 
     def _on_host(self) -> bool:
-        return self.pool.device == "cpu"
+        return str(self.pool.device) == "cpu"
 
     def _assign(self, rows: list[int], width: int) -> None:
         """Assigns a step's rows, with their drafts if it has any. A pool of the host is given both when it verifies."""
@@ -261,19 +310,47 @@ class GumballSamplingBackend:
         Assigns the step's rows, except during a capture, which uses the current assignment. If a step has both kinds
         of rows, each kind is a step here.
         """
-        if getattr(logits_output, "logits_layout_plan", None) is not None:
-            raise NotImplementedError(f"{type(self).__name__} does not spread rows over ranks")
-        logits = logits_output.next_token_logits
-        if logits.shape[0] != bs * width:
-            raise ValueError(f"next_token_logits has {logits.shape[0]} rows, but must have {bs * width}")
-        if getattr(sampling_info, "vocab_mask", None) is not None:
-            sampling_info.apply_vocab_mask(logits=logits, vocab_mask=sampling_info.vocab_mask)
+        logits, mask = logits_output.next_token_logits, getattr(sampling_info, "vocab_mask", None)
+        row_count, plan = bs * width, getattr(logits_output, "logits_layout_plan", None)
+        if plan is not None:
+            own = self._check_layout_plan(plan, bs, width)
+            row_count = (own.stop - own.start) * width
+            mask = None if mask is None else self._own_mask(mask.view(bs, width, -1), own)
+        if logits.shape[0] != row_count:
+            raise ValueError(f"next_token_logits has {logits.shape[0]} rows, but must have {row_count}")
+        if mask is not None:
+            sampling_info.apply_vocab_mask(logits=logits, vocab_mask=mask)
+        if isinstance(self.pool, ranks.RankPool):
+            # Heads of ranks may be padded.
+            logits = logits[:, : self.config.vocab_size]
         first = getattr(sampling_info, "batch_row_offset", 0)
         rows = self._rows[first : first + bs]
         rows += [PADDING] * (bs - len(rows))
         if not (logits.is_cuda and torch.cuda.is_current_stream_capturing()):
             self._assign(rows, width)
         return logits, first, rows
+
+    def _check_layout_plan(self, plan: Any, bs: int, width: int) -> slice:
+        """Checks TokenSpeed's plan of a verification over ranks, and returns this rank's requests."""
+        if not isinstance(self.pool, ranks.RankPool):
+            raise RuntimeError(
+                "logits_layout_plan is given, but configure_dp_sampling has spread no requests over ranks"
+            )
+        world, rank = self.pool.pool.world, self.pool.pool.rank
+        found = plan.effective_bs, plan.bucket_bs, plan.tp_size, plan.num_tokens_per_req
+        wanted = bs, bs + -bs % world, world, width
+        if found != wanted:
+            names = "effective_bs, bucket_bs, tp_size, num_tokens_per_req"
+            raise RuntimeError(f"logits_layout_plan has {names} {found}, but must have {wanted}")
+        count = plan.bucket_bs // world
+        return slice(rank * count, (rank + 1) * count)
+
+    def _own_mask(self, mask: torch.Tensor, own: slice) -> torch.Tensor:
+        """Returns the bitmasks of this rank's requests; padding may have any token."""
+        missing = own.stop - mask.shape[0]
+        if missing > 0:
+            mask = torch.cat([mask, mask.new_full((missing, *mask.shape[1:]), -1)])
+        return mask[own].reshape(-1, mask.shape[-1])
 
     def _step(self, logits_output: Any, sampling_info: Any, bs: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Takes a step of the pool; a row without a token, or of padding, gets token 0."""
@@ -287,12 +364,15 @@ class GumballSamplingBackend:
 
     def _output(self, name: str, rows: int, requests: int) -> Any:
         """Returns one of the outputs of the pool's last step, without a copy on a device."""
+        count = requests if name == "accepted" else rows
         if self._on_host():
-            return torch.as_tensor(self.pool.outputs_on_device(name))
+            return torch.as_tensor(self.pool.outputs_on_device(name))[:count]
         key = name, rows, requests
         if (view := self._views.get(key)) is None:
             view = torch.from_dlpack(self.pool.outputs_on_device(name))
-            self._views[key] = view = view.view(torch.int32) if view.dtype is torch.uint32 else view
+            view = view.view(torch.int32) if view.dtype is torch.uint32 else view
+            # Over ranks there may be padding behind the batch.
+            self._views[key] = view = view[:count]
         return view
 
     def _write_logprobs(self, logits_output: Any, read: Callable[[], torch.Tensor]) -> None:
@@ -356,14 +436,15 @@ class GumballSamplingBackend:
         above = None if parents is None else (parents[:, 1:] - 1).contiguous()
         verified = self.pool.verify(logits, rows, candidates[:, 1:].contiguous(), parents=above)
         outputs = verified.outputs
-        torch.clamp(torch.from_numpy(outputs.tokens), min=0, out=tokens)
-        lengths.copy_(torch.from_numpy(verified.accepted.astype("int32") + 1))
+        # Over ranks there may be padding behind the batch.
+        torch.clamp(torch.from_numpy(outputs.tokens)[: len(tokens)], min=0, out=tokens)
+        lengths.copy_(torch.from_numpy(verified.accepted.astype("int32") + 1)[: len(lengths)])
         if parents is not None:
             path.fill_(-1)
             for request in range(len(rows)):
                 nodes = torch.from_numpy(verified.rows(request).astype("int32")) - request * width
                 path[request, : len(nodes)] = nodes
-        self._write_logprobs(logits_output, lambda: torch.from_numpy(outputs.logprobs))
+        self._write_logprobs(logits_output, lambda: torch.from_numpy(outputs.logprobs)[: len(tokens)])
 
     def _verify_on_device(
         self, logits: Any, candidates: Any, parents: Any, out: tuple[Any, Any, Any], logits_output: Any
