@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use gumball_engine::head::HiddenStates;
 use gumball_engine::{
     BatchOptions, Drafts, Logits, Masks, NONE, Outputs, Pool, SamplingParams, Slot, Verification, VerifyMode,
 };
@@ -14,7 +15,8 @@ use serde::Serialize;
 use crate::Result;
 use crate::commands::sample::LogprobRecord;
 use crate::grammar::Grammar;
-use crate::model::{Llama, TokenStream, Tokenizer};
+use crate::head::ModelHead;
+use crate::model::{Hidden, Llama, TokenStream, Tokenizer};
 use crate::session::Session;
 use crate::speculate::{Acceptance, Drafter};
 use crate::stop::StopStrings;
@@ -96,6 +98,8 @@ pub struct Request {
     pub slot: Slot,
     /// What drafts, if anything does.
     pub drafter: Option<Drafter>,
+    /// What makes the logits, if not the model's own product; none beside drafts.
+    pub head: Option<ModelHead>,
 }
 
 /// When to end.
@@ -123,7 +127,7 @@ pub fn decode(
     let Session { model, prompt, padding_mask, .. } = session;
     let (context, vocab) = (model.context(), model.vocab());
     let (llama, tokenizer) = (&mut model.llama, &model.tokenizer);
-    let Request { pool, slot, drafter } = request;
+    let Request { pool, slot, drafter, head } = request;
     let params = pool.sequence(*slot)?.params().clone();
 
     let mut stops = StopStrings::new(limits.stops);
@@ -132,6 +136,7 @@ pub fn decode(
     let mut tokens: Vec<Step> = Vec::new();
     let mut unseen = prompt.clone();
     let mut verified = Verification::new();
+    let mut stepped = Outputs::new();
     let mut acceptance = Acceptance::default();
     let [mut prompt_time, mut model_time, mut choose_time, mut draft_time] = [Duration::ZERO; 4];
     let finish = 'text: loop {
@@ -153,24 +158,38 @@ pub fn decode(
         draft_time += start.elapsed();
 
         let start = Instant::now();
-        let logits = forward(llama, &unseen, &plan.drafts)?;
+        let rows = match head {
+            Some(_) => RowsOf::States(llama.hidden(&unseen)?),
+            None => RowsOf::Logits(forward(llama, &unseen, &plan.drafts)?),
+        };
         *if tokens.is_empty() { &mut prompt_time } else { &mut model_time } += start.elapsed();
         let start = Instant::now();
-        plan.verify(pool, *slot, Logits::new(&logits, plan.drafts.len() + 1, vocab)?, &mut verified)?;
+        let (outputs, places) = match (&rows, &*head) {
+            (RowsOf::States(hidden), Some(head)) => {
+                plan.step(pool, *slot, head, hidden, &mut stepped)?;
+                (&stepped, 0..1)
+            }
+            (RowsOf::Logits(logits), _) => {
+                let logits = Logits::new(logits, plan.drafts.len() + 1, vocab)?;
+                plan.verify(pool, *slot, logits, &mut verified)?;
+                (verified.outputs(), verified.places(0))
+            }
+            (RowsOf::States(_), None) => unreachable!("states are computed for a head"),
+        };
         choose_time += start.elapsed();
-        let accepted = verified.accepted()[0] as usize;
+        let accepted = places.len() - 1;
         llama.truncate(llama.position() - plan.drafts.len() + accepted);
         acceptance.passes += 1;
         acceptance.drafted += plan.drafts.len();
         acceptance.accepted += accepted;
 
-        for place in verified.places(0) {
-            let token = verified.outputs().tokens()[place];
+        for place in places {
+            let token = outputs.tokens()[place];
             if token == NONE {
                 break 'text Finish::NoToken;
             }
             let id = token as u32;
-            tokens.push(step(tokenizer, &params, verified.outputs(), place));
+            tokens.push(step(tokenizer, &params, outputs, place));
             if params.stop_ids.contains(&id) {
                 break 'text Finish::StopToken;
             }
@@ -211,6 +230,14 @@ pub fn decode(
     });
     let speculation = drafter.as_ref().map(|_| acceptance);
     Ok(Decoded { text, tokens, finish, complete, timing, speculation })
+}
+
+/// What the model computed for a pass.
+enum RowsOf {
+    /// Logits of each row.
+    Logits(Vec<f32>),
+    /// Hidden states, of which the last one counts.
+    States(Hidden),
 }
 
 /// The drafts of a pass, and the masks of its rows, if rows have masks.
@@ -266,12 +293,35 @@ impl Plan {
         Some(&words[words.len() / (self.drafts.len() + 1) * self.drafts.len()..])
     }
 
+    /// Chooses the token behind the last of the hidden states, by a head.
+    fn step(
+        &self,
+        pool: &mut Pool,
+        slot: Slot,
+        head: &ModelHead,
+        hidden: &Hidden,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let states = HiddenStates::new(hidden.last(), 1, hidden.width())?;
+        let options = BatchOptions { masks: self.masks(1)?, ..BatchOptions::default() };
+        match head {
+            ModelHead::Exact(head) => pool.step_hidden(head, states, &[slot], &options, out)?,
+            ModelHead::Certified(head) => pool.step_hidden(head, states, &[slot], &options, out)?,
+        }
+        Ok(())
+    }
+
+    /// Returns the masks of the rows of a pass.
+    fn masks(&self, rows: usize) -> Result<Masks<'_>> {
+        let Some(words) = &self.masks else { return Ok(Masks::NONE) };
+        let width = words.len() / rows;
+        Ok(Masks::new(words, rows, width, width)?)
+    }
+
     /// Verifies the drafts against the rows of the model.
     fn verify(&self, pool: &mut Pool, slot: Slot, logits: Logits<'_>, out: &mut Verification) -> Result<()> {
         let rows = logits.rows();
-        let masks = self.masks.as_ref().map_or(Ok(Masks::NONE), |words| {
-            Masks::new(words, rows, words.len() / rows, words.len() / rows)
-        })?;
+        let masks = self.masks(rows)?;
         let ids: Vec<i32> = self.drafts.iter().map(|draft| *draft as i32).collect();
         let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
         let options = BatchOptions { masks, ..BatchOptions::default() };

@@ -34,6 +34,8 @@ pub mod stop;
 
 pub mod speculate;
 
+pub mod head;
+
 pub mod decode;
 
 pub mod engine;

@@ -53,6 +53,32 @@ fn the_text_is_the_same_for_every_level_and_thread_count() {
 }
 
 #[test]
+fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
+    let settings: [&[&str]; 4] = [
+        &["--temperature", "0"],
+        &["--temperature", "0.8"],
+        &["--top-k", "50", "--top-p", "0.9", "--repetition-penalty", "1.1"],
+        &["--min-p", "0.05", "--temperature", "1.2"],
+    ];
+    for settings in settings {
+        let args = [&[PROMPT, "--seed", "42", "--max-tokens", "24"], settings].concat();
+        let exact = json(&[&args[..], &["--head", "exact"]].concat());
+        let certified = json(&[&args[..], &["--head", "certified"]].concat());
+        assert_eq!(certified["tokens"], exact["tokens"], "{settings:?}");
+        let (of_exact, of_certified) = (&exact["head"], &certified["head"]);
+        assert_eq!((&of_exact["kind"], &of_certified["kind"]), (&"exact".into(), &"certified".into()));
+        assert_eq!(of_certified["whole_rows"], 0, "{of_certified}");
+        let bytes = |head: &Value| head["bytes_a_token"].as_f64().unwrap();
+        // The weights are f32 here, of which a code is a quarter.
+        assert!(bytes(of_certified) < 0.28 * bytes(of_exact), "{of_exact}, {of_certified}");
+    }
+    // A nucleus needs the sum of all weights.
+    let args = [PROMPT, "--seed", "42", "--max-tokens", "2", "--top-p", "0.9", "--head", "certified"];
+    assert_eq!(json(&args)["head"]["certified_rows"], 0);
+    assert!(refuses(&["generate", "x", "--head", "exact", "--speculate", "ngram"]).contains("--head takes"));
+}
+
+#[test]
 fn a_seed_chosen_for_you_reproduces_the_text() {
     let first = json(&[PROMPT, "--max-tokens", "12"]);
     let seed = first["seed"].as_u64().unwrap().to_string();

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::decode::{Decoded, Finish, Limits, Request, decode};
 use crate::engine::EngineArgs;
 use crate::grammar::Grammar;
+use crate::head::{HeadArgs, HeadFigures};
 use crate::output::{Output, say, shown};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
@@ -46,6 +47,9 @@ pub struct Args {
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// The head.
+    #[command(flatten)]
+    pub head: HeadArgs,
     /// The drafts.
     #[command(flatten)]
     pub speculate: SpeculateArgs,
@@ -69,6 +73,9 @@ pub struct Report {
     pub params: SamplingParams,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// What the head has read; absent where the model's own product made the logits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<HeadFigures>,
     /// The text and its tokens.
     #[serde(flatten)]
     pub decoded: Decoded,
@@ -107,7 +114,8 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     })?;
     let slot = pool.admit(params, &session.prompt)?;
     let drafter = args.speculate.drafter(&session.model)?;
-    let mut request = Request { pool, slot, drafter };
+    let head = args.head.of_model(&session.model.llama, level, &args.speculate)?;
+    let mut request = Request { pool, slot, drafter, head };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
 
@@ -133,6 +141,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         seed: sequence.seed(),
         params: sequence.params().clone(),
         prompt_tokens: session.prompt.len(),
+        head: request.head.as_ref().map(|head| head.figures(&request.pool)),
         decoded,
     };
     if args.json {
@@ -217,6 +226,22 @@ fn sum_up(report: &Report) {
         say(format_args!(
             "{DIM}{accepted} of {drafted} drafts accepted ({share:.0} %), {a_pass:.2} tokens a pass of the model, \
              {draft_us:.0} us of each to draft{DIM:#}"
+        ));
+    }
+    if let Some(HeadFigures { kind, bytes_a_token, whole_rows, certified_rows, certified_logits }) =
+        report.head
+    {
+        let of_certified = match certified_rows {
+            0 => String::new(),
+            rows => format!(
+                "; {rows} of {} rows by {:.1} logits each",
+                rows + whole_rows,
+                certified_logits as f64 / rows as f64
+            ),
+        };
+        let megabytes = bytes_a_token / 1e6;
+        say(format_args!(
+            "{DIM}{kind} head: {megabytes:.1} MB of weights read for each{of_certified}{DIM:#}"
         ));
     }
     if report.decoded.finish == Finish::MaxTokens && report.decoded.complete.is_none() {
