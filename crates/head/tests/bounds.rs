@@ -1,0 +1,75 @@
+//! Bounds where every error of a screen points the same way: they hold, and each of their parts is needed.
+
+use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Level, Spread, Widened};
+
+/// Returns the logit of row 0 and its bound, at every level the same. Each row is followed by its negative, so that the mean row is 0.
+fn logit_and_bound(rows: &[Vec<f32>], hidden: &[f32]) -> (f32, f32) {
+    let weights: Vec<f32> =
+        rows.iter().flat_map(|row| row.iter().copied().chain(row.iter().map(|w| -w))).collect();
+    let seen: Vec<(f32, f32)> = Level::available()
+        .map(|level| {
+            let options = HeadOptions { level: Some(level), ..Default::default() };
+            let exact = Exact::new(&weights, 2 * rows.len(), hidden.len(), options).unwrap();
+            let certified = Certified::new(exact.clone());
+            let states = Widened::of(HiddenStates::new(hidden, 1, hidden.len()).unwrap());
+            let (mut logits, mut bounds) = (vec![0.0; 2 * rows.len()], Bounds::default());
+            exact.logits(&states, Spread::Caller, &mut logits).unwrap();
+            certified.bound(&states, Spread::Caller, &mut bounds).unwrap();
+            for (id, (z, bound)) in logits.iter().zip(bounds.rows_mut()).enumerate() {
+                assert!(*bound >= *z, "{level}: id {id} has {z}, above {bound}");
+            }
+            (logits[0], bounds.rows_mut()[0])
+        })
+        .collect();
+    assert!(seen.iter().all(|of_level| *of_level == seen[0]), "{seen:?}");
+    seen[0]
+}
+
+/// 2^n.
+fn power(n: i32) -> f32 {
+    2f32.powi(n)
+}
+
+#[test]
+fn what_codes_leave_out_is_bounded() {
+    // Each weight is 0.49 of a code above its code, and one fixes the scale. The hidden state has no other direction than that error.
+    let mut row: Vec<f32> = (0..64).map(|i| ((i * 5 % 200 - 100) as f32 + 0.49) * power(-10)).collect();
+    row[0] = 127.0 * power(-10);
+    let (z, bound) = logit_and_bound(&[row], &[1.0; 64]);
+    let error = 63.0 * 0.49 * power(-10);
+    assert!(bound - z < 0.02 * error, "{bound} is far above {z}");
+}
+
+#[test]
+fn what_digits_leave_out_is_bounded() {
+    // Codes are exact here. Each element of the hidden state is 0.49 of a digit beyond its digits, in the direction of the weights.
+    let signs: Vec<f32> = (0..64).map(|i| if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
+    let row: Vec<f32> = signs.iter().map(|sign| sign * 127.0 * power(-10)).collect();
+    let hidden: Vec<f32> = signs.iter().map(|sign| sign * (1.0 + 0.49 * power(-14))).collect();
+    let (z, bound) = logit_and_bound(&[row], &hidden);
+    let error = 64.0 * 127.0 * power(-10) * 0.49 * power(-14);
+    assert!(bound - z < 0.1 * error, "{bound} is far above {z}");
+}
+
+#[test]
+fn what_the_exact_head_rounds_is_bounded() {
+    // A partial sum of 127 / 128 takes in products a little larger than half of its last bit, and each is rounded up to that bit.
+    let row = vec![127.0 * power(-7); 1024];
+    let mut hidden = vec![1.03 * power(-25); 1024];
+    hidden[..16].fill(1.0);
+    let (z, _) = logit_and_bound(&[row.clone()], &hidden);
+    let exact: f64 = row.iter().zip(&hidden).map(|(w, h)| f64::from(*w) * f64::from(*h)).sum();
+    let rounded = f64::from(z) - exact;
+    assert!(rounded > 900.0 * f64::from(power(-25)), "the sums round by {rounded:e}");
+}
+
+#[test]
+fn a_subnormal_scale_leaves_no_codes_and_the_bounds_hold() {
+    for size in [-149, -140, -130, -126, -120, -100] {
+        let row: Vec<f32> = (0..40).map(|i| (i % 7 - 3) as f32 * power(size)).collect();
+        for of_state in [1.0f32, 1e10, 1e-20] {
+            let hidden: Vec<f32> = row.iter().map(|w| w.signum() * of_state).collect();
+            logit_and_bound(&[row.clone(), vec![0.0; 40]], &hidden);
+        }
+    }
+}
