@@ -57,7 +57,7 @@ fn what_the_exact_head_rounds_is_bounded() {
     let row = vec![127.0 * power(-7); 1024];
     let mut hidden = vec![1.03 * power(-25); 1024];
     hidden[..16].fill(1.0);
-    let (z, _) = logit_and_bound(&[row.clone()], &hidden);
+    let (z, _) = logit_and_bound(std::slice::from_ref(&row), &hidden);
     let exact: f64 = row.iter().zip(&hidden).map(|(w, h)| f64::from(*w) * f64::from(*h)).sum();
     let rounded = f64::from(z) - exact;
     assert!(rounded > 900.0 * f64::from(power(-25)), "the sums round by {rounded:e}");

@@ -264,3 +264,40 @@ fn bias_scale_cap_and_narrow_weights_are_bounded_too() {
         }
     }
 }
+
+#[test]
+fn every_race_has_the_winner_of_the_whole_row() {
+    // Short hidden states make flat rows, where tokens whose bounds overlap win in turn.
+    let weights = numbers(VOCAB * WIDTH, 1);
+    let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let certified = Certified::new(exact.clone());
+    let (mut contest, mut workspace) =
+        (certified.contest().unwrap(), Workspace::new(certified.level()).unwrap());
+    let (mut bounds, mut row) = (Bounds::default(), vec![0.0; VOCAB]);
+    let mut changed = 0;
+    for (seed, min_p, temperature) in [(1, 0.0, 0.05), (2, 0.0, 0.02), (3, 0.05, 0.04), (4, 0.0, 1.0)] {
+        let state: Vec<f32> = numbers(WIDTH, 40 + seed).iter().map(|h| h * 0.1).collect();
+        let states = Widened::of(HiddenStates::new(&state, 1, WIDTH).unwrap());
+        let mut logits = vec![0.0; VOCAB];
+        exact.logits(&states, Spread::Caller, &mut logits).unwrap();
+        certified.bound(&states, Spread::Caller, &mut bounds).unwrap();
+        let of_row = bounds.rows_mut().to_vec();
+        let params = SamplingParams { min_p, temperature, seed: Some(seed), ..Default::default() };
+        with_task(&params, None, seed, |task| {
+            for position in 0..1500 {
+                let task = Task { position, ..*task };
+                let decisive = Certified::decisive(&task, false, false).unwrap();
+                let (expected, _) = sample(&mut workspace, &logits, &task);
+                let mut of_row = of_row.clone();
+                let settled =
+                    certified.settle(&states, 0, &mut of_row, decisive, &task, &mut contest, &mut row);
+                let Some(count) = settled.unwrap() else { continue };
+                assert_eq!(sample(&mut workspace, &row, &task).0, expected, "{params:?} at {position}");
+                // The race over the bounds themselves has another winner now and then.
+                let (of_bounds, _) = sample(&mut workspace, &of_row, &task);
+                changed += u32::from(of_bounds.token != expected.token && count < VOCAB / 8);
+            }
+        });
+    }
+    assert!(changed > 50, "bounds alone would do, but for {changed} draws");
+}
