@@ -73,3 +73,15 @@ fn a_subnormal_scale_leaves_no_codes_and_the_bounds_hold() {
         }
     }
 }
+
+#[test]
+fn sums_of_the_largest_codes_and_digits_do_not_overflow() {
+    for width in [8192, 8193, 20_000] {
+        let row = vec![127.0 * power(-7); width];
+        let (z, bound) = logit_and_bound(std::slice::from_ref(&row), &vec![0.9921; width]);
+        assert!((z - 127.0 / 128.0 * 0.9921 * width as f32).abs() < 0.01 * z);
+        assert!(bound - z < 1e-3 * z, "{width}: {bound} is far above {z}");
+        let (z, bound) = logit_and_bound(&[row], &vec![-0.9921; width]);
+        assert!(bound - z < 1e-3 * z.abs(), "{width}: {bound} is far above {z}");
+    }
+}

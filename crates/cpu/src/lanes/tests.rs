@@ -100,6 +100,13 @@ impl Kernel for Check {
         assert_eq!(l.equal_u(vx, vx), Mask::MAX);
         assert_eq!(l.less_u(vx, vy), each(&|i| x[i] < y[i]));
         assert_eq!(l.sum_u(vx), x.iter().map(|x| u64::from(*x)).sum());
+        assert_eq!(l.sum_i(vx), x.iter().map(|x| i64::from(*x as i32)).sum());
+        let codes: [i8; 2 * WIDTH] = std::array::from_fn(|i| (x[i / 2] >> (8 * (i % 2))) as i8);
+        let digits: [i16; 2 * WIDTH] = std::array::from_fn(|i| (y[i / 2] >> (16 * (i % 2))) as i16);
+        // Sums that stay inside i32, of products of both signs and of the largest size.
+        let start = l.shr::<4>(vx);
+        let sum = l.sum_i(l.add_products(start, &codes, &digits)) - l.sum_i(start);
+        assert_eq!(sum, codes.iter().zip(digits).map(|(c, d)| i64::from(*c) * i64::from(d)).sum());
         let (high, low) = l.mul_wide(vx, vy);
         let product = |i: usize| u64::from(x[i]) * u64::from(y[i]);
         assert_eq!(u(high), std::array::from_fn(|i| (product(i) >> 32) as u32));
