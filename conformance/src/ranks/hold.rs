@@ -1,107 +1,16 @@
-//! Random batches over ranks, under every layout, held to a pool on one device with the whole rows.
+//! Random batches over ranks, under every layout, held to a pool on one device with the whole rows; then drafts of their requests.
 
-use gumball_cuda::Variant;
-use gumball_cuda::{Dtype, Rows, Runtime};
-use gumball_engine::dist::{LogitsLayout, Ownership, PlannerConfig, StepKind, VocabSplit};
+use gumball_cuda::Rows;
+use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind};
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceOptions, DevicePool, DevicePoolConfig, FilterOrder, Kind,
-    Masks, Outputs, SamplingParams, Slot, bf16, f16,
+    Device, DeviceDistPool, DeviceOptions, DevicePool, DevicePoolConfig, Masks, Outputs, Slot,
 };
-use std::sync::Arc;
 
+use super::hold_batch::{Batch, DISTINCT, STEPS, upload};
+use super::hold_drafts::hold_drafts;
 use super::{Connect, PATIENCE};
-use crate::batch::{WIDTHS, distinct, params};
+use crate::batch::{WIDTHS, distinct};
 use crate::rows::Words;
-
-/// Steps of a layout: each from the host, then as many in one graph.
-const STEPS: usize = 3;
-
-/// A batch, the same on all ranks.
-#[derive(Debug)]
-struct Batch {
-    vocab: usize,
-    rows: usize,
-    dtype: Dtype,
-    split: VocabSplit,
-    ownership: Ownership,
-    /// The variant that serves the requests.
-    ends: Variant,
-    /// Whether some rows have bitmasks, and whether all filter chains begin with top-k.
-    masked: bool,
-    listed: bool,
-    seed: u64,
-}
-
-impl Batch {
-    fn new(index: usize, world: usize) -> gumball_spec::Result<Self> {
-        let mut words = Words(index as u64 ^ 0xA5A5_0000);
-        let mut below = |end: usize| words.below(end);
-        let vocab = [257, 1000, 5000, 9000, 32_000, 40_123, 151_936][below(7)];
-        let rows = 1 + below(if vocab > 100_000 { 24 } else { 256 });
-        let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][below(3)];
-        let ownership = [Ownership::Blocks, Ownership::Modulo][below(2)];
-        let ends = [Variant::SurveyDraw, Variant::Simple, Variant::Candidates, Variant::General][below(4)];
-        let split = match below(3) {
-            0 => VocabSplit::even(vocab, world)?,
-            kind => {
-                // Borders anywhere, or such that bytes can be copied 16 at a time.
-                let unit = if kind == 1 { 1 } else { 16 };
-                let mut borders: Vec<usize> = (1..world).map(|_| below(vocab + 1) / unit * unit).collect();
-                borders.sort_unstable();
-                borders.push(vocab);
-                let mut start = 0;
-                let size = |end: usize| end - std::mem::replace(&mut start, end);
-                VocabSplit::of_sizes(&borders.into_iter().map(size).collect::<Vec<_>>())?
-            }
-        };
-        let (masked, listed) = (below(2) == 0, below(2) == 0);
-        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, seed: index as u64 })
-    }
-
-    /// Returns the parameters of a row's request.
-    fn params(&self, row: usize) -> SamplingParams {
-        let seed = Some(self.seed << 20 | row as u64);
-        let own = SamplingParams { seed, ..params(Kind::Logits, row, self.vocab, self.ends) };
-        if !self.listed {
-            return own;
-        }
-        let top_k = 1 + (row * 7 % self.vocab.min(256)) as i64;
-        SamplingParams { top_k, order: FilterOrder::default(), ..own }
-    }
-
-    /// Returns which of the distinct rows each row has.
-    fn which(&self, row: usize) -> usize {
-        (row + self.seed as usize) % DISTINCT
-    }
-}
-
-/// Distinct rows of a batch.
-const DISTINCT: usize = 24;
-
-/// Copies some ids of some rows to a device, each row filled up with NaN to a width.
-fn upload(
-    runtime: &Arc<dyn Runtime>,
-    batch: &Batch,
-    distinct: &[Vec<f32>],
-    rows: &[usize],
-    (ids, width): (std::ops::Range<usize>, usize),
-) -> gumball_spec::Result<DeviceBuffer> {
-    let mut values = Vec::with_capacity(rows.len() * width);
-    for row in rows {
-        values.extend_from_slice(&distinct[batch.which(*row)][ids.clone()]);
-        values.resize(values.len() + width - ids.len(), f32::NAN);
-    }
-    let buffer = match batch.dtype {
-        Dtype::F32 => DeviceBuffer::of(runtime, &values),
-        Dtype::Bf16 => {
-            DeviceBuffer::of(runtime, &values.iter().map(|z| bf16::from_f32(*z)).collect::<Vec<_>>())
-        }
-        Dtype::F16 => {
-            DeviceBuffer::of(runtime, &values.iter().map(|z| f16::from_f32(*z)).collect::<Vec<_>>())
-        }
-    };
-    Ok(buffer?)
-}
 
 /// Holds batches of `rows` rows in total to one device. Returns how many there were.
 ///
@@ -202,7 +111,7 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
                 }
             }
         }
-        Ok(None)
+        hold_drafts(&batch, &distinct, (&mut one, &mut many), &slots, (whole, part))
     };
     match run().map_err(|error| told(&error))? {
         None => Ok((batch.rows * LogitsLayout::ALL.len() * 2 * STEPS) as u64),

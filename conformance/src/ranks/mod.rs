@@ -4,6 +4,8 @@
 //! others.
 
 mod hold;
+mod hold_batch;
+mod hold_drafts;
 mod times;
 
 use std::collections::HashMap;

@@ -1,0 +1,113 @@
+//! Random drafts over ranks, in every mode and under every layout that takes them, held to a pool on one device with the whole rows.
+
+use gumball_cuda::{DeviceSlice, DraftIds, IntType, Rows};
+use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
+use gumball_engine::dist::{Error, StepKind};
+use gumball_engine::{
+    DeviceBuffer, DeviceDistPool, DeviceInput, DeviceOptions, DevicePool, Slot, Verification, VerifyMode,
+};
+
+use super::hold_batch::{Batch, STEPS, upload};
+
+/// The modes.
+const MODES: [VerifyMode; 5] = [
+    VerifyMode::Coupled,
+    VerifyMode::Greedy,
+    VerifyMode::Rejection,
+    VerifyMode::Block,
+    VerifyMode::Threshold { single: 0.3, acc: 0.9 },
+];
+
+/// How many of the batch's rows each request has beside its first one: as many requests as fit. One with mirostat has none.
+fn counts(batch: &Batch) -> Vec<u32> {
+    let (mut counts, mut left) = (Vec::new(), batch.rows);
+    while left > 0 {
+        let most = if batch.params(counts.len()).mirostat.is_some() { 0 } else { counts.len() % 5 };
+        let drafts = most.min(left - 1);
+        counts.push(drafts as u32);
+        left -= drafts + 1;
+    }
+    counts
+}
+
+/// Verifies drafts on `many` and on `one`, each from the host's calls and then in a graph. Returns what differs on this rank, if anything does.
+///
+/// `whole` and `part`: the batch's rows, and this rank's ids of them.
+///
+/// # Errors
+/// What failed.
+pub(super) fn hold_drafts<'b>(
+    batch: &Batch,
+    distinct: &[Vec<f32>],
+    (one, many): (&mut DevicePool, &mut DeviceDistPool),
+    slots: &[Slot],
+    (whole, part): (Rows<'b>, Rows<'b>),
+) -> Result<Option<String>, Error> {
+    let (rank, counts) = (many.group().rank(), counts(batch));
+    let slots = &slots[..counts.len()];
+    let mut starts = vec![0];
+    counts.iter().for_each(|count| starts.push(starts[starts.len() - 1] + *count as usize + 1));
+    // The best token of a row is often accepted behind it.
+    let best = |row: usize| {
+        let values = distinct[batch.which(row)].iter().enumerate();
+        values.max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(id, _)| id as i32)
+    };
+    let (mut ids, mut parents) = (Vec::new(), Vec::new());
+    for (request, count) in counts.iter().enumerate() {
+        for draft in 0..*count as usize {
+            let parent =
+                if (request + draft).is_multiple_of(3) { draft as i32 - 2 } else { draft as i32 - 1 };
+            let parent = parent.max(-1);
+            parents.push(parent);
+            ids.push(best(starts[request] + (parent + 1) as usize));
+        }
+    }
+    let runtime = one.device().runtime().clone();
+    let upload_ids = |ids: &[i32]| DeviceBuffer::of(&runtime, ids).map_err(gumball_spec::Error::from);
+    let (id_memory, parent_memory) = (upload_ids(&ids)?, upload_ids(&parents)?);
+    let chains =
+        DraftIds { ids: DeviceSlice::of(&id_memory, IntType::I32), parents: None, links: None, probs: None };
+    let trees = DraftIds { parents: Some(DeviceSlice::of(&parent_memory, IntType::I32)), ..chains };
+    let options = DeviceOptions::default();
+    for (layout, mode) in
+        [Gather, Swap, Replicated].into_iter().flat_map(|layout| MODES.map(|mode| (layout, mode)))
+    {
+        let drafts = if mode == VerifyMode::Block { chains } else { trees };
+        let plan = many.planner().plan_as(layout, &many.shape(slots, 4, StepKind::Verify)?);
+        let own: Vec<usize> =
+            plan.shares.of(rank).flat_map(|request| starts[request]..starts[request + 1]).collect();
+        let owned = upload(&runtime, batch, distinct, &own, (0..batch.vocab, batch.vocab))?;
+        let owned = Rows::of(&owned, batch.dtype, 0, own.len(), batch.vocab, batch.vocab)?;
+        let rows = if layout == Replicated { owned } else { part };
+        let told = |what: &str| Some(format!("rank {rank}, {layout:?}, {mode:?}: {what}"));
+        let (mut found, mut wanted) = (Verification::new(), Verification::new());
+        one.enqueue_verify(whole, slots, &counts, &drafts, mode, &options)?;
+        many.enqueue_verify(&plan, rows, slots, &counts, &drafts, mode, &options)?;
+        one.fetch_verification(&mut wanted)?;
+        many.fetch_verification(&mut found)?;
+        if !is_same(&found, &wanted) {
+            return Ok(told("a verification differs"));
+        }
+        let graph = many.capture_verify(&[(rows, drafts); STEPS])?;
+        many.replay(&graph)?;
+        (0..STEPS).try_for_each(|_| one.enqueue_verify_assigned(DeviceInput::from(whole), &drafts))?;
+        one.fetch_verification(&mut wanted)?;
+        many.fetch_verification(&mut found)?;
+        if !is_same(&found, &wanted) {
+            return Ok(told("the end of a graph differs"));
+        }
+        for slot in slots {
+            if one.sequence(*slot)?.state() != many.sequence(*slot)?.state() {
+                return Ok(told(&format!("the state of slot {slot} differs")));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_same(found: &Verification, wanted: &Verification) -> bool {
+    let requests = 0..wanted.accepted().len();
+    found.outputs().words() == wanted.outputs().words()
+        && found.accepted() == wanted.accepted()
+        && requests.into_iter().all(|request| found.rows(request) == wanted.rows(request))
+}
