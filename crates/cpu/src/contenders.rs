@@ -15,9 +15,10 @@ use std::cmp::Reverse;
 
 use gumball_spec::num::{key_id, key_logit, log2};
 use gumball_spec::survey::Measure;
-use gumball_spec::{Filter, FilterOrder, LogprobMode, Result, Row, SamplingParams};
+use gumball_spec::{Result, Row};
 
 use crate::cut::Cut;
+use crate::decisive::Decisive;
 use crate::draw;
 use crate::edit::Edits;
 use crate::filter::{Given, List, Reader};
@@ -25,86 +26,7 @@ use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::parts::Winner;
 use crate::workspace::open;
-use crate::{Level, Prepared, Task};
-
-/// Why a request needs every logit of its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WholeRow {
-    /// The caller's own edit may change any logit.
-    Hook,
-    /// The kept set was asked for, and no filter bounds it.
-    KeptSet,
-    /// Logprobs of a mode whose members are all tokens.
-    Logprobs(LogprobMode),
-    /// The temperature depends on the row's entropy.
-    DynamicTemperature,
-    /// Mirostat's limit compares with the row's mass.
-    Mirostat,
-    /// This filter acts first, on the whole row's mass or deviation.
-    Filter(Filter),
-    /// Several filters act on the whole row.
-    Joint,
-    /// The route may read all of the row: routes but `race` and `oracle`.
-    Route,
-}
-
-/// Which tokens decide a row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decisive {
-    /// The first one.
-    First,
-    /// The first `k`.
-    Top(usize),
-    /// Those that min-p keeps.
-    Likely(f32),
-    /// Those that could win the race, of those that min-p keeps; 0: of all.
-    Race(f32),
-}
-
-/// Returns which tokens decide a request's rows, or why all of them do.
-///
-/// # Errors
-/// - The reason, if every logit is needed.
-pub fn decisive(
-    prepared: &Prepared,
-    hooked: bool,
-    keep_ids: bool,
-) -> std::result::Result<Decisive, WholeRow> {
-    let params = prepared.params();
-    if hooked {
-        return Err(WholeRow::Hook);
-    }
-    if params.dynamic_temperature.is_some() && params.temperature != 0.0 {
-        return Err(WholeRow::DynamicTemperature);
-    }
-    let greedy = SamplingParams::is_greedy(params.temperature);
-    let mode = params.logprobs.as_ref().map(|logprobs| logprobs.mode);
-    match mode {
-        // A greedy row's only member is its token.
-        Some(LogprobMode::Processed) | None => {}
-        Some(LogprobMode::Tempered) if greedy => {}
-        Some(mode) => return Err(WholeRow::Logprobs(mode)),
-    }
-    if greedy {
-        return Ok(Decisive::First);
-    }
-    if params.mirostat.is_some() {
-        return Err(WholeRow::Mirostat);
-    }
-    let filters = prepared.filters();
-    if params.order == FilterOrder::Joint && filters.len() > 1 {
-        return Err(WholeRow::Joint);
-    }
-    match filters {
-        [] if keep_ids => Err(WholeRow::KeptSet),
-        [] => mode.map_or(Ok(Decisive::Race(0.0)), |mode| Err(WholeRow::Logprobs(mode))),
-        [Filter::TopK, ..] => Ok(Decisive::Top(params.top_k as usize)),
-        [Filter::MinP] if !keep_ids && mode.is_none() => Ok(Decisive::Race(params.min_p)),
-        [Filter::MinP, ..] => Ok(Decisive::Likely(params.min_p)),
-        [filter, ..] => Err(WholeRow::Filter(*filter)),
-    }
-}
+use crate::{Level, Task};
 
 /// Finds the contenders of one row at a time, in buffers that are kept between rows.
 #[derive(Debug)]
@@ -169,6 +91,9 @@ impl Contest {
     ///
     /// # Errors
     /// Those of `logits`.
+    ///
+    /// # Panics
+    /// If `row` is not as long as `bounds`, or an id of `odd` lies outside.
     #[expect(clippy::too_many_arguments, reason = "a row, its request, and where its logits come from")]
     pub fn settle(
         &mut self,
@@ -193,94 +118,114 @@ impl Contest {
         }
         // A logit is a bound of itself.
         odd.iter().for_each(|id| bounds[*id as usize] = row[*id as usize]);
-        let settled = self.settle_checked(decisive, bounds, task, limit, row, logits)?;
-        Ok(settled.then_some(self.count))
+        // Moved out, so that its reader can stay while the contest goes on.
+        let mut of_bounds = std::mem::take(&mut self.bounds);
+        let reader = of_bounds.reader(self.level, bounds, task);
+        let settled = self.contend(&reader, decisive, task, limit, row, logits);
+        self.bounds = of_bounds;
+        Ok(settled?.then_some(self.count))
     }
 
-    fn settle_checked(
+    /// Computes the logits of the contenders, of the row as its bounds show it; returns whether they are few enough.
+    fn contend(
         &mut self,
+        reader: &Reader<'_>,
         decisive: Decisive,
-        bounds: &[f32],
         task: &Task<'_>,
         limit: usize,
         row: &mut [f32],
         logits: Logits<'_>,
     ) -> Result<bool> {
-        let params = task.prepared.params();
         let k = if let Decisive::Top(k) = decisive { k } else { 1 };
-        if k > limit {
+        if reader.first == f32::NEG_INFINITY {
+            return Ok(true);
+        }
+        if k > limit || !self.learn_first(reader, k, task, limit, row, logits)? {
             return Ok(false);
         }
-        // Moved out, so that its reader can stay while the contest goes on.
-        let mut of_bounds = std::mem::take(&mut self.bounds);
-        let reader = of_bounds.reader(self.level, bounds, task);
-        let result = (|| {
-            if reader.first == f32::NEG_INFINITY {
-                return Ok(true);
-            }
-            let top = Given::whole(&reader).take(&reader, &mut self.filter, k);
-            let listed = top.keys(&reader, &mut self.filter);
-            self.ids.clear();
-            self.ids.extend(listed.iter().take(k).map(|key| key_id(*key)));
-            if !self.learn(limit, row, logits)? {
-                return Ok(false);
-            }
-            // The k-th logit that is known; of fewer than k the least of all floats.
-            let least = self.with_known(row, task, |known, buffers, _| {
-                let list = &mut buffers.list;
-                list.clear();
-                known.gather(Cut::all(known.view.kind), usize::MAX, list);
-                match list.keys.len() >= k {
-                    true => key_logit(*list.keys.select_nth_unstable_by_key(k - 1, |key| Reverse(*key)).1),
-                    false => -f32::MAX,
-                }
-            });
-            if !self.learn_from(&reader, least, limit, row, logits)? {
-                return Ok(false);
-            }
-            let (min_p, races) = match decisive {
-                Decisive::First | Decisive::Top(_) => return Ok(true),
-                Decisive::Likely(min_p) => (min_p, false),
-                Decisive::Race(min_p) => (min_p, true),
+        let (min_p, races) = match decisive {
+            Decisive::First | Decisive::Top(_) => return Ok(true),
+            Decisive::Likely(min_p) => (min_p, false),
+            Decisive::Race(min_p) => (min_p, true),
+        };
+        // The row's first token is known now.
+        let params = task.prepared.params();
+        let temperature = if params.temperature_last { 1.0 } else { params.temperature };
+        let measure = Measure::new(task.kind, temperature);
+        let (first, least) = self.with_known(row, task, |known, buffers, _| {
+            let likely = |y: f32| y >= log2(min_p);
+            let cut = match min_p > 0.0 && known.first > f32::NEG_INFINITY {
+                true => Given::whole(known).while_y(known, buffers, measure, likely).cut,
+                false => Cut::all(known.view.kind),
             };
-            // The row's first token is known now.
-            let temperature = if params.temperature_last { 1.0 } else { params.temperature };
-            let measure = Measure::new(task.kind, temperature);
-            let (first, least) = self.with_known(row, task, |known, buffers, _| {
-                let likely = |y: f32| min_p <= 0.0 || y >= log2(min_p);
-                let is_empty = known.first == f32::NEG_INFINITY;
-                let cut = match min_p > 0.0 && !is_empty {
-                    true => Given::whole(known).while_y(known, buffers, measure, likely).cut,
-                    false => Cut::all(known.view.kind),
-                };
-                (known.first, cut.low())
-            });
-            if first == f32::NEG_INFINITY {
-                return Ok(true);
+            (known.first, cut.low())
+        });
+        if first == f32::NEG_INFINITY {
+            return Ok(true);
+        }
+        if !races {
+            return self.learn_from(reader, least, limit, row, logits);
+        }
+        let cut = Cut::all(reader.view.kind).at_least(least);
+        let kept = Given { cut, first, prefix: true, listed: None };
+        self.learn_race(reader, &kept, task, limit, row, logits)
+    }
+
+    /// Computes the logits of the tokens that could be among the first `k`.
+    fn learn_first(
+        &mut self,
+        reader: &Reader<'_>,
+        k: usize,
+        task: &Task<'_>,
+        limit: usize,
+        row: &mut [f32],
+        logits: Logits<'_>,
+    ) -> Result<bool> {
+        let top = Given::whole(reader).take(reader, &mut self.filter, k);
+        let listed = top.keys(reader, &mut self.filter);
+        self.ids.clear();
+        self.ids.extend(listed.iter().take(k).map(|key| key_id(*key)));
+        if !self.learn(limit, row, logits)? {
+            return Ok(false);
+        }
+        // The k-th logit that is known; of fewer than k the least of all floats.
+        let least = self.with_known(row, task, |known, buffers, _| {
+            let list = &mut buffers.list;
+            list.clear();
+            known.gather(Cut::all(known.view.kind), usize::MAX, list);
+            match list.keys.len() >= k {
+                true => key_logit(*list.keys.select_nth_unstable_by_key(k - 1, |key| Reverse(*key)).1),
+                false => -f32::MAX,
             }
-            if !races {
-                return self.learn_from(&reader, least, limit, row, logits);
-            }
-            let cut = Cut::all(reader.view.kind).at_least(least);
-            let kept = Given { cut, first, prefix: true, listed: None };
-            let measure = Measure::new(task.kind, params.temperature);
-            let winner = draw::winner(&reader, &mut self.draw, &kept, measure, task.stream());
-            self.ids.clear();
-            if winner != Winner::NONE {
-                self.ids.push(winner.id);
-            }
-            if !self.learn(limit, row, logits)? {
-                return Ok(false);
-            }
-            let best = self.with_known(row, task, |known, _, draw| {
-                draw::winner(known, draw, &kept, measure, task.stream()).score
-            });
-            self.ids.clear();
-            draw::that_score(&reader, &mut self.draw, &kept, measure, task.stream(), best, &mut self.ids);
-            self.learn(limit, row, logits)
-        })();
-        self.bounds = of_bounds;
-        result
+        });
+        self.learn_from(reader, least, limit, row, logits)
+    }
+
+    /// Computes the logits of the kept tokens that could win the race.
+    fn learn_race(
+        &mut self,
+        reader: &Reader<'_>,
+        kept: &Given,
+        task: &Task<'_>,
+        limit: usize,
+        row: &mut [f32],
+        logits: Logits<'_>,
+    ) -> Result<bool> {
+        let measure = Measure::new(task.kind, task.prepared.params().temperature);
+        let winner = draw::winner(reader, &mut self.draw, kept, measure, task.stream());
+        self.ids.clear();
+        if winner != Winner::NONE {
+            self.ids.push(winner.id);
+        }
+        if !self.learn(limit, row, logits)? {
+            return Ok(false);
+        }
+        let best = self.with_known(row, task, |known, _, draw| {
+            draw::winner(known, draw, kept, measure, task.stream()).score
+        });
+        self.ids.clear();
+        draw::that_score(reader, &mut self.draw, kept, measure, task.stream(), best, &mut self.ids);
+        self.learn(limit, row, logits)
     }
 
     /// Reads the row of the known logits.

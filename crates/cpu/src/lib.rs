@@ -7,6 +7,7 @@
 
 mod contenders;
 mod cut;
+mod decisive;
 mod draft;
 mod draw;
 mod draws;
@@ -33,7 +34,8 @@ mod tiles;
 mod verify;
 mod workspace;
 
-pub use contenders::{Contest, Decisive, WholeRow, decisive};
+pub use contenders::Contest;
+pub use decisive::{Decisive, WholeRow, decisive};
 pub use draws::Draw;
 pub use head::{HeadLanes, ScreenRows, ScreenState, padded_codes, padded_width, widen};
 pub use history::{Entry, History};

@@ -1,0 +1,84 @@
+//! Which tokens decide a request's rows: a few of them, told by their logits, or all.
+
+use gumball_spec::{Filter, FilterOrder, LogprobMode, SamplingParams};
+
+use crate::Prepared;
+
+/// Why a request needs every logit of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WholeRow {
+    /// The caller's own edit may change any logit.
+    Hook,
+    /// The kept set was asked for, and no filter bounds it.
+    KeptSet,
+    /// Logprobs of a mode whose members are all tokens.
+    Logprobs(LogprobMode),
+    /// The temperature depends on the row's entropy.
+    DynamicTemperature,
+    /// Mirostat's limit compares with the row's mass.
+    Mirostat,
+    /// This filter acts first, on the whole row's mass or deviation.
+    Filter(Filter),
+    /// Several filters act on the whole row.
+    Joint,
+    /// The route may read all of the row: routes but `race` and `oracle`.
+    Route,
+}
+
+/// Which tokens decide a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decisive {
+    /// The first one.
+    First,
+    /// The first `k`.
+    Top(usize),
+    /// Those that min-p keeps.
+    Likely(f32),
+    /// Those that could win the race, of those that min-p keeps; 0: of all.
+    Race(f32),
+}
+
+/// Returns which tokens decide a request's rows, or why all of them do.
+///
+/// # Errors
+/// - The reason, if every logit is needed.
+pub fn decisive(
+    prepared: &Prepared,
+    hooked: bool,
+    keep_ids: bool,
+) -> std::result::Result<Decisive, WholeRow> {
+    let params = prepared.params();
+    if hooked {
+        return Err(WholeRow::Hook);
+    }
+    if params.dynamic_temperature.is_some() && params.temperature != 0.0 {
+        return Err(WholeRow::DynamicTemperature);
+    }
+    let greedy = SamplingParams::is_greedy(params.temperature);
+    let mode = params.logprobs.as_ref().map(|logprobs| logprobs.mode);
+    match mode {
+        // A greedy row's only member is its token.
+        Some(LogprobMode::Processed) | None => {}
+        Some(LogprobMode::Tempered) if greedy => {}
+        Some(mode) => return Err(WholeRow::Logprobs(mode)),
+    }
+    if greedy {
+        return Ok(Decisive::First);
+    }
+    if params.mirostat.is_some() {
+        return Err(WholeRow::Mirostat);
+    }
+    let filters = prepared.filters();
+    if params.order == FilterOrder::Joint && filters.len() > 1 {
+        return Err(WholeRow::Joint);
+    }
+    match filters {
+        [] if keep_ids => Err(WholeRow::KeptSet),
+        [] => mode.map_or(Ok(Decisive::Race(0.0)), |mode| Err(WholeRow::Logprobs(mode))),
+        [Filter::TopK, ..] => Ok(Decisive::Top(params.top_k as usize)),
+        [Filter::MinP] if !keep_ids && mode.is_none() => Ok(Decisive::Race(params.min_p)),
+        [Filter::MinP, ..] => Ok(Decisive::Likely(params.min_p)),
+        [filter, ..] => Err(WholeRow::Filter(*filter)),
+    }
+}
