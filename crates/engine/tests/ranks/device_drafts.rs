@@ -371,3 +371,36 @@ fn ranks_that_verify_different_drafts_are_told_so() {
         });
     }
 }
+
+#[test]
+fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 5);
+    let timeout = Duration::from_millis(300);
+    for layout in LAYOUTS {
+        with_patience(2, Duration::from_secs(2), |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, timeout);
+            if own == 1 {
+                // Comes to no verification, and stays until the other one has given up.
+                return std::thread::sleep(Duration::from_millis(900));
+            }
+            let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let starts = [0, 1, 3, 5];
+            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let drafts = Drafts { counts: &[0, 1, 1], ids: &[1, 2], ..Drafts::default() };
+            let (options, mut out, mode) =
+                (BatchOptions::default(), Verification::new(), VerifyMode::Coupled);
+            let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
+            assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout }, "{layout:?}");
+            let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
+            assert!(matches!(error, DistError::Broken(_)), "{layout:?}: {error}");
+            for (slot, before) in slots.iter().zip(before) {
+                assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{layout:?}");
+            }
+        });
+    }
+}
