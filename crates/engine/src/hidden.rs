@@ -171,6 +171,10 @@ impl Pool {
                     decisive.push(tokens);
                 }
             }
+            if rows.len() > certified.most_rows() {
+                rows.clear();
+                decisive.clear();
+            }
         }
         computed.resize(rows.len(), None);
         let mut screened = 0;

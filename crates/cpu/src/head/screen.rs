@@ -13,6 +13,9 @@ use crate::lanes::{Kernel, Lanes, WIDTH};
 /// Codes that are multiplied by one operation; rows are padded to a multiple of it with zeros.
 const STEP: usize = 2 * WIDTH;
 
+/// How many rows are multiplied before their bounds are computed, several side by side.
+const GROUP: usize = 64;
+
 /// How many codes are added up in 32 bits: a lane takes 2 products of 127 * 32512 from each of 256 steps, less than 2^31.
 const BLOCK: usize = 256 * STEP;
 
@@ -75,19 +78,25 @@ impl Kernel for UpperBounds<'_> {
     fn run<L: Lanes>(self, l: L) {
         let Self { rows, state, out } = self;
         let width = state.digits.len();
-        for (i, four) in rows.codes.chunks(4 * width).enumerate() {
-            let mut codes = [&four[..0]; 4];
-            for (codes, row) in codes.iter_mut().zip(four.chunks(width)) {
-                *codes = row;
+        let mut products = [0; GROUP];
+        for (group, (codes, out)) in rows.codes.chunks(GROUP * width).zip(out.chunks_mut(GROUP)).enumerate() {
+            for (products, four) in products.chunks_mut(4).zip(codes.chunks(4 * width)) {
+                let mut codes = [&four[..0]; 4];
+                for (codes, row) in codes.iter_mut().zip(four.chunks(width)) {
+                    *codes = row;
+                }
+                // The last rows may be fewer than four: the first stands in for those that are not there.
+                for place in four.len() / width..4 {
+                    codes[place] = codes[0];
+                }
+                products.copy_from_slice(&l.call(Products { codes, digits: state.digits }));
             }
-            // The last rows may be fewer than four: the first stands in for those that are not there.
-            let count = four.len() / width;
-            for place in count..4 {
-                codes[place] = codes[0];
-            }
-            let products = l.call(Products { codes, digits: state.digits });
-            for (row, product) in (4 * i..).zip(&products[..count]) {
-                out[row] = bound(rows, state, row, *product);
+            let of_group = group * GROUP..group * GROUP + out.len();
+            let (scales, own) = (&rows.scales[of_group.clone()], &rows.own[of_group.clone()]);
+            let code_norms = &rows.code_norms[of_group];
+            let columns = scales.iter().zip(own).zip(code_norms).zip(&products);
+            for (bound, (((scale, own), code_norm), product)) in out.iter_mut().zip(columns) {
+                *bound = state.bound(*scale, *own, *code_norm, *product);
             }
         }
     }
@@ -122,15 +131,16 @@ impl Kernel for Products<'_> {
     }
 }
 
-/// Returns the upper bound of a row's product.
-#[inline(always)]
-fn bound(rows: &ScreenRows<'_>, state: &ScreenState<'_>, row: usize, product: i64) -> f32 {
-    let coded = f64::from(rows.scales[row]) * (state.unit * product as f64);
-    let reach =
-        f64::from(rows.own[row]) * state.norm + f64::from(rows.code_norms[row]) * state.rest + state.slack;
-    // Every number here is rounded to f64 a few times, by 2^-53 of itself; 2^-50 of their sizes covers that.
-    let sizes = state.mean.abs() + coded.abs() + reach;
-    let bound = state.mean + coded + reach + sizes * (1.0 / (1u64 << 50) as f64);
-    // One rounding to f32 follows, by 2^-24 of itself, or by 2^-150 where the result is subnormal.
-    (bound + bound.abs() * (1.0 / (1 << 22) as f64) + f64::from_bits((1023 - 140) << 52)) as f32
+impl ScreenState<'_> {
+    /// Returns the upper bound of a row's product with this hidden state.
+    #[inline(always)]
+    fn bound(&self, scale: f32, own: f32, code_norm: f32, product: i64) -> f32 {
+        let coded = f64::from(scale) * (self.unit * product as f64);
+        let reach = f64::from(own) * self.norm + f64::from(code_norm) * self.rest + self.slack;
+        // Every number here is rounded to f64 a few times, by 2^-53 of itself; 2^-50 of their sizes covers that.
+        let sizes = self.mean.abs() + coded.abs() + reach;
+        let bound = self.mean + coded + reach + sizes * (1.0 / (1u64 << 50) as f64);
+        // One rounding to f32 follows, by 2^-24 of itself, or by 2^-150 where the result is subnormal.
+        (bound + bound.abs() * (1.0 / (1 << 22) as f64) + f64::from_bits((1023 - 140) << 52)) as f32
+    }
 }

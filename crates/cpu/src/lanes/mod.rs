@@ -152,13 +152,8 @@ pub trait Lanes: Copy {
     /// The sum of all lanes as i32.
     #[inline(always)]
     fn sum_i(self, a: Self::U) -> i64 {
-        let mut lanes = [0; WIDTH];
-        self.store_u(a, &mut lanes);
-        let mut sum = 0;
-        for lane in lanes {
-            sum += i64::from(lane as i32);
-        }
-        sum
+        // With the sign bit changed, a lane is larger by 2^31 and not negative.
+        self.sum_u(self.xor(a, self.splat_u(1 << 31))) as i64 - ((WIDTH as i64) << 31)
     }
 
     /// The words of sixteen Philox counters `(index, position, tag, draw)` under one key (N8).

@@ -85,7 +85,7 @@ fn a_certified_head_gives_what_the_exact_head_gives() {
         let options = HeadOptions { scaling: scaling(), ..Default::default() };
         Exact::new(&weights, VOCAB, WIDTH, options).unwrap()
     };
-    let (exact, certified) = (exact(), Certified::new(exact()));
+    let (exact, certified) = (exact(), Certified::new(exact()).with_most_rows(usize::MAX));
     for route in [RACE, ORACLE, PROBABILITIES] {
         for (threads, with_kept) in [(1, false), (3, false), (1, true)] {
             let widths = Widths { top_n: 3, ids: 2 };
@@ -152,7 +152,7 @@ fn a_certified_head_gives_what_the_exact_head_gives() {
 fn a_step_from_hidden_states_allocates_nothing_after_warm_up() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
-    let certified = Certified::new(exact.clone());
+    let certified = Certified::new(exact.clone()).with_most_rows(KINDS);
     for head in [Head::from(&exact), Head::from(&certified)] {
         allocates_nothing_after_warm_up(head);
     }
@@ -173,6 +173,29 @@ fn allocates_nothing_after_warm_up(head: Head<'_>) {
     run(&mut pool);
     slots.iter().for_each(|slot| pool.truncate(*slot, 0).unwrap());
     assert_eq!(measure(|| run(&mut pool)).count_total, 0);
+}
+
+#[test]
+fn a_step_of_more_rows_than_are_screened_takes_the_exact_head() {
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let certified = Certified::new(exact.clone()).with_most_rows(3);
+    assert_eq!((certified.most_rows(), Certified::new(exact.clone()).most_rows()), (3, 8));
+    for (rows, of_screen) in [(2, 2), (3, 3), (4, 0)] {
+        let mut pools = [pool(1), pool(1)];
+        let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let slots: Vec<_> = (0..rows).map(|_| pools[0].admit(greedy.clone(), &[]).unwrap()).collect();
+        slots.iter().for_each(|slot| assert_eq!(pools[1].admit(greedy.clone(), &[]), Ok(*slot)));
+        let data = numbers(rows * WIDTH, 7, 3.0);
+        let tokens = [(0, Head::from(&certified)), (1, Head::from(&exact))].map(|(pool, head)| {
+            let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+            let mut out = Outputs::new();
+            pools[pool].step_hidden(head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+            out.tokens().to_vec()
+        });
+        assert_eq!(tokens[0], tokens[1]);
+        assert_eq!(pools[0].head_counts().certified_rows, of_screen);
+    }
 }
 
 #[test]

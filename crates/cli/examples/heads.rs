@@ -1,0 +1,190 @@
+//! How long does a token take from a hidden state, by the exact head and by the certified one? Printed as a table of Markdown, for a
+//! real model's hidden states.
+//!
+//! ```text
+//! RAYON_NUM_THREADS=1 cargo run --release --package gumball-cli --example heads -- [--model FILE] [--positions N] [--timed N]
+//! ```
+//!
+//! The weights are the model's output matrix, rounded to bf16. The hidden states are those of this repository's documents and sources, in
+//! pieces of 1024 tokens: a position for each token, N in all (default 10,000). Both heads draw a token at each position, one position at a
+//! time, and the program ends with an error if one token differs. Then batches of several positions are timed, over the first N
+//! positions (`--timed`, default 512). The heads take turns; times are of a step.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gumball_cli::model::Model;
+use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
+use gumball_engine::{BatchOptions, Head, Outputs, Pool, PoolConfig, SamplingParams, Slot};
+use half::bf16;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Texts whose hidden states are taken: prose, rules, code in three languages.
+const TEXTS: [&str; 8] = [
+    "README.md",
+    "docs/semantics.md",
+    "docs/architecture.md",
+    "docs/performance.md",
+    "crates/engine/src/pool.rs",
+    "crates/cuda/kernels/verify.cu",
+    "bindings/python/python/gumball/__init__.py",
+    "CHANGELOG.md",
+];
+
+/// Tokens of a piece of text.
+const PIECE: usize = 1024;
+
+/// Rows that are timed together.
+const BATCHES: [usize; 4] = [1, 4, 16, 64];
+
+/// How often the rows of a batch size are timed; the median counts.
+const TURNS: usize = 5;
+
+fn settings() -> [(&'static str, SamplingParams); 4] {
+    let at = |temperature| SamplingParams { temperature, seed: Some(7), ..SamplingParams::default() };
+    [
+        ("greedy", at(0.0)),
+        ("T 1", at(1.0)),
+        ("T 0.8, min-p 0.05", SamplingParams { min_p: 0.05, ..at(0.8) }),
+        ("T 0.8, top-k 50, top-p 0.9", SamplingParams { top_k: 50, top_p: 0.9, ..at(0.8) }),
+    ]
+}
+
+fn main() -> Result<()> {
+    let (mut model, mut positions, mut timed) = (None, 10_000, 512);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().ok_or(format!("{argument} wants a value"))?;
+        match argument.as_str() {
+            "--model" => model = Some(PathBuf::from(value)),
+            "--positions" => positions = value.parse()?,
+            "--timed" => timed = value.parse()?,
+            _ => return Err(format!("unknown option {argument}").into()),
+        }
+    }
+    let path = model.map_or_else(Model::default_path, Ok)?;
+    let mut model = Model::load(&path)?;
+    let (vocab, width) = (model.llama.vocab(), model.llama.config().hidden);
+    let hidden = hidden_states(&mut model, positions)?;
+    let positions = hidden.len() / width;
+    let weights: Vec<bf16> = model.llama.head_matrix()?.into_iter().map(bf16::from_f32).collect();
+    drop(model);
+    let exact = Exact::new(&weights, vocab, width, HeadOptions::default())?;
+    let certified = Certified::new(exact.clone()).with_most_rows(usize::MAX);
+    let whole_bytes = (2 * weights.len()) as f64;
+
+    println!("{positions} positions, {vocab} x {width}, bf16, {} threads\n", rayon::current_num_threads());
+    println!(
+        "| setting | rows | exact, us | certified, us | certified / exact | logits a token | bytes of exact |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for (name, params) in settings() {
+        let run =
+            |head: Head<'_>, rows: usize, count: usize| Run::new(head, &params, &hidden, width, rows, count);
+        let (by_exact, by_certified) =
+            (run((&exact).into(), 1, positions)?, run((&certified).into(), 1, positions)?);
+        if by_exact.tokens != by_certified.tokens {
+            return Err(format!("{name}: the heads differ").into());
+        }
+        let logits = by_certified.logits as f64 / positions as f64;
+        let bytes = by_certified.rows as f64 / positions as f64 * certified.screen_bytes() as f64
+            + logits * (2 * width) as f64
+            + by_certified.whole_rows as f64 / positions as f64 * whole_bytes;
+        for rows in BATCHES {
+            let count = timed.min(positions) / rows * rows;
+            let mut times = [(); 2].map(|()| Vec::new());
+            for _ in 0..TURNS {
+                times[0].push(run((&exact).into(), rows, count)?.time / (count / rows) as u32);
+                times[1].push(run((&certified).into(), rows, count)?.time / (count / rows) as u32);
+            }
+            let [of_exact, of_certified] = times.map(median);
+            println!(
+                "| {name} | {rows} | {:.0} | {:.0} | {:.2} | {logits:.1} | {:.2} |",
+                micros(of_exact),
+                micros(of_certified),
+                of_certified.as_secs_f64() / of_exact.as_secs_f64(),
+                bytes / whole_bytes,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The tokens of some positions, and what they took.
+struct Run {
+    tokens: Vec<i32>,
+    time: Duration,
+    /// Rows that a part of their logits decided, and how many logits that took.
+    rows: u64,
+    logits: u64,
+    whole_rows: u64,
+}
+
+impl Run {
+    /// Draws a token at each of the first `count` positions, `rows` at a time.
+    fn new(
+        head: Head<'_>,
+        params: &SamplingParams,
+        hidden: &[f32],
+        width: usize,
+        rows: usize,
+        count: usize,
+    ) -> Result<Self> {
+        let vocab = match head {
+            Head::Exact(exact) => exact.vocab(),
+            Head::Certified(certified) => certified.exact().vocab(),
+            _ => return Err("a head of another kind".into()),
+        };
+        let mut pool = Pool::new(PoolConfig { slots: rows, ..PoolConfig::new(vocab) })?;
+        let slots: Vec<Slot> =
+            (0..rows).map(|_| pool.admit(params.clone(), &[])).collect::<std::result::Result<_, _>>()?;
+        let (mut out, mut tokens, mut time) = (Outputs::new(), Vec::new(), Duration::ZERO);
+        for states in hidden[..count * width].chunks(rows * width) {
+            let states = HiddenStates::new(states, rows, width)?;
+            let start = Instant::now();
+            pool.step_hidden(head, states, &slots, &BatchOptions::default(), &mut out)?;
+            time += start.elapsed();
+            tokens.extend_from_slice(out.tokens());
+        }
+        let counts = pool.head_counts();
+        Ok(Self {
+            tokens,
+            time,
+            rows: counts.certified_rows,
+            logits: counts.certified_logits,
+            whole_rows: counts.whole_rows,
+        })
+    }
+}
+
+/// Returns the hidden states of some texts, at most `positions` of them.
+fn hidden_states(model: &mut Model, positions: usize) -> Result<Vec<f32>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut hidden = Vec::new();
+    let mut left = positions;
+    for text in TEXTS {
+        let text = std::fs::read_to_string(root.join(text))?;
+        let tokens = model.tokenizer.encode_prompt(&text)?;
+        for piece in tokens.chunks(PIECE.min(model.context())) {
+            let piece = &piece[..piece.len().min(left)];
+            if piece.is_empty() {
+                return Ok(hidden);
+            }
+            model.llama.reset();
+            hidden.extend_from_slice(model.llama.hidden(piece)?.values());
+            left -= piece.len();
+        }
+    }
+    Ok(hidden)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
