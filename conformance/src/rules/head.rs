@@ -1,4 +1,4 @@
-//! Heads: from hidden states to logits (H1 to H4).
+//! Heads: from hidden states to logits (H1 to H5).
 
 use gumball_spec::head::Scaling;
 use gumball_spec::{Error, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams, Status};
@@ -125,7 +125,7 @@ fn a_scaling_outside_its_range_is_refused(check: &Check<'_>) {
         let case = HeadCase { scaling: Scaling { logit_scale, softcap: 0.0 }, ..case.clone() };
         assert!(matches!(check.head(&case), Err(Error::OutOfRange { parameter: "logit_scale", .. })));
     }
-    for softcap in [-1.0, f32::NAN, 65_537.0] {
+    for softcap in [-1.0, f32::NAN, 65_537.0, 1e-30] {
         let case = HeadCase { scaling: Scaling { logit_scale: 1.0, softcap }, ..case.clone() };
         assert!(matches!(check.head(&case), Err(Error::OutOfRange { parameter: "softcap", .. })));
     }

@@ -5,7 +5,7 @@
 //! greedy        logits of the token with the largest bound, then of all whose bound reaches that logit
 //! top-k         the same with the first k tokens and the k-th logit
 //! min-p         as greedy; then of all whose bound reaches the threshold
-//! the race      as greedy; then of the token whose bound scores best, and of all whose bound scores as well as that token does
+//! the race      as greedy; then of the token whose bound scores best; then of all whose bound scores at least the best score that is known
 //! ```
 //!
 //! A row that has these logits, and -inf elsewhere, has the same token, kept set and logprobs as the whole row: the stages run over it as over
@@ -188,7 +188,7 @@ impl Contest {
         if !self.learn(limit, row, logits)? {
             return Ok(false);
         }
-        // The k-th logit that is known; of fewer than k the least of all floats.
+        // The k-th logit that is known; if fewer than k are known, the least float, so that all are computed.
         let least = self.with_known(row, task, |known, buffers, _| {
             let list = &mut buffers.list;
             list.clear();

@@ -22,7 +22,7 @@ pub enum WholeRow {
     Filter(Filter),
     /// Several filters act on the whole row.
     Joint,
-    /// The route may read all of the row: routes but `race` and `oracle`.
+    /// Only the routes `race` and `oracle` are known to read no more than the logits that decide. [`decisive`] does not return this.
     Route,
 }
 
@@ -35,7 +35,7 @@ pub enum Decisive {
     Top(usize),
     /// Those that min-p keeps.
     Likely(f32),
-    /// Those that could win the race, of those that min-p keeps; 0: of all.
+    /// Those that could win the race, of those that min-p keeps with this parameter; 0 if it is off.
     Race(f32),
 }
 

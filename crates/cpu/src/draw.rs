@@ -155,7 +155,8 @@ pub fn winner(
     }
 }
 
-/// Appends the ids of all kept tokens whose score is at least `least`.
+/// Appends the ids of all kept tokens whose score is at least `least`. In a row of bounds `kept.first` is the largest true logit, so no true y is above
+/// 0, and a token whose bound is above it is taken as if its y were 0.
 pub fn that_score(
     reader: &Reader<'_>,
     buffers: &mut Buffers,
@@ -400,7 +401,7 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         if inside == 0 {
             return;
         }
-        // Where filters dropped the first tokens, no kept token has y above 0.
+        // Where filters dropped the first tokens, no kept token has y above 0; nor has one of a row of bounds, by its true logit.
         let first = self.weights.origin(l, l.splat(self.kept.first));
         let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
         let mut ys = [0.0; WIDTH];

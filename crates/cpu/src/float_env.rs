@@ -1,6 +1,6 @@
 //! The floating-point environment: round to nearest, subnormals kept, whatever the host program set (N5).
 
-/// Restores the caller's environment when dropped.
+/// The environment that all arithmetic here is defined in, for the thread that entered it; restores the caller's when dropped.
 #[derive(Debug)]
 pub struct FloatEnv {
     caller: Option<Control>,
@@ -36,6 +36,16 @@ impl Drop for FloatEnv {
     }
 }
 
+/// Runs something as in a host program that flushes subnormal numbers and rounds towards zero, where that can be set; for tests.
+#[doc(hidden)]
+pub fn in_modes_of_a_host<T>(run: impl FnOnce() -> T) -> T {
+    let caller = read();
+    write(theirs(caller));
+    let out = run();
+    write(caller);
+    out
+}
+
 /// Flush-to-zero, rounding mode and denormals-are-zero in MXCSR.
 #[cfg(target_arch = "x86_64")]
 const MODES: Control = 0x8000 | 0x6000 | 0x0040;
@@ -51,6 +61,11 @@ fn is_ours(control: Control) -> bool {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn ours(control: Control) -> Control {
     control & !MODES
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn theirs(control: Control) -> Control {
+    control | MODES
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -87,6 +102,8 @@ fn is_ours((): Control) -> bool {
 }
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn ours((): Control) {}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn theirs((): Control) {}
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn read() {}
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -37,6 +37,7 @@ mod workspace;
 pub use contenders::Contest;
 pub use decisive::{Decisive, WholeRow, decisive};
 pub use draws::Draw;
+pub use float_env::{FloatEnv, in_modes_of_a_host};
 pub use head::{HeadLanes, ScreenRows, ScreenState, padded_codes, padded_width, widen};
 pub use history::{Entry, History};
 pub use level::Level;

@@ -35,7 +35,7 @@ impl Pool {
     /// # Errors
     /// - Those of [`Pool::step`], under the same conditions.
     /// - [`Error::Length`] if the head's vocabulary is not the pool's, or hidden states have another width than the head.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the logits, 4 bytes for each id of each row.
+    /// - [`Error::Unavailable`] if the system refuses the memory of logits and bounds, 4 to 12 bytes for each id of each row.
     pub fn step_hidden<'h>(
         &mut self,
         head: impl Into<Head<'h>>,
@@ -64,8 +64,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns why a certified head has to compute every logit of a request's rows, or `None` if it need not. It may have to all the same, for a
-    /// hidden state that is not finite, or where too many tokens could be chosen.
+    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is no such
+    /// reason. It may do so all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a step of many rows.
     ///
     /// `hooked`: whether the row has a hook. `with_kept`: whether the outputs collect kept sets.
     ///
@@ -114,7 +114,7 @@ impl Pool {
             counts.certified_rows += 1;
             counts.certified_logits += *count as u64;
         }
-        // The rows that were not screened follow, and those that were given up; a line of the latter is left as it is.
+        // The rows that were not screened follow, and those that were given up; the lines that these had are not read.
         let given_up = |line: &usize| computed[*line].is_none();
         let others = (0..screened).filter(given_up).chain(screened..rows.len()).map(|line| rows[line]);
         (screened as u32..).zip(others.clone()).for_each(|(line, row)| lines[row] = line);
@@ -165,6 +165,7 @@ impl Pool {
                 let sequence = self.slots[*slot as usize].as_ref().expect("checked: admitted");
                 let task = sequence.task(Kind::Logits, None, None);
                 if let Ok(tokens) = Certified::decisive(&task, options.hook(row).is_some(), keep_ids)
+                    && certified.is_worth_screening(tokens)
                     && certified.can_screen(states, row)
                 {
                     rows.push(row);

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use gumball_cpu::{Chosen, Level, Output, RowMut, Task, Workspace};
+use gumball_cpu::{Chosen, FloatEnv, Level, Output, RowMut, Task, Workspace};
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::verify::draft::{DraftWords, draft};
@@ -202,6 +202,7 @@ struct OracleStages {
 
 impl Stages for OracleStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+        let _env = FloatEnv::enter();
         let outcome = self.outcome.insert(oracle::sample(row, &request(task), hook)?);
         Ok(Chosen {
             token: outcome.token,
@@ -218,6 +219,7 @@ impl Stages for OracleStages {
         hook: Option<Hook<'_>>,
         out: &mut [f32],
     ) -> Result<()> {
+        let _env = FloatEnv::enter();
         out.copy_from_slice(&oracle::sample(row, &request(task), hook)?.probabilities());
         Ok(())
     }
@@ -230,6 +232,7 @@ impl Stages for OracleStages {
         words: DraftWords,
         drafts: &mut [i32],
     ) -> Result<()> {
+        let _env = FloatEnv::enter();
         drafts.copy_from_slice(&draft(row, &request(task), words, drafts.len(), hook)?);
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! does, and nothing else of the weights is read. A row that this cannot decide takes the exact head.
 
 use gumball_cpu::{Contest, Decisive, Level, Task, WholeRow, decisive};
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, Row, memory};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
@@ -71,7 +71,7 @@ impl<'w> Certified<'w> {
     /// are always computed.
     #[must_use]
     pub fn unscreened(&self) -> &[u32] {
-        &self.screen.odd
+        &self.screen.unscreened
     }
 
     /// Returns whether a hidden state can be screened: it is finite, and at most 2^50 long.
@@ -83,16 +83,34 @@ impl<'w> Certified<'w> {
         can_screen(states.row(row))
     }
 
+    /// Returns whether so few logits can decide a row that it is worth screening: not where a quarter of them are asked for, or are not
+    /// screened.
+    #[must_use]
+    pub fn is_worth_screening(&self, decisive: Decisive) -> bool {
+        let limit = self.exact.vocab() / MOST_OF_ROW;
+        let least = if let Decisive::Top(k) = decisive { k } else { 1 };
+        least.max(self.screen.unscreened.len()) <= limit
+    }
+
     /// Computes upper bounds of all logits of hidden states that can be screened.
     ///
     /// # Errors
     /// - [`Error::Length`] if a hidden state has another length than a row of weights.
+    /// - [`Error::OutOfRange`] for a hidden state that [`Certified::can_screen`] refuses.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the bounds, 4 bytes for each logit.
     pub fn bound(&self, states: &Widened, spread: Spread, bounds: &mut Bounds) -> Result<()> {
         self.exact.check_width(states.width())?;
+        let is_refused = |row: &usize| !can_screen(Row::F32(states.padded(*row..*row + 1)));
+        if let Some(row) = (0..states.rows()).find(is_refused) {
+            let allowed = "finite and at most 2^50 long, to be screened";
+            return Err(Error::out_of_range("hidden", format!("hidden state {row}"), allowed));
+        }
         let vocab = self.exact.vocab();
         let Bounds { states: screened, values } = bounds;
+        let count = memory::product("memory for bounds", &[states.rows(), vocab])?;
+        memory::reserve("memory for bounds", values, count)?;
         screened.fill(&self.screen, states);
-        values.resize(states.rows() * vocab, 0.0);
+        values.resize(count, 0.0);
         let piece = rows_of_piece(self.exact.width());
         let (screened, lanes) = (&*screened, self.exact.lanes());
         let one = |row: usize, from: usize, out: &mut [f32]| {
@@ -150,13 +168,13 @@ impl<'w> Certified<'w> {
         }
         let limit = vocab / MOST_OF_ROW;
         let mut logits = |ids: &[u32], out: &mut [f32]| self.exact.logits_of(states, state, ids, out);
-        contest.settle(decisive, bounds, &self.screen.odd, task, limit, row, &mut logits)
+        contest.settle(decisive, bounds, &self.screen.unscreened, task, limit, row, &mut logits)
     }
 
     /// Makes buffers for [`Certified::settle`].
     ///
     /// # Errors
-    /// - None that this head's level has not had before.
+    /// None in practice: the level was checked when the head was made.
     pub fn contest(&self) -> Result<Contest> {
         Contest::new(self.level())
     }
@@ -181,7 +199,7 @@ impl<'w> Certified<'w> {
 }
 
 impl Bounds {
-    /// Returns the bounds of each row, all of them after each other.
+    /// Returns the bounds, one row after the other.
     pub fn rows_mut(&mut self) -> &mut [f32] {
         &mut self.values
     }

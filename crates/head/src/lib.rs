@@ -18,7 +18,7 @@
 //!
 //! [`Certified`] reads a small copy of the weights and a few rows of their own, where those decide the token.
 //!
-//! It knows no requests: `gumball-engine` draws tokens from what comes out.
+//! It draws no tokens: `gumball-engine` does, from what comes out.
 #![forbid(unsafe_code)]
 
 mod spread;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use gumball_cpu::{HeadLanes, ScreenRows, ScreenState, padded_codes};
+use gumball_cpu::{FloatEnv, HeadLanes, ScreenRows, ScreenState, padded_codes};
 use gumball_spec::Row;
 use rayon::prelude::*;
 
@@ -21,7 +21,7 @@ const LARGEST_BIAS: f32 = f32::from_bits((127 + 100) << 23);
 /// The largest code.
 const CODE_MOST: f64 = 127.0;
 
-/// The largest digit: 256 a + b with both limbs in an 8-bit integer.
+/// The largest digit: 256 a + b with a and b in 8-bit integers.
 const DIGIT_MOST: f64 = 32_512.0;
 
 /// A factor that makes up for the roundings of a length in f64, whatever its width.
@@ -38,11 +38,11 @@ pub(crate) struct Screen {
     mean: Vec<f32>,
     mean_norm: f64,
     /// Rows that are not screened: with a weight or a bias that is not finite, or very large.
-    pub(crate) odd: Vec<u32>,
+    pub(crate) unscreened: Vec<u32>,
     padded: usize,
 }
 
-/// What a row of weights comes to.
+/// What is stored for a row of weights besides its codes.
 struct Coded {
     scale: f32,
     own: f32,
@@ -50,11 +50,13 @@ struct Coded {
 }
 
 impl Screen {
-    /// Codes the weights of a head, over rayon's threads.
+    /// Codes the weights of a head, over rayon's threads. The environment of floats is each thread's own, so each piece of work enters it.
     pub(crate) fn new(exact: &Exact<'_>) -> Self {
+        let _env = FloatEnv::enter();
         let (vocab, width) = (exact.vocab(), exact.width());
         let weights_of = |id: usize| exact.weights().part(id * width..(id + 1) * width);
-        let is_odd = |id: usize| {
+        let is_unscreened = |id: usize| {
+            let _env = FloatEnv::enter();
             let row = weights_of(id);
             let is_bias_odd = exact.bias().is_some_and(|bias| {
                 let bias = bias[id];
@@ -62,8 +64,9 @@ impl Screen {
             });
             is_bias_odd || !is_short(row)
         };
-        let odd: Vec<u32> = (0..vocab).into_par_iter().filter(|id| is_odd(*id)).map(|id| id as u32).collect();
-        let mean = mean_row(&weights_of, vocab, width, &odd);
+        let ids = (0..vocab).into_par_iter();
+        let unscreened: Vec<u32> = ids.filter(|id| is_unscreened(*id)).map(|id| id as u32).collect();
+        let mean = mean_row(&weights_of, vocab, width, &unscreened);
         let padded = padded_codes(width);
         let mut screen = Self {
             codes: vec![0; vocab * padded],
@@ -72,14 +75,15 @@ impl Screen {
             code_norms: vec![0.0; vocab],
             mean_norm: length(mean.iter().map(|m| f64::from(*m))) * LENGTH_UP,
             mean,
-            odd,
+            unscreened,
             padded,
         };
-        let Self { codes, scales, own, code_norms, mean, odd, .. } = &mut screen;
+        let Self { codes, scales, own, code_norms, mean, mean_norm, unscreened, .. } = &mut screen;
         let columns = scales.par_iter_mut().zip(own).zip(code_norms).zip(codes.par_chunks_mut(padded));
         columns.enumerate().for_each(|(id, (((scale, own), code_norm), codes))| {
-            if odd.binary_search(&(id as u32)).is_err() {
-                let coded = code_row(weights_of(id), mean, codes);
+            let _env = FloatEnv::enter();
+            if unscreened.binary_search(&(id as u32)).is_err() {
+                let coded = code_row(weights_of(id), mean, *mean_norm, codes);
                 (*scale, *own, *code_norm) = (coded.scale, coded.own, coded.code_norm);
             }
         });
@@ -132,14 +136,15 @@ fn mean_row<'a>(
     weights_of: &(impl Fn(usize) -> Row<'a> + Sync),
     vocab: usize,
     width: usize,
-    odd: &[u32],
+    unscreened: &[u32],
 ) -> Vec<f32> {
     // Parts of a fixed size, so that threads do not change it.
     const PART: usize = 1024;
     let sum_of_part = |part: usize| {
+        let _env = FloatEnv::enter();
         let mut sums = vec![0.0f64; width];
         for id in part * PART..((part + 1) * PART).min(vocab) {
-            if odd.binary_search(&(id as u32)).is_err() {
+            if unscreened.binary_search(&(id as u32)).is_err() {
                 let row = weights_of(id);
                 sums.iter_mut().enumerate().for_each(|(i, sum)| *sum += f64::from(row.logit(i)));
             }
@@ -147,12 +152,12 @@ fn mean_row<'a>(
         sums
     };
     let parts: Vec<Vec<f64>> = (0..vocab.div_ceil(PART)).into_par_iter().map(sum_of_part).collect();
-    let count = (vocab - odd.len()).max(1) as f64;
+    let count = (vocab - unscreened.len()).max(1) as f64;
     (0..width).map(|i| (parts.iter().map(|sums| sums[i]).sum::<f64>() / count) as f32).collect()
 }
 
 /// Codes a row of weights less the mean row.
-fn code_row(row: Row<'_>, mean: &[f32], codes: &mut [i8]) -> Coded {
+fn code_row(row: Row<'_>, mean: &[f32], mean_norm: f64, codes: &mut [i8]) -> Coded {
     let centered = |i: usize| f64::from(row.logit(i)) - f64::from(mean[i]);
     let largest = (0..mean.len()).map(|i| centered(i).abs()).fold(0.0, f64::max);
     let scale = (largest / CODE_MOST) as f32;
@@ -171,12 +176,10 @@ fn code_row(row: Row<'_>, mean: &[f32], codes: &mut [i8]) -> Coded {
         (errors, squares, of_row) =
             (errors + error * error, squares + rounded * rounded, of_row + weight * weight);
     }
-    let of_mean = length(mean.iter().map(|m| f64::from(*m)));
-    let (errors, of_row, of_mean) =
-        (errors.sqrt() * LENGTH_UP, of_row.sqrt() * LENGTH_UP, of_mean * LENGTH_UP);
+    let (errors, of_row) = (errors.sqrt() * LENGTH_UP, of_row.sqrt() * LENGTH_UP);
     let code_norm = squares.sqrt() * f64::from(scale) * LENGTH_UP;
     // Two subtractions were rounded, each by 2^-53 of numbers no longer than these.
-    let rounding = (of_row + of_mean + code_norm + errors) * (1.0 / (1u64 << 50) as f64);
+    let rounding = (of_row + mean_norm + code_norm + errors) * (1.0 / (1u64 << 50) as f64);
     let roundings = mean.len().div_ceil(16) as f64 + 4.0;
     let unit = 1.0 / (1 << 24) as f64;
     let of_product = roundings * unit / (1.0 - roundings * unit);
@@ -188,12 +191,12 @@ fn code_row(row: Row<'_>, mean: &[f32], codes: &mut [i8]) -> Coded {
 #[derive(Debug, Default)]
 pub(crate) struct ScreenedStates {
     digits: Vec<i16>,
-    numbers: Vec<Numbers>,
+    numbers: Vec<StateNumbers>,
     padded: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Numbers {
+struct StateNumbers {
     unit: f64,
     mean: f64,
     norm: f64,
@@ -204,6 +207,7 @@ struct Numbers {
 impl ScreenedStates {
     /// Takes in hidden states that [`can_screen`] in place of the last ones.
     pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {
+        let _env = FloatEnv::enter();
         let width = states.width();
         self.padded = screen.padded;
         self.digits.clear();
@@ -225,12 +229,12 @@ impl ScreenedStates {
             let of_mean = (width + 2) as f64 / (1u64 << 52) as f64 * screen.mean_norm * norm;
             let lost = (width + 16) as f64 * f64::from_bits((1023 - 148) << 52);
             let slack = of_mean + lost;
-            self.numbers.push(Numbers { unit, mean, norm, rest: rest.sqrt() * LENGTH_UP, slack });
+            self.numbers.push(StateNumbers { unit, mean, norm, rest: rest.sqrt() * LENGTH_UP, slack });
         }
     }
 
     pub(crate) fn state(&self, row: usize) -> ScreenState<'_> {
-        let Numbers { unit, mean, norm, rest, slack } = self.numbers[row];
+        let StateNumbers { unit, mean, norm, rest, slack } = self.numbers[row];
         let digits = &self.digits[row * self.padded..(row + 1) * self.padded];
         ScreenState { digits, unit, mean, norm, rest, slack }
     }

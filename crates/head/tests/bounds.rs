@@ -1,5 +1,6 @@
 //! Bounds where every error of a screen points the same way: they hold, and each of their parts is needed.
 
+use gumball_cpu::in_modes_of_a_host;
 use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Level, Spread, Widened};
 
 /// Returns the logit of row 0 and its bound, at every level the same. Each row is followed by its negative, so that the mean row is 0.
@@ -84,4 +85,42 @@ fn sums_of_the_largest_codes_and_digits_do_not_overflow() {
         let (z, bound) = logit_and_bound(&[row], &vec![-0.9921; width]);
         assert!(bound - z < 1e-3 * z.abs(), "{width}: {bound} is far above {z}");
     }
+}
+
+#[test]
+fn bounds_hold_in_a_host_program_that_flushes_subnormal_numbers() {
+    // Threads begin with the modes of the thread that starts them.
+    let threads = in_modes_of_a_host(|| rayon::ThreadPoolBuilder::new().num_threads(2).build()).unwrap();
+    let (vocab, width) = (64, 4);
+    for (of_weight, of_state) in [(1.0 / 64.0, 1e-39), (1e-40, 1.0), (1e-39, 64.0), (3e-20, 3e-20)] {
+        let weights: Vec<f32> = (0..vocab * width).map(|i| (i / width + 1) as f32 * of_weight).collect();
+        let hidden = vec![of_state; width];
+        let exact = Exact::new(&weights, vocab, width, HeadOptions::default()).unwrap();
+        let states = Widened::of(HiddenStates::new(&hidden, 1, width).unwrap());
+        let mut logits = vec![0.0; vocab];
+        exact.logits(&states, Spread::Caller, &mut logits).unwrap();
+        let mut of_host = (vec![0.0; vocab], Bounds::default());
+        threads.install(|| {
+            in_modes_of_a_host(|| {
+                let certified = Certified::new(exact.clone());
+                exact.logits(&states, Spread::Rayon, &mut of_host.0).unwrap();
+                certified.bound(&states, Spread::Rayon, &mut of_host.1).unwrap();
+            });
+        });
+        assert!(of_host.0.iter().zip(&logits).all(|(a, b)| a.to_bits() == b.to_bits()));
+        for (id, (z, bound)) in logits.iter().zip(of_host.1.rows_mut()).enumerate() {
+            assert!(bound.to_bits() >= z.to_bits() && *bound > 0.0, "id {id} has {z:e}, above {bound:e}");
+        }
+    }
+}
+
+#[test]
+fn hidden_states_that_cannot_be_screened_are_refused() {
+    let exact = Exact::new(&[1.0f32; 12], 3, 4, HeadOptions::default()).unwrap();
+    let certified = Certified::new(exact);
+    let hidden = [1.0, 1.0, 1.0, 1.0, 1.0, f32::NAN, 1.0, 1.0];
+    let states = Widened::of(HiddenStates::new(&hidden, 2, 4).unwrap());
+    let error = certified.bound(&states, Spread::Caller, &mut Bounds::default()).unwrap_err();
+    let text = "hidden is hidden state 1, but must be finite and at most 2^50 long, to be screened";
+    assert_eq!(error.to_string(), text);
 }

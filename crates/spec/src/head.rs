@@ -15,6 +15,9 @@ pub const MAX_HIDDEN: usize = 1 << 16;
 /// 2 log2(e) (H2).
 pub const TWO_LOG2_E: f32 = f32::from_bits(0x4038_AA3B);
 
+/// The least softcap but 0: for subnormal ones the error below would not hold.
+const LEAST_SOFTCAP: f32 = f32::from_bits((127 - 64) << 23);
+
 /// How far [`softcap`] is from the exact hyperbolic tangent at most, in units of the bound: derived in `docs/numerics.md`.
 pub const SOFTCAP_ERROR: f64 = 4.8e-7;
 
@@ -23,7 +26,7 @@ pub const SOFTCAP_ERROR: f64 = 4.8e-7;
 pub struct Scaling {
     /// The factor of every logit, in (0, 2^16]; 1: none.
     pub logit_scale: f32,
-    /// The bound that a hyperbolic tangent keeps logits below, 0 to 2^16; 0: none.
+    /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
     pub softcap: f32,
 }
 
@@ -43,8 +46,8 @@ impl Scaling {
         if !(self.logit_scale > 0.0 && self.logit_scale <= MOST) {
             return Err(Error::out_of_range("logit_scale", self.logit_scale, "in (0, 2^16]"));
         }
-        if !(0.0..=MOST).contains(&self.softcap) {
-            return Err(Error::out_of_range("softcap", self.softcap, "in 0..=2^16"));
+        if self.softcap != 0.0 && !(LEAST_SOFTCAP..=MOST).contains(&self.softcap) {
+            return Err(Error::out_of_range("softcap", self.softcap, "0, or in 2^-64..=2^16"));
         }
         Ok(())
     }
@@ -130,15 +133,17 @@ mod tests {
         let hidden = vec![1.0f32; 17];
         // Sum 0: 2^24 + 1 rounds to 2^24. With sum 8: 2^24 + 1 again; with 4 + 12: + 2; with 2, 6, 10, 14: + 4; with the odd ones: + 8.
         assert_eq!(product(Row::F32(&weights), Row::F32(&hidden)), 16_777_216.0 + 14.0);
-        // Without contraction the product 2^-40 would be lost beside 1 only at the end, not between.
-        let tiny = f32::from_bits((127 - 20) << 23);
-        let (w, h) = ([1.0, 0.0, tiny], [1.0, 0.0, tiny]);
-        assert_eq!(product(Row::F32(&w), Row::F32(&h)), 1.0);
+        // In one partial sum: (1 + 2^-20)^2 is not rounded before 1 is taken away.
+        let (mut w, mut h) = ([0.0f32; 17], [0.0f32; 17]);
+        let near = 1.0 + f32::from_bits((127 - 20) << 23);
+        (w[0], h[0]) = (-1.0, 1.0);
+        (w[16], h[16]) = (near, near);
+        assert_eq!(f64::from(product(Row::F32(&w), Row::F32(&h))), f64::from(near).powi(2) - 1.0);
     }
 
     #[test]
     fn a_soft_cap_is_a_hyperbolic_tangent_and_never_beyond_its_bound() {
-        for cap in [0.5f32, 1.0, 30.0, 50.0, 65_536.0] {
+        for cap in [LEAST_SOFTCAP, 0.5f32, 1.0, 30.0, 50.0, 65_536.0] {
             let mut last = 0.0f32;
             for i in 0..400_000u32 {
                 let z = f32::from_bits(i * (0x7F80_0000 / 400_000));
@@ -161,7 +166,7 @@ mod tests {
             let error = Scaling { logit_scale, ..Default::default() }.check().unwrap_err();
             assert!(error.to_string().starts_with("logit_scale is "), "{error}");
         }
-        for softcap in [-1.0, f32::NAN, f32::INFINITY] {
+        for softcap in [-1.0, f32::NAN, f32::INFINITY, f32::from_bits(1), LEAST_SOFTCAP.next_down()] {
             assert!(Scaling { softcap, ..Default::default() }.check().is_err());
         }
         assert_eq!(Scaling { logit_scale: 0.0625, softcap: 30.0 }.check(), Ok(()));

@@ -154,7 +154,7 @@ impl HeadLanes {
         dispatch(self.0, screen::UpperBounds { rows, state, out });
         dispatch(self.0, scaling::Finish { logits: out, bias, scaling });
         if scaling.softcap > 0.0 {
-            // What is above another logit may be capped below it, by twice the error of a cap; the sum is rounded once.
+            // A larger logit may come out of the cap lower, by at most twice SOFTCAP_ERROR; 2.3 covers the rounding of this sum too.
             let slack = scaling.softcap * (2.3 * gumball_spec::head::SOFTCAP_ERROR as f32);
             out.iter_mut().for_each(|bound| *bound += slack);
         }
