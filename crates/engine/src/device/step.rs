@@ -360,25 +360,28 @@ impl DevicePool {
     fn enqueue_with(&mut self, input: DeviceInput<'_>, variant: Option<StepVariant>) -> Result<()> {
         self.enqueue_step(&input, variant, |workspace| {
             workspace.step_masked(&input.logits, input.masks.as_ref())
-        })
+        })?;
+        Ok(())
     }
 
-    /// Enqueues the step that `fix` makes for an input.
+    /// Enqueues the step that `fix` makes for an input. Returns whether it runs: one that the host program captures in a graph of its own
+    /// does not.
     pub(super) fn enqueue_step<'b>(
         &mut self,
         input: &DeviceInput<'b>,
         variant: Option<StepVariant>,
         fix: impl FnOnce(&Workspace) -> Result<Step<'b>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.check_input(input)?;
         variant.map_or(Ok(()), |variant| self.workspace.check_variant(variant))?;
         self.grow_histories(1)?;
         let step = fix(&self.workspace)?;
         let step = variant.into_iter().fold(step, Step::with_variant);
-        if self.workspace.enqueue(&step)? {
+        let runs = self.workspace.enqueue(&step)?;
+        if runs {
             self.note(1);
         }
-        Ok(())
+        Ok(runs)
     }
 
     /// Returns the variants of a step in ascending order, each with the number of steps that it has served in

@@ -335,7 +335,8 @@ impl DevicePool {
     ) -> Result<()> {
         self.enqueue_step(&input, variant, |workspace| {
             workspace.verify(&input.logits, input.masks.as_ref(), drafts)
-        })
+        })?;
+        Ok(())
     }
 
     /// Waits for the enqueued work and copies what came out of the last verification into `out`.

@@ -9,6 +9,10 @@ mod bytes;
 #[cfg(feature = "emulator")]
 mod device_drafts;
 #[cfg(feature = "emulator")]
+mod device_failures;
+#[cfg(feature = "emulator")]
+mod device_turns;
+#[cfg(feature = "emulator")]
 mod devices;
 mod failures;
 mod faults;

@@ -6,6 +6,7 @@ use gumball_spec::Error;
 use gumball_spec::layout::Layout;
 
 use super::super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::super::sequences::Shortened;
 use super::{Assigned, DeviceDistPool};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -187,8 +188,9 @@ impl DeviceDistPool {
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
         let windows = &self.windows;
         let fix = |workspace: &Workspace| workspace.step_over_ranks(&rows, windows, &spread);
-        self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)?;
-        self.note_step();
+        if self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)? {
+            self.note_step();
+        }
         Ok(())
     }
 
@@ -219,7 +221,7 @@ impl DeviceDistPool {
         self.check_broken()?;
         graph.check_spread(&self.windows, &spread(&self.assigned, &self.planner, self.group.rank())?)?;
         self.pool.replay(graph)?;
-        self.note_step();
+        (0..graph.steps()).for_each(|_| self.note_step());
         Ok(())
     }
 
@@ -276,6 +278,7 @@ impl DeviceDistPool {
         // The device's copies may be a step ahead: the host's are those to go on from.
         self.pool.last.observed = true;
         self.pool.steps_unseen.fill(0);
+        self.pool.shortened.fill(Shortened::No);
         Err(error)
     }
 

@@ -175,8 +175,9 @@ impl DeviceDistPool {
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
         let windows = &self.windows;
         let fix = |workspace: &Workspace| workspace.verify_over_ranks(&rows, drafts, windows, &spread);
-        self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)?;
-        self.note_step();
+        if self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)? {
+            self.note_step();
+        }
         Ok(())
     }
 

@@ -1,0 +1,62 @@
+//! Which steps over devices of ranks count as taken: those that run.
+
+use gumball_engine::dist::{LogitsLayout, StepKind, Transport};
+use gumball_engine::{DeviceBuffer, DeviceLogits, DeviceOptions, Dtype, Outputs, Slot};
+
+use crate::batch::{Numbers, PATIENCE, on_ranks, part};
+use crate::cases::Dice;
+use crate::devices::{pool, small_batch};
+
+#[test]
+fn a_captured_step_counts_only_when_it_is_replayed() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(8, 0), 3);
+    for layout in LogitsLayout::ALL {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let runtime = pool.pool().device().runtime().clone();
+            let plan_of = |pool: &gumball_engine::DeviceDistPool, slots: &[Slot]| {
+                pool.planner().plan_as(layout, &pool.shape(slots, 0, StepKind::Decode).unwrap())
+            };
+            let part_of =
+                |rows: usize, share: Vec<usize>| part(layout, &batch.split, own, 0, &whole[..rows], &share);
+            let (plan, fewer) = (plan_of(&pool, &slots), plan_of(&pool, &slots[..2]));
+            let parts =
+                [part_of(3, plan.shares.of(own).collect()), part_of(2, fewer.shares.of(own).collect())];
+            let buffers = parts.each_ref().map(|part| {
+                let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
+                DeviceBuffer::of(&runtime, numbers).unwrap()
+            });
+            let [all_rows, fewer_rows] = [0, 1].map(|i: usize| {
+                let (part, buffer) = (&parts[i], &buffers[i]);
+                DeviceLogits::of(buffer, Dtype::F32, 0, part.rows, part.columns, part.columns)
+                    .unwrap()
+                    .with_kind(batch.kind)
+            });
+            let options = DeviceOptions::default();
+            let (mut out, mut again) = (Outputs::new(), Outputs::new());
+            pool.enqueue(&plan, all_rows, &slots, &options).unwrap();
+            pool.fetch(&mut out).unwrap();
+            let served = pool.planner().served().clone();
+
+            // The host program captures a smaller step: nothing runs, so the last step is still that of three rows.
+            pool.assign(&fewer, &slots[..2], &options).unwrap();
+            let captured = runtime.capture(&mut || {
+                pool.enqueue_assigned(fewer_rows).unwrap();
+                Ok(())
+            });
+            drop(captured.unwrap());
+            assert_eq!(*pool.planner().served(), served, "{layout:?}");
+            pool.fetch(&mut again).unwrap();
+            assert_eq!(again.words(), out.words(), "{layout:?}");
+
+            // Two steps of a graph count as two.
+            pool.assign(&plan, &slots, &options).unwrap();
+            let graph = pool.capture(&[all_rows, all_rows]).unwrap();
+            assert_eq!(*pool.planner().served(), served, "{layout:?}");
+            pool.replay(&graph).unwrap();
+            assert_eq!(pool.planner().served()[&(layout, 3)], 3, "{layout:?}");
+        });
+    }
+}
