@@ -35,6 +35,7 @@
 
 #include "math/edits.cuh"
 #include "stage/lane_drafts.cuh"
+#include "stage/row_result.cuh"
 
 // Counts an id of the output in its entry, which it makes if there is none. Threads may count at the same time; which
 // entry an id gets depends on their order, what lookups find does not.
@@ -373,16 +374,6 @@ DEVICE u32* output_word(const Step& step, u32 row, u32 word) {
     word -= 2 * top_n;
     bool is_rank = word >= ids;
     return lists + (is_rank ? rows * ids : 0) + row * ids + (word - (is_rank ? ids : 0));
-}
-
-// Returns a word of the outputs of padding.
-DEVICE u32 padding_word(const Step& step, u32 word) {
-    const u32 top_n = step.top_n_width, top_logprobs = OUTPUT_SECTIONS + top_n, ids = top_logprobs + top_n;
-    if (word == OUTPUT_TOKENS || (word >= OUTPUT_SECTIONS && word < top_logprobs)) {
-        return (u32)NO_TOKEN;
-    }
-    bool is_logprob = word == OUTPUT_LOGPROBS || (word >= top_logprobs && word < ids + step.ids_width);
-    return is_logprob ? float_bits(-INF_F32) : 0;
 }
 
 // The walk of a request, in shared memory.

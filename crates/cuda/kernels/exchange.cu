@@ -181,7 +181,7 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     warm_constant_bank(args);
     grid_dependency_wait();
     const WindowHeader& own = window_header(args.peers, args.peers.rank);
-    const u32 turn = own.turn + 1, digest = own.digest;
+    const u32 turn = own.turn + 1, digest = step_digest(own, args.row_digest);
     const u32 places = args.flags & EXCHANGE_GATHER ? args.rows : args.most_rows * args.peers.world;
     const u32 items = places * args.chunks_per_row;
     // The first chunk comes from memory while the block waits.
@@ -395,7 +395,7 @@ DEVICE bool advance_drawn(const SendResults& args, u32 rank, u32 row, Drawn draw
         return true;
     }
     if ((u32)token >= args.step.vocab) {
-        fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank, 0);
+        fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank);
         return false;
     }
     args.step.states[drawn.slot].mirostat_mu = bits_float(results[(u64)OUTPUT_MIROSTAT_MU * args.rows]);
@@ -424,7 +424,7 @@ DEVICE bool advance_walked(const SendResults& args, u32 rank, u32 request_index)
         emitted++;
     }
     if (!is_walk || (emitted != 0) != (slot >= 0)) {
-        fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank, 0);
+        fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank);
         return false;
     }
     results_of(args)[accepted_index(args, drafts)] = emitted == 0 ? 0 : emitted - 1;
@@ -492,6 +492,22 @@ DEVICE bool collect(const SendResults& args, u32 turn, u32 digest) {
     return !__syncthreads_or(!succeeds);
 }
 
+// Makes the results of the whole batch those of padding, by a whole block: nothing of an earlier step, or of rows that did come, may
+// be taken for what this one drew.
+DEVICE void pad_results(const SendResults& args) {
+    u32* results = results_of(args);
+    const u32 words = args.rows * words_per_row(args);
+    for (u32 number = threadIdx.x; number < words; number += SEND_RESULTS_THREADS) {
+        const u32 word = word_of(args.step, number, args.rows).words_before;
+        results[number] = word == words_of_outputs(args.step) ? NO_ROW : padding_word(args.step, word);
+    }
+    const u32 requests = args.requests != nullptr ? args.first_requests[args.peers.world] : 0;
+    for (u32 i = threadIdx.x; i < requests; i += SEND_RESULTS_THREADS) {
+        // The numbers of accepted drafts lie behind the rows of the walks.
+        results[words + i] = 0;
+    }
+}
+
 // Whether all other blocks of the grid have come here; by the whole block, which sees what they wrote then. `shared` is a
 // word of shared memory.
 DEVICE bool is_last_block(WindowHeader& own, u32& shared) {
@@ -518,9 +534,9 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
     const Word first = has_word ? word_of(args.step, threadIdx.x, rows.count) : Word{0, 1, 0, 0};
     grid_dependency_wait();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
-    const u32 turn = own.turn + 1, digest = own.digest, failure = own.failure;
+    const u32 turn = own.turn + 1, digest = step_digest(own, args.row_digest), failure = own.failure;
     send_outputs(args, turn, failure != 0, rows, first);
-    if (args.requests != nullptr) {
+    if (args.requests != nullptr && failure == 0) {
         copy_accepted(args, rows);
     }
     if (failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
@@ -538,9 +554,7 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
         return;
     }
     if (gridDim.x > 1 ? has_failed(own) : !succeeds) {
-        for (u32 row = threadIdx.x; row < args.rows; row += SEND_RESULTS_THREADS) {
-            results_of(args)[(u64)OUTPUT_TOKENS * args.rows + row] = (u32)NO_TOKEN;
-        }
+        pad_results(args);
         for (u32 i = threadIdx.x; i < args.first_requests[args.peers.world]; i += SEND_RESULTS_THREADS) {
             // The next steps of a graph change no request.
             args.slots[i] = -1;

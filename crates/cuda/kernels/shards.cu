@@ -121,7 +121,7 @@ DEVICE void agree_on_best(const RowWords& row, Agreed& agreed, u64 own, u32 nonf
         const u32 id = words[1] & ((1u << ID_WORD_BITS) - 1);
         const bool is_wrong = id >= row.args.vocab;
         if (is_wrong) {
-            fail(window_header(row.args.peers, row.args.peers.rank), FAILURE_CORRUPT, lane_id(), 0);
+            fail(window_header(row.args.peers, row.args.peers.rank), FAILURE_CORRUPT, lane_id());
         }
         has_come &= __ballot_sync(FULL_MASK, is_wrong) == 0;
         const u64 best = warp_max(words[0] != 0 ? (u64)words[0] << 32 | (u32)~id : 0);
@@ -202,7 +202,7 @@ DEVICE bool receive_lists(const RowWords& row, ListStorage& lists) {
                        row.receive(rank, SHARD_WORD_KEYS + 2 * i + 1, words[1]);
             const u64 key = (u64)words[0] << 32 | words[1];
             if (succeeds && key_id(key) >= row.args.vocab) {
-                fail(window_header(peers, peers.rank), FAILURE_CORRUPT, rank, 0);
+                fail(window_header(peers, peers.rank), FAILURE_CORRUPT, rank);
                 succeeds = false;
             }
             lists.keys[rank][i] = key;
@@ -397,7 +397,7 @@ DEVICE void finish_shards(const ShardStep& args) {
     }
     const bool is_elsewhere =
         args.swap_slots != nullptr && inputs.slot >= 0 && !is_decided(step, row, step.params[inputs.slot]);
-    bool succeeds = begin_turn(args, turn, own.digest, own.failure != 0);
+    bool succeeds = begin_turn(args, turn, step_digest(own, args.row_digest), own.failure != 0);
     grid_dependency_wait();
     if (args.swap_slots != nullptr && threadIdx.x == 0) {
         args.swap_slots[row] = is_elsewhere ? inputs.slot : SLOT_ELSEWHERE;

@@ -63,15 +63,16 @@ struct alignas(16) WindowHeader {
     u64 results_sent[8];
     // The number of completed turns, modulo 2^32.
     u32 turn;
-    // What all ranks must have alike in a step.
+    // What all ranks must have alike in the steps of an assignment.
     u32 digest;
-    // 0, or why an exchange failed; then the rank that it failed for, and that rank's digest.
+    // 0, or why an exchange failed; then the rank that it failed for, that rank's digest of the step, and this rank's.
     u32 failure;
     u32 failed_rank;
     u32 failed_digest;
+    u32 own_digest;
     // The blocks of the running kernel that have done their part.
     u32 blocks_done;
-    u32 reserved[2];
+    u32 reserved;
 };
 
 // The ranks of a group.
@@ -116,6 +117,9 @@ struct SendRows {
     // The bytes that a thread copies at a time: 16, 4 or 2. Parts and their places in windows are aligned to it.
     u32 unit_bytes;
     u32 flags;
+    // What stands for the type and the kind of the rows in the step's digest.
+    u32 row_digest;
+    u32 reserved;
 };
 
 // The argument of send_results: what came out of this rank's rows.
@@ -143,7 +147,8 @@ struct SendResults {
     // The most rows of a rank.
     u32 most_rows;
     u32 flags;
-    u32 reserved;
+    // As in SendRows.
+    u32 row_digest;
 };
 
 // The argument of the kernels of shards.cu: a step over rows of which each rank has a part.
@@ -167,7 +172,8 @@ struct ShardStep {
     u32 skipped;
     // The ids of a whole row.
     u32 vocab;
-    u32 reserved;
+    // As in SendRows.
+    u32 row_digest;
 };
 
 // The layout of the structs on the host, in bytes.
@@ -179,14 +185,15 @@ static_assert(OFFSET_OF(WindowHeader, digest) == 132);
 static_assert(OFFSET_OF(WindowHeader, failure) == 136);
 static_assert(OFFSET_OF(WindowHeader, failed_rank) == 140);
 static_assert(OFFSET_OF(WindowHeader, failed_digest) == 144);
-static_assert(OFFSET_OF(WindowHeader, blocks_done) == 148);
-static_assert(OFFSET_OF(WindowHeader, reserved) == 152);
+static_assert(OFFSET_OF(WindowHeader, own_digest) == 148);
+static_assert(OFFSET_OF(WindowHeader, blocks_done) == 152);
+static_assert(OFFSET_OF(WindowHeader, reserved) == 156);
 static_assert(sizeof(Peers) == 80 && alignof(Peers) == 8);
 static_assert(OFFSET_OF(Peers, windows) == 0);
 static_assert(OFFSET_OF(Peers, world) == 64);
 static_assert(OFFSET_OF(Peers, rank) == 68);
 static_assert(OFFSET_OF(Peers, timeout_ns) == 72);
-static_assert(sizeof(SendRows) == 216 && alignof(SendRows) == 8);
+static_assert(sizeof(SendRows) == 224 && alignof(SendRows) == 8);
 static_assert(OFFSET_OF(SendRows, peers) == 0);
 static_assert(OFFSET_OF(SendRows, parts) == 80);
 static_assert(OFFSET_OF(SendRows, stride_bytes) == 88);
@@ -205,6 +212,8 @@ static_assert(OFFSET_OF(SendRows, chunk_bytes) == 200);
 static_assert(OFFSET_OF(SendRows, chunks_per_row) == 204);
 static_assert(OFFSET_OF(SendRows, unit_bytes) == 208);
 static_assert(OFFSET_OF(SendRows, flags) == 212);
+static_assert(OFFSET_OF(SendRows, row_digest) == 216);
+static_assert(OFFSET_OF(SendRows, reserved) == 220);
 static_assert(sizeof(SendResults) == 424 && alignof(SendResults) == 8);
 static_assert(OFFSET_OF(SendResults, peers) == 0);
 static_assert(OFFSET_OF(SendResults, step) == 80);
@@ -219,7 +228,7 @@ static_assert(OFFSET_OF(SendResults, first_row) == 372);
 static_assert(OFFSET_OF(SendResults, first_requests) == 376);
 static_assert(OFFSET_OF(SendResults, most_rows) == 412);
 static_assert(OFFSET_OF(SendResults, flags) == 416);
-static_assert(OFFSET_OF(SendResults, reserved) == 420);
+static_assert(OFFSET_OF(SendResults, row_digest) == 420);
 static_assert(sizeof(ShardStep) == 376 && alignof(ShardStep) == 8);
 static_assert(OFFSET_OF(ShardStep, peers) == 0);
 static_assert(OFFSET_OF(ShardStep, step) == 80);
@@ -231,4 +240,4 @@ static_assert(OFFSET_OF(ShardStep, swap_slots) == 352);
 static_assert(OFFSET_OF(ShardStep, first_tile) == 360);
 static_assert(OFFSET_OF(ShardStep, skipped) == 364);
 static_assert(OFFSET_OF(ShardStep, vocab) == 368);
-static_assert(OFFSET_OF(ShardStep, reserved) == 372);
+static_assert(OFFSET_OF(ShardStep, row_digest) == 372);

@@ -31,13 +31,18 @@ DEVICE bool is_before(u64 flag, u32 turn) { return (int)(turn_of(flag) - turn) <
 // Whether an exchange of this rank has failed.
 DEVICE bool has_failed(WindowHeader& own) { return load_relaxed_system(&own.failure) != 0; }
 
-// Records why an exchange failed, and for which rank, unless one has failed before.
-DEVICE void fail(WindowHeader& own, ExchangeFailure failure, u32 rank, u64 flag) {
+// Records why an exchange failed, for which rank, and the flags that differ if two do, unless one has failed before.
+DEVICE void fail(WindowHeader& own, ExchangeFailure failure, u32 rank, u64 flag = 0, u64 own_flag = 0) {
     if (atomicCAS(&own.failure, 0u, (u32)failure) == 0) {
         own.failed_rank = rank;
         own.failed_digest = (u32)flag;
+        own.own_digest = (u32)own_flag;
     }
 }
+
+// Returns the digest of the running step: what the host set for all steps of an assignment, and of which type and kind the rows are,
+// which each step knows itself.
+DEVICE u32 step_digest(const WindowHeader& own, u32 row_digest) { return own.digest ^ row_digest; }
 
 // Loads by `load` until `is_there` accepts what was loaded, and returns it in `word`. Returns false if the rank that is
 // waited for does not come in time, or another wait has failed.
@@ -56,7 +61,7 @@ DEVICE bool wait_for_word(const Peers& peers, u32 rank, u64& word, Load load, Is
             return true;
         }
         if (looks % LOOKS_PER_CLOCK == 0 && (global_time_ns() - began > peers.timeout_ns || has_failed(own))) {
-            fail(own, FAILURE_TIMED_OUT, rank, word);
+            fail(own, FAILURE_TIMED_OUT, rank);
             return false;
         }
     }
@@ -74,7 +79,7 @@ DEVICE bool wait_for_flag(const Peers& peers, u32 rank, const u64* place, u32 tu
 // compared.
 DEVICE bool is_same_step(const Peers& peers, u32 rank, u64 flag, u64 own_flag) {
     if (turn_of(flag) == turn_of(own_flag) && flag != own_flag) {
-        fail(window_header(peers, peers.rank), FAILURE_OTHER_STEP, rank, flag);
+        fail(window_header(peers, peers.rank), FAILURE_OTHER_STEP, rank, flag, own_flag);
         return false;
     }
     return true;

@@ -37,6 +37,17 @@ DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     }
 }
 
+// Returns a word of the outputs of padding. A row's words are numbered from 0: one of each section that has a word per row, then
+// the top tokens' ids and logprobs, then the logprobs and ranks of the ids that the request names.
+DEVICE u32 padding_word(const Step& step, u32 word) {
+    const u32 top_n = step.top_n_width, top_logprobs = OUTPUT_SECTIONS + top_n, ids = top_logprobs + top_n;
+    if (word == OUTPUT_TOKENS || (word >= OUTPUT_SECTIONS && word < top_logprobs)) {
+        return (u32)NO_TOKEN;
+    }
+    bool is_logprob = word == OUTPUT_LOGPROBS || (word >= top_logprobs && word < ids + step.ids_width);
+    return is_logprob ? float_bits(-INF_F32) : 0;
+}
+
 // Whether a request has lists that a finish kernel reads: edits, token counts or a history.
 DEVICE bool has_lists(u32 features) {
     return features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY);

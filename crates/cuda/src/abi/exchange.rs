@@ -70,15 +70,16 @@ shared! {
         results_sent: [u64; 8];
         /// The number of completed turns, modulo 2^32.
         turn: u32;
-        /// What all ranks must have alike in a step.
+        /// What all ranks must have alike in the steps of an assignment.
         digest: u32;
-        /// 0, or why an exchange failed; then the rank that it failed for, and that rank's digest.
+        /// 0, or why an exchange failed; then the rank that it failed for, that rank's digest of the step, and this rank's.
         failure: u32;
         failed_rank: u32;
         failed_digest: u32;
+        own_digest: u32;
         /// The blocks of the running kernel that have done their part.
         blocks_done: u32;
-        reserved: [u32; 2];
+        reserved: u32;
     }
 
     /// The ranks of a group.
@@ -123,6 +124,9 @@ shared! {
         /// The bytes that a thread copies at a time: 16, 4 or 2. Parts and their places in windows are aligned to it.
         unit_bytes: u32;
         flags: u32;
+        /// What stands for the type and the kind of the rows in the step's digest.
+        row_digest: u32;
+        reserved: u32;
     }
 
     /// The argument of send_results: what came out of this rank's rows.
@@ -150,7 +154,8 @@ shared! {
         /// The most rows of a rank.
         most_rows: u32;
         flags: u32;
-        reserved: u32;
+        /// As in SendRows.
+        row_digest: u32;
     }
 
     /// The argument of the kernels of shards.cu: a step over rows of which each rank has a part.
@@ -174,6 +179,7 @@ shared! {
         skipped: u32;
         /// The ids of a whole row.
         vocab: u32;
-        reserved: u32;
+        /// As in SendRows.
+        row_digest: u32;
     }
 }

@@ -136,6 +136,8 @@ impl Workspace {
             chunks_per_row: row_bytes.div_ceil(chunk_bytes).max(1) as u32,
             unit_bytes: unit_bytes.unwrap_or(2),
             flags: exchange_flags,
+            row_digest: row_digest(rows),
+            reserved: 0,
         });
         let table = self.bare_step();
         let results = abi::SendResults {
@@ -158,7 +160,7 @@ impl Workspace {
             first_requests: firsts(first_requests),
             most_rows: most_rows as u32,
             flags: exchange_flags,
-            reserved: 0,
+            row_digest: row_digest(rows),
         };
         let surveys = layout == ExchangeLayout::Survey;
         let shards = surveys.then(|| self.shard_step(rows, windows, (first_id, end_id))).transpose()?;
@@ -202,7 +204,7 @@ impl Workspace {
             first_tile: (first_id / TILE) as u32,
             skipped: skipped as u32,
             vocab: self.limits().vocab as u32,
-            reserved: 0,
+            row_digest: row_digest(rows),
         })
     }
 
@@ -314,6 +316,13 @@ impl StepFeatures {
     pub(crate) fn are_decided_in_shards(self, kind: Kind) -> bool {
         kind == Kind::Logits && self.edits == Edits::None && self.variant <= Variant::Candidates && !self.sums
     }
+}
+
+/// Returns what stands for the type and the kind of rows in the digest of a step: ranks of others write windows at other strides.
+fn row_digest(rows: &Rows<'_>) -> u32 {
+    let number = 2 * rows.dtype as u32 + u32::from(rows.kind == Kind::Probabilities);
+    // Any odd factor tells the numbers apart in more than their lowest bits.
+    (number + 1).wrapping_mul(0x9E37_79B1)
 }
 
 /// Returns what kernels take of the first row or request of each rank, and the end of the last's.

@@ -218,7 +218,8 @@ impl Windows {
         Ok(match of_window.failure {
             0 => None,
             exchange_failures::OTHER_STEP => {
-                Some(ExchangeFailure::OtherStep { rank, ours: self.digest, theirs: of_window.failed_digest })
+                let (ours, theirs) = (of_window.own_digest, of_window.failed_digest);
+                Some(ExchangeFailure::OtherStep { rank, ours, theirs })
             }
             exchange_failures::CORRUPT => Some(ExchangeFailure::Corrupt { rank }),
             _ => Some(ExchangeFailure::TimedOut { rank }),

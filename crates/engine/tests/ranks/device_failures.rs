@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::LogitsLayout::Swap;
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Error as DistError, Ownership, StepKind, Transport};
 use gumball_engine::{
-    BatchOptions, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Dtype, IntType, Outputs,
+    BatchOptions, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind,
+    Outputs, SamplingParams, Verification, VerifyMode,
 };
 
 use crate::batch::{Numbers, part, state, with_patience};
@@ -18,7 +19,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
     batch.ownership = Ownership::Blocks;
     // A device keeps the history of a request only if its edits read it.
     batch.requests.iter_mut().for_each(|(params, _)| {
-        *params = gumball_engine::SamplingParams { seed: params.seed, ..Default::default() };
+        *params = SamplingParams { seed: params.seed, ..Default::default() };
     });
     let whole = batch.rows(&mut Dice(9, 0), 3);
     let timeout = Duration::from_millis(300);
@@ -52,4 +53,91 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             assert_eq!(state(pool.sequence(*slot).unwrap()), before);
         }
     });
+}
+
+#[test]
+fn results_of_a_failed_verification_are_padding() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 5);
+    let timeout = Duration::from_millis(300);
+    for layout in [Gather, Swap, Replicated] {
+        with_patience(2, Duration::from_secs(5), |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, timeout);
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let starts = [0, 1, 3, 5];
+            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let drafts = Drafts { counts: &[0, 1, 1], ids: &[1, 2], ..Drafts::default() };
+            let (options, mut out, mode) =
+                (BatchOptions::default(), Verification::new(), VerifyMode::Coupled);
+            pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap();
+            assert!((0..3).all(|request| !out.rows(request).is_empty()));
+            if own == 1 {
+                // Comes to no other verification, and stays until the other one has given up.
+                return std::thread::sleep(Duration::from_millis(900));
+            }
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
+            assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout }, "{layout:?}");
+
+            // A graph of the host program reads the results where they lie, before anyone has fetched the failure.
+            let (results, requests) = pool.results_layout();
+            assert_eq!((results.rows, requests), (5, 3));
+            let mut words = vec![7u32; results.words() + results.rows + requests];
+            let runtime = pool.pool().device().runtime();
+            // SAFETY: the window has room for these results, and nothing is enqueued.
+            unsafe { runtime.read(pool.results_address(), bytemuck::cast_slice_mut(&mut words)) }.unwrap();
+            let (outputs, walks) = words.split_at(results.words());
+            assert_eq!(walks, [u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, 0, 0, 0], "{layout:?}");
+            let none = u32::MAX;
+            assert!(outputs[results.tokens()].iter().all(|token| *token == none), "{layout:?}");
+            assert!(outputs[results.top_ids()].iter().all(|token| *token == none), "{layout:?}");
+            let absent = f32::NEG_INFINITY.to_bits();
+            for section in [results.logprobs(), results.top_logprobs(), results.id_logprobs()] {
+                assert!(outputs[section].iter().all(|logprob| *logprob == absent), "{layout:?}");
+            }
+            for section in
+                [results.statuses(), results.temperatures(), results.mirostat_mu(), results.ranks()]
+            {
+                assert!(outputs[section].iter().all(|word| *word == 0), "{layout:?}");
+            }
+            assert!(outputs[results.id_ranks()].iter().all(|rank| *rank == 0), "{layout:?}");
+        });
+    }
+}
+
+#[test]
+fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
+    let mut batch = small_batch(2);
+    batch.requests.iter_mut().for_each(|(params, _)| {
+        *params = SamplingParams { seed: params.seed, ..Default::default() };
+    });
+    let whole = vec![vec![0.5; batch.vocab]; 3];
+    for layout in LogitsLayout::ALL {
+        // Of rank 1; rank 0 has logits of f32.
+        for (dtype, kind) in [(1, Kind::Logits), (2, Kind::Logits), (0, Kind::Probabilities)] {
+            with_patience(2, Duration::from_secs(5), |rank| {
+                let (own, timeout) = (rank.rank(), Duration::from_secs(2));
+                let is_swapped = layout == Survey && kind == Kind::Probabilities;
+                let (dtype, kind) = if own == 1 { (dtype, kind) } else { (0, Kind::Logits) };
+                let (mut pool, slots) = pool(&batch, rank, timeout);
+                let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+                let rows: Vec<usize> = plan.shares.of(own).collect();
+                let part = part(layout, &batch.split, own, dtype, &whole, &rows);
+                let logits = part.numbers.logits(part.rows, part.columns, kind);
+                let mut out = Outputs::new();
+                let stepped = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out);
+                match stepped.unwrap_err() {
+                    DistError::Disagree { what: "the step", ours, theirs, .. } => {
+                        assert_ne!(ours, theirs, "{layout:?}");
+                    }
+                    // Probabilities are not surveyed but swapped, so only one of the ranks sends rows.
+                    DistError::TimedOut { .. } if is_swapped => {}
+                    error => panic!("{layout:?}, {dtype}, {kind:?}: {error}"),
+                }
+            });
+        }
+    }
 }
