@@ -12,8 +12,9 @@ pyo3::create_exception!(
     gumball.dist,
     DistError,
     PyRuntimeError,
-    "An exchange between ranks failed; no sequence of this rank was changed by that step. The group is broken then: make new \
-     pools, and resume there from the states of one rank. rank is the rank that is spoken of, or None."
+    "An exchange between ranks failed; no sequence of this rank was changed by that step. On devices that holds for the host's copies alone, \
+     which are as they were at the last fetch. The group is broken then: make new pools, and resume there from the states of one rank. rank is \
+     the rank that is spoken of, or None."
 );
 pyo3::create_exception!(gumball.dist, LostError, DistError, "A rank ended, or its connection broke.");
 pyo3::create_exception!(gumball.dist, LateError, DistError, "A rank did not answer in time.");

@@ -29,9 +29,11 @@ use crate::state::State;
 /// It is a [`DistPool`](crate::DistPool) whose rows, requests and results lie on devices, and draws the same tokens. The devices must
 /// reach each other's memory: GPUs of one host with peer access, of one process or of several.
 ///
-/// A rank that is late or gone is an error of the next [`fetch`](DeviceDistPool::fetch) on all others, at most `timeout` later; devices never wait
-/// longer. The group is broken then: steps that were enqueued behind do nothing, and the host's copies of the sequences stay as they were at the last
-/// fetch. To go on, make new pools of a new group, and [resume](DeviceDistPool::resume) from the states of one rank.
+/// A rank that is late or gone is an error of the next [`fetch`](DeviceDistPool::fetch) on all others. A device waits for at most `timeout`, but each wait
+/// of a turn has a clock of its own: a rank that is gone is noticed by the first, one that is slow may be waited for several times. The group is broken
+/// then: of steps that were enqueued behind no results come but padding, and the host's copies of the sequences stay as they were at the last fetch. The states
+/// on the devices are not to be used: requests whose rows a rank sampled may have advanced there, and under `Replicated` a new assignment
+/// advances them again. To go on, make new pools of a new group, and [resume](DeviceDistPool::resume) from the states of one rank.
 #[derive(Debug)]
 pub struct DeviceDistPool {
     // Dropped in this order: the windows are the last that peers use.
