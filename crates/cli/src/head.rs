@@ -52,7 +52,7 @@ pub struct HeadFigures {
 }
 
 impl HeadArgs {
-    /// Makes the head of a model, if one is asked for.
+    /// Makes the head that the arguments name for a model; `None` if they name none.
     ///
     /// # Errors
     /// - [`Error::Usage`] beside drafts, whose rows come from the model's own product.

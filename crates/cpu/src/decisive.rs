@@ -1,4 +1,4 @@
-//! Which tokens decide a request's rows: a few of them, told by their logits, or all.
+//! Which tokens' logits a request needs to choose its token: those of a few tokens with large logits, or those of the whole row.
 
 use gumball_spec::{Filter, FilterOrder, LogprobMode, SamplingParams};
 

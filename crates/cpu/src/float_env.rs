@@ -115,13 +115,12 @@ mod tests {
 
     #[test]
     fn the_callers_modes_are_set_aside_and_restored() {
-        let before = read();
-        write(before | MODES);
-        {
-            let _env = FloatEnv::enter();
-            assert_eq!(read() & MODES, 0);
-        }
-        assert_eq!(read() & MODES, MODES);
-        write(before);
+        in_modes_of_a_host(|| {
+            {
+                let _env = FloatEnv::enter();
+                assert_eq!(read() & MODES, 0);
+            }
+            assert_eq!(read() & MODES, MODES);
+        });
     }
 }

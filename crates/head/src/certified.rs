@@ -1,10 +1,11 @@
 //! The certified head: the exact head's token, from a part of the weights (H5).
 //!
 //! A screen of 8-bit codes bounds every logit. The logits of the tokens that could still be chosen are then computed as the exact head
-//! does, and nothing else of the weights is read. A row that this cannot decide takes the exact head.
+//! does, and nothing else of the weights is read. If a hidden state cannot be screened, or too many tokens could be chosen, the exact head
+//! computes the whole row.
 
 use gumball_cpu::{Contest, Decisive, Level, Task, WholeRow, decisive};
-use gumball_spec::{Error, Result, Row, memory};
+use gumball_spec::{Error, Result, memory};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
@@ -83,13 +84,17 @@ impl<'w> Certified<'w> {
         can_screen(states.row(row))
     }
 
-    /// Returns whether so few logits can decide a row that it is worth screening: not where a quarter of them are asked for, or are not
-    /// screened.
+    /// Returns whether a few logits may decide a row. They do not if the request needs more than a quarter of the row's logits, or if more than a
+    /// quarter of the ids are not screened.
     #[must_use]
     pub fn is_worth_screening(&self, decisive: Decisive) -> bool {
-        let limit = self.exact.vocab() / MOST_OF_ROW;
         let least = if let Decisive::Top(k) = decisive { k } else { 1 };
-        least.max(self.screen.unscreened.len()) <= limit
+        least.max(self.screen.unscreened.len()) <= self.most_logits()
+    }
+
+    /// Returns how many logits of a row are computed at most.
+    fn most_logits(&self) -> usize {
+        self.exact.vocab() / MOST_OF_ROW
     }
 
     /// Computes upper bounds of all logits of hidden states that can be screened.
@@ -100,16 +105,11 @@ impl<'w> Certified<'w> {
     /// - [`Error::Unavailable`] if the system refuses the memory of the bounds, 4 bytes for each logit.
     pub fn bound(&self, states: &Widened, spread: Spread, bounds: &mut Bounds) -> Result<()> {
         self.exact.check_width(states.width())?;
-        let is_refused = |row: &usize| !can_screen(Row::F32(states.padded(*row..*row + 1)));
-        if let Some(row) = (0..states.rows()).find(is_refused) {
-            let allowed = "finite and at most 2^50 long, to be screened";
-            return Err(Error::out_of_range("hidden", format!("hidden state {row}"), allowed));
-        }
         let vocab = self.exact.vocab();
         let Bounds { states: screened, values } = bounds;
         let count = memory::product("memory for bounds", &[states.rows(), vocab])?;
         memory::reserve("memory for bounds", values, count)?;
-        screened.fill(&self.screen, states);
+        screened.fill(&self.screen, states)?;
         values.resize(count, 0.0);
         let piece = rows_of_piece(self.exact.width());
         let (screened, lanes) = (&*screened, self.exact.lanes());
@@ -166,7 +166,7 @@ impl<'w> Certified<'w> {
                 return Err(Error::length(parameter, length, format!("{vocab} ids")));
             }
         }
-        let limit = vocab / MOST_OF_ROW;
+        let limit = self.most_logits();
         let mut logits = |ids: &[u32], out: &mut [f32]| self.exact.logits_of(states, state, ids, out);
         contest.settle(decisive, bounds, &self.screen.unscreened, task, limit, row, &mut logits)
     }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use gumball_cpu::{FloatEnv, HeadLanes, ScreenRows, ScreenState, padded_codes};
-use gumball_spec::Row;
+use gumball_spec::{Error, Result, Row};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
@@ -62,7 +62,7 @@ impl Screen {
                 let bias = bias[id];
                 !(bias.is_finite() && bias.abs() <= LARGEST_BIAS)
             });
-            is_bias_odd || !is_short(row)
+            is_bias_odd || !is_short(length_of(row))
         };
         let ids = (0..vocab).into_par_iter();
         let unscreened: Vec<u32> = ids.filter(|id| is_unscreened(*id)).map(|id| id as u32).collect();
@@ -120,9 +120,14 @@ fn length(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// Returns whether a vector is at most [`LONGEST`] long; not if an element is not finite.
-fn is_short(vector: Row<'_>) -> bool {
-    length((0..vector.vocab()).map(|i| f64::from(vector.logit(i)))) <= LONGEST
+/// Returns whether a vector of this length is screened; not if an element is not finite.
+fn is_short(length: f64) -> bool {
+    length <= LONGEST
+}
+
+/// Returns the length of a row of weights, or of a hidden state.
+fn length_of(vector: Row<'_>) -> f64 {
+    length((0..vector.vocab()).map(|i| f64::from(vector.logit(i))))
 }
 
 /// Returns a positive number as the next f32 that is not below it.
@@ -205,8 +210,11 @@ struct StateNumbers {
 }
 
 impl ScreenedStates {
-    /// Takes in hidden states that [`can_screen`] in place of the last ones.
-    pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {
+    /// Takes in hidden states in place of the last ones.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for one that [`can_screen`] refuses.
+    pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) -> Result<()> {
         let _env = FloatEnv::enter();
         let width = states.width();
         self.padded = screen.padded;
@@ -224,13 +232,19 @@ impl ScreenedStates {
                 (squares, rest, mean) = (squares + h * h, rest + left * left, mean + f64::from(*m) * h);
             }
             self.digits.resize(self.numbers.len() * screen.padded + screen.padded, 0);
-            let norm = squares.sqrt() * LENGTH_UP;
+            let length = squares.sqrt();
+            if !is_short(length) {
+                let allowed = "finite and at most 2^50 long, to be screened";
+                return Err(Error::out_of_range("hidden", format!("hidden state {row}"), allowed));
+            }
+            let norm = length * LENGTH_UP;
             // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal numbers.
             let of_mean = (width + 2) as f64 / (1u64 << 52) as f64 * screen.mean_norm * norm;
             let lost = (width + 16) as f64 * f64::from_bits((1023 - 148) << 52);
             let slack = of_mean + lost;
             self.numbers.push(StateNumbers { unit, mean, norm, rest: rest.sqrt() * LENGTH_UP, slack });
         }
+        Ok(())
     }
 
     pub(crate) fn state(&self, row: usize) -> ScreenState<'_> {
@@ -242,7 +256,7 @@ impl ScreenedStates {
 
 /// Returns whether a hidden state can be screened: it is finite, and not very long.
 pub(crate) fn can_screen(state: Row<'_>) -> bool {
-    is_short(state)
+    is_short(length_of(state))
 }
 
 /// Returns the least power of two in which no element of a hidden state has more than [`DIGIT_MOST`]; 1 for zeros.

@@ -19,7 +19,7 @@ impl<E: Element> Kernel for OfRows<'_, '_, E> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let Self { weights, width, hidden, out } = self;
-        let padded = width.next_multiple_of(WIDTH);
+        let padded = super::padded_width(width);
         let mut id = 0;
         for rows in weights.chunks(SIDE * width) {
             let mut state = 0;

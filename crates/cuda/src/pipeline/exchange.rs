@@ -321,7 +321,7 @@ impl StepFeatures {
 /// Returns what stands for the type and the kind of rows in the digest of a step: ranks of others write windows at other strides.
 fn row_digest(rows: &Rows<'_>) -> u32 {
     let number = 2 * rows.dtype as u32 + u32::from(rows.kind == Kind::Probabilities);
-    // Any odd factor tells the numbers apart in more than their lowest bits.
+    // It is combined by xor with the digest of the assignment: a large odd factor spreads these few numbers over all bits.
     (number + 1).wrapping_mul(0x9E37_79B1)
 }
 

@@ -76,7 +76,8 @@ impl DevicePool {
     /// Each piece reads what the ones before it have written, and requests as these have left them, so a replay drafts, verifies
     /// and advances without the host. What [`DevicePool::assign`], [`DevicePool::assign_drafts`] and [`DevicePool::assign_draft`] say at
     /// the time of a replay counts. The numbers of requests and rows, the modes, and whether row indices and masks exist, must stay the
-    /// same, also of each batch. Steps and verifications go by one assignment, so a graph has either of them.
+    /// same, for each batch of drafts too. [`DevicePool::assign`] and [`DevicePool::assign_drafts`] replace each other, so a graph has steps or
+    /// verifications, not both.
     ///
     /// # Errors
     /// Those of the calls that [`GraphWork`] names.

@@ -259,6 +259,15 @@ impl DistPool {
     }
 }
 
+/// Refuses a plan that no verification takes.
+pub(crate) fn refuse_survey(plan: &Plan) -> Result<()> {
+    if plan.layout == LogitsLayout::Survey {
+        let reason = "rows of drafts are not surveyed where they are; take gather or swap";
+        return Err(Error::Conflict { parameter: "layout", other: "drafts", reason }.into());
+    }
+    Ok(())
+}
+
 /// Returns a digest of parameters, so that ranks which differ in them notice.
 pub(crate) fn digest_of(params: &SamplingParams) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);

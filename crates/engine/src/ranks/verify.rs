@@ -1,11 +1,11 @@
 //! A verification over ranks: the rows of a request's drafts stay on one rank.
 
 use gumball_dist::{LogitsLayout, Plan, Result, What, bytes_of, words_of};
+use gumball_spec::NONE;
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE};
 
 use super::step::logits_of;
-use super::{DistPool, corrupt};
+use super::{DistPool, corrupt, refuse_survey};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::Slot;
@@ -21,7 +21,7 @@ impl DistPool {
     ///
     /// # Errors
     /// - Those of [`Pool::verify`](crate::Pool::verify) and [`DistPool::step`].
-    /// - [`Error::Conflict`] under `Survey`, which no verification takes.
+    /// - [`Error::Conflict`](gumball_spec::Error::Conflict) under `Survey`, which no verification takes.
     #[expect(clippy::too_many_arguments, reason = "a plan, and what a verification takes")]
     pub fn verify(
         &mut self,
@@ -36,10 +36,7 @@ impl DistPool {
         drafts.check(slots.len(), self.pool.vocab(), mode)?;
         let starts = drafts.starts();
         self.check_plan(plan, logits, &starts)?;
-        if plan.layout == LogitsLayout::Survey {
-            let reason = "rows of drafts are not surveyed where they are; take gather or swap";
-            return Err(Error::Conflict { parameter: "layout", other: "drafts", reason }.into());
-        }
+        refuse_survey(plan)?;
         options.check(starts[slots.len()], self.pool.vocab())?;
         self.pool.check_requests(logits.kind(), slots, drafts, &starts, mode.judgement(), options)?;
         let ids = drafts.ids.iter().map(|id| *id as u64);

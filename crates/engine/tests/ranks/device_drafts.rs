@@ -1,4 +1,4 @@
-//! Verifications over devices of ranks, emulated ones: what comes out is what one process gives, whoever owns a request.
+//! Verifications over the emulated devices of several ranks give what one process gives, whichever rank owns a request.
 
 use std::ops::Range;
 use std::time::Duration;

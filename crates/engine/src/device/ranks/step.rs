@@ -125,8 +125,9 @@ impl DeviceDistPool {
         if plan.layout == LogitsLayout::Gather || order.is_sorted() { Vec::new() } else { order }
     }
 
-    /// Notes an assignment that the pool has taken, and tells the windows of it. `counts`: how many drafts each request of the batch has;
-    /// `batch_rows`: the row of the batch that each assigned row is, nothing if they have one order; `words`: what else ranks must have alike.
+    /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the windows. `counts`: how many drafts each
+    /// request of the batch has. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the same. `words`:
+    /// whatever else the ranks compare by the digest.
     pub(super) fn note_assignment(
         &mut self,
         plan: &Plan,

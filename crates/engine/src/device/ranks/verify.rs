@@ -1,8 +1,7 @@
 //! A verification over the devices of ranks: the rows of a request's drafts stay with one owner, and its walk comes back to all.
 
 use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, Workspace};
-use gumball_dist::{LogitsLayout, Plan, Result};
-use gumball_spec::Error;
+use gumball_dist::{Plan, Result};
 use gumball_spec::layout::Layout;
 
 use super::super::input::{DeviceInput, DeviceOptions};
@@ -12,6 +11,7 @@ use super::step::{refuse_kept, spread};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::Slot;
+use crate::ranks::refuse_survey;
 use crate::verify::{Drafts, Verification, VerifyMode, starts};
 
 impl DeviceDistPool {
@@ -20,7 +20,7 @@ impl DeviceDistPool {
     ///
     /// # Errors
     /// - Those of [`DeviceDistPool::enqueue_host_drafts`] and [`DeviceDistPool::fetch_verification`].
-    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
+    /// - [`Error::Unavailable`](gumball_spec::Error::Unavailable) if a row has a hook, which can only run on the host.
     #[expect(clippy::too_many_arguments, reason = "a plan, and what a verification takes")]
     pub fn verify(
         &mut self,
@@ -52,7 +52,7 @@ impl DeviceDistPool {
     ///
     /// # Errors
     /// - Those of [`DeviceDistPool::enqueue_verify`].
-    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request.
+    /// - [`Error::OutOfRange`](gumball_spec::Error::OutOfRange) for a parent that is neither -1 nor a draft before in the same request.
     pub fn enqueue_host_drafts(
         &mut self,
         plan: &Plan,
@@ -103,7 +103,7 @@ impl DeviceDistPool {
     ///
     /// # Errors
     /// - Those of [`DevicePool::assign_drafts`](crate::DevicePool::assign_drafts) and [`DeviceDistPool::assign`].
-    /// - [`Error::Conflict`] under `Survey`, which no verification takes.
+    /// - [`Error::Conflict`](gumball_spec::Error::Conflict) under `Survey`, which no verification takes.
     pub fn assign_drafts(
         &mut self,
         plan: &Plan,
@@ -125,10 +125,7 @@ impl DeviceDistPool {
         options: &DeviceOptions<'_>,
     ) -> Result<()> {
         self.check_assignment(plan, slots, options)?;
-        if plan.layout == LogitsLayout::Survey {
-            let reason = "rows of drafts are not surveyed where they are; take gather or swap";
-            return Err(Error::Conflict { parameter: "layout", other: "drafts", reason }.into());
-        }
+        refuse_survey(plan)?;
         let rows = self.pool.check_draft_counts(slots, counts, mode, options)?;
         options.on_host().check(rows, self.pool.vocab())?;
         let (order, starts) = (self.order(plan), starts(counts));
@@ -167,7 +164,7 @@ impl DeviceDistPool {
     /// If the host program is capturing the device's stream in a graph of its own, the verification becomes part of it.
     ///
     /// # Errors
-    /// - Those of [`DevicePool::enqueue_verify_assigned`](crate::DevicePool::enqueue_verify_assigned), and [`Error::Length`] for rows of another
+    /// - Those of [`DevicePool::enqueue_verify_assigned`](crate::DevicePool::enqueue_verify_assigned), and [`Error::Length`](gumball_spec::Error::Length) for rows of another
     ///   shape than the layout has.
     /// - [`DistError::Broken`](gumball_dist::Error::Broken) after an exchange that failed.
     pub fn enqueue_verify_assigned<'b>(&mut self, rows: Rows<'b>, drafts: &DraftIds<'b>) -> Result<()> {
