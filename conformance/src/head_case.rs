@@ -87,7 +87,11 @@ impl HeadCase {
         Ok(row)
     }
 
-    fn exact(&self, level: Level) -> Result<Exact<'_>> {
+    /// Returns the head of the case at a level.
+    ///
+    /// # Errors
+    /// Those of the head.
+    pub fn exact(&self, level: Level) -> Result<Exact<'_>> {
         let weights: Weights<'_> = match self.weights.row() {
             Row::F32(all) => all.into(),
             Row::Bf16(all) => all.into(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gumball_cpu::Output;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype as CudaDtype, Emulator,
-    Gpu, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Variant, Workspace, WorkspaceLimits,
+    Gpu, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Step, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
@@ -24,6 +24,7 @@ use crate::case::{Case, Dtype};
 use crate::draft_chains::Verifier;
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
+use crate::head_case::HeadCase;
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -119,6 +120,20 @@ impl Cuda {
     /// Passes a batch through one step: cases of one vocabulary, type and capacity for logprobs; an absent one is padding.
     /// Without kept sets, rows that ask for little take kernels of their own.
     fn run(&self, cases: &[Option<&Case>], packed: &Packed, kept: bool) -> Result<Vec<Option<Observed>>> {
+        let Packed { buffer, dtype, start, stride, count, lines } = packed;
+        let case = cases.iter().flatten().next().expect("a batch has a case");
+        let rows = Rows::of(buffer, *dtype, *start, *count, case.vocab(), *stride)?.with_kind(case.kind);
+        self.run_step(cases, lines, kept, |workspace| workspace.step(&rows))
+    }
+
+    /// Passes a batch through the step that `fix` makes, as [`Cuda::run`] does.
+    pub(super) fn run_step<'b>(
+        &self,
+        cases: &[Option<&Case>],
+        lines: &[u32],
+        kept: bool,
+        fix: impl FnOnce(&Workspace) -> Result<Step<'b>>,
+    ) -> Result<Vec<Option<Observed>>> {
         let case = cases.iter().flatten().next().expect("a batch has a case");
         let prepared = cases.iter().map(|case| case.map(prepare).transpose()).collect::<Result<Vec<_>>>()?;
         let (vocab, widths) = (case.vocab(), widths(case));
@@ -145,14 +160,12 @@ impl Cuda {
         workspace.assign(&Assignment {
             slots: &slots,
             forced: &forced,
-            row_indices: &packed.lines,
+            row_indices: lines,
             masks,
             drafts: None,
         })?;
 
-        let Packed { buffer, dtype, start, stride, count, .. } = packed;
-        let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?.with_kind(case.kind);
-        let step = workspace.step(&rows)?;
+        let step = fix(workspace)?;
         let step = if self.searching { step.searching() } else { step };
         if self.graphs {
             workspace.replay(&workspace.capture(&[step])?)?;
@@ -401,7 +414,7 @@ struct Packed {
     lines: Vec<u32>,
 }
 
-fn prepare(case: &Case) -> Result<Prepared> {
+pub(super) fn prepare(case: &Case) -> Result<Prepared> {
     let prepared = Prepared::new(&case.params, case.vocab())?;
     case.request().validate(case.vocab())?;
     let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
@@ -528,6 +541,14 @@ impl Backend for Cuda {
             assert!(*row == other_row && differences.is_empty(), "two variants:\n{differences}{drafted:?}");
         }
         Ok(one)
+    }
+
+    fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
+        self.head_logits(case)
+    }
+
+    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
+        self.certified_row(head, case)
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.

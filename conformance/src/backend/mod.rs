@@ -1,6 +1,7 @@
 //! Backends: places where the stages run, behind one interface.
 
 mod cuda;
+mod cuda_head;
 mod pool;
 mod ranks;
 mod read_row;

@@ -94,7 +94,7 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceGraph,
+    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceGraph, DeviceHead,
     DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftChainRows,
     Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,

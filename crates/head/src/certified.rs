@@ -9,7 +9,7 @@ use gumball_spec::{Error, Result, memory};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
-use crate::screen::{Screen, ScreenedStates, can_screen};
+use crate::screen::{Screen, ScreenArrays, ScreenedStates, can_screen};
 use crate::spread::{Spread, rows_of_piece};
 use crate::states::{HiddenStates, Widened};
 
@@ -73,6 +73,12 @@ impl<'w> Certified<'w> {
     #[must_use]
     pub fn unscreened(&self) -> &[u32] {
         &self.screen.unscreened
+    }
+
+    /// Returns the screen's arrays.
+    #[must_use]
+    pub fn screen(&self) -> ScreenArrays<'_> {
+        self.screen.arrays()
     }
 
     /// Returns whether a hidden state can be screened: it is finite, and at most 2^50 long.

@@ -88,7 +88,9 @@ impl<'w> Exact<'w> {
         &self.weights
     }
 
-    pub(crate) fn bias(&self) -> Option<&[f32]> {
+    /// Returns the bias of each id, if the head has one.
+    #[must_use]
+    pub fn bias(&self) -> Option<&[f32]> {
         self.bias.as_deref()
     }
 

@@ -35,6 +35,7 @@ pub use certified::{Bounds, Certified};
 pub use exact::{Exact, HeadOptions};
 pub use gumball_cpu::{Contest, Decisive, Level, WholeRow};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
+pub use screen::ScreenArrays;
 pub use spread::Spread;
 pub use states::{HiddenStates, Widened};
 pub use weights::Weights;

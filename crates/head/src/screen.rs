@@ -42,6 +42,28 @@ pub(crate) struct Screen {
     padded: usize,
 }
 
+/// The arrays of a screen, for whoever bounds logits elsewhere: on a GPU, for instance. `docs/heads.md` says what the numbers mean.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ScreenArrays<'a> {
+    /// `[vocab, padded]` codes from -127 to 127, zeros behind the width.
+    pub codes: &'a [i8],
+    /// The codes of a row, padding included.
+    pub padded: usize,
+    /// `[vocab]`: what a code of a row is worth.
+    pub scales: &'a [f32],
+    /// `[vocab]`: what each row's bound grows by for a hidden state of length 1.
+    pub own: &'a [f32],
+    /// `[vocab]`: the length of each row's codes times its scale.
+    pub code_norms: &'a [f32],
+    /// `[width]`: the mean row, which was taken from every row before it was coded.
+    pub mean: &'a [f32],
+    /// The length of the mean row, or a little more.
+    pub mean_norm: f64,
+    /// The ids whose rows are not screened, ascending.
+    pub unscreened: &'a [u32],
+}
+
 /// What is stored for a row of weights besides its codes.
 struct Coded {
     scale: f32,
@@ -88,6 +110,12 @@ impl Screen {
             }
         });
         screen
+    }
+
+    pub(crate) fn arrays(&self) -> ScreenArrays<'_> {
+        let Self { codes, scales, own, code_norms, mean, unscreened, .. } = self;
+        let (padded, mean_norm) = (self.padded, self.mean_norm);
+        ScreenArrays { codes, padded, scales, own, code_norms, mean, mean_norm, unscreened }
     }
 
     /// Returns how many bytes of it a step reads.

@@ -54,6 +54,12 @@ impl<'a> HiddenStates<'a> {
         self.width
     }
 
+    /// Returns all of them as they lie in memory, gaps included, and how many elements lie from one to the next.
+    #[must_use]
+    pub fn matrix(&self) -> (Row<'a>, usize) {
+        (self.data, self.stride)
+    }
+
     /// Returns one hidden state.
     ///
     /// # Panics

@@ -84,6 +84,7 @@ DEVICE double double_sqrt(double x) { return __dsqrt_rn(x); }
 DEVICE double float_to_double(float x) { return (double)x; }
 DEVICE float double_to_float(double x) { return __double2float_rn(x); }
 DEVICE double bits_double(unsigned long long bits) { return __longlong_as_double((long long)bits); }
+DEVICE unsigned long long double_bits(double x) { return (unsigned long long)__double_as_longlong(x); }
 DEVICE double double_sum(double a, double b) { return __dadd_rn(a, b); }
 DEVICE double double_difference(double a, double b) { return __dsub_rn(a, b); }
 DEVICE double double_product(double a, double b) { return __dmul_rn(a, b); }
@@ -140,6 +141,15 @@ DEVICE void cp_async(void* to, const void* from) {
 }
 
 DEVICE void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Makes a group of the copies that the calling thread has started since its last group.
+DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most the last N groups of the calling thread are still being copied.
+template <int N>
+DEVICE void cp_async_wait_group() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 
 // Returns `pointer`, an address in shared memory, held in a register. Otherwise the compiler computes the address from
 // its parts at each use.
@@ -267,6 +277,9 @@ DEVICE unsigned int opaque(unsigned int x) { return x; }
 DEVICE const float* opaque(const float* x) { return x; }
 DEVICE void cp_async(void* to, const void* from) { std::memcpy(to, from, 16); }
 DEVICE void cp_async_wait_all() {}
+DEVICE void cp_async_commit_group() {}
+template <int N>
+DEVICE void cp_async_wait_group() {}
 template <class T>
 DEVICE T* smem_ptr_in_register(T* pointer) {
     return pointer;
@@ -289,6 +302,11 @@ DEVICE double bits_double(unsigned long long bits) {
     double x;
     std::memcpy(&x, &bits, sizeof x);
     return x;
+}
+DEVICE unsigned long long double_bits(double x) {
+    unsigned long long bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 DEVICE double double_sum(double a, double b) { return a + b; }
 DEVICE double double_difference(double a, double b) { return a - b; }

@@ -69,7 +69,7 @@ pub(crate) struct Field {
 /// - `bits module = Enum "PREFIX_" { NAME = 1 << 0; }`: u32 constants `module::NAME` of the host, and an enum
 ///   of the kernels with the members `PREFIX_NAME`. Each member is a bit.
 /// - `codes module = Enum "PREFIX_" { NAME = 1; }`: likewise, with any values.
-/// - `struct Name align(16) { field: type; }`: a struct of both. Its types are `u32`, `u64`, `i32`, `f32`, an
+/// - `struct Name align(16) { field: type; }`: a struct of both. Its types are `u32`, `u64`, `i32`, `f32`, `f64`, an
 ///   array `[u32; 3]`, a shared struct, or a pointer in parentheses as C++ writes it, which is a u64 on the
 ///   host: `(const u32*)`.
 ///
@@ -262,6 +262,7 @@ impl Field {
         let Self { about, name, shared_type, .. } = self;
         let scalar = |name: &str| match name {
             "f32" => "float".to_owned(),
+            "f64" => "double".to_owned(),
             "i32" => "int".to_owned(),
             _ => name.to_owned(),
         };

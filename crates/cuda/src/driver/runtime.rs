@@ -38,6 +38,12 @@ impl Grid {
         Self { one_block_per_sm, ..self }
     }
 
+    /// Returns this grid with bytes of dynamic shared memory of a block.
+    #[must_use]
+    pub fn with_dynamic_smem(self, dynamic_smem_bytes: u32) -> Self {
+        Self { dynamic_smem_bytes, ..self }
+    }
+
     /// Returns this grid in clusters of `cluster` blocks, each with `dynamic_smem_bytes` bytes of dynamic
     /// shared memory.
     #[must_use]

@@ -5,6 +5,7 @@
 pub(crate) mod drafts;
 pub(crate) mod exchange;
 pub(crate) mod finish;
+pub(crate) mod head;
 pub(crate) mod history_edits;
 pub(crate) mod judge;
 pub(crate) mod shards;

@@ -9,6 +9,7 @@ pub(crate) mod draft_rows;
 pub(crate) mod drafts;
 mod exchange;
 pub(crate) mod graph;
+pub(crate) mod head;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;

@@ -14,10 +14,11 @@ use gumball_spec::{Error, Kind, Result};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, flags};
 use crate::launch::tuning::{self, Survey};
-use crate::launch::{drafts, exchange, finish, history_edits, survey};
+use crate::launch::{drafts, exchange, finish, head, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::assignment::Shape;
 use crate::pipeline::draft_rows::{DraftIds, StepDrafts};
+use crate::pipeline::head::{Head, HeadLaunch};
 use crate::pipeline::rank_rows::Exchange;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{Edits, StepFeatures};
@@ -72,6 +73,34 @@ impl Workspace {
         drafts: &DraftIds<'b>,
     ) -> Result<Step<'b>> {
         self.fix(rows, masks, Some(drafts))
+    }
+
+    /// Fixes the launches of a step over hidden states: a head makes the rows of logits, and all else is as in
+    /// [`Workspace::step_masked`], or with drafts as in [`Workspace::verify`].
+    ///
+    /// The head's memory holds the logits of one step at a time, so steps of one head must run one after the other.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::step_masked`], or of [`Workspace::verify`].
+    /// - [`Error::Length`] if hidden states have another width than the head, or are more than its capacity.
+    /// - [`Error::Conflict`] if the assignment has row indices: each row has a hidden state of its own.
+    pub fn step_hidden<'b>(
+        &self,
+        head: &'b Head<'_>,
+        hidden: &Rows<'b>,
+        masks: Option<&MaskRows<'b>>,
+        drafts: Option<&DraftIds<'b>>,
+    ) -> Result<Step<'b>> {
+        let shape = self.assigned.shape;
+        if shape.row_indices {
+            let reason = "a step from hidden states has one for each row";
+            return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
+        }
+        // A softmax, and a judgement by probabilities, read every logit.
+        let is_judged = shape.drafts.is_some_and(|drafts| drafts.rule.judgement().is_some());
+        let launch = head.launch(hidden, self.probability_rows.is_none() && !is_judged)?;
+        let step = self.fix(&head.rows(hidden.rows)?, masks, drafts)?;
+        Ok(Step { head: Some(launch), ..step })
     }
 
     fn fix<'b>(
@@ -152,6 +181,7 @@ impl Workspace {
             drafts: None,
             variant: None,
             exchange: None,
+            head: None,
             step: abi::Step { shared_records, ..step },
             memory: PhantomData,
         };
@@ -283,9 +313,6 @@ impl Workspace {
         if step.rows == 0 {
             return Ok(());
         }
-        if let (Some(logits), Some(own)) = (&fixed.softmax_of, &self.probability_rows) {
-            own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;
-        }
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         let draft_step = fixed.drafts.as_ref().map(|drafts| (self.draft_step(step, drafts), drafts));
         if let Some((draft_step, drafts)) = &draft_step {
@@ -301,6 +328,14 @@ impl Workspace {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.
             unsafe { enqueue(runtime, &self.device, step) }?;
+        }
+        if let Some(launch) = &fixed.head {
+            // SAFETY: the head and the hidden states outlive enqueued work; `step_hidden` checked the shapes. The kernels before have
+            // made the rows' requests.
+            unsafe { head::enqueue(runtime, &self.device, launch.types, &launch.argument(step)) }?;
+        }
+        if let (Some(logits), Some(own)) = (&fixed.softmax_of, &self.probability_rows) {
+            own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;
         }
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let row_type = (fixed.kind, fixed.dtype);
@@ -332,7 +367,9 @@ impl Workspace {
             Some(begun) => is_begun(begun) && (is_edited || fixed.shared.is_none()),
             None => needs.edits == Edits::HistoryDependent,
         };
-        let enqueue = if waits { survey::enqueue_dependent } else { survey::enqueue };
+        // A survey behind a head or a softmax must not load before these are complete.
+        let has_rows = fixed.head.is_none() && fixed.softmax_of.is_none();
+        let enqueue = if waits && has_rows { survey::enqueue_dependent } else { survey::enqueue };
         // A row of drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
         let known_slots = if waits && !is_edited { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
@@ -373,6 +410,8 @@ pub struct Step<'b> {
     pub(crate) drafts: Option<StepDrafts>,
     /// What is exchanged with other ranks before the step's kernels and behind them.
     pub(crate) exchange: Option<Exchange>,
+    /// The head that makes the step's logits of hidden states.
+    head: Option<HeadLaunch>,
     /// The named variant whose kernels the step launches, if one was named.
     variant: Option<StepVariant>,
     pub(crate) step: abi::Step,

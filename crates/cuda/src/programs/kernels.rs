@@ -111,6 +111,11 @@ kernels! {
         FINISH_SHARDS: BY_DTYPE,
         FINISH_SHARD_LISTS: BY_DTYPE
     }
+    // Widen hidden states, and compute their logits.
+    "head_states" { HEAD_STATES: BY_DTYPE }
+    "head_logits" { HEAD_LOGITS: BY_DTYPE.sized(FEW_OR_MANY), LISTED_LOGITS: BY_DTYPE }
+    // Bound logits by a screen, and find those that decide their rows.
+    "head_bounds" { HEAD_BOUNDS: ONE, HEAD_RACE: ONE, HEAD_CONTENDERS: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
     "numeric_check" { NUMERIC_CHECK: ONE }
 }

@@ -6,7 +6,7 @@ use gumball_spec::Kind;
 use sha2::{Digest, Sha256};
 
 use crate::abi::header::Header;
-use crate::abi::{DRAFTS, EXCHANGE, OPERATORS, SELECTED, STEP};
+use crate::abi::{DRAFTS, EXCHANGE, HEAD, OPERATORS, SELECTED, STEP};
 use crate::programs::kernels::{Program, source_files};
 
 /// A source file: the name by which others include it, and its text.
@@ -20,6 +20,7 @@ macro_rules! device_files {
 /// The device code, without the headers that are generated.
 const DEVICE: &[Source] = device_files![
     "platform/portability.cuh",
+    "platform/matrix.cuh",
     "platform/sm90.cuh",
     "platform/system_scope.cuh",
     "math/num.cuh",
@@ -72,10 +73,11 @@ const DEVICE: &[Source] = device_files![
     "stage/survey_rows.cuh",
     "stage/shard.cuh",
     "stage/first_tokens.cuh",
+    "stage/head.cuh",
 ];
 
 /// The headers that are generated.
-const GENERATED: [&Header; 5] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED, &EXCHANGE];
+const GENERATED: [&Header; 6] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED, &EXCHANGE, &HEAD];
 
 /// Returns all files that a program may include: the device code, and the source files of kernels.
 pub(crate) fn headers() -> impl Iterator<Item = Source> {

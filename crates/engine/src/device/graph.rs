@@ -7,6 +7,7 @@ use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftIds, G
 use gumball_spec::Result;
 
 use super::draft_batch::DraftBatch;
+use super::head::DeviceHead;
 use super::input::DeviceInput;
 use super::pool::DevicePool;
 use crate::pool::PADDING;
@@ -18,6 +19,10 @@ pub enum GraphWork<'a, 'b> {
     Step(DeviceInput<'b>),
     /// A verification of drafts, as of [`DevicePool::enqueue_verify_assigned`].
     Verify(DeviceInput<'b>, DraftIds<'b>),
+    /// A step from hidden states, as of [`DevicePool::enqueue_hidden_assigned`].
+    StepHidden(&'b DeviceHead<'b>, DeviceInput<'b>),
+    /// A verification of drafts from hidden states, as of [`DevicePool::enqueue_verify_hidden_assigned`].
+    VerifyHidden(&'b DeviceHead<'b>, DeviceInput<'b>, DraftIds<'b>),
     /// Drafts, as of [`DevicePool::enqueue_draft`].
     Draft {
         /// The batch whose rows draw.
@@ -97,6 +102,8 @@ impl DevicePool {
                 self.check_input(input)?;
                 Work::Step(Box::new(workspace.verify(&input.logits, input.masks.as_ref(), drafts)?))
             }
+            GraphWork::StepHidden(head, input) => self.fix_hidden(head, input, None)?,
+            GraphWork::VerifyHidden(head, input, drafts) => self.fix_hidden(head, input, Some(drafts))?,
             GraphWork::Draft { batch, input, paths } => {
                 let masks = input.masks.as_ref();
                 Work::Drafts(Box::new(workspace.drafts(batch.id, &input.logits, masks, paths.as_ref())?))

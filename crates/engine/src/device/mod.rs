@@ -7,6 +7,7 @@
 mod draft;
 mod draft_batch;
 mod graph;
+mod head;
 mod input;
 mod pool;
 mod pool_route;
@@ -31,6 +32,7 @@ pub use gumball_cuda::{
     DraftBatchLimits, DraftChainRows, DraftIds as DeviceDrafts, Dtype, Gpu, Graph as DeviceGraph, IntType,
     MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows, StepVariant,
 };
+pub use head::DeviceHead;
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use pool_route::PoolRoute;

@@ -11,15 +11,16 @@ use gumball_spec::num::philox4x32_10;
 
 use crate::cases::{KINDS, VOCAB, params, pool};
 
-const WIDTH: usize = 37;
+pub const WIDTH: usize = 37;
 
 /// Returns numbers from -1 to 1, rounded to bf16.
-fn numbers(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
+pub fn numbers(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
     let number = |i| (philox4x32_10(seed, [i, 0, 5, 0])[0] as i32) as f32 / (1u64 << 31) as f32;
     (0..count as u32).map(|i| bf16::from_f32(number(i) * scale)).collect()
 }
 
-fn scaling() -> Scaling {
+/// Returns what follows a product: a scale and a cap.
+pub fn scaling() -> Scaling {
     Scaling { logit_scale: 0.75, softcap: 20.0 }
 }
 
@@ -65,7 +66,7 @@ fn a_step_from_hidden_states_is_a_step_from_their_logits() {
 }
 
 /// Requests that a few tokens decide, between those of all kinds, whose logprobs need the whole row.
-fn mixture(kind: usize) -> SamplingParams {
+pub fn mixture(kind: usize) -> SamplingParams {
     let base = SamplingParams { seed: Some(kind as u64), ..Default::default() };
     match kind % 6 {
         0 => base,

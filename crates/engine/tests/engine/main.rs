@@ -9,6 +9,8 @@ mod device_draft;
 #[cfg(feature = "emulator")]
 mod device_graph;
 #[cfg(feature = "emulator")]
+mod device_hidden;
+#[cfg(feature = "emulator")]
 mod device_judged;
 #[cfg(feature = "emulator")]
 mod device_operators;

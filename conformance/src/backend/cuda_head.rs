@@ -1,0 +1,122 @@
+//! Heads of the CUDA backend: logits of hidden states, and rows that a certified head decides.
+
+use std::sync::Arc;
+
+use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadScreen, Rows};
+use gumball_head::{Certified, Level};
+use gumball_spec::{Error, Result, Row, SamplingParams};
+use half::{bf16, f16};
+
+use crate::backend::cuda::{Cuda, prepare};
+use crate::backend::{Backend, Oracle};
+use crate::case::Case;
+use crate::head_case::HeadCase;
+use crate::observed::{Observed, differences};
+
+/// Elements between hidden states, which nobody may read.
+const GAP: usize = 5;
+
+/// Hidden states on the device, with gaps between them.
+struct States {
+    buffer: Buffer,
+    dtype: CudaDtype,
+    rows: usize,
+    width: usize,
+}
+
+impl States {
+    fn rows(&self) -> Result<Rows<'_>> {
+        Rows::of(&self.buffer, self.dtype, 0, self.rows, self.width, self.width + GAP)
+    }
+}
+
+impl Cuda {
+    /// Copies hidden states of a case to the device, those that are named.
+    fn states(&self, case: &HeadCase, named: &[usize]) -> Result<States> {
+        fn place<T: Copy>(all: &[T], width: usize, named: &[usize], gap: T) -> Vec<T> {
+            let of = |row: &usize| all[row * width..(row + 1) * width].iter().copied().chain([gap; GAP]);
+            named.iter().flat_map(of).collect()
+        }
+        let width = case.width;
+        let (buffer, dtype) = match case.hidden.row() {
+            Row::F32(all) => {
+                (Buffer::of(self.runtime(), &place(all, width, named, f32::NAN))?, CudaDtype::F32)
+            }
+            Row::Bf16(all) => {
+                (Buffer::of(self.runtime(), &place(all, width, named, bf16::NAN))?, CudaDtype::Bf16)
+            }
+            Row::F16(all) => {
+                (Buffer::of(self.runtime(), &place(all, width, named, f16::NAN))?, CudaDtype::F16)
+            }
+        };
+        Ok(States { buffer, dtype, rows: named.len(), width })
+    }
+
+    /// Copies a head to the device.
+    fn copied(&self, case: &HeadCase, rows: usize) -> Result<Head<'static>> {
+        let shape = (case.vocab(), case.width);
+        let runtime = Arc::clone(self.runtime());
+        Head::copied(&runtime, case.weights.row(), shape, case.bias.as_deref(), case.scaling, rows)
+    }
+
+    /// Returns the bits of the logits that an exact head makes in a step of greedy rows.
+    pub(super) fn head_logits(&self, case: &HeadCase) -> Result<Vec<u32>> {
+        let (rows, vocab) = (case.rows(), case.vocab());
+        let head = self.copied(case, rows)?;
+        let states = self.states(case, &(0..rows).collect::<Vec<_>>())?;
+        let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let request = Case::of(&vec![0.0; vocab], greedy);
+        let hidden = states.rows()?;
+        self.run_step(&vec![Some(&request); rows], &[], false, |workspace| {
+            workspace.step_hidden(&head, &hidden, None, None)
+        })?;
+        let mut logits = vec![0.0f32; rows * vocab];
+        head.read_logits(&mut logits)?;
+        Ok(logits.into_iter().map(f32::to_bits).collect())
+    }
+
+    /// Samples from the first hidden state of a case by a head with a screen, and by one without: beside padding, in a row of its own and
+    /// in another's batch.
+    pub(super) fn certified_row(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
+        match prepare(case) {
+            Err(Error::Unavailable { resource: "CUDA kernel", .. }) => {
+                return Ok(Observed { kept: None, ..Oracle.sample(case)? });
+            }
+            prepared => drop(prepared?),
+        }
+        let certified = Certified::new(head.exact(Level::detect()?)?);
+        let screen = certified.screen();
+        let screen = HeadScreen {
+            codes: screen.codes,
+            padded: screen.padded,
+            scales: screen.scales,
+            own: screen.own,
+            code_norms: screen.code_norms,
+            mean: screen.mean,
+            mean_norm: screen.mean_norm,
+            unscreened: screen.unscreened,
+        };
+        let trio = [Some(case), None, Some(case)];
+        let six = [Some(case), None, Some(case), Some(case), Some(case), None];
+        let mut seen = Vec::new();
+        for cases in [&trio[..], &six[..]] {
+            let states = self.states(head, &vec![0; cases.len()])?;
+            let hidden = states.rows()?;
+            let exact = self.copied(head, cases.len())?;
+            let mut batch = |head: &Head<'_>| -> Result<()> {
+                let rows = self.run_step(cases, &[], false, |workspace| {
+                    workspace.step_hidden(head, &hidden, None, None)
+                })?;
+                seen.extend(rows.into_iter().flatten());
+                Ok(())
+            };
+            batch(&exact)?;
+            batch(&exact.with_screen(&screen)?)?;
+        }
+        for other in &seen[1..] {
+            let differences = differences(&seen[0], other);
+            assert!(differences.is_empty(), "with a screen or without:\n{differences}{head:?}{case:?}");
+        }
+        Ok(Observed { kept: None, ..seen.swap_remove(0) })
+    }
+}

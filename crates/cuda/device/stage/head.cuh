@@ -1,0 +1,80 @@
+// head.cuh: what the kernels of heads have in common.
+//
+// Computes   the logit of a product (H2), and bounds of it; how a request's rows find their logits
+// Twins      oracle spec/src/head.rs | CPU cpu/src/head, cpu/src/decisive.rs | why docs/heads.md, docs/stages/head.md
+#pragma once
+
+#include "abi/head.cuh"
+#include "math/edits.cuh"
+#include "math/num.cuh"
+#include "warp/reduce.cuh"
+
+// The NaN of a logit (H3).
+#define HEAD_NAN bits_float(0x7FC00000u)
+
+// Twice the error of a softcap, and the rounding of a sum: how far a larger logit may come out of the cap below a smaller one, in units
+// of the cap.
+#define SOFTCAP_SLACK 1.104e-6f
+
+// The logit of a product (H2).
+DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
+    float z = product;
+    if (args.bias != nullptr) {
+        z = z + args.bias[id];
+    }
+    z = z * args.logit_scale;
+    if (args.softcap > 0.0f) {
+        // 2 log2(e)
+        const float k = bits_float(0x4038AA3Bu), magnitude = bits_float(float_bits(z) & 0x7FFFFFFFu);
+        const float e = exp2_rule(-(magnitude / args.softcap * k));
+        const float capped = args.softcap * ((1.0f - e) / (1.0f + e));
+        z = z != z ? z : bits_float(float_bits(capped) | (float_bits(z) & 0x80000000u));
+    }
+    return z != z ? HEAD_NAN : z;
+}
+
+// Which of up to 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
+template <class F>
+DEVICE u32 rows_that(const HeadStep& args, u32 first, u32 count, F holds) {
+    const u32 row = first + lane_id();
+    return __ballot_sync(FULL_MASK, lane_id() < count && row < args.step.rows && holds(args.head_rows[row].plan));
+}
+
+// How the rows of a request find their logits, and the numbers that go with it.
+struct RowNeeds {
+    u32 plan;
+    // The k of PLAN_FIRST, and the distance of PLAN_LIKELY.
+    u32 count;
+    float below;
+};
+
+// Which logits a request needs: the same decision as `decisive` in cpu/src/decisive.rs makes. `keeps_sets`: whether kept sets are
+// recorded. Of PLAN_RACE only rows without min-p are: what min-p keeps is known once the first token is, so PLAN_LIKELY computes all
+// that it could keep.
+DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
+    const RowNeeds whole{PLAN_WHOLE, 0, 0.0f};
+    const bool greedy = params.features & FEATURE_GREEDY, has_logprobs = params.features & FEATURE_LOGPROBS;
+    if (!greedy && params.features & (FEATURE_DYNAMIC_TEMPERATURE | FEATURE_MIROSTAT)) {
+        return whole;
+    }
+    if (has_logprobs && params.logprob_mode != MODE_PROCESSED && !(greedy && params.logprob_mode == MODE_TEMPERED)) {
+        return whole;
+    }
+    if (greedy) {
+        return RowNeeds{PLAN_FIRST, 1, 0.0f};
+    }
+    const u32 first = params.filter_chain & 15, others = params.filter_chain >> 4;
+    if (params.features & FEATURE_JOINT && others != 0) {
+        return whole;
+    }
+    switch (first) {
+    case 0:
+        return keeps_sets || has_logprobs ? whole : RowNeeds{PLAN_RACE, 0, 0.0f};
+    case FILTER_TOP_K:
+        return RowNeeds{PLAN_FIRST, params.top_k, 0.0f};
+    case FILTER_MIN_P:
+        return RowNeeds{PLAN_LIKELY, 0, params.log2_min_p / params.filter_log2e_over_t};
+    default:
+        return whole;
+    }
+}

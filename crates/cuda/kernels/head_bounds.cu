@@ -1,0 +1,458 @@
+// head_bounds.cu: bounds the logits of a head by a screen, and finds those that decide each row (H5).
+//
+// Computes   head_bounds: for each id and row an upper and a lower bound of the logit, from codes of 8 bits; -inf as every logit
+//            head_race: for rows without filters, the scores that these bounds have in the race
+//            head_contenders: the ids whose bound reaches what is sure to be reached, as lists
+// Never      reads weights; drops an id whose edits, mask or bound leave a doubt
+// Twins      CPU cpu/src/head/screen.rs, cpu/src/contenders.rs | why docs/heads.md
+// Shapes     codes [vocab, codes_width]; upper, lower [rows, bounds_stride]; maxima [rows, bound_tiles]
+// Grid       head_bounds: x = a block for each BOUND_BLOCK_IDS ids, with BOUND_STAGES stages in dynamic shared memory;
+//            head_race: a warp for each tile of each row; head_contenders: x = rows
+// Traffic    in: the codes, once for each SCREENED_STATES rows; out: 12 bytes an id and row
+// Requires   head_states before head_bounds, which comes before head_race, and that before head_contenders
+//
+// Edits play no part in the bounds: an id that the request edits, and one that the screen does not bound, is a contender unless it is banned,
+// and no other id is measured by it. Both bounds of these ids, and of banned ones, are -inf.
+
+#include "block/reduce.cuh"
+#include "math/arrival.cuh"
+#include "platform/matrix.cuh"
+#include "platform/sm90.cuh"
+#include "stage/head.cuh"
+
+struct Bounds {
+    float upper, lower;
+};
+
+// What a screen knows of an id.
+struct ScreenedId {
+    float scale, own, code_norm;
+
+    ScreenedId() = default;
+    DEVICE_MEMBER ScreenedId(const HeadStep& args, u32 id)
+        : scale(args.scales[id]), own(args.own[id]), code_norm(args.code_norms[id]) {}
+    DEVICE_MEMBER bool is_bounded() const { return own <= MAX_F32; }
+};
+
+// The bounds of an id's logit, from the product of its codes and a hidden state's digits. docs/heads.md proves them.
+DEVICE Bounds bounds_of(const HeadStep& args, const HeadRow& row, const ScreenedId& of_id, u32 id, i64 product) {
+    const double coded = (double)of_id.scale * (row.unit * (double)product), center = row.mean + coded;
+    const double reach = (double)of_id.own * row.norm + (double)of_id.code_norm * row.rest + row.slack;
+    // Every number here is rounded to f64 a few times, by 2^-53 of itself; 2^-50 of their sizes covers that.
+    const double covered = reach + (fabs(row.mean) + fabs(coded) + reach) * bits_double((u64)(1023 - 50) << 52);
+    const double above = center + covered, below = center - covered;
+    // One rounding to f32 follows, by 2^-24 of itself, or by 2^-150 where the result is subnormal.
+    const double part = bits_double((u64)(1023 - 22) << 52), least = bits_double((u64)(1023 - 140) << 52);
+    const float slack = args.softcap > 0.0f ? args.softcap * SOFTCAP_SLACK : 0.0f;
+    const float upper = head_logit(args, double_to_float(above + fabs(above) * part + least), id) + slack;
+    const float lower = head_logit(args, double_to_float(below - fabs(below) * part - least), id) - slack;
+    return Bounds{upper, lower};
+}
+
+// The bit of an id in a bitmap.
+DEVICE bool has_id(const u32* bitmap, u32 id) { return bitmap[id / 32] >> (id % 32) & 1; }
+
+// Whether a row's bitmasks ban an id. A mask has no bits for ids beyond its words, which are banned.
+DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
+    return (row.mask && (id / 32 >= args.step.mask_words || !has_id(row.mask, id))) || (row.allowed && !has_id(row.allowed, id));
+}
+
+// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a block, and the digits of 4 TILES hidden states that meet them.
+template <u32 TILES>
+struct BoundStage {
+    static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, CHUNKS = HEAD_STAGE_BYTES / CODE_CHUNK;
+    static constexpr u32 DIGIT_QUADS = CHUNKS * TILES * 32, QUADS = BOUND_BLOCK_IDS * ROW_QUADS + DIGIT_QUADS;
+
+    U32x4* quads;
+
+    // Where a quad of a row lies: rows with odd numbers have theirs in another order, so that the lanes of neighbouring rows read
+    // different banks.
+    static DEVICE_MEMBER u32 place(u32 row, u32 quad) { return row * ROW_QUADS + (quad ^ (row % 2 * 4)); }
+
+    // Starts to copy the chunks from `first` on of the ids from `first_id` on. The last id stands in for those beyond the vocabulary.
+    DEVICE_MEMBER void copy_codes(const HeadStep& args, u32 first_id, u32 first) const {
+        const u32 left = args.codes_width / CODE_CHUNK - first, last = args.step.vocab - 1;
+#pragma unroll 4
+        for (u32 i = threadIdx.x; i < BOUND_BLOCK_IDS * ROW_QUADS; i += HEAD_BOUNDS_THREADS) {
+            const u32 row = i / ROW_QUADS, quad = i % ROW_QUADS;
+            const u32 id = first_id + row < last ? first_id + row : last;
+            if (quad / 4 < left) {
+                const char* codes = (const char*)args.codes + (u64)id * args.codes_width + first * CODE_CHUNK;
+                cp_async(quads + place(row, quad), codes + 16 * quad);
+            }
+        }
+    }
+
+    // Starts to copy the digits that meet these chunks, those of a group of hidden states.
+    DEVICE_MEMBER void copy_digits(const HeadStep& args, u32 group, u32 first) const {
+        const u32 chunks = args.codes_width / CODE_CHUNK, left = chunks - first;
+        const char* digits = (const char*)args.digits + ((u64)group * chunks + first) * DIGIT_CHUNK_BYTES;
+        for (u32 i = threadIdx.x; i < DIGIT_QUADS; i += HEAD_BOUNDS_THREADS) {
+            const u32 chunk = i / (32 * TILES), quad = i % (32 * TILES);
+            if (chunk < left) {
+                cp_async(quads + BOUND_BLOCK_IDS * ROW_QUADS + i, digits + chunk * DIGIT_CHUNK_BYTES + 16 * quad);
+            }
+        }
+    }
+
+    // The quads that a lane multiplies: of ids `id` and `id + 8` of the block, and of a product's columns.
+    DEVICE_MEMBER U32x4 codes(u32 id, u32 chunk) const { return quads[place(id, 4 * chunk + lane_id() % 4)]; }
+    DEVICE_MEMBER U32x4 digits(u32 chunk, u32 tile) const {
+        return quads[BOUND_BLOCK_IDS * ROW_QUADS + (chunk * TILES + tile) * 32 + lane_id()];
+    }
+};
+
+// Bounds the logits of a block's ids for up to 4 TILES hidden states, those of a group. A warp has BOUND_IDS ids; its lane 4 g + t has the
+// codes of the ids g and g + 8 that begin at 16 t in each chunk, and gets the products of both ids with the hidden states t and 4 + t.
+// `screened` has a bit for each hidden state of the group whose row has bounds.
+template <u32 TILES>
+DEVICE void bound_ids(const HeadStep& args, U32x4* smem, u32 group, u32 screened) {
+    typedef BoundStage<TILES> Stage;
+    const u32 lane = lane_id(), g = lane / 4, t = lane % 4, first_id = blockIdx.x * BOUND_BLOCK_IDS;
+    const u32 own = warp_id() * BOUND_IDS + g, first_row = group * SCREENED_STATES, last = args.step.vocab - 1;
+    const u32 chunks = args.codes_width / CODE_CHUNK, stages = (chunks + Stage::CHUNKS - 1) / Stage::CHUNKS;
+    const auto stage = [=](u32 number) INLINE { return Stage{smem + number % BOUND_STAGES * Stage::QUADS}; };
+    for (u32 i = 0; i + 1 < BOUND_STAGES; i++) {
+        if (i < stages) {
+            stage(i).copy_codes(args, first_id, i * Stage::CHUNKS);
+            stage(i).copy_digits(args, group, i * Stage::CHUNKS);
+        }
+        cp_async_commit_group();
+    }
+    // These loads overlap the copies.
+    ScreenedId ids[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        const u32 id = first_id + own + 8 * i;
+        ids[i] = ScreenedId(args, id < last ? id : last);
+    }
+    HeadRow rows[TILES];
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const u32 row = first_row + 4 * tile + t;
+        rows[tile] = args.head_rows[row < args.step.rows ? row : first_row];
+    }
+    int sums[TILES][4] = {};
+#pragma unroll 1
+    for (u32 i = 0; i < stages; i++) {
+        cp_async_wait_group<BOUND_STAGES - 2>();
+        // RAW on the stage: each thread has waited for its own copies, all threads read all of them. WAR on the stage before it, which is
+        // copied to next: all threads have read it.
+        __syncthreads();
+        const u32 next = i + BOUND_STAGES - 1;
+        if (next < stages) {
+            stage(next).copy_codes(args, first_id, next * Stage::CHUNKS);
+            stage(next).copy_digits(args, group, next * Stage::CHUNKS);
+        }
+        cp_async_commit_group();
+#pragma unroll
+        for (u32 chunk = 0; chunk < Stage::CHUNKS; chunk++) {
+            if (i * Stage::CHUNKS + chunk >= chunks) {
+                break;
+            }
+            const U32x4 low = stage(i).codes(own, chunk), high = stage(i).codes(own + 8, chunk);
+#pragma unroll
+            for (u32 tile = 0; tile < TILES; tile++) {
+                const U32x4 digits = stage(i).digits(chunk, tile);
+#pragma unroll
+                for (u32 k = 0; k < 4; k += 2) {
+                    const u32 a[4] = {low.word[k], high.word[k], low.word[k + 1], high.word[k + 1]};
+                    const u32 b[2] = {digits.word[k], digits.word[k + 1]};
+                    mma_s8(sums[tile], a, b);
+                }
+            }
+        }
+    }
+    // WAR on all stages: those of the next group are copied to them.
+    __syncthreads();
+    const u32 bound_tile = first_id / BOUND_IDS + warp_id();
+#pragma unroll
+    for (u32 tile = 0; tile < TILES; tile++) {
+        const u32 row = first_row + 4 * tile + t;
+        const bool has_bounds = screened >> (4 * tile + t) & 1;
+        const HeadRow& head_row = rows[tile];
+        float most = -INF_F32, least = -INF_F32;
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const u32 id = first_id + own + 8 * i;
+            if (has_bounds && id <= last) {
+                Bounds bounds{-INF_F32, -INF_F32};
+                const bool is_edited = head_row.touched && has_id(head_row.touched, id);
+                if (ids[i].is_bounded() && !is_edited && !is_banned(args, head_row, id)) {
+                    // The high digits are worth 256 of the low ones.
+                    const i64 product = 256 * (i64)sums[tile][2 * i] + sums[tile][2 * i + 1];
+                    bounds = bounds_of(args, head_row, ids[i], id, product);
+                }
+                args.upper[(u64)row * args.bounds_stride + id] = bounds.upper;
+                args.lower[(u64)row * args.bounds_stride + id] = bounds.lower;
+                args.logits[(u64)row * args.step.vocab + id] = -INF_F32;
+                most = max_f32(most, bounds.upper);
+                least = max_f32(least, bounds.lower);
+            }
+        }
+        // Lanes with the same t have the same row.
+#pragma unroll
+        for (u32 apart = 4; apart < 32; apart *= 2) {
+            most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, (int)apart));
+            least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, (int)apart));
+        }
+        if (g == 0 && has_bounds && bound_tile < args.bound_tiles) {
+            args.upper_maxima[(u64)row * args.bound_tiles + bound_tile] = most;
+            args.lower_maxima[(u64)row * args.bound_tiles + bound_tile] = least;
+        }
+    }
+}
+
+KERNEL(head_bounds, HEAD_BOUNDS_THREADS, HeadStep, args) {
+    DYNAMIC_SMEM(smem);
+    grid_dependency_wait();
+    trigger_dependents();
+    for (u32 group = 0; group < args.state_groups; group++) {
+        const auto has_bounds = [](u32 plan) INLINE { return plan > PLAN_WHOLE; };
+        const u32 screened = rows_that(args, group * SCREENED_STATES, SCREENED_STATES, has_bounds);
+        if (screened >> 4 != 0) {
+            bound_ids<2>(args, smem, group, screened);
+        } else if (screened != 0) {
+            bound_ids<1>(args, smem, group, screened);
+        }
+    }
+}
+
+// How far scores computed here may be from those of the draw, in all: see docs/heads.md.
+#define SCORE_SLACK bits_float((127 - 8) << 23)
+#define SCORE_SLACK_PART bits_float((127 - 19) << 23)
+
+// Loads neighbouring floats, a multiple of four, from a multiple of 16 bytes.
+template <u32 COUNT>
+DEVICE void load_floats(const float* from, float (&x)[COUNT]) {
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i += 4) {
+        const U32x4 quad = *(const U32x4*)(from + i);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            x[i + j] = bits_float(quad.word[j]);
+        }
+    }
+}
+
+// A lane has the eight neighbouring ids of a tile that begin at 8 lane. Rows of bounds begin at multiples of a tile, and have whole tiles.
+KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
+    grid_dependency_wait();
+    trigger_dependents();
+    const u32 item = blockIdx.x * warp_count() + warp_id(), tiles = args.step.tiles, row_number = item / tiles, tile = item % tiles;
+    if (row_number >= args.step.rows || args.head_rows[row_number].plan != PLAN_RACE) {
+        return;
+    }
+    const HeadRow& row = args.head_rows[row_number];
+    const u32 in_tile = lane_id() * ITEMS_PER_LANE, start = tile * TILE + in_tile;
+    float* upper = args.upper + (u64)row_number * args.bounds_stride + start;
+    float above[ITEMS_PER_LANE], below[ITEMS_PER_LANE];
+    load_floats(upper, above);
+    load_floats(args.lower + (u64)row_number * args.bounds_stride + start, below);
+    const RngStream rng{row.seed, row.position, row.draw};
+    const FirstArrival first = first_arrival(rng, tile);
+    u32 words[ITEMS_PER_LANE];
+    lane_words(rng, start, start + 4, words);
+    float most = -INF_F32, least = -INF_F32;
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        const float later = first.e + exponential_from_u32(words[j]);
+        const float late = log2_of_normal(in_tile + j == first.offset ? first.e : later);
+        above[j] = fma_rn(above[j], row.log2e_over_t, -late);
+        if (start + j < args.step.vocab) {
+            most = max_f32(most, above[j]);
+            least = max_f32(least, fma_rn(below[j], row.log2e_over_t, -late));
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < ITEMS_PER_LANE; i += 4) {
+        U32x4 quad;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            quad.word[j] = float_bits(above[i + j]);
+        }
+        *(U32x4*)(upper + i) = quad;
+    }
+    // Two lanes have the ids of a maximum.
+    most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, 1));
+    least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, 1));
+    const u32 bound_tile = start / BOUND_IDS;
+    if (lane_id() % 2 == 0 && bound_tile < args.bound_tiles) {
+        args.upper_maxima[(u64)row_number * args.bound_tiles + bound_tile] = most;
+        args.lower_maxima[(u64)row_number * args.bound_tiles + bound_tile] = least;
+    }
+}
+
+// Returns the `k`-th largest of `count` floats, none of which is NaN; -inf if there are fewer. All threads of the block call it.
+DEVICE float kth_largest(const float* values, u32 count, u32 k) {
+    __shared__ u32 histogram[256];
+    __shared__ u32 found[2];
+    if (k > count) {
+        return -INF_F32;
+    }
+    // The bytes of the result, from the highest on, that are known; and how many of the values with these bytes are sought.
+    u32 prefix = 0, left = k;
+    for (u32 shift = 32; shift > 0;) {
+        shift -= 8;
+        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) {
+            histogram[i] = 0;
+        }
+        // WAW on histogram: some threads cleared it, all count in it.
+        __syncthreads();
+        for (u32 start = 0; start < count; start += blockDim.x) {
+            const u32 i = start + threadIdx.x;
+            const u64 bits = i < count ? ordered_bits(values[i]) : 0;
+            const bool counts = i < count && (bits ^ prefix) >> shift >> 8 == 0;
+            // Most values share their high bytes, so a warp counts those of its lanes that have one byte at once.
+            const u32 bin = counts ? bits >> shift & 255 : 256;
+            const u32 peers = __match_any_sync(FULL_MASK, bin);
+            if (counts && lane_id() == (u32)__ffs((int)peers) - 1) {
+                atomicAdd(&histogram[bin], (u32)__popc(peers));
+            }
+        }
+        // RAW on histogram: all threads counted, warp 0 adds up.
+        __syncthreads();
+        if (warp_id() == 0) {
+            const u32 top = 255 - 8 * lane_id();
+            u32 own = 0;
+            for (u32 i = 0; i < 8; i++) {
+                own += histogram[top - i];
+            }
+            u32 through = own;
+            for (u32 apart = 1; apart < 32; apart *= 2) {
+                const u32 other = __shfl_up_sync(FULL_MASK, through, apart);
+                through += lane_id() >= apart ? other : 0;
+            }
+            u32 before = through - own;
+            if (before < left && left <= through) {
+                u32 bin = top;
+                while (before + histogram[bin] < left) {
+                    before += histogram[bin];
+                    bin--;
+                }
+                found[0] = bin;
+                found[1] = left - before;
+            }
+        }
+        // RAW on found: a lane of warp 0 wrote it, all threads read it.
+        __syncthreads();
+        prefix |= found[0] << shift;
+        left = found[1];
+    }
+    return from_ordered_bits(prefix);
+}
+
+// The largest of `count` floats, none of which is NaN; -inf if there are none. All threads of the block call it.
+DEVICE float largest(ReduceStorage& storage, const float* values, u32 count) {
+    float most = -INF_F32;
+#pragma unroll 8
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        most = max_f32(most, values[i]);
+    }
+    return from_ordered_bits((u32)block_max(storage, ordered_bits(most)));
+}
+
+// The list of a row's contenders.
+struct Contenders {
+    u32* ids;
+    u32* count;
+    u32 most;
+
+    DEVICE_MEMBER void add(u32 id) const {
+        const u32 place = atomicAdd(count, 1u);
+        if (place < most) {
+            ids[place] = id;
+        }
+    }
+};
+
+// Adds the ids whose bound reaches `least`. Rows of bounds begin at multiples of a tile, and have whole tiles.
+DEVICE void add_from(const HeadStep& args, u32 row, float least, const Contenders& contenders) {
+    const float* maxima = args.upper_maxima + (u64)row * args.bound_tiles;
+    const float* upper = args.upper + (u64)row * args.bounds_stride;
+    // Several maxima are loaded at once, since few of them are large enough.
+    constexpr u32 AT_ONCE = 8;
+    for (u32 start = threadIdx.x; start < args.bound_tiles; start += AT_ONCE * blockDim.x) {
+        float most[AT_ONCE];
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 tile = start + i * blockDim.x;
+            most[i] = tile < args.bound_tiles ? maxima[tile] : -INF_F32;
+        }
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 first = (start + i * blockDim.x) * BOUND_IDS;
+            if (!(most[i] >= least) || most[i] == -INF_F32) {
+                continue;
+            }
+            float bounds[BOUND_IDS];
+            load_floats(upper + first, bounds);
+#pragma unroll
+            for (u32 j = 0; j < BOUND_IDS; j++) {
+                if (first + j < args.step.vocab && bounds[j] >= least && bounds[j] > -INF_F32) {
+                    contenders.add(first + j);
+                }
+            }
+        }
+    }
+}
+
+// Adds the ids that are edited or that no screen bounds, unless they are banned.
+DEVICE void add_unbounded(const HeadStep& args, const HeadRow& row, const Contenders& contenders) {
+    for (u32 i = threadIdx.x; i < args.unscreened_count; i += blockDim.x) {
+        const u32 id = args.unscreened[i];
+        const bool is_edited = row.touched && has_id(row.touched, id);
+        if (!is_edited && !is_banned(args, row, id)) {
+            contenders.add(id);
+        }
+    }
+    for (u32 word = threadIdx.x; row.touched && word * 32 < args.step.vocab; word += blockDim.x) {
+        for (u32 bits = row.touched[word]; bits != 0; bits &= bits - 1) {
+            const u32 id = word * 32 + (u32)__ffs((int)bits) - 1;
+            if (id < args.step.vocab && !is_banned(args, row, id)) {
+                contenders.add(id);
+            }
+        }
+    }
+}
+
+KERNEL(head_contenders, HEAD_CONTENDERS_THREADS, HeadStep, args) {
+    __shared__ ReduceStorage storage;
+    __shared__ u32 count;
+    grid_dependency_wait();
+    trigger_dependents();
+    const u32 row = blockIdx.x;
+    HeadRow& head_row = args.head_rows[row];
+    const u32 plan = head_row.plan;
+    if (plan <= PLAN_WHOLE) {
+        return;
+    }
+    if (threadIdx.x == 0) {
+        count = 0;
+    }
+    // WAW on count: thread 0 cleared it, all count in it.
+    __syncthreads();
+    const Contenders contenders{args.contenders + (u64)row * args.most_contenders, &count, args.most_contenders};
+    // A maximum belongs to several ids, but at most one of them is counted: so the k-th bound is at least what is found here.
+    const float* lower_maxima = args.lower_maxima + (u64)row * args.bound_tiles;
+    const bool is_one = plan != PLAN_FIRST || head_row.count == 1;
+    float least = is_one ? largest(storage, lower_maxima, args.bound_tiles)
+                         : kth_largest(lower_maxima, args.bound_tiles, head_row.count);
+    if (least > -INF_F32 && plan == PLAN_LIKELY) {
+        // The filter rounds this distance at another place: a few units in the last place of each number cover that.
+        least += head_row.below - (fabsf(least) + fabsf(head_row.below)) * SCORE_SLACK_PART;
+    } else if (least > -INF_F32 && plan == PLAN_RACE) {
+        least -= SCORE_SLACK + fabsf(least) * SCORE_SLACK_PART;
+    }
+    add_from(args, row, least, contenders);
+    add_unbounded(args, head_row, contenders);
+    // RAW on count: all threads counted, thread 0 reads.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const bool too_many = count > args.most_contenders;
+        head_row.plan = too_many ? PLAN_WHOLE : plan;
+        head_row.contenders = too_many ? 0 : count;
+        atomicAdd(&args.counts[too_many ? 0 : 1], (u64)1);
+        atomicAdd(&args.counts[2], (u64)(too_many ? 0 : count));
+    }
+}

@@ -1,0 +1,160 @@
+// head_states.cu: prepares hidden states for the kernels of a head, and decides which logits each row needs.
+//
+// Computes   each hidden state as f32, padded with zeros; for a screen its digits, 16 bits in two bytes, its length, the length of what
+//            the digits leave out, and its product with the mean row of weights
+// Never      reads the hidden state of padding
+// Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
+// Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as head_bounds.cu reads them
+// Grid       x = rows; HEAD_STATES_THREADS threads; no dynamic shared memory
+// Traffic    in: a hidden state, and the mean row; out: 4 bytes an element, and 2 more for a screen
+// Requires   the kernels before are complete: they make requests and hidden states
+
+#include "block/reduce.cuh"
+#include "stage/head.cuh"
+#include "warp/row.cuh"
+
+// The longest hidden state that is screened, 2^50, and the largest digit.
+#define LONGEST_STATE bits_double((u64)(1023 + 50) << 52)
+#define DIGIT_MOST 32512.0
+
+// A factor that makes up for the roundings of a length, whatever its width.
+#define LENGTH_UP (1.0 + bits_double((u64)(1023 - 30) << 52))
+
+// What is added up over a hidden state.
+struct StateSums {
+    double squares, rest, mean;
+};
+
+// The sums of the warp's numbers, in every lane.
+DEVICE StateSums warp_sums(StateSums x) {
+#pragma unroll
+    for (u32 apart = 16; apart > 0; apart /= 2) {
+        x.squares += __shfl_xor_sync(FULL_MASK, x.squares, (int)apart);
+        x.rest += __shfl_xor_sync(FULL_MASK, x.rest, (int)apart);
+        x.mean += __shfl_xor_sync(FULL_MASK, x.mean, (int)apart);
+    }
+    return x;
+}
+
+// The sums of the block's numbers, in every thread.
+DEVICE StateSums block_sums(StateSums (&storage)[32], StateSums x) {
+    x = warp_sums(x);
+    if (lane_id() == 0) {
+        storage[warp_id()] = x;
+    }
+    // RAW on storage: lane 0 of each warp wrote its warp's sums, all warps read all of them.
+    __syncthreads();
+    return warp_sums(lane_id() < warp_count() ? storage[lane_id()] : StateSums{0.0, 0.0, 0.0});
+}
+
+// The least power of two in which no element has more than DIGIT_MOST; 1 for zeros. `largest` is finite.
+DEVICE double unit_of(float largest) {
+    if (largest == 0.0f) {
+        return 1.0;
+    }
+    // As f64 it is normal: its exponent less 14 makes 2^14 <= largest / unit < 2^15.
+    const double wide = largest;
+    const double unit = bits_double(((double_bits(wide) >> 52) - 14) << 52);
+    return wide / unit > DIGIT_MOST ? 2.0 * unit : unit;
+}
+
+// Where the bytes of an element's two digits lie, for head_bounds.cu: it gives lane 4 c + t 16 bytes of each chunk of 64 codes, those
+// from 16 t on, of column c; the columns of a state are its high digits and its low ones, and four states have the columns of a product.
+DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
+    const u32 chunks = args.codes_width / CODE_CHUNK, state = row % SCREENED_STATES;
+    const u32 column = 2 * (state % 4), t = i % CODE_CHUNK / 16;
+    const u64 piece = (u64)(row / SCREENED_STATES) * chunks + i / CODE_CHUNK;
+    return piece * DIGIT_CHUNK_BYTES + state / 4 * 512 + (4 * column + t) * 16 + i % 16;
+}
+
+template <class T>
+DEVICE void prepare_state(const HeadStep& args) {
+    __shared__ ReduceStorage reductions;
+    __shared__ StateSums storage[32];
+    grid_dependency_wait();
+    trigger_dependents();
+    const u32 row = blockIdx.x;
+    const int slot = args.step.slots[row];
+    HeadRow& out = args.head_rows[row];
+    if (slot < 0) {
+        if (threadIdx.x == 0) {
+            out.plan = PLAN_NONE;
+        }
+        return;
+    }
+    const Params& params = args.step.params[slot];
+    const typename T::Element* hidden = (const typename T::Element*)args.hidden + row * args.hidden_stride;
+    float* state = args.states + (u64)row * args.padded_width;
+    u32 largest = 0;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < args.padded_width; i += HEAD_STATES_THREADS) {
+        const float h = i < args.width ? T::convert(hidden[i]) : 0.0f;
+        state[i] = h;
+        const u32 magnitude = float_bits(h) & 0x7FFFFFFFu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    // What the request needs is read while the hidden state is on its way.
+    RowNeeds needs{PLAN_WHOLE, 0, 0.0f};
+    if (args.flags & HEAD_SCREENED) {
+        needs = needs_of_request(params, args.step.kept_bits != nullptr);
+        if (threadIdx.x == blockDim.x - 1) {
+            const EditMasks masks(args.step, row, slot, params.features);
+            out.mask = masks.mask;
+            out.allowed = masks.allowed;
+            out.touched = masks.touched;
+            out.seed = params.seed;
+            out.position = args.step.states[slot].position;
+            out.draw = params.draw;
+            out.log2e_over_t = params.log2e_over_t;
+        }
+    }
+    largest = (u32)block_max(reductions, largest);
+    bool is_screened = false;
+    if (args.flags & HEAD_SCREENED && largest < float_bits(INF_F32)) {
+        // The unit is a power of two, so its inverse is exact, and so are products with both.
+        const double unit = unit_of(bits_float(largest)), inverse = 1.0 / unit;
+        char* digits = (char*)args.digits;
+        StateSums sums{0.0, 0.0, 0.0};
+#pragma unroll 4
+        for (u32 i = threadIdx.x; i < args.width; i += HEAD_STATES_THREADS) {
+            const double h = T::convert(hidden[i]);
+            const double rounded = rint(h * inverse), left = h - unit * rounded;
+            const int digit = (int)rounded, high = (digit + 128) >> 8;
+            sums.squares += h * h;
+            sums.rest += left * left;
+            sums.mean += args.mean[i] * h;
+            const u64 place = digit_place(args, row, i);
+            digits[place] = (char)high;
+            // The column beside it has the low digits.
+            digits[place + 64] = (char)(digit - 256 * high);
+        }
+        sums = block_sums(storage, sums);
+        const double length = sqrt(sums.squares), norm = length * LENGTH_UP;
+        is_screened = length <= LONGEST_STATE && needs.count <= args.most_contenders;
+        if (threadIdx.x == 0) {
+            out.unit = unit;
+            out.mean = sums.mean;
+            out.norm = norm;
+            out.rest = sqrt(sums.rest) * LENGTH_UP;
+            // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal numbers.
+            out.slack = (args.width + 2.0) * bits_double((u64)(1023 - 52) << 52) * args.mean_norm * norm +
+                        (args.width + 16.0) * bits_double((u64)(1023 - 148) << 52);
+        }
+    }
+    if (threadIdx.x == 0) {
+        out.plan = is_screened ? needs.plan : PLAN_WHOLE;
+        out.count = needs.count;
+        out.below = needs.below;
+        out.contenders = 0;
+        if (out.plan == PLAN_WHOLE) {
+            atomicAdd(&args.counts[0], (u64)1);
+        }
+    }
+}
+
+#define HEAD_STATES_OF(type, T) \
+    KERNEL(head_states_##type, HEAD_STATES_THREADS, HeadStep, args) { prepare_state<T>(args); }
+
+HEAD_STATES_OF(f32, F32)
+HEAD_STATES_OF(bf16, Bf16)
+HEAD_STATES_OF(f16, F16)

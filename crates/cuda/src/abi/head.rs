@@ -1,0 +1,167 @@
+//! The arguments of the kernels of LM heads: `device/abi/head.cuh` is generated from this file.
+//!
+//! Addresses are in the runtime's memory.
+
+use crate::abi::header::shared;
+use crate::abi::step::Step;
+
+shared! {
+    /// the arguments of the kernels that make rows of logits from hidden states, and what these kernels and the host must agree on.
+    ///
+    /// Requires   pointers are aligned to their types
+    header HEAD = "abi/head.cuh" includes "abi/step.cuh";
+
+    constants {
+        /// The threads of a block of each kernel.
+        HEAD_STATES_THREADS: u32 = 1024;
+        HEAD_LOGITS_THREADS: u32 = 128;
+        HEAD_BOUNDS_THREADS: u32 = 128;
+        HEAD_RACE_THREADS: u32 = 256;
+        HEAD_CONTENDERS_THREADS: u32 = 1024;
+        LISTED_LOGITS_THREADS: u32 = 256;
+
+        /// How a block of head_logits and head_bounds reads rows of weights or codes: so many bytes of each at a time, copied to shared
+        /// memory some stages ahead. Longer pieces come faster from memory than short ones do.
+        HEAD_STAGE_BYTES: u32 = 256;
+
+        /// The hidden states that head_logits multiplies at once, the ids of a block and its stages: in `_few` and in `_many`.
+        HEAD_FEW_STATES: u32 = 1;
+        HEAD_FEW_IDS: u32 = 64;
+        HEAD_FEW_STAGES: u32 = 4;
+        HEAD_MANY_STATES: u32 = 4;
+        HEAD_MANY_IDS: u32 = 128;
+        HEAD_MANY_STAGES: u32 = 3;
+
+        /// The ids of a block of head_bounds, and its stages.
+        BOUND_BLOCK_IDS: u32 = 64;
+        BOUND_STAGES: u32 = 3;
+
+        /// The bytes of a row of weights that half a warp of listed_logits copies to shared memory at a time, and those from its copy to
+        /// that of the next half. Behind the copies of all halves lie the elements of a hidden state that meet them.
+        LISTED_BYTES: u32 = 4096;
+        LISTED_STRIDE: u32 = 4160;
+
+        /// The neighbouring ids that a warp of head_bounds bounds; their bounds have common maxima.
+        BOUND_IDS: u32 = 16;
+
+        /// A row of codes is padded with zeros to a multiple of this.
+        CODE_CHUNK: usize = 64;
+
+        /// The hidden states that head_bounds multiplies with codes at once.
+        SCREENED_STATES: usize = 8;
+
+        /// The bytes of the digits that these have for a chunk of codes: two digits of 8 bits for each code of each state.
+        DIGIT_CHUNK_BYTES: usize = 1024;
+    }
+
+    /// How the logits of a row are found: `HeadRow::plan`.
+    codes row_plan = RowPlan "PLAN_" {
+        /// The row is padding: no logits are needed.
+        NONE = 0;
+        /// All logits are computed.
+        WHOLE = 1;
+        /// Those that could be among the first `HeadRow::count`.
+        FIRST = 2;
+        /// Those that could be at most `HeadRow::below` below the first.
+        LIKELY = 3;
+        /// Those that could win the race.
+        RACE = 4;
+    }
+
+    /// Bits of `HeadStep::flags`.
+    bits head_flags = HeadFlags "HEAD_" {
+        /// Rows and hidden states begin at multiples of 16 bytes, and so does each row of weights.
+        ALIGNED = 1 << 0;
+        /// A screen bounds logits; otherwise all are computed.
+        SCREENED = 1 << 1;
+    }
+
+    /// A hidden state as a screen has it, and what its row needs.
+    struct HeadRow align(16) {
+        /// What a digit is worth, a power of two.
+        unit: f64;
+        /// The product of the mean row of weights and the hidden state, about.
+        mean: f64;
+        /// The length of the hidden state, and that of what its digits leave out, or a little more.
+        norm: f64;
+        rest: f64;
+        /// How far `mean` may be off, and what subnormal numbers lose.
+        slack: f64;
+        /// One of RowPlan.
+        plan: u32;
+        count: u32;
+        below: f32;
+        /// The contenders: ids whose logits decide the row. Written by head_contenders.
+        contenders: u32;
+        /// Which race the row's is, and log2(e) / T.
+        seed: u64;
+        position: u32;
+        draw: u32;
+        log2e_over_t: f32;
+        reserved: [u32; 3];
+        /// The bitmaps that apply to the row, as EditMasks has them; null if it has none.
+        mask: (const u32*);
+        allowed: (const u32*);
+        touched: (const u32*);
+    }
+
+    /// The argument of the kernels of a head.
+    struct HeadStep {
+        /// The step whose rows are computed. It reads them from `logits`.
+        step: Step;
+        /// `[vocab, width]`
+        weights: (const void*);
+        /// `[vocab]`; null without biases.
+        bias: (const float*);
+        /// `[rows]` rows of `width` elements, `hidden_stride` elements apart.
+        hidden: (const void*);
+        hidden_stride: u64;
+        /// `[rows, padded_width]`: hidden states as f32, zeros behind the width.
+        states: (float*);
+        /// `[rows]`
+        head_rows: (HeadRow*);
+        /// `[rows, vocab]`: the logits; -inf for those that do not decide their row.
+        logits: (float*);
+        width: u32;
+        /// The width, rounded up to a multiple of 16.
+        padded_width: u32;
+        logit_scale: f32;
+        softcap: f32;
+        /// Bits of HeadFlags.
+        flags: u32;
+        /// The most contenders of a row; with more, all of its logits are computed.
+        most_contenders: u32;
+        /// The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros behind the width.
+        codes: (const void*);
+        /// `[vocab]` each: what a code is worth; what a bound grows by for a hidden state of length 1, infinite for an id that is not
+        /// screened; the length of the codes times the scale.
+        scales: (const float*);
+        own: (const float*);
+        code_norms: (const float*);
+        /// `[width]`, and its length or a little more.
+        mean: (const float*);
+        mean_norm: f64;
+        codes_width: u32;
+        /// Groups of `SCREENED_STATES` rows.
+        state_groups: u32;
+        /// `[state_groups, codes_width / CODE_CHUNK]` pieces of `DIGIT_CHUNK_BYTES`: the digits of hidden states, as head_bounds
+        /// multiplies them with codes.
+        digits: (void*);
+        /// The ids that are not screened.
+        unscreened: (const u32*);
+        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE head_race replaces them by bounds of scores.
+        upper: (float*);
+        lower: (float*);
+        /// `[rows, bound_tiles]`: the largest of `BOUND_IDS` neighbouring ones.
+        upper_maxima: (float*);
+        lower_maxima: (float*);
+        /// `[rows, most_contenders]`
+        contenders: (u32*);
+        /// How many rows were computed whole, how many were not, and how many logits these took, since the head was made.
+        counts: (u64*);
+        bounds_stride: u32;
+        bound_tiles: u32;
+        unscreened_count: u32;
+        reserved: u32;
+    }
+}

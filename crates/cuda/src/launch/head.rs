@@ -1,0 +1,47 @@
+//! The launches of a head's kernels, which make a step's rows of logits from hidden states.
+
+use gumball_spec::Kind;
+
+use crate::abi::dtype::Dtype;
+use crate::abi::{self, head_flags};
+use crate::driver::device_limits::DeviceLimits;
+use crate::driver::runtime::Runtime;
+use crate::error::Result;
+use crate::launch::tuning;
+use crate::programs::kernels::{
+    HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_RACE, HEAD_STATES, LISTED_LOGITS,
+};
+
+/// Enqueues the kernels of a head over a step's rows, before the step's survey. `weights` and `hidden` are the types of their elements.
+///
+/// # Safety
+/// As for [`Runtime::launch`]. The kernels before make the rows' requests.
+pub(crate) unsafe fn enqueue(
+    runtime: &dyn Runtime,
+    limits: &DeviceLimits,
+    (weights, hidden): (Dtype, Dtype),
+    head: &abi::HeadStep,
+) -> Result<()> {
+    let (rows, vocab, tiles) = (head.step.rows as usize, head.step.vocab as usize, head.step.tiles as usize);
+    let argument = bytemuck::bytes_of(head);
+    let is_screened = head.flags & head_flags::SCREENED != 0;
+    let (states, listed) = (HEAD_STATES.of(Kind::Logits, hidden), LISTED_LOGITS.of(Kind::Logits, weights));
+    let (size, of_whole) = tuning::head_logits(limits, (rows, vocab), weights.bytes(), is_screened);
+    let whole = HEAD_LOGITS.sized(size, Kind::Logits, weights);
+    // SAFETY: the grids are those that the kernels expect. Each of their blocks waits for the kernel before it before it reads anything
+    // but weights, which nobody writes. The caller guarantees what `head` points to.
+    unsafe {
+        runtime.launch(states, tuning::head_states(rows), argument)?;
+        if is_screened {
+            runtime.launch_dependent(HEAD_BOUNDS.kernel(), tuning::head_bounds(vocab, rows), argument)?;
+            runtime.launch_dependent(HEAD_RACE.kernel(), tuning::head_race(rows, tiles), argument)?;
+            runtime.launch_dependent(
+                HEAD_CONTENDERS.kernel(),
+                tuning::head_contenders(limits, rows),
+                argument,
+            )?;
+            runtime.launch_dependent(listed, tuning::listed_logits(limits), argument)?;
+        }
+        runtime.launch_dependent(whole, of_whole, argument)
+    }
+}

@@ -1,0 +1,78 @@
+//! How many blocks compute and bound the logits of hidden states.
+
+use super::WARP;
+use crate::abi::{
+    BOUND_BLOCK_IDS, BOUND_STAGES, CODE_CHUNK, DIGIT_CHUNK_BYTES, HEAD_BOUNDS_THREADS,
+    HEAD_CONTENDERS_THREADS, HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES, HEAD_LOGITS_THREADS,
+    HEAD_MANY_IDS, HEAD_MANY_STAGES, HEAD_MANY_STATES, HEAD_RACE_THREADS, HEAD_STAGE_BYTES,
+    HEAD_STATES_THREADS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, SCREENED_STATES,
+};
+use crate::driver::device_limits::DeviceLimits;
+use crate::driver::runtime::Grid;
+use crate::programs::kernels::Size;
+
+/// Blocks of a multiprocessor that compute whole rows behind a screen: these are rare, and each block costs time even if there are none.
+const BLOCKS_BEHIND_SCREEN: usize = 2;
+
+/// Blocks of a multiprocessor for the logits of contenders.
+const LISTED_BLOCKS: usize = 3;
+
+/// The unit of copies to shared memory.
+const QUAD_BYTES: u32 = 16;
+
+/// Returns the grid of `head_states`: a block has a row.
+pub(crate) fn head_states(rows: usize) -> Grid {
+    Grid::new(rows as u32, HEAD_STATES_THREADS)
+}
+
+/// Returns size and grid of `head_logits`, for weights of `element_bytes`. Without a screen each block has its own ids. Several hidden states
+/// at a time take more shared memory than some devices have.
+pub(crate) fn head_logits(
+    limits: &DeviceLimits,
+    (rows, vocab): (usize, usize),
+    element_bytes: usize,
+    screened: bool,
+) -> (Size, Grid) {
+    let grid = |ids: u32, stages: u32, states: u32| {
+        let blocks = vocab.div_ceil(ids as usize);
+        let most = if screened { BLOCKS_BEHIND_SCREEN * limits.multiprocessors } else { blocks };
+        // A quad behind each row, and f32 elements of hidden states for those of a row.
+        let of_states = states * HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32;
+        let stage = ids * (HEAD_STAGE_BYTES + QUAD_BYTES) + of_states;
+        Grid::new(blocks.min(most) as u32, HEAD_LOGITS_THREADS).with_dynamic_smem(stages * stage)
+    };
+    let many = grid(HEAD_MANY_IDS, HEAD_MANY_STAGES, HEAD_MANY_STATES);
+    if rows > HEAD_FEW_STATES as usize && many.dynamic_smem_bytes as usize <= limits.shared_memory_per_block {
+        return (Size::Many, many);
+    }
+    (Size::Few, grid(HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES))
+}
+
+/// Returns the grid of `listed_logits`.
+pub(crate) fn listed_logits(limits: &DeviceLimits) -> Grid {
+    let halves = 2 * LISTED_LOGITS_THREADS / WARP as u32;
+    let blocks = (LISTED_BLOCKS * limits.multiprocessors) as u32;
+    // A hidden state has f32 elements for weights of 2 bytes at least.
+    let of_state = LISTED_BYTES / 2 * size_of::<f32>() as u32;
+    Grid::new(blocks, LISTED_LOGITS_THREADS).with_dynamic_smem(halves * LISTED_STRIDE + of_state)
+}
+
+/// Returns the grid of `head_bounds` for a step of `rows` rows.
+pub(crate) fn head_bounds(vocab: usize, rows: usize) -> Grid {
+    let tiles = if rows.min(SCREENED_STATES) > 4 { 2 } else { 1 };
+    let of_states = HEAD_STAGE_BYTES as usize / CODE_CHUNK * DIGIT_CHUNK_BYTES / 2 * tiles;
+    let stage = BOUND_BLOCK_IDS * HEAD_STAGE_BYTES + of_states as u32;
+    let blocks = vocab.div_ceil(BOUND_BLOCK_IDS as usize);
+    Grid::new(blocks as u32, HEAD_BOUNDS_THREADS).with_dynamic_smem(BOUND_STAGES * stage)
+}
+
+/// Returns the grid of `head_race`: a warp has a tile of a row.
+pub(crate) fn head_race(rows: usize, tiles: usize) -> Grid {
+    let warps = HEAD_RACE_THREADS as usize / WARP;
+    Grid::new((rows * tiles).div_ceil(warps) as u32, HEAD_RACE_THREADS)
+}
+
+/// Returns the grid of `head_contenders`: a block has a row.
+pub(crate) fn head_contenders(limits: &DeviceLimits, rows: usize) -> Grid {
+    Grid::new(rows as u32, (2 * limits.threads_per_row).min(HEAD_CONTENDERS_THREADS as usize) as u32)
+}

@@ -1,0 +1,414 @@
+//! Heads: weights, and perhaps a screen of them, from which kernels make the rows of logits of hidden states.
+
+use std::sync::Arc;
+
+use gumball_spec::head::{MAX_HIDDEN, Scaling};
+use gumball_spec::shape::check_vocab;
+use gumball_spec::{Error, Result, Row, TILE};
+
+use crate::abi::dtype::Dtype;
+use crate::abi::{
+    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, HEAD_MANY_STATES, HeadRow, SCREENED_STATES, head_flags,
+};
+use crate::driver::runtime::Runtime;
+use crate::memory::buffer::{Buffer, ROWS};
+use crate::memory::rows::Rows;
+
+/// A row has at most this part of its logits as contenders; with more, all are computed.
+const MOST_OF_ROW: usize = 4;
+
+/// How many rows of a step are screened at most, unless a caller says otherwise.
+const MOST_ROWS: usize = 64;
+
+/// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may be off. `docs/heads.md`
+/// says what the numbers mean.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadScreen<'a> {
+    /// `[vocab, padded]` codes from -127 to 127, zeros behind the width.
+    pub codes: &'a [i8],
+    /// The codes of a row, padding included; at least the width.
+    pub padded: usize,
+    /// `[vocab]` each.
+    pub scales: &'a [f32],
+    /// The bound's growth for a hidden state of length 1.
+    pub own: &'a [f32],
+    /// The length of the codes times the scale.
+    pub code_norms: &'a [f32],
+    /// `[width]`: what was taken from each row before it was coded.
+    pub mean: &'a [f32],
+    /// The length of the mean row, or a little more.
+    pub mean_norm: f64,
+    /// The ids that are not screened, ascending.
+    pub unscreened: &'a [u32],
+}
+
+/// A head in a device's memory, with memory for the logits of some rows.
+///
+/// Steps write the same memory: they must run one after the other, on one stream.
+#[derive(Debug)]
+pub struct Head<'w> {
+    /// A row of weights for each id.
+    weights: Rows<'w>,
+    /// The memory of the weights, if it is the head's own.
+    _owned: Option<Buffer>,
+    bias: Option<Buffer>,
+    scaling: Scaling,
+    screen: Option<Screen>,
+    most_rows: usize,
+    capacity: usize,
+    states: Buffer,
+    head_rows: Buffer,
+    logits: Buffer,
+    counts: Buffer,
+    runtime: Arc<dyn Runtime>,
+}
+
+/// A screen on the device, and memory for what it says of some rows.
+#[derive(Debug)]
+struct Screen {
+    codes: Buffer,
+    codes_width: usize,
+    /// Scales, own norms and norms of codes of the ids, then the mean row.
+    numbers: Buffer,
+    mean_norm: f64,
+    unscreened: Buffer,
+    unscreened_count: usize,
+    digits: Buffer,
+    /// Upper bounds, then lower ones.
+    bounds: Buffer,
+    maxima: Buffer,
+    contenders: Buffer,
+    /// How many rows there is memory for.
+    rows: usize,
+}
+
+/// What a head has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeadCounts {
+    /// Rows whose logits were all computed.
+    pub whole_rows: u64,
+    /// Rows that were decided by a part of their logits.
+    pub certified_rows: u64,
+    /// How many logits that took, for all of these rows.
+    pub certified_logits: u64,
+}
+
+impl<'w> Head<'w> {
+    /// Makes a head of weights in the device's memory: `[vocab, width]`, row behind row, for steps of at most `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, weights with gaps between their rows, a
+    ///   scaling outside its range, or `rows` of 0 or beyond 2^31 - 1.
+    /// - [`Error::Length`] if there is not one bias for each id.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn exact(
+        runtime: &Arc<dyn Runtime>,
+        weights: Rows<'w>,
+        bias: Option<&[f32]>,
+        scaling: Scaling,
+        rows: usize,
+    ) -> Result<Self> {
+        let (vocab, width) = (weights.rows, weights.vocab);
+        check_vocab(vocab)?;
+        if width > MAX_HIDDEN {
+            return Err(Error::out_of_range("width", width, "in 1..=2^16"));
+        }
+        if weights.stride != width {
+            return Err(Error::out_of_range("weights.stride", weights.stride, format!("{width}, the width")));
+        }
+        if !(1..=i32::MAX as usize).contains(&rows) {
+            return Err(Error::out_of_range("rows", rows, "in 1..2^31"));
+        }
+        if let Some(bias) = bias.filter(|bias| bias.len() != vocab) {
+            return Err(Error::length("bias", bias.len(), format!("one for each of {vocab} ids")));
+        }
+        scaling.check()?;
+        let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
+        // Some kernels read several hidden states at once, whether there are so many or not.
+        let states = rows.max(HEAD_MANY_STATES as usize);
+        Ok(Self {
+            logits: alloc(&[rows, vocab, size_of::<f32>()])?,
+            states: alloc(&[states, padded_width(width), size_of::<f32>()])?,
+            head_rows: alloc(&[rows, size_of::<HeadRow>()])?,
+            counts: alloc(&[3, size_of::<u64>()])?,
+            bias: bias.map(|bias| Buffer::of(runtime, bias)).transpose()?,
+            weights,
+            _owned: None,
+            scaling,
+            screen: None,
+            most_rows: MOST_ROWS,
+            capacity: rows,
+            runtime: Arc::clone(runtime),
+        })
+    }
+
+    /// Makes a head of weights in the host's memory, which are copied to the device. See [`Head::exact`].
+    ///
+    /// # Shapes and units
+    /// `weights`: the elements of `[vocab, width]`, row behind row.
+    ///
+    /// # Errors
+    /// - Those of [`Head::exact`].
+    /// - [`Error::Length`] if there are not `vocab * width` weights.
+    pub fn copied(
+        runtime: &Arc<dyn Runtime>,
+        weights: Row<'_>,
+        (vocab, width): (usize, usize),
+        bias: Option<&[f32]>,
+        scaling: Scaling,
+        rows: usize,
+    ) -> Result<Head<'static>> {
+        if weights.vocab() != vocab * width {
+            let allowed = format!("{vocab} rows of {width} weights");
+            return Err(Error::length("weights", weights.vocab(), allowed));
+        }
+        let (dtype, bytes): (_, &[u8]) = match weights {
+            Row::F32(weights) => (Dtype::F32, bytemuck::cast_slice(weights)),
+            Row::Bf16(weights) => (Dtype::Bf16, bytemuck::cast_slice(weights)),
+            Row::F16(weights) => (Dtype::F16, bytemuck::cast_slice(weights)),
+        };
+        let buffer = Buffer::of(runtime, bytes)?;
+        // SAFETY: the rows lie in the buffer. The head, which keeps both, gives them to nobody that outlives it.
+        let rows_of_weights = unsafe { Rows::new(buffer.address(), dtype, vocab, width, width)? };
+        let head = Head::exact(runtime, rows_of_weights, bias, scaling, rows)?;
+        Ok(Head { _owned: Some(buffer), ..head })
+    }
+
+    /// Adds a screen, which is copied to the device. Then the logits that decide a row are computed, and no others, where the request allows
+    /// it; the tokens stay the same. A screen that leaves more than a quarter of the ids out is not used.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a part of the screen has another length than the head's vocabulary and width demand.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn with_screen(mut self, screen: &HeadScreen<'_>) -> Result<Self> {
+        let (vocab, width) = (self.weights.rows, self.weights.vocab);
+        let HeadScreen { padded, .. } = *screen;
+        if padded < width {
+            return Err(Error::length("padded", padded, format!("at least {width}, the width")));
+        }
+        let columns = [
+            ("codes", screen.codes.len(), vocab * padded),
+            ("scales", screen.scales.len(), vocab),
+            ("own", screen.own.len(), vocab),
+            ("code_norms", screen.code_norms.len(), vocab),
+            ("mean", screen.mean.len(), width),
+        ];
+        for (parameter, length, expected) in columns {
+            if length != expected {
+                return Err(Error::length(parameter, length, expected.to_string()));
+            }
+        }
+        if screen.unscreened.len() <= vocab / MOST_OF_ROW {
+            let rows = self.capacity.min(self.most_rows);
+            self.screen = Some(Screen::new(&self.runtime, screen, (vocab, width), rows)?);
+        }
+        Ok(self)
+    }
+
+    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of so many rows.
+    pub fn with_most_rows(mut self, most_rows: usize) -> Result<Self> {
+        self.most_rows = most_rows;
+        let (vocab, rows) = (self.weights.rows, self.capacity.min(most_rows));
+        if let Some(screen) = &mut self.screen {
+            screen.reserve(&self.runtime, vocab, rows)?;
+        }
+        Ok(self)
+    }
+
+    /// Returns the number of ids.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.weights.rows
+    }
+
+    /// Returns the number of elements of a hidden state.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.weights.vocab
+    }
+
+    /// Returns how many rows a step may have.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Waits for the work enqueued before, and returns what the head has done since it was made.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn counts(&self) -> Result<HeadCounts> {
+        let mut counts = [0u64; 3];
+        self.counts.read(0, &mut counts)?;
+        let [whole_rows, certified_rows, certified_logits] = counts;
+        Ok(HeadCounts { whole_rows, certified_rows, certified_logits })
+    }
+
+    /// Waits for the work enqueued before, and reads the logits that the last step computed: those of its first rows. A logit that did not
+    /// matter reads as -inf.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If `logits` is longer than the logits of the head's capacity of rows.
+    pub fn read_logits(&self, logits: &mut [f32]) -> Result<()> {
+        Ok(self.logits.read(0, logits)?)
+    }
+
+    /// Returns the rows of logits that a step over hidden states fills.
+    pub(crate) fn rows(&self, count: usize) -> Result<Rows<'_>> {
+        Rows::of(&self.logits, Dtype::F32, 0, count, self.vocab(), self.vocab())
+    }
+
+    /// Returns the argument of the kernels for a step over hidden states, whose own part is filled in later.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if hidden states have another width than the weights, or are more than the head's capacity.
+    pub(crate) fn launch<'b>(&'b self, hidden: &Rows<'b>, screens: bool) -> Result<HeadLaunch> {
+        if hidden.vocab != self.width() {
+            let allowed = format!("{} elements each, as a row of weights", self.width());
+            return Err(Error::length("hidden", hidden.vocab, allowed));
+        }
+        if hidden.rows > self.capacity {
+            return Err(Error::length("hidden", hidden.rows, format!("at most {} rows", self.capacity)));
+        }
+        let row_bytes = self.width() * self.weights.dtype.bytes();
+        let is_aligned = self.weights.address.is_multiple_of(16) && row_bytes.is_multiple_of(16);
+        let head = abi::HeadStep {
+            weights: self.weights.address,
+            bias: self.bias.as_ref().map_or(0, Buffer::address),
+            hidden: hidden.address,
+            hidden_stride: hidden.stride as u64,
+            states: self.states.address(),
+            head_rows: self.head_rows.address(),
+            logits: self.logits.address(),
+            width: self.width() as u32,
+            padded_width: padded_width(self.width()) as u32,
+            logit_scale: self.scaling.logit_scale,
+            softcap: self.scaling.softcap,
+            flags: if is_aligned { head_flags::ALIGNED } else { 0 },
+            counts: self.counts.address(),
+            ..abi::HeadStep::default()
+        };
+        let screen = self.screen.as_ref().filter(|screen| screens && hidden.rows <= screen.rows);
+        let head = screen.map_or(head, |screen| screen.of(self.vocab(), head));
+        Ok(HeadLaunch { head, types: (self.weights.dtype, hidden.dtype) })
+    }
+}
+
+impl Screen {
+    fn new(
+        runtime: &Arc<dyn Runtime>,
+        screen: &HeadScreen<'_>,
+        (vocab, width): (usize, usize),
+        rows: usize,
+    ) -> Result<Self> {
+        let codes_width = width.next_multiple_of(CODE_CHUNK);
+        let mut codes = Buffer::sized(runtime, ROWS, &[vocab, codes_width])?;
+        // A part of the rows at a time, so that the host needs no second copy of them.
+        const AT_ONCE: usize = 4096;
+        let mut padded = Vec::new();
+        for (part, rows) in screen.codes.chunks(AT_ONCE * screen.padded).enumerate() {
+            padded.clear();
+            for row in rows.chunks(screen.padded) {
+                padded.extend_from_slice(&row[..width]);
+                padded.resize(padded.len() + codes_width - width, 0);
+            }
+            codes.write(part * AT_ONCE * codes_width, &padded)?;
+        }
+        let mut own = screen.own.to_vec();
+        screen.unscreened.iter().for_each(|id| own[*id as usize] = f32::INFINITY);
+        let numbers = [screen.scales, &own, screen.code_norms, screen.mean].concat();
+        let mut made = Self {
+            codes,
+            codes_width,
+            numbers: Buffer::of(runtime, &numbers)?,
+            mean_norm: screen.mean_norm,
+            unscreened: Buffer::of(runtime, screen.unscreened)?,
+            unscreened_count: screen.unscreened.len(),
+            digits: Buffer::zeroed(runtime, 0)?,
+            bounds: Buffer::zeroed(runtime, 0)?,
+            maxima: Buffer::zeroed(runtime, 0)?,
+            contenders: Buffer::zeroed(runtime, 0)?,
+            rows: 0,
+        };
+        made.reserve(runtime, vocab, rows)?;
+        Ok(made)
+    }
+
+    /// Makes memory for the bounds of `rows` rows, in place of what was there.
+    fn reserve(&mut self, runtime: &Arc<dyn Runtime>, vocab: usize, rows: usize) -> Result<()> {
+        let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
+        let chunks = self.codes_width / CODE_CHUNK;
+        self.rows = 0;
+        self.digits = alloc(&[rows.div_ceil(SCREENED_STATES), chunks, DIGIT_CHUNK_BYTES])?;
+        self.bounds = alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?;
+        self.maxima = alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?;
+        self.contenders = alloc(&[rows, vocab / MOST_OF_ROW, size_of::<u32>()])?;
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// Adds the screen to the argument of the kernels.
+    fn of(&self, vocab: usize, head: abi::HeadStep) -> abi::HeadStep {
+        let column = |index: usize| self.numbers.address() + (index * vocab * size_of::<f32>()) as u64;
+        let second =
+            |buffer: &Buffer, width: usize| buffer.address() + (self.rows * width * size_of::<f32>()) as u64;
+        abi::HeadStep {
+            flags: head.flags | head_flags::SCREENED,
+            most_contenders: (vocab / MOST_OF_ROW) as u32,
+            codes: self.codes.address(),
+            scales: column(0),
+            own: column(1),
+            code_norms: column(2),
+            mean: column(3),
+            mean_norm: self.mean_norm,
+            codes_width: self.codes_width as u32,
+            digits: self.digits.address(),
+            unscreened: self.unscreened.address(),
+            unscreened_count: self.unscreened_count as u32,
+            upper: self.bounds.address(),
+            lower: second(&self.bounds, bounds_stride(vocab)),
+            upper_maxima: self.maxima.address(),
+            lower_maxima: second(&self.maxima, bound_tiles(vocab)),
+            contenders: self.contenders.address(),
+            bounds_stride: bounds_stride(vocab) as u32,
+            bound_tiles: bound_tiles(vocab) as u32,
+            ..head
+        }
+    }
+}
+
+/// The launches of a head in a step.
+#[derive(Clone, Debug)]
+pub(crate) struct HeadLaunch {
+    head: abi::HeadStep,
+    /// The types of weights and hidden states.
+    pub types: (Dtype, Dtype),
+}
+
+impl HeadLaunch {
+    /// Returns the argument of the kernels, for a step.
+    pub fn argument(&self, step: &abi::Step) -> abi::HeadStep {
+        let groups = (step.rows as usize).div_ceil(SCREENED_STATES);
+        abi::HeadStep { step: *step, state_groups: groups as u32, ..self.head }
+    }
+}
+
+fn padded_width(width: usize) -> usize {
+    width.next_multiple_of(gumball_spec::head::PARTIAL_SUMS)
+}
+
+/// Bounds from the start of a row to the start of the next: whole tiles of the race.
+fn bounds_stride(vocab: usize) -> usize {
+    vocab.next_multiple_of(TILE)
+}
+
+fn bound_tiles(vocab: usize) -> usize {
+    vocab.div_ceil(BOUND_IDS as usize)
+}

@@ -1,0 +1,173 @@
+//! What a step from hidden states costs on a GPU: microseconds a step in a graph, by the device's clock.
+//!
+//! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of rows, and compares the tokens of
+//! the certified head with those of the exact one. Weights are bf16 and normal; with the `decay` of the environment variable
+//! `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the spectra of real heads fall. Hidden
+//! states have the length at which logits deviate by 3 from their mean.
+//!
+//! With `HEAD_PROFILE` it times nothing and enqueues three steps of each: for a profiler that lists kernels.
+//!
+//! Weights are far larger than the second-level cache, so every step reads them from memory.
+
+use std::error::Error;
+
+use gumball_engine::head::{Certified, Exact, HeadOptions};
+use gumball_engine::{
+    Device, DeviceBuffer, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    Dtype, Head, Outputs, SamplingParams,
+};
+use half::bf16;
+use rayon::prelude::*;
+
+/// How many steps a graph has, each on hidden states of its own, and how often it is replayed.
+const STEPS: usize = 16;
+const REPLAYS: usize = 15;
+
+/// How far logits deviate from their mean.
+const DEVIATION: f32 = 3.0;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// A generator of normal numbers (SplitMix64, and the sum of twelve uniform ones).
+struct Normal(u64);
+
+impl Normal {
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn next(&mut self) -> f32 {
+        let mut sum = 0.0;
+        for _ in 0..3 {
+            let word = self.word();
+            sum += (0..4).map(|i| (word >> (16 * i) & 0xFFFF) as f32 / 65_536.0).sum::<f32>();
+        }
+        sum - 6.0
+    }
+}
+
+fn requests() -> Vec<(&'static str, Vec<SamplingParams>)> {
+    let base = SamplingParams::default();
+    let top = SamplingParams { top_k: 50, top_p: 0.9, ..base.clone() };
+    let penalised = SamplingParams { repetition_penalty: 1.1, ..top.clone() };
+    vec![
+        ("greedy", vec![SamplingParams { temperature: 0.0, ..base.clone() }]),
+        ("plain", vec![base.clone()]),
+        ("min-p 0.05", vec![SamplingParams { min_p: 0.05, ..base.clone() }]),
+        ("top-k 50, top-p 0.9", vec![top.clone()]),
+        (
+            "a mixture of these, one with penalties",
+            vec![
+                SamplingParams { temperature: 0.0, ..base.clone() },
+                base.clone(),
+                SamplingParams { min_p: 0.05, ..base },
+                penalised,
+            ],
+        ),
+    ]
+}
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number =
+        |place: usize, usual: usize| words.get(place).map_or(Ok(usual), |word| word.parse::<usize>());
+    let (vocab, width) = (number(0, 151_936)?, number(1, 4096)?);
+    let rows_of: Vec<usize> = match words.get(2) {
+        Some(list) => list.split(',').map(str::parse).collect::<Result<_, _>>()?,
+        None => vec![1, 2, 4, 8, 16],
+    };
+    let is_profiled = std::env::var_os("HEAD_PROFILE").is_some();
+    let decay: f32 = std::env::var("HEAD_DECAY").ok().map_or(Ok(0.0), |word| word.parse())?;
+    let deviation = |i: usize| ((i + 1) as f32).powf(-decay);
+    let squares: f32 = (0..width).map(|i| deviation(i).powi(4)).sum();
+    // A product of two elements deviates by the square of theirs.
+    let scale = DEVIATION / squares.sqrt();
+
+    let mut weights = vec![bf16::ZERO; vocab * width];
+    weights.par_chunks_mut(width).enumerate().for_each(|(id, row)| {
+        let mut normal = Normal(id as u64 * 77 + 5);
+        row.iter_mut().enumerate().for_each(|(i, w)| *w = bf16::from_f32(normal.next() * deviation(i)));
+    });
+    let exact = Exact::new(&weights[..], vocab, width, HeadOptions::default())?;
+    let began = std::time::Instant::now();
+    let certified = Certified::new(exact.clone());
+    eprintln!("screened {vocab} x {width} in {:.1} s", began.elapsed().as_secs_f32());
+
+    let device = Device::cuda(0)?;
+    let gpu = device.gpu().ok_or("a GPU")?;
+    let most = rows_of.iter().copied().max().unwrap_or(1);
+    let mut normal = Normal(3);
+    let hidden: Vec<bf16> = (0..STEPS * most)
+        .flat_map(|_| {
+            (0..width).map(|i| bf16::from_f32(normal.next() * deviation(i) * scale)).collect::<Vec<_>>()
+        })
+        .collect();
+    let hidden = DeviceBuffer::of(device.runtime(), &hidden)?;
+    for (name, head) in [("exact", Head::Exact(&exact)), ("certified", Head::Certified(&certified))] {
+        let head = DeviceHead::new(&device, head, most)?.with_most_rows(most)?;
+        for (request, params) in requests() {
+            for rows in &rows_of {
+                let mut pool = DevicePool::new(
+                    device.clone(),
+                    DevicePoolConfig { rows: most, ..DevicePoolConfig::new(vocab) },
+                )?;
+                let slots = (0..*rows)
+                    .map(|row| {
+                        let params =
+                            SamplingParams { seed: Some(row as u64), ..params[row % params.len()].clone() };
+                        pool.admit(params, &[1, 2, 3])
+                    })
+                    .collect::<Result<Vec<_>, _>>()?;
+                let inputs = (0..STEPS)
+                    .map(|step| {
+                        let start = step * most * width;
+                        Ok(DeviceInput::from(DeviceLogits::of(
+                            &hidden,
+                            Dtype::Bf16,
+                            start,
+                            *rows,
+                            width,
+                            width,
+                        )?))
+                    })
+                    .collect::<Outcome<Vec<_>>>()?;
+                pool.assign(&slots, &DeviceOptions::default())?;
+                if is_profiled {
+                    inputs
+                        .iter()
+                        .take(3)
+                        .try_for_each(|input| pool.enqueue_hidden_assigned(&head, *input))?;
+                    pool.fetch(&mut Outputs::new())?;
+                    continue;
+                }
+                let before = head.counts()?;
+                let graph = pool.capture_hidden(&head, &inputs)?;
+                let mut times = Vec::new();
+                for _ in 0..REPLAYS {
+                    times.push(gpu.elapsed_us(|| Outcome::Ok(pool.replay(&graph)?))? / STEPS as f32);
+                }
+                times.sort_by(f32::total_cmp);
+                let mut out = Outputs::new();
+                pool.fetch(&mut out)?;
+                let after = head.counts()?;
+                let certified_rows = after.certified_rows - before.certified_rows;
+                let logits =
+                    (after.certified_logits - before.certified_logits) as f64 / certified_rows.max(1) as f64;
+                println!(
+                    "{{\"head\":\"{name}\",\"request\":\"{request}\",\"vocab\":{vocab},\"width\":{width},\"rows\":{rows},\"decay\":{decay},\
+                     \"median_us\":{:.1},\"least_us\":{:.1},\"certified_rows\":{certified_rows},\"logits_a_row\":{logits:.1},\
+                     \"whole_rows\":{},\"tokens\":{:?}}}",
+                    times[times.len() / 2],
+                    times[0],
+                    after.whole_rows - before.whole_rows,
+                    &out.tokens()[..(*rows).min(4)],
+                );
+            }
+        }
+    }
+    Ok(())
+}

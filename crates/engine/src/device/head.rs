@@ -1,0 +1,296 @@
+//! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
+
+use gumball_cuda::{DraftIds, Graph, Head as CudaHead, HeadScreen, Rows, Work};
+use gumball_head::{Certified, HiddenStates, Scaling, WholeRow};
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, Kind, Result};
+
+use super::Device;
+use super::graph::GraphWork;
+use super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::pool::DevicePool;
+use super::pool_route::PoolRoute;
+use super::sequences::HostSequence;
+use crate::lm_head::{Head, HeadCounts};
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::{Slot, check_vocab};
+
+/// An LM head in a device's memory, with memory for the logits of some rows.
+///
+/// A pool's steps go from hidden states to tokens with it: [`DevicePool::enqueue_hidden`]. Steps of one head write the same memory, so they
+/// must run one after the other, on one stream; several pools may share a head then.
+#[derive(Debug)]
+pub struct DeviceHead<'w> {
+    pub(super) head: CudaHead<'w>,
+}
+
+impl DeviceHead<'static> {
+    /// Copies a head to a device, for steps of at most `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
+    /// - [`Error::Unavailable`] if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
+    ///   certified head a byte for each weight and some 17 bytes for each logit of the rows that it screens.
+    pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
+        let head = head.into();
+        let exact = head.exact();
+        let shape = (exact.vocab(), exact.width());
+        let copied = CudaHead::copied(
+            device.runtime(),
+            exact.weights().all(),
+            shape,
+            exact.bias(),
+            *exact.scaling(),
+            rows,
+        )?;
+        match head {
+            Head::Exact(_) => Ok(Self { head: copied }),
+            Head::Certified(certified) => Self { head: copied }.with_screen(certified),
+        }
+    }
+}
+
+impl<'w> DeviceHead<'w> {
+    /// Makes an exact head of weights that lie on the device already: `[vocab, width]`, row behind row, for steps of at most `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, gaps between the rows of weights, a scaling
+    ///   outside its range, or `rows` outside 1..2^31.
+    /// - [`Error::Length`] if there is not one bias for each id.
+    /// - [`Error::Unavailable`] if the device has not enough memory for the logits, 4 bytes for each id of each row.
+    pub fn over(
+        device: &Device,
+        weights: Rows<'w>,
+        bias: Option<&[f32]>,
+        scaling: Scaling,
+        rows: usize,
+    ) -> Result<Self> {
+        Ok(Self { head: CudaHead::exact(device.runtime(), weights, bias, scaling, rows)? })
+    }
+
+    /// Adds a copy of a certified head's screen, so that few logits are computed where they decide a row. The tokens stay the same. The
+    /// screen must be one of the same weights and biases.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the screen has another vocabulary or width.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn with_screen(self, certified: &Certified<'_>) -> Result<Self> {
+        let screen = certified.screen();
+        let screen = HeadScreen {
+            codes: screen.codes,
+            padded: screen.padded,
+            scales: screen.scales,
+            own: screen.own,
+            code_norms: screen.code_norms,
+            mean: screen.mean,
+            mean_norm: screen.mean_norm,
+            unscreened: screen.unscreened,
+        };
+        Ok(Self { head: self.head.with_screen(&screen)? })
+    }
+
+    /// Sets how many rows of a step are screened at most; 8 if nobody says so. In a step of more rows all logits are computed. Tokens do
+    /// not depend on it.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of so many rows.
+    pub fn with_most_rows(self, most_rows: usize) -> Result<Self> {
+        Ok(Self { head: self.head.with_most_rows(most_rows)? })
+    }
+
+    /// Returns the number of ids.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.head.vocab()
+    }
+
+    /// Returns the number of elements of a hidden state.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.head.width()
+    }
+
+    /// Returns how many rows a step may have.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.head.capacity()
+    }
+
+    /// Waits for the enqueued work, and returns what the head has done since it was made.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn counts(&self) -> Result<HeadCounts> {
+        let counts = self.head.counts()?;
+        Ok(HeadCounts {
+            whole_rows: counts.whole_rows,
+            certified_rows: counts.certified_rows,
+            certified_logits: counts.certified_logits,
+        })
+    }
+
+    /// Waits for the enqueued work, and reads the logits of the last step's first rows. One that did not matter reads as -inf.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If `logits` is longer than the logits of the head's capacity of rows.
+    pub fn read_logits(&self, logits: &mut [f32]) -> Result<()> {
+        self.head.read_logits(logits)
+    }
+}
+
+impl DevicePool {
+    /// Chooses the next token of each hidden state in the host's memory, and appends it to the sequence in the row's slot.
+    ///
+    /// The results equal those of [`Pool::step_hidden`](crate::Pool::step_hidden). The call copies the hidden states to the device and the
+    /// outputs back.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue_hidden`] and [`DevicePool::fetch`].
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
+    pub fn step_hidden(
+        &mut self,
+        head: &DeviceHead<'_>,
+        states: HiddenStates<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        if slots.len() != states.rows() {
+            let allowed = format!("one per hidden state, {}", states.rows());
+            return Err(Error::length("slots", slots.len(), allowed));
+        }
+        self.check_head(head)?;
+        options.check(states.rows(), self.config.vocab)?;
+        self.refuse_hooks(options, slots.len())?;
+        // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
+        self.check_kept(out)?;
+        out.reserve(Layout { rows: slots.len(), widths: self.config.widths })?;
+        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
+        self.assign(slots, &on_device)?;
+        if slots.is_empty() {
+            self.note(0);
+        } else {
+            let (data, stride) = states.matrix();
+            let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
+            let rows = Rows::of(&buffer, dtype, 0, states.rows(), states.width(), stride);
+            let enqueued = rows.and_then(|rows| self.enqueue_hidden_assigned(head, rows));
+            self.upload = Some(buffer);
+            enqueued?;
+        }
+        self.fetch(out)
+    }
+
+    /// Enqueues a step from hidden states: the next token of each, appended to the sequence in the row's slot.
+    ///
+    /// What comes out is, bit for bit, what [`DevicePool::enqueue`] makes of the logits that rules H1 and H2 give. The call allocates
+    /// nothing on the device and waits for nothing, as [`DevicePool::enqueue`].
+    ///
+    /// # Shapes and units
+    /// `input`: R hidden states of the head's width, in place of logits; f32, bf16 or f16, strided. `slots` and `options`: as for
+    /// [`DevicePool::enqueue`], without `row_indices`.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue`].
+    /// - [`Error::Length`] if the head's vocabulary is not the pool's, hidden states have another width than the head, or there are
+    ///   more than its capacity.
+    /// - [`Error::Conflict`] for `row_indices`.
+    ///
+    /// After an error no sequence has changed.
+    pub fn enqueue_hidden<'b>(
+        &mut self,
+        head: &'b DeviceHead<'_>,
+        input: impl Into<DeviceInput<'b>>,
+        slots: &[Slot],
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.check_head(head)?;
+        self.assign(slots, options)?;
+        self.enqueue_hidden_assigned(head, input)
+    }
+
+    /// Enqueues a step from hidden states for the rows that were assigned last; it only launches kernels. If the host program is capturing
+    /// the device's stream in a graph of its own, the step becomes part of it, as [`DevicePool::enqueue_assigned`] says.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::enqueue_hidden`] that concern head and input.
+    pub fn enqueue_hidden_assigned<'b>(
+        &mut self,
+        head: &'b DeviceHead<'_>,
+        input: impl Into<DeviceInput<'b>>,
+    ) -> Result<()> {
+        self.check_head(head)?;
+        let input = input.into();
+        self.enqueue_step(&input, None, |workspace| {
+            workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), None)
+        })?;
+        Ok(())
+    }
+
+    /// Enqueues the verification of drafts from hidden states, one for each row, for the requests that
+    /// [`DevicePool::assign_drafts`] named last. See [`DevicePool::enqueue_verify_assigned`].
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue_verify_assigned`].
+    /// - Those of [`DevicePool::enqueue_hidden`] that concern head and input.
+    pub fn enqueue_verify_hidden_assigned<'b>(
+        &mut self,
+        head: &'b DeviceHead<'_>,
+        input: impl Into<DeviceInput<'b>>,
+        drafts: &DraftIds<'b>,
+    ) -> Result<()> {
+        self.check_head(head)?;
+        let input = input.into();
+        self.enqueue_step(&input, None, |workspace| {
+            workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), Some(drafts))
+        })?;
+        Ok(())
+    }
+
+    /// Captures a step from hidden states for each input, to be replayed in this order by [`DevicePool::replay`]. Nothing runs yet. See
+    /// [`DevicePool::capture`].
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::enqueue_hidden_assigned`].
+    pub fn capture_hidden<'b>(
+        &self,
+        head: &'b DeviceHead<'_>,
+        inputs: &[DeviceInput<'b>],
+    ) -> Result<Graph<'b>> {
+        let work: Vec<_> = inputs.iter().map(|input| GraphWork::StepHidden(head, *input)).collect();
+        self.capture_work(&work)
+    }
+
+    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is
+    /// no such reason. See [`Pool::needs_whole_row`](crate::Pool::needs_whole_row).
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant.
+    pub fn needs_whole_row(&self, slot: Slot) -> Result<Option<WholeRow>> {
+        let HostSequence { sequence, .. } = self.host_sequence(slot)?;
+        if self.config.route == PoolRoute::Probabilities {
+            return Ok(Some(WholeRow::Route));
+        }
+        Ok(Certified::decisive(&sequence.task(Kind::Logits, None, None), false, self.config.kept).err())
+    }
+
+    pub(super) fn check_head(&self, head: &DeviceHead<'_>) -> Result<()> {
+        check_vocab(self.config.vocab, head.vocab())
+    }
+
+    /// Fixes a step from hidden states in a graph.
+    pub(super) fn fix_hidden<'b>(
+        &self,
+        head: &'b DeviceHead<'_>,
+        input: &DeviceInput<'b>,
+        drafts: Option<&DraftIds<'b>>,
+    ) -> Result<Work<'b>> {
+        self.check_head(head)?;
+        self.check_input(input)?;
+        let step = self.workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), drafts)?;
+        Ok(Work::Step(Box::new(step)))
+    }
+}

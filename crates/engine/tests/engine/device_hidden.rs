@@ -1,0 +1,207 @@
+//! Steps and verifications from hidden states on an emulated device, with the results that a pool of the host has.
+
+use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, WholeRow};
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
+    DevicePool, DevicePoolConfig, DeviceSlice, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
+    Outputs, PADDING, PoolRoute, Row, SamplingParams, Verification, VerifyMode, bf16,
+};
+use gumball_spec::head::logits;
+
+use crate::cases::{VOCAB, pool};
+use crate::device_verify::{config, device};
+use crate::hidden::{WIDTH, mixture, numbers, scaling};
+
+/// The steps of a test, and the rows of each.
+const STEPS: u64 = 4;
+const ROWS: usize = 12;
+
+/// Makes an exact head of weights, with a scale and a cap.
+fn exact(weights: &[bf16]) -> Exact<'_> {
+    Exact::new(weights, VOCAB, WIDTH, HeadOptions { scaling: scaling(), ..Default::default() }).unwrap()
+}
+
+/// Both heads on a device, each for `ROWS` rows.
+fn heads<'w>(device: &Device, certified: &Certified<'w>) -> [DeviceHead<'static>; 2] {
+    let of = |head: Head<'_>| DeviceHead::new(device, head, ROWS).unwrap().with_most_rows(ROWS).unwrap();
+    [of(Head::Exact(certified.exact())), of(Head::Certified(certified))]
+}
+
+#[test]
+fn steps_from_hidden_states_are_those_of_the_host() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let certified = Certified::new(exact(&weights));
+    let words = [0xFFFF_FFF7; 29].repeat(ROWS);
+    let masks = Masks::new(&words, ROWS, 29, 29).unwrap();
+    let forced: Vec<_> = (0..ROWS).map(|row| (row == 7).then_some(11)).collect();
+    let plain = BatchOptions::default();
+    let strict = BatchOptions { masks, forced: &forced, ..BatchOptions::default() };
+    for (head, is_screened) in heads(&device, &certified).iter().zip([false, true]) {
+        for kept in [false, true] {
+            let mut host = pool(1);
+            let config = DevicePoolConfig { kept, ..config() };
+            let mut on_device = DevicePool::new(device.clone(), config).unwrap();
+            let mut slots: Vec<_> =
+                (0..ROWS - 1).map(|kind| host.admit(mixture(kind), &[1, 2, 1]).unwrap()).collect();
+            for (kind, slot) in slots.iter().enumerate() {
+                assert_eq!(on_device.admit(mixture(kind), &[1, 2, 1]), Ok(*slot));
+            }
+            slots.insert(4, PADDING);
+            let outputs = || if kept { Outputs::with_kept() } else { Outputs::new() };
+            let (mut expected, mut seen) = (outputs(), outputs());
+            for step in 0..STEPS {
+                let options = if step % 2 == 0 { &plain } else { &strict };
+                let data = numbers(ROWS * WIDTH, 100 + step, 3.0);
+                let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
+                host.step_hidden(certified.exact(), states, &slots, options, &mut expected).unwrap();
+                on_device.step_hidden(head, states, &slots, options, &mut seen).unwrap();
+                assert_eq!(seen.words(), expected.words(), "screened: {is_screened}, step {step}");
+                assert!((0..ROWS).all(|row| seen.kept(row) == expected.kept(row)));
+            }
+        }
+        let counts = head.counts().unwrap();
+        assert_eq!(counts.certified_rows > STEPS * 6, is_screened, "{counts:?}");
+        assert_eq!(counts.whole_rows + counts.certified_rows, 2 * STEPS * (ROWS as u64 - 1));
+        assert!(counts.certified_logits <= counts.certified_rows * VOCAB as u64 / 4, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_graph_steps_from_hidden_states() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let certified = Certified::new(exact(&weights));
+    let data = numbers(2 * ROWS * WIDTH, 9, 3.0);
+    let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
+    for head in &heads(&device, &certified) {
+        let mut host = pool(1);
+        let mut on_device = DevicePool::new(device.clone(), config()).unwrap();
+        let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
+        for (kind, slot) in slots.iter().enumerate() {
+            assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
+        }
+        on_device.assign(&slots, &DeviceOptions::default()).unwrap();
+        let inputs = [0, 1].map(|step| {
+            let start = step * ROWS * WIDTH;
+            DeviceInput::from(DeviceLogits::of(&buffer, Dtype::Bf16, start, ROWS, WIDTH, WIDTH).unwrap())
+        });
+        let graph = on_device.capture_hidden(head, &inputs).unwrap();
+        let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+        for _ in 0..3 {
+            for data in data.chunks(ROWS * WIDTH) {
+                let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
+                host.step_hidden(certified.exact(), states, &slots, &BatchOptions::default(), &mut expected)
+                    .unwrap();
+            }
+            on_device.replay(&graph).unwrap();
+            on_device.fetch(&mut seen).unwrap();
+            assert_eq!(seen.words(), expected.words());
+        }
+    }
+}
+
+#[test]
+fn drafts_are_verified_from_hidden_states() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let certified = Certified::new(exact(&weights));
+    let kinds = [0, 1, 2, 3];
+    let n = kinds.len();
+    let data = numbers(3 * n * WIDTH, 31, 3.0);
+    let states = HiddenStates::new(&data, 3 * n, WIDTH).unwrap();
+    let by_definition = |row| logits(Row::Bf16(&weights), states.row(row), None, &scaling());
+    let z: Vec<f32> = (0..3 * n).flat_map(by_definition).collect();
+    let upload = |data: &[bf16]| DeviceBuffer::of(device.runtime(), data).unwrap();
+    let (hidden, rows) = (upload(&data), DeviceBuffer::of(device.runtime(), &z).unwrap());
+    let drafts = DeviceBuffer::of(device.runtime(), &(0..2 * n as i32).collect::<Vec<_>>()).unwrap();
+    let drafts =
+        DeviceDrafts { ids: DeviceSlice::of(&drafts, IntType::I32), parents: None, links: None, probs: None };
+    let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
+    for (mode, captured) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        for head in &heads(&device, &certified) {
+            let mut pools = [(); 2].map(|()| DevicePool::new(device.clone(), config()).unwrap());
+            let mut out = [(); 2].map(|()| Verification::with_kept());
+            let slots: Vec<_> =
+                kinds.iter().map(|kind| pools[0].admit(mixture(*kind), &[3]).unwrap()).collect();
+            kinds.iter().for_each(|kind| drop(pools[1].admit(mixture(*kind), &[3]).unwrap()));
+            for pool in &mut pools {
+                pool.assign_drafts(&slots, &vec![2; n], mode, &DeviceOptions::default()).unwrap();
+            }
+            let of_logits = DeviceLogits::of(&rows, Dtype::F32, 0, 3 * n, VOCAB, VOCAB).unwrap();
+            let of_hidden = DeviceLogits::of(&hidden, Dtype::Bf16, 0, 3 * n, WIDTH, WIDTH).unwrap();
+            let input = DeviceInput::from(of_hidden);
+            for _ in 0..2 {
+                pools[0].enqueue_verify_assigned(of_logits, &drafts).unwrap();
+                if captured {
+                    let graph =
+                        pools[1].capture_work(&[GraphWork::VerifyHidden(head, input, drafts)]).unwrap();
+                    pools[1].replay(&graph).unwrap();
+                } else {
+                    pools[1].enqueue_verify_hidden_assigned(head, input, &drafts).unwrap();
+                }
+                pools.iter_mut().zip(&mut out).for_each(|(pool, out)| pool.fetch_verification(out).unwrap());
+                let [wanted, seen] = &out;
+                assert_eq!(seen.outputs().words(), wanted.outputs().words(), "{mode:?}");
+                assert_eq!(seen.accepted(), wanted.accepted(), "{mode:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_head_cannot_take_is_refused_before_anything_changes() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let head = exact(&weights);
+    let small = DeviceHead::new(&device, &head, 2).unwrap();
+    let mut on_device =
+        DevicePool::new(device.clone(), DevicePoolConfig { kept: false, ..config() }).unwrap();
+    let slots = [0, 1, 2].map(|kind| on_device.admit(mixture(kind), &[]).unwrap());
+    let buffer = DeviceBuffer::of(device.runtime(), &numbers(3 * WIDTH, 9, 3.0)).unwrap();
+    let rows = |count, width| DeviceLogits::of(&buffer, Dtype::Bf16, 0, count, width, width).unwrap();
+    let none = DeviceOptions::default();
+    let refused = on_device.enqueue_hidden(&small, rows(3, WIDTH), &slots, &none);
+    assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
+    let refused = on_device.enqueue_hidden(&small, rows(2, WIDTH - 1), &slots[..2], &none);
+    assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
+    let options = DeviceOptions { row_indices: &[0, 0], ..none };
+    let refused = on_device.enqueue_hidden(&small, rows(2, WIDTH), &slots[..2], &options);
+    assert!(matches!(refused, Err(Error::Conflict { parameter: "row_indices", .. })), "{refused:?}");
+    let other = Exact::new(&weights[..WIDTH], 1, WIDTH, HeadOptions::default()).unwrap();
+    let other = DeviceHead::new(&device, &other, 2).unwrap();
+    let refused = on_device.enqueue_hidden(&other, rows(2, WIDTH), &slots[..2], &none);
+    assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");
+    assert!(matches!(DeviceHead::new(&device, &head, 0), Err(Error::OutOfRange { parameter: "rows", .. })));
+    assert!(slots.iter().all(|slot| on_device.sequence(*slot).unwrap().state().output.is_empty()));
+    // What needs the whole row says so.
+    assert_eq!(on_device.needs_whole_row(slots[0]), Ok(None));
+    let slot = on_device.admit(SamplingParams { top_p: 0.5, ..Default::default() }, &[]).unwrap();
+    assert!(matches!(on_device.needs_whole_row(slot), Ok(Some(WholeRow::Filter(_)))));
+}
+
+#[test]
+fn a_pool_that_draws_from_probabilities_takes_every_logit() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let certified = Certified::new(exact(&weights));
+    let head = DeviceHead::new(&device, &certified, ROWS).unwrap();
+    let config = DevicePoolConfig { route: PoolRoute::Probabilities, ..config() };
+    let mut pools = [(); 2].map(|()| DevicePool::new(device.clone(), config).unwrap());
+    let data = numbers(3 * WIDTH, 31, 3.0);
+    let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
+    let z: Vec<f32> =
+        (0..3).flat_map(|row| logits(Row::Bf16(&weights), states.row(row), None, &scaling())).collect();
+    let mut out = [(); 2].map(|()| Outputs::with_kept());
+    let base = |kind: u64| SamplingParams { seed: Some(kind), ..Default::default() };
+    let slots = [0, 1, 2].map(|kind| pools[0].admit(base(kind), &[]).unwrap());
+    [0, 1, 2].into_iter().for_each(|kind| drop(pools[1].admit(base(kind), &[]).unwrap()));
+    for _ in 0..3 {
+        let logits = Logits::new(&z, 3, VOCAB).unwrap();
+        pools[0].step(logits, &slots, &BatchOptions::default(), &mut out[0]).unwrap();
+        pools[1].step_hidden(&head, states, &slots, &BatchOptions::default(), &mut out[1]).unwrap();
+        assert_eq!(out[1].words(), out[0].words());
+    }
+    assert_eq!(pools[1].needs_whole_row(slots[0]), Ok(Some(WholeRow::Route)));
+    assert_eq!((head.counts().unwrap().certified_rows, head.counts().unwrap().whole_rows), (0, 9));
+}
