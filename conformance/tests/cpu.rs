@@ -1,4 +1,5 @@
-//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool, alone and over ranks.
+//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool: from logits, from hidden states, and
+//! over ranks.
 
 use gumball_conformance::{by_name, rules};
 
@@ -14,7 +15,18 @@ macro_rules! backends {
     };
 }
 
-backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching, pool, ranks);
+backends!(
+    oracle,
+    scalar,
+    avx2,
+    avx512,
+    scalar_searching,
+    avx2_searching,
+    avx512_searching,
+    pool,
+    pool_hidden,
+    ranks
+);
 
 fn run(name: &str, backend: &str) {
     match by_name(backend) {

@@ -2,6 +2,7 @@
 
 mod cuda;
 mod cuda_head;
+mod heads;
 mod pool;
 mod ranks;
 mod read_row;
@@ -100,6 +101,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn certified(&self, _head: &HeadCase, case: &Case) -> Result<Observed> {
         Ok(Observed { kept: None, ..Oracle.sample(case)? })
+    }
+
+    /// Verifies drafts from hidden states: those of the head are the request's rows, in turn, and the drafts' rows hold their logits. A
+    /// backend without heads takes these.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn walk_hidden(&self, _head: &HeadCase, drafted: &Drafted) -> Result<Walked> {
+        self.walk(drafted)
     }
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
@@ -394,7 +404,7 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     "oracle",
     "scalar",
     "avx2",
@@ -403,6 +413,7 @@ pub const NAMES: [&str; 17] = [
     "avx2_searching",
     "avx512_searching",
     "pool",
+    "pool_hidden",
     "ranks",
     "cuda_emulated",
     "cuda_emulated_searching",
@@ -429,6 +440,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
         None if name == "oracle" => Ok(Box::new(Oracle)),
         None if name == "ranks" => Ok(Box::new(Pooled::on_ranks())),
         None if name == "pool" => Ok(Box::new(Pooled::on_host())),
+        None if name == "pool_hidden" => Ok(Box::new(Pooled::on_hidden_states())),
         None if name == "device_pool" => Ok(Box::new(Pooled::on_device("device_pool", Device::cuda(0)?))),
         None if name == "device_pool_emulated" => {
             Ok(Box::new(Pooled::on_device("device_pool_emulated", Device::emulated()?)))

@@ -19,6 +19,7 @@ use gumball_engine::{
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
+use super::heads::Heads;
 use super::ranks::Ranks;
 use super::read_row::read_row;
 use super::verbs::Verbs;
@@ -26,6 +27,7 @@ use super::verified::verify;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
 use crate::drafted::{Drafted, Walked};
+use crate::head_case::HeadCase;
 use crate::observed::Observed;
 
 /// Elements between rows, which hold what would win every draw.
@@ -193,6 +195,18 @@ impl Pooled<Pool> {
     }
 }
 
+impl Pooled<Heads> {
+    /// Makes the backend of a pool of the host whose rows come from hidden states, by a certified head.
+    #[must_use]
+    pub fn on_hidden_states() -> Self {
+        let make = |vocab, widths| {
+            Ok(Heads::new(Pool::new(PoolConfig { widths, threads: Some(1), ..PoolConfig::new(vocab) })?))
+        };
+        let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
+        Self { operators, ..Self::new("pool_hidden", Box::new(make)) }
+    }
+}
+
 impl Pooled<Ranks> {
     /// Makes the backend of a pool over ranks.
     #[must_use]
@@ -315,6 +329,18 @@ impl<P: Verbs> Backend for Pooled<P> {
         self.with_pool(case.vocab(), widths(&[case]), |pool| {
             let slot = resume(pool, case)?;
             let walked = verify(pool, slot, drafted);
+            pool.release(slot)?;
+            walked
+        })
+    }
+
+    fn walk_hidden(&self, head: &HeadCase, drafted: &Drafted) -> Result<Walked> {
+        let case = &drafted.root;
+        self.with_pool(case.vocab(), widths(&[case]), |pool| {
+            let slot = resume(pool, case)?;
+            pool.give_head(Some(head));
+            let walked = verify(pool, slot, drafted);
+            pool.give_head(None);
             pool.release(slot)?;
             walked
         })

@@ -8,6 +8,8 @@ use gumball_engine::{
 };
 use gumball_spec::Result;
 
+use crate::head_case::HeadCase;
+
 /// The verbs that pools have in common, whatever they run on.
 pub trait Verbs: fmt::Debug + Send + Sized {
     /// Takes up a sequence.
@@ -68,6 +70,10 @@ pub trait Verbs: fmt::Debug + Send + Sized {
 
     /// Whether the pool draws drafts.
     const PROPOSES: bool = false;
+
+    /// Takes a head whose hidden states are the rows of calls that follow, in turn, beside their logits; a pool without heads takes the
+    /// logits.
+    fn give_head(&mut self, _head: Option<&HeadCase>) {}
 
     /// Draws drafts. Only for pools that do.
     ///

@@ -1,9 +1,11 @@
-//! Heads: from hidden states to logits (H1 to H5).
+//! Heads: from hidden states to logits (H1 to H6).
 
 use gumball_spec::head::Scaling;
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams, Status};
 
 use crate::case::{Case, Dtype};
+use crate::drafted::Drafted;
 use crate::head_case::HeadCase;
 use crate::rows;
 use crate::rules::Check;
@@ -22,6 +24,7 @@ rules!(head_rules:
     H5 a_certified_head_gives_what_the_whole_row_gives,
     H5 near_ties_go_to_the_token_of_the_whole_row,
     H5 weights_that_are_not_finite_change_no_other_token,
+    H6 drafts_are_verified_from_hidden_states_as_from_logits,
 );
 
 /// Returns the logits of a case, after holding their bits to the definition.
@@ -253,6 +256,36 @@ fn weights_that_are_not_finite_change_no_other_token(check: &Check<'_>) {
         for state in [f32::NAN, f32::INFINITY, 0.0] {
             let head = HeadCase::new(Dtype::F32, &weights, &vec![state; width], width);
             requests(6).into_iter().for_each(|params| drop(check.certifies(&head, &request(vocab, params))));
+        }
+    }
+}
+
+fn drafts_are_verified_from_hidden_states_as_from_logits(check: &Check<'_>) {
+    let (vocab, width) = (300, 24);
+    let thresholds = Judgement::Threshold { single: 0.6, acc: 0.7 };
+    let modes = [None, None, Some(Judgement::Rejection), Some(Judgement::Block), Some(thresholds)];
+    for seed in 0..4 {
+        let weights = rows::bell(vocab * width, 0.5, seed);
+        for (i, params) in requests(seed).into_iter().enumerate() {
+            // A chain, a tree, and no drafts at all; drafts are what the rows draw if nothing stands before them, or no token.
+            let (mode, parents) = (modes[i % modes.len()], [&[-1, 0, 1, 2][..], &[-1, -1, 0, 2], &[]]);
+            let is_block = mode == Some(Judgement::Block);
+            let parents = parents[if is_block { 0 } else { (i + seed as usize) % 3 }];
+            let hidden = rows::bell((parents.len() + 1) * width, 3.0, 40 + seed);
+            let head = HeadCase::new(Dtype::Bf16, &weights, &hidden, width);
+            let state =
+                |row: usize| HeadCase::new(Dtype::Bf16, &weights, &hidden[row * width..][..width], width);
+            let request = request(vocab, params);
+            let node = |(node, parent): (usize, &i32)| {
+                let row = (*parent + 1) as usize;
+                let drawn = check.certifies(&state(row), &request).token;
+                let odd = [-1, vocab as i32, 7][(seed as usize + i) % 3];
+                (if node == 3 { odd } else { drawn }, *parent, request.logits.clone())
+            };
+            let mut drafted = Drafted::new(request.clone(), parents.iter().enumerate().map(node));
+            (drafted.judgement, drafted.greedy) = (mode, mode.is_none() && i % modes.len() == 1);
+            let walked = check.walks_hidden(&head, &drafted);
+            assert!(!walked.is_empty() && walked.len() <= parents.len() + 1);
         }
     }
 }

@@ -246,6 +246,30 @@ impl Check<'_> {
         seen
     }
 
+    /// Returns what the backend makes of a request with drafts from the hidden states of a head, after holding it to the oracle's walk over
+    /// their logits. Those of the drafts' rows are of no matter.
+    pub fn walks_hidden(&self, head: &HeadCase, drafted: &Drafted) -> Walked {
+        let bits = head.by_the_oracle().unwrap_or_else(|error| panic!("refused: {error}"));
+        let mut rows = bits.chunks(head.vocab()).map(|row| {
+            let row: Vec<f32> = row.iter().map(|z| f32::from_bits(*z)).collect();
+            crate::Logits::new(Dtype::F32, &row)
+        });
+        let mut drafted = drafted.clone();
+        drafted.root.logits = rows.next().expect("a hidden state for the root");
+        drafted.nodes.iter_mut().zip(rows).for_each(|(node, row)| node.logits = row);
+        let expected = crate::Oracle.walk(&drafted).unwrap_or_else(|error| panic!("refused: {error}"));
+        let seen = self.backend.walk_hidden(head, &drafted);
+        let seen = seen.unwrap_or_else(|error| self.fail_drafted(&drafted, format_args!("refused: {error}")));
+        let same = expected.len() == seen.len()
+            && expected.iter().zip(&seen).all(|((a, expected), (b, seen))| {
+                a == b && crate::observed::differences(expected, seen).is_empty()
+            });
+        if !same {
+            self.fail_drafted(&drafted, format_args!("gives {seen:?}, not {expected:?},"));
+        }
+        seen
+    }
+
     /// Returns what the backend makes of a chain, after holding it to the oracle.
     pub fn verifies(&self, chain: &DraftChain<'_>) -> (Vec<i32>, Verified) {
         let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));

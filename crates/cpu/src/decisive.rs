@@ -48,6 +48,35 @@ pub fn decisive(
     hooked: bool,
     keep_ids: bool,
 ) -> std::result::Result<Decisive, WholeRow> {
+    let mode = prepared.params().logprobs.as_ref().map(|logprobs| logprobs.mode);
+    of_mode(prepared, hooked, keep_ids, mode)
+}
+
+/// Returns which tokens decide the drafts that a request's race draws from a row (S8); `None` if all of them do.
+///
+/// `siblings`: how many drafts the row has. `races`: whether the tokens' own words draw them, and nothing but the drafts is wanted: neither
+/// drafts of a block, which have other words, nor probabilities.
+#[must_use]
+pub fn decisive_of_drafts(
+    prepared: &Prepared,
+    hooked: bool,
+    siblings: usize,
+    races: bool,
+) -> Option<Decisive> {
+    match of_mode(prepared, hooked, false, None).ok()? {
+        // The first tokens of the order, kept or not.
+        Decisive::First if siblings > 1 => Some(Decisive::Top(siblings)),
+        Decisive::Race(min_p) if siblings > 1 || !races => (min_p > 0.0).then_some(Decisive::Likely(min_p)),
+        decisive => Some(decisive),
+    }
+}
+
+fn of_mode(
+    prepared: &Prepared,
+    hooked: bool,
+    keep_ids: bool,
+    mode: Option<LogprobMode>,
+) -> std::result::Result<Decisive, WholeRow> {
     let params = prepared.params();
     if hooked {
         return Err(WholeRow::Hook);
@@ -56,7 +85,6 @@ pub fn decisive(
         return Err(WholeRow::DynamicTemperature);
     }
     let greedy = SamplingParams::is_greedy(params.temperature);
-    let mode = params.logprobs.as_ref().map(|logprobs| logprobs.mode);
     match mode {
         // A greedy row's only member is its token.
         Some(LogprobMode::Processed) | None => {}

@@ -35,7 +35,7 @@ mod verify;
 mod workspace;
 
 pub use contenders::Contest;
-pub use decisive::{Decisive, WholeRow, decisive};
+pub use decisive::{Decisive, WholeRow, decisive, decisive_of_drafts};
 pub use draws::Draw;
 pub use float_env::{FloatEnv, in_modes_of_a_host};
 pub use head::{HeadLanes, ScreenRows, ScreenState, padded_codes, padded_width, widen};

@@ -8,7 +8,7 @@ use std::ops::Range;
 use gumball_cpu::Task;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::{DraftWords, check_path};
-use gumball_spec::{Error, NONE, Result, memory};
+use gumball_spec::{Error, Kind, NONE, Result, memory};
 
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -176,12 +176,7 @@ impl Pool {
         if slots.len() != logits.rows() {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
-        options.check(slots.len(), vocab)?;
-        let places = paths.places(slots.len(), vocab)?;
-        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            check_drafts(self.sequence(*slot)?.params(), 1)?;
-            self.check_row(*slot, logits.kind(), options.hook(row).is_some())?;
-        }
+        let places = self.check_draft(logits.kind(), slots, paths, options)?;
         let greedy = self.greedy(slots, mode)?;
 
         out.reshape(slots.len(), vocab)?;
@@ -216,6 +211,25 @@ impl Pool {
             };
             draw(logits, *row, &task, options, words, (ids, probs), stages)
         })
+    }
+}
+
+impl Pool {
+    /// Checks rows to be drafted from, as far as their logits do not matter, and returns where the path of each lies.
+    pub(crate) fn check_draft(
+        &self,
+        kind: Kind,
+        slots: &[Slot],
+        paths: &Paths<'_>,
+        options: &BatchOptions<'_>,
+    ) -> Result<Vec<Range<usize>>> {
+        options.check(slots.len(), self.vocab)?;
+        let places = paths.places(slots.len(), self.vocab)?;
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            check_drafts(self.sequence(*slot)?.params(), 1)?;
+            self.check_row(*slot, kind, options.hook(row).is_some())?;
+        }
+        Ok(places)
     }
 }
 

@@ -1,24 +1,16 @@
 //! A step from hidden states: a head computes the logits, and the stages go on as in any step.
-//!
-//! ```text
-//! rows that a certified head can decide:    bounds of all their logits; then the logits that matter, -inf elsewhere
-//! all other rows, and those it gives up:    all logits
-//! ```
-//!
-//! Either way a row of logits comes out, and the route's stages draw from it.
 
-use std::sync::PoisonError;
+use gumball_cpu::Task;
+use gumball_head::{Certified, HiddenStates, WholeRow};
+use gumball_spec::{Error, Kind, Result};
 
-use gumball_head::{Certified, Contest, HiddenStates, Spread, WholeRow};
-use gumball_spec::{Error, Kind, Result, memory};
-use rayon::prelude::*;
-
-use crate::lm_head::{Head, HeadBuffers, HeadCounts};
-use crate::logits::Logits;
+use crate::hidden_rows::{Needs, RowTasks};
+use crate::lm_head::{Head, HeadCounts};
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot, check_vocab};
+use crate::pool::{PADDING, Pool, Slot};
 use crate::route::{ORACLE, RACE};
+use crate::sequence::Sequence;
 
 impl Pool {
     /// Chooses the next token of each hidden state, and appends it to the sequence in the row's slot.
@@ -45,21 +37,14 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         let head = head.into();
-        check_vocab(self.vocab, head.exact().vocab())?;
-        head.exact().check_width(states.width())?;
-        if slots.len() != states.rows() {
-            return Err(Error::length(
-                "slots",
-                slots.len(),
-                format!("one per hidden state, {}", states.rows()),
-            ));
-        }
+        self.check_head(head, states)?;
+        check_slots(slots, states)?;
         self.check_rows(Kind::Logits, slots, options)?;
-        // Taken out while the pool computes; put back whatever comes.
-        let mut buffers = std::mem::take(&mut self.head);
-        let computed = self.compute_hidden(head, states, slots, options, &mut buffers, out);
-        self.head = buffers;
-        computed?;
+        self.with_head_buffers(|pool, buffers| {
+            let tasks = StepTasks { pool, slots, options, keep_ids: out.collects_kept() };
+            pool.fill_rows(head, states, &tasks, buffers)?;
+            pool.compute(buffers.rows(pool.vocab)?, slots, options, out)
+        })?;
         self.advance(slots, out);
         Ok(())
     }
@@ -79,158 +64,45 @@ impl Pool {
         Ok(Certified::decisive(&task, hooked, with_kept).err())
     }
 
-    /// Returns what the heads of [`Pool::step_hidden`] have done since the pool was made.
+    /// Returns what heads have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.
     #[must_use]
     pub fn head_counts(&self) -> HeadCounts {
         self.head.counts
     }
 
-    /// Computes what a step from hidden states gives that was checked, and changes no sequence.
-    fn compute_hidden(
-        &self,
-        head: Head<'_>,
-        states: HiddenStates<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        buffers: &mut HeadBuffers,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.choose_rows(head, states, slots, options, out.collects_kept(), buffers);
-        let screened = buffers.decisive.len();
-        if let Head::Certified(certified) = head
-            && screened > 0
-        {
-            memory::reserve("memory for logits", &mut buffers.logits, self.elements(screened)?)?;
-            buffers.logits.resize(self.elements(screened)?.max(buffers.logits.len()), 0.0);
-            self.settle(certified, states, slots, options, buffers)?;
-        }
+    /// Returns the sequence in a slot that was checked.
+    pub(crate) fn admitted(&self, slot: Slot) -> &Sequence {
+        self.slots[slot as usize].as_ref().expect("checked: admitted")
+    }
+}
 
-        let HeadBuffers { whole, logits, lines, rows, computed, counts, .. } = buffers;
-        lines.clear();
-        lines.resize(slots.len(), 0);
-        for (line, (row, computed)) in (0..).zip(rows.iter().zip(&*computed)) {
-            lines[*row] = line;
-            let Some(count) = computed else { continue };
-            counts.certified_rows += 1;
-            counts.certified_logits += *count as u64;
+/// Checks that there is a slot for each hidden state.
+pub(crate) fn check_slots(slots: &[Slot], states: HiddenStates<'_>) -> Result<()> {
+    if slots.len() == states.rows() {
+        return Ok(());
+    }
+    Err(Error::length("slots", slots.len(), format!("one per hidden state, {}", states.rows())))
+}
+
+/// What the rows of a step are for.
+struct StepTasks<'a> {
+    pool: &'a Pool,
+    slots: &'a [Slot],
+    options: &'a BatchOptions<'a>,
+    keep_ids: bool,
+}
+
+impl RowTasks for StepTasks<'_> {
+    fn needs(&self, row: usize) -> Needs {
+        if self.slots[row] == PADDING {
+            return Needs::Nothing;
         }
-        // The rows that were not screened follow, and those that were given up; the lines that these had are not read.
-        let given_up = |line: &usize| computed[*line].is_none();
-        let others = (0..screened).filter(given_up).chain(screened..rows.len()).map(|line| rows[line]);
-        (screened as u32..).zip(others.clone()).for_each(|(line, row)| lines[row] = line);
-        whole.fill_rows(states, others);
-        counts.whole_rows += whole.rows() as u64;
-        // Padding names a line, too, though it reads none.
-        let held = (screened + whole.rows()).max(1);
-        memory::reserve("memory for logits", logits, self.elements(held)?)?;
-        logits.resize(self.elements(held)?, 0.0);
-        if whole.rows() > 0 {
-            let exact = head.exact();
-            let states = &*whole;
-            let place = screened * self.vocab..(screened + states.rows()) * self.vocab;
-            self.workers.threads().run(
-                &mut logits[place],
-                |logits| exact.logits(states, Spread::Rayon, logits),
-                |logits| exact.logits(states, Spread::Caller, logits),
-            )?;
-        }
-        let logits = Logits::new(&*logits, held, self.vocab)?.select(lines)?;
-        self.compute(logits, slots, options, out)
+        let hooked = self.options.hook(row).is_some();
+        self.with_task(row, |task| Certified::decisive(task, hooked, self.keep_ids)).into()
     }
 
-    /// Returns how many logits rows have.
-    fn elements(&self, rows: usize) -> Result<usize> {
-        memory::product("memory for logits", &[rows, self.vocab])
-    }
-
-    /// Lists the rows that have a sequence: first those that a certified head may decide, and which tokens do.
-    fn choose_rows(
-        &self,
-        head: Head<'_>,
-        states: HiddenStates<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        keep_ids: bool,
-        buffers: &mut HeadBuffers,
-    ) {
-        let HeadBuffers { rows, decisive, computed, .. } = buffers;
-        rows.clear();
-        decisive.clear();
-        computed.clear();
-        // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
-        if let Head::Certified(certified) = head
-            && [RACE, ORACLE].contains(&self.route())
-        {
-            for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-                let sequence = self.slots[*slot as usize].as_ref().expect("checked: admitted");
-                let task = sequence.task(Kind::Logits, None, None);
-                if let Ok(tokens) = Certified::decisive(&task, options.hook(row).is_some(), keep_ids)
-                    && certified.is_worth_screening(tokens)
-                    && certified.can_screen(states, row)
-                {
-                    rows.push(row);
-                    decisive.push(tokens);
-                }
-            }
-            if rows.len() > certified.most_rows() {
-                rows.clear();
-                decisive.clear();
-            }
-        }
-        computed.resize(rows.len(), None);
-        let mut screened = 0;
-        for (row, slot) in slots.iter().enumerate() {
-            if rows.get(screened) == Some(&row) && screened < decisive.len() {
-                screened += 1;
-            } else if *slot != PADDING {
-                rows.push(row);
-            }
-        }
-    }
-
-    /// Bounds the screened rows, and computes the logits that decide them.
-    fn settle(
-        &self,
-        certified: &Certified<'_>,
-        states: HiddenStates<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        buffers: &mut HeadBuffers,
-    ) -> Result<()> {
-        let HeadBuffers { screened, logits, bounds, rows, decisive, computed, idle, .. } = buffers;
-        let count = decisive.len();
-        screened.fill_rows(states, rows[..count].iter().copied());
-        let (screened, idle) = (&*screened, &*idle);
-        self.workers.threads().run(
-            &mut *bounds,
-            |bounds| certified.bound(screened, Spread::Rayon, bounds),
-            |bounds| certified.bound(screened, Spread::Caller, bounds),
-        )?;
-        let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<usize>| {
-            let place = rows[line];
-            let sequence = self.slots[slots[place] as usize].as_ref().expect("checked: admitted");
-            let task = sequence.task(Kind::Logits, options.masks.row(place), options.forced(place));
-            let popped = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut contest = popped.map_or_else(|| Contest::new(self.level()), Ok)?;
-            let settled = certified.settle(screened, line, bounds, decisive[line], &task, &mut contest, row);
-            idle.lock().unwrap_or_else(PoisonError::into_inner).push(contest);
-            *computed = settled?;
-            Ok(())
-        };
-        let vocab = self.vocab;
-        let parts = (bounds.rows_mut(), &mut logits[..count * vocab], &mut computed[..count]);
-        self.workers.threads().run(
-            parts,
-            |(bounds, logits, computed)| {
-                let rows = bounds.par_chunks_mut(vocab).zip(logits.par_chunks_mut(vocab));
-                let rows = rows.zip(computed).enumerate();
-                rows.try_for_each(|(line, ((bounds, row), computed))| one(line, bounds, row, computed))
-            },
-            |(bounds, logits, computed)| {
-                let rows = bounds.chunks_mut(vocab).zip(logits.chunks_mut(vocab));
-                let mut rows = rows.zip(computed).enumerate();
-                rows.try_for_each(|(line, ((bounds, row), computed))| one(line, bounds, row, computed))
-            },
-        )
+    fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
+        let sequence = self.pool.admitted(self.slots[row]);
+        work(&sequence.task(Kind::Logits, self.options.masks.row(row), self.options.forced(row)))
     }
 }

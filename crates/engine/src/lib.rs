@@ -8,11 +8,11 @@
 //! | --- | --- |
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
-//! | go from hidden states to tokens | [`Pool::step_hidden`], [`head`] |
+//! | go from hidden states to tokens | [`Pool::step_hidden`], [`Pool::verify_hidden`], [`Pool::draft_hidden`], [`head`] |
 //! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
 //! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Paths`], [`Proposals`] |
 //! | decode a batch whose logits are spread over several processes | [`DistPool`], [`dist`] |
-//! | get the logprobs of given tokens | [`Pool::score`] |
+//! | get the logprobs of given tokens | [`Pool::score`], [`Pool::score_hidden`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
 //! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
@@ -69,6 +69,9 @@ mod operators;
 
 mod draft;
 mod hidden;
+mod hidden_drafts;
+mod hidden_rows;
+mod hidden_score;
 mod pool;
 mod ranks;
 mod score;

@@ -2,7 +2,8 @@
 
 use gumball_head::{Bounds, Certified, Contest, Decisive, Exact, Widened};
 
-/// A head that [`Pool::step_hidden`](crate::Pool::step_hidden) takes, borrowed: several pools may share one.
+/// A head, as the methods of a pool take it that begin at hidden states, [`Pool::step_hidden`](crate::Pool::step_hidden) for instance: borrowed, so
+/// that several pools may share one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Head<'a> {
@@ -43,21 +44,52 @@ pub struct HeadCounts {
     pub certified_rows: u64,
     /// How many logits that took, for all of these rows.
     pub certified_logits: u64,
+    /// How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed. Devices do
+    /// not count it, nor the next.
+    pub weight_reads: u64,
+    /// How many times a screen was read: once for all rows of a call, or of a chunk of a score, that were screened.
+    pub screen_reads: u64,
 }
 
-/// What a pool keeps for its heads from step to step.
+impl HeadCounts {
+    /// Returns what was done since earlier counts of the same pool.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            whole_rows: self.whole_rows - earlier.whole_rows,
+            certified_rows: self.certified_rows - earlier.certified_rows,
+            certified_logits: self.certified_logits - earlier.certified_logits,
+            weight_reads: self.weight_reads - earlier.weight_reads,
+            screen_reads: self.screen_reads - earlier.screen_reads,
+        }
+    }
+
+    /// Returns these and other counts together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            whole_rows: self.whole_rows + other.whole_rows,
+            certified_rows: self.certified_rows + other.certified_rows,
+            certified_logits: self.certified_logits + other.certified_logits,
+            weight_reads: self.weight_reads + other.weight_reads,
+            screen_reads: self.screen_reads + other.screen_reads,
+        }
+    }
+}
+
+/// What a pool keeps for its heads from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct HeadBuffers {
     /// The hidden states of the rows that are screened.
     pub(crate) screened: Widened,
     /// Those of the rows whose logits are all computed.
     pub(crate) whole: Widened,
-    /// The logits of the rows that have a sequence: those that are screened first.
+    /// The logits of the rows that something reads: those that are screened first.
     pub(crate) logits: Vec<f32>,
-    /// For each row of the step its line of the logits; 0 for padding, which is not read.
+    /// For each row of the batch its line of the logits; 0 for one that nothing reads.
     pub(crate) lines: Vec<u32>,
     pub(crate) bounds: Bounds,
-    /// The rows that are screened, and then those that are not, by their numbers in the step.
+    /// The rows that are screened, and then those that are not, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
     pub(crate) decisive: Vec<Decisive>,
     /// How many logits decide each screened row; `None` if too many would.

@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use gumball_cpu::{Chosen, Task};
 use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{NONE, Result, Status};
+use gumball_spec::{NONE, Result, Row, Status};
 
-use crate::logits::Logits;
-use crate::options::BatchOptions;
+use crate::options::RowHook;
 use crate::route::Stages;
 use gumball_spec::layout::Widths;
 
@@ -88,21 +87,19 @@ impl RowsMut<'_> {
         self.write(row, &nothing, None, &[]);
     }
 
-    /// Carries row `from` of the batch through the stages, writes what comes out to row `to`, which must be in the block, and
-    /// returns the token.
+    /// Carries a row through the stages, writes what comes out to row `to`, which must be in the block, and returns the token.
     pub(crate) fn carry(
         &mut self,
-        from: usize,
+        logits: Row<'_>,
         to: usize,
-        logits: Logits<'_>,
         task: &Task<'_>,
-        options: &BatchOptions<'_>,
+        hook: Option<RowHook<'_>>,
         stages: &mut dyn Stages,
     ) -> Result<i32> {
         stages.keep_ids(!self.kept.is_empty());
-        let chosen = match options.hook(from) {
-            Some(hook) => stages.sample(logits.row(from), task, Some(&mut |z: &mut [f32]| hook(z))),
-            None => stages.sample(logits.row(from), task, None),
+        let chosen = match hook {
+            Some(hook) => stages.sample(logits, task, Some(&mut |z: &mut [f32]| hook(z))),
+            None => stages.sample(logits, task, None),
         }?;
         self.write(to, &chosen, stages.logprobs(), stages.kept());
         Ok(chosen.token)

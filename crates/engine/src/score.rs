@@ -5,7 +5,7 @@
 //! involved.
 
 use gumball_cpu::{History, Prepared, Task};
-use gumball_spec::{Error, Filter, LogprobMode, LogprobsParams, Result, SamplingParams};
+use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Result, SamplingParams};
 
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -63,41 +63,82 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         check_vocab(self.vocab, logits.vocab())?;
-        options.check(logits.rows(), self.vocab)?;
         scored.params.check_kind(logits.kind(), self.vocab)?;
-        if !options.forced.is_empty() {
-            return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
-        }
-        let prepared = prepare(scored.params, self.vocab)?;
-        let targets = targets(scored, logits.rows(), self.vocab)?;
+        let scoring = Scoring::new(scored, logits.rows(), self.vocab, options)?;
+        let rows = out.reshape(Layout { rows: logits.rows(), widths: scoring.widths() })?;
+        self.score_rows(&scoring, logits, rows)
+    }
 
-        let params = prepared.params();
-        let logprobs = params.logprobs.as_ref().expect("set by prepare");
-        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
-        let reads_history = reads_history(params);
+    /// Scores a part of the rows, whose logits are given.
+    pub(crate) fn score_rows(
+        &self,
+        scoring: &Scoring<'_>,
+        logits: Logits<'_>,
+        rows: RowsMut<'_>,
+    ) -> Result<()> {
+        let first = rows.range().start;
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
             let mut history = None;
             for row in rows.range() {
-                let place = scored.start + row;
-                let before = if reads_history { &scored.ids[..place] } else { &[] };
-                let task = Task {
-                    kind: logits.kind(),
-                    prepared: &prepared,
-                    history: advance(&mut history, before, scored.prompt_len),
-                    // Read by XTC alone, which mode `processed` refuses without one.
-                    seed: params.seed.unwrap_or(0),
-                    position: place as u32,
-                    draw: 0,
-                    mu: params.initial_mu(),
-                    mask: options.masks.row(row),
-                    forced: Some(targets[row]),
-                };
-                rows.carry(row, row, logits, &task, options, stages)?;
+                let task = scoring.task(row, logits.kind(), &mut history);
+                rows.carry(logits.row(row - first), row, &task, scoring.options.hook(row), stages)?;
             }
             Ok(())
         };
-        let rows = out.reshape(Layout { rows: logits.rows(), widths })?;
         self.workers.over(rows, &blocks_of(GRAIN), &work)
+    }
+}
+
+/// Known tokens that were checked, and what comes with their rows.
+pub(crate) struct Scoring<'a> {
+    pub(crate) prepared: Prepared,
+    scored: Scored<'a>,
+    targets: &'a [u32],
+    pub(crate) options: &'a BatchOptions<'a>,
+    reads_history: bool,
+}
+
+impl<'a> Scoring<'a> {
+    /// Checks what is to be scored.
+    pub(crate) fn new(
+        scored: Scored<'a>,
+        rows: usize,
+        vocab: usize,
+        options: &'a BatchOptions<'a>,
+    ) -> Result<Self> {
+        options.check(rows, vocab)?;
+        if !options.forced.is_empty() {
+            return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
+        }
+        let prepared = prepare(scored.params, vocab)?;
+        let targets = targets(scored, rows, vocab)?;
+        let reads_history = reads_history(prepared.params());
+        Ok(Self { prepared, scored, targets, options, reads_history })
+    }
+
+    /// Returns the widths that the request asks for.
+    pub(crate) fn widths(&self) -> Widths {
+        let logprobs = self.prepared.params().logprobs.as_ref().expect("set by prepare");
+        Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() }
+    }
+
+    /// Returns what a row is for; `history` is brought forward to it.
+    pub(crate) fn task<'b>(&'b self, row: usize, kind: Kind, history: &'b mut Option<History>) -> Task<'b> {
+        let Scored { ids, prompt_len, start, .. } = self.scored;
+        let (params, place) = (self.prepared.params(), start + row);
+        let before = if self.reads_history { &ids[..place] } else { &[] };
+        Task {
+            kind,
+            prepared: &self.prepared,
+            history: advance(history, before, prompt_len),
+            // Read by XTC alone, which mode `processed` refuses without one.
+            seed: params.seed.unwrap_or(0),
+            position: place as u32,
+            draw: 0,
+            mu: params.initial_mu(),
+            mask: self.options.masks.row(row),
+            forced: Some(self.targets[row]),
+        }
     }
 }
 
@@ -140,7 +181,7 @@ fn targets<'a>(scored: Scored<'a>, rows: usize, vocab: usize) -> Result<&'a [u32
 }
 
 /// Returns whether any edit of the parameters depends on the history.
-fn reads_history(params: &SamplingParams) -> bool {
+pub(crate) fn reads_history(params: &SamplingParams) -> bool {
     params.repetition_penalty != 1.0
         || params.frequency_penalty != 0.0
         || params.presence_penalty != 0.0

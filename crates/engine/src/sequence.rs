@@ -144,6 +144,10 @@ impl Sequence {
         }
     }
 
+    pub(crate) fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
     /// Returns the parameters as they were given.
     #[must_use]
     pub fn params(&self) -> &SamplingParams {

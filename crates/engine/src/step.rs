@@ -68,7 +68,7 @@ impl Pool {
                 }
                 let sequence = sequences[slots[row] as usize].as_ref().expect("checked: admitted");
                 let task = sequence.task(logits.kind(), options.masks.row(row), options.forced(row));
-                rows.carry(row, row, logits, &task, options, stages)?;
+                rows.carry(logits.row(row), row, &task, options.hook(row), stages)?;
             }
             Ok(())
         };

@@ -502,6 +502,11 @@ fn check_draft_counts(counts: &[u32]) -> Result<()> {
     }
 }
 
+/// Returns the request that a row is of.
+pub(crate) fn request_of(starts: &[usize], row: usize) -> usize {
+    starts.partition_point(|start| *start <= row) - 1
+}
+
 /// Returns the requests whose rows are in a range, which cuts none in two.
 fn requests_in(starts: &[usize], rows: Range<usize>) -> Range<usize> {
     let request = |row| starts.partition_point(|start| *start < row);

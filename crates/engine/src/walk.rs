@@ -148,7 +148,7 @@ impl Walk<'_> {
         let decided = token.and_then(|token| u32::try_from(token).ok());
         let task = Task { forced: decided.or(task.forced), ..task };
         let (from, to) = (self.start + row, self.start + path.rows.len());
-        let token = rows.carry(from, to, self.logits, &task, self.options, stages)?;
+        let token = rows.carry(self.logits.row(from), to, &task, self.options.hook(from), stages)?;
         path.rows.push(row);
         Ok(token)
     }

@@ -33,7 +33,7 @@ mod certified;
 
 pub use certified::{Bounds, Certified};
 pub use exact::{Exact, HeadOptions};
-pub use gumball_cpu::{Contest, Decisive, Level, WholeRow};
+pub use gumball_cpu::{Contest, Decisive, Level, WholeRow, decisive_of_drafts};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use screen::ScreenArrays;
 pub use spread::Spread;

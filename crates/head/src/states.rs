@@ -1,5 +1,7 @@
 //! Hidden states: a batch in the type the model left it in, and the same as f32, padded for the lanes.
 
+use std::ops::Range;
+
 use gumball_cpu::{padded_width, widen};
 use gumball_spec::head::MAX_HIDDEN;
 use gumball_spec::shape::check_stride;
@@ -58,6 +60,23 @@ impl<'a> HiddenStates<'a> {
     #[must_use]
     pub fn matrix(&self) -> (Row<'a>, usize) {
         (self.data, self.stride)
+    }
+
+    /// Returns neighbouring hidden states.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    #[must_use]
+    pub fn part(self, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "hidden states {rows:?} of {}", self.rows);
+        let length = self.data.vocab();
+        let place = (rows.start * self.stride).min(length)..length;
+        let data = match self.data {
+            Row::F32(data) => Row::F32(&data[place]),
+            Row::Bf16(data) => Row::Bf16(&data[place]),
+            Row::F16(data) => Row::F16(&data[place]),
+        };
+        Self { data, rows: rows.len(), ..self }
     }
 
     /// Returns one hidden state.

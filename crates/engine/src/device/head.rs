@@ -127,6 +127,7 @@ impl<'w> DeviceHead<'w> {
             whole_rows: counts.whole_rows,
             certified_rows: counts.certified_rows,
             certified_logits: counts.certified_logits,
+            ..HeadCounts::default()
         })
     }
 

@@ -1,0 +1,157 @@
+//! A pool of the host that gets hidden states for logits, and a certified head that has these logits.
+//!
+//! The head of n rows of logits has them as its columns, and row i has the hidden state with 1 at i and 0 elsewhere: its products are
+//! the row, bit for bit but for the sign of zeros (H1). So every body of a rule is one about heads. Rows of which one holds a number that is not finite are
+//! stepped as they are unless they are alone, since 0 times an infinity is NaN.
+
+use gumball_engine::head::{Certified, HiddenStates};
+use gumball_engine::{
+    BatchOptions, Drafts, Kind, Logits, Outputs, PADDING, Paths, Pool, Proposals, SamplingParams, Sequence,
+    Slot, State, Verification, VerifyMode,
+};
+use gumball_spec::Result;
+
+use super::verbs::Verbs;
+use crate::case::Dtype;
+use crate::head_case::HeadCase;
+
+/// A pool whose rows come from hidden states.
+#[derive(Debug)]
+pub struct Heads {
+    pool: Pool,
+    /// The head, if it is not to be made of the logits.
+    given: Option<HeadCase>,
+}
+
+impl Heads {
+    /// Takes a pool.
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self { pool, given: None }
+    }
+
+    /// Returns the head of rows of logits, with their hidden states; `None` where there is none. Rows that nothing reads are NaN.
+    fn head_of(&self, logits: Logits<'_>, is_read: impl Fn(usize) -> bool) -> Option<HeadCase> {
+        let read: Vec<usize> = (0..logits.rows()).filter(|row| is_read(*row)).collect();
+        if logits.kind() != Kind::Logits || logits.vocab() != self.pool.vocab() {
+            return None;
+        }
+        let place = |row: usize| read.iter().position(|read| *read == row);
+        if let Some(head) = &self.given {
+            let value = |row, i| place(row).map_or(f32::NAN, |n| head.state(n % head.rows()).logit(i));
+            let hidden: Vec<f32> = (0..logits.rows())
+                .flat_map(|row| (0..head.width).map(move |i| (row, i)))
+                .map(|(row, i)| value(row, i))
+                .collect();
+            return Some(HeadCase { hidden: crate::Logits::new(Dtype::F32, &hidden), ..head.clone() });
+        }
+        let (vocab, width) = (logits.vocab(), read.len());
+        let weights: Vec<f32> =
+            (0..vocab).flat_map(|id| read.iter().map(move |row| logits.row(*row).logit(id))).collect();
+        if width == 0 || width > 1 && weights.iter().any(|z| !z.is_finite()) {
+            return None;
+        }
+        let state = |row| match place(row) {
+            Some(place) => (0..width).map(|i| f32::from(i == place)).collect(),
+            None => vec![f32::NAN; width],
+        };
+        let hidden: Vec<f32> = (0..logits.rows()).flat_map(state).collect();
+        Some(HeadCase::new(Dtype::F32, &weights, &hidden, width))
+    }
+}
+
+/// Works with a certified head and its hidden states.
+fn with_certified<T>(
+    pool: &mut Pool,
+    head: &HeadCase,
+    work: impl FnOnce(&mut Pool, &Certified<'_>, HiddenStates<'_>) -> Result<T>,
+) -> Result<T> {
+    let certified = Certified::new(head.exact(pool.level())?).with_most_rows(usize::MAX);
+    let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
+    work(pool, &certified, states)
+}
+
+impl Verbs for Heads {
+    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        self.pool.resume(params, state)
+    }
+
+    fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        self.pool.sequence(slot)
+    }
+
+    /// Steps twice where that is possible: without kept sets, which decide more rows by a part of their logits, and as asked.
+    fn step(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let head = self.head_of(logits, |row| slots.get(row).is_some_and(|slot| *slot != PADDING));
+        let Some(head) = head else { return self.pool.step(logits, slots, options, out) };
+        with_certified(&mut self.pool, &head, |pool, certified, states| {
+            let mut plain = Outputs::new();
+            pool.step_hidden(certified, states, slots, options, &mut plain)?;
+            for (row, slot) in slots.iter().enumerate() {
+                if plain.tokens()[row] >= 0 {
+                    let length = pool.sequence(*slot)?.history().output().len();
+                    pool.truncate(*slot, length - 1)?;
+                }
+            }
+            pool.step_hidden(certified, states, slots, options, out)?;
+            assert_eq!(plain.words(), out.words(), "kept sets change a result");
+            Ok(())
+        })
+    }
+
+    fn release(&mut self, slot: Slot) -> Result<()> {
+        self.pool.release(slot)
+    }
+
+    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        self.pool.fork(slot, draw)
+    }
+
+    fn verify(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        let requests =
+            drafts.counts.iter().zip(slots).flat_map(|(count, slot)| vec![*slot; *count as usize + 1]);
+        let of_rows: Vec<Slot> = requests.collect();
+        let head = self.head_of(logits, |row| of_rows.get(row).is_some_and(|slot| *slot != PADDING));
+        let Some(head) = head else { return self.pool.verify(logits, slots, drafts, mode, options, out) };
+        with_certified(&mut self.pool, &head, |pool, certified, states| {
+            pool.verify_hidden(certified, states, slots, drafts, mode, options, out)
+        })
+    }
+
+    const HOOKS: bool = true;
+    const PROPOSES: bool = true;
+
+    fn propose(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        paths: &Paths<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Proposals,
+    ) -> Result<()> {
+        let head = self.head_of(logits, |row| slots.get(row).is_some_and(|slot| *slot != PADDING));
+        let Some(head) = head else { return self.pool.draft(logits, slots, paths, mode, options, out) };
+        with_certified(&mut self.pool, &head, |pool, certified, states| {
+            pool.draft_hidden(certified, states, slots, paths, mode, options, out)
+        })
+    }
+
+    fn give_head(&mut self, head: Option<&HeadCase>) {
+        self.given = head.cloned();
+    }
+}

@@ -1,0 +1,221 @@
+//! Rows of logits from hidden states, as far as what they are for needs them.
+//!
+//! ```text
+//! rows that a certified head can decide:    bounds of all their logits; then the logits that matter, -inf elsewhere
+//! all other rows, and those it gives up:    all logits
+//! rows that nothing reads:                  nothing
+//! ```
+//!
+//! Either way a row of logits comes out, and the route's stages read it. What rows are for, steps, verifications, drafts and scores say
+//! by [`RowTasks`].
+
+use std::sync::PoisonError;
+
+use gumball_cpu::Task;
+use gumball_head::{Certified, Contest, Decisive, HiddenStates, Spread, WholeRow};
+use gumball_spec::{Error, Result, memory};
+use rayon::prelude::*;
+
+use crate::lm_head::{Head, HeadBuffers};
+use crate::logits::Logits;
+use crate::pool::{Pool, check_vocab};
+use crate::route::{ORACLE, RACE};
+
+/// Which logits of a row something reads.
+pub(crate) enum Needs {
+    Nothing,
+    /// Those of the tokens that decide the row.
+    Deciding(Decisive),
+    Whole,
+}
+
+impl From<std::result::Result<Decisive, WholeRow>> for Needs {
+    fn from(decisive: std::result::Result<Decisive, WholeRow>) -> Self {
+        decisive.map_or(Needs::Whole, Needs::Deciding)
+    }
+}
+
+/// What the rows of a batch are for.
+pub(crate) trait RowTasks: Sync {
+    /// Returns which logits of a row something reads.
+    fn needs(&self, row: usize) -> Needs;
+
+    /// Works with what a row is drawn for; only for rows that something reads.
+    fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R;
+}
+
+impl Pool {
+    /// Checks that a head has the pool's vocabulary, and hidden states have the head's width.
+    pub(crate) fn check_head(&self, head: Head<'_>, states: HiddenStates<'_>) -> Result<()> {
+        check_vocab(self.vocab, head.exact().vocab())?;
+        head.exact().check_width(states.width())
+    }
+
+    /// Works with the memory of the pool's heads, which is put back whatever comes.
+    pub(crate) fn with_head_buffers<R>(&mut self, work: impl FnOnce(&Self, &mut HeadBuffers) -> R) -> R {
+        let mut buffers = std::mem::take(&mut self.head);
+        let result = work(self, &mut buffers);
+        self.head = buffers;
+        result
+    }
+
+    /// Computes the logits of hidden states, as far as the rows' tasks need them, for [`HeadBuffers::rows`].
+    pub(crate) fn fill_rows(
+        &self,
+        head: Head<'_>,
+        states: HiddenStates<'_>,
+        tasks: &impl RowTasks,
+        buffers: &mut HeadBuffers,
+    ) -> Result<()> {
+        self.choose_rows(head, states, tasks, buffers);
+        let screened = buffers.decisive.len();
+        if let Head::Certified(certified) = head
+            && screened > 0
+        {
+            memory::reserve(MEMORY, &mut buffers.logits, self.elements(screened)?)?;
+            buffers.logits.resize(self.elements(screened)?.max(buffers.logits.len()), 0.0);
+            self.settle(certified, states, tasks, buffers)?;
+        }
+
+        let HeadBuffers { whole, logits, lines, rows, computed, counts, .. } = buffers;
+        lines.clear();
+        lines.resize(states.rows(), 0);
+        for (line, (row, computed)) in (0..).zip(rows.iter().zip(&*computed)) {
+            lines[*row] = line;
+            let Some(count) = computed else { continue };
+            counts.certified_rows += 1;
+            counts.certified_logits += *count as u64;
+        }
+        // The rows that were not screened follow, and those that were given up; the lines that these had are not read.
+        let given_up = |line: &usize| computed[*line].is_none();
+        let others = (0..screened).filter(given_up).chain(screened..rows.len()).map(|line| rows[line]);
+        (screened as u32..).zip(others.clone()).for_each(|(line, row)| lines[row] = line);
+        whole.fill_rows(states, others);
+        counts.whole_rows += whole.rows() as u64;
+        counts.weight_reads += u64::from(whole.rows() > 0);
+        counts.screen_reads += u64::from(screened > 0);
+        // A row that nothing reads names a line, too.
+        let held = (screened + whole.rows()).max(1);
+        memory::reserve(MEMORY, logits, self.elements(held)?)?;
+        logits.resize(self.elements(held)?, 0.0);
+        if whole.rows() > 0 {
+            let exact = head.exact();
+            let states = &*whole;
+            let place = screened * self.vocab..(screened + states.rows()) * self.vocab;
+            self.workers.threads().run(
+                &mut logits[place],
+                |logits| exact.logits(states, Spread::Rayon, logits),
+                |logits| exact.logits(states, Spread::Caller, logits),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many logits rows have.
+    fn elements(&self, rows: usize) -> Result<usize> {
+        memory::product(MEMORY, &[rows, self.vocab])
+    }
+
+    /// Lists the rows that something reads: first those that a certified head may decide, and which tokens do.
+    fn choose_rows(
+        &self,
+        head: Head<'_>,
+        states: HiddenStates<'_>,
+        tasks: &impl RowTasks,
+        buffers: &mut HeadBuffers,
+    ) {
+        let HeadBuffers { rows, decisive, computed, .. } = buffers;
+        rows.clear();
+        decisive.clear();
+        computed.clear();
+        // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
+        if let Head::Certified(certified) = head
+            && [RACE, ORACLE].contains(&self.route())
+        {
+            for row in 0..states.rows() {
+                if let Needs::Deciding(tokens) = tasks.needs(row)
+                    && certified.is_worth_screening(tokens)
+                    && certified.can_screen(states, row)
+                {
+                    rows.push(row);
+                    decisive.push(tokens);
+                }
+            }
+            if rows.len() > certified.most_rows() {
+                rows.clear();
+                decisive.clear();
+            }
+        }
+        computed.resize(rows.len(), None);
+        let mut screened = 0;
+        for row in 0..states.rows() {
+            if rows.get(screened) == Some(&row) && screened < decisive.len() {
+                screened += 1;
+            } else if !matches!(tasks.needs(row), Needs::Nothing) {
+                rows.push(row);
+            }
+        }
+    }
+
+    /// Bounds the screened rows, and computes the logits that decide them.
+    fn settle(
+        &self,
+        certified: &Certified<'_>,
+        states: HiddenStates<'_>,
+        tasks: &impl RowTasks,
+        buffers: &mut HeadBuffers,
+    ) -> Result<()> {
+        let HeadBuffers { screened, logits, bounds, rows, decisive, computed, idle, .. } = buffers;
+        let count = decisive.len();
+        screened.fill_rows(states, rows[..count].iter().copied());
+        let (screened, idle) = (&*screened, &*idle);
+        self.workers.threads().run(
+            &mut *bounds,
+            |bounds| certified.bound(screened, Spread::Rayon, bounds),
+            |bounds| certified.bound(screened, Spread::Caller, bounds),
+        )?;
+        let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<usize>| {
+            let popped = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut contest = popped.map_or_else(|| Contest::new(self.level()), Ok)?;
+            let settled = tasks.with_task(rows[line], |task| {
+                certified.settle(screened, line, bounds, decisive[line], task, &mut contest, row)
+            });
+            idle.lock().unwrap_or_else(PoisonError::into_inner).push(contest);
+            *computed = settled?;
+            Ok(())
+        };
+        let vocab = self.vocab;
+        let parts = (bounds.rows_mut(), &mut logits[..count * vocab], &mut computed[..count]);
+        self.workers.threads().run(
+            parts,
+            |(bounds, logits, computed)| {
+                let rows = bounds.par_chunks_mut(vocab).zip(logits.par_chunks_mut(vocab));
+                let rows = rows.zip(computed).enumerate();
+                rows.try_for_each(|(line, ((bounds, row), computed))| one(line, bounds, row, computed))
+            },
+            |(bounds, logits, computed)| {
+                let rows = bounds.chunks_mut(vocab).zip(logits.chunks_mut(vocab));
+                let mut rows = rows.zip(computed).enumerate();
+                rows.try_for_each(|(line, ((bounds, row), computed))| one(line, bounds, row, computed))
+            },
+        )
+    }
+}
+
+impl HeadBuffers {
+    /// Returns the rows that [`Pool::fill_rows`] computed last.
+    pub(crate) fn rows(&self, vocab: usize) -> Result<Logits<'_>> {
+        Logits::new(&self.logits, self.logits.len() / vocab, vocab)?.select(&self.lines)
+    }
+}
+
+/// Checks that there is a hidden state for each of so many rows.
+pub(crate) fn check_states(states: HiddenStates<'_>, rows: usize, allowed: &str) -> Result<()> {
+    if states.rows() == rows {
+        return Ok(());
+    }
+    Err(Error::length("hidden", states.rows(), format!("{rows} hidden states, {allowed}")))
+}
+
+/// Names, in errors, the memory of rows of logits.
+const MEMORY: &str = "memory for logits";
