@@ -98,7 +98,7 @@ pub struct Request {
     pub slot: Slot,
     /// What drafts, if anything does.
     pub drafter: Option<Drafter>,
-    /// What makes the logits, if not the model's own product; none beside drafts.
+    /// What makes the logits, if not the model's own product.
     pub head: Option<ModelHead>,
 }
 
@@ -136,7 +136,6 @@ pub fn decode(
     let mut tokens: Vec<Step> = Vec::new();
     let mut unseen = prompt.clone();
     let mut verified = Verification::new();
-    let mut stepped = Outputs::new();
     let mut acceptance = Acceptance::default();
     let [mut prompt_time, mut model_time, mut choose_time, mut draft_time] = [Duration::ZERO; 4];
     let finish = 'text: loop {
@@ -159,23 +158,21 @@ pub fn decode(
 
         let start = Instant::now();
         let rows = match head {
-            Some(_) => RowsOf::States(llama.hidden(&unseen)?),
+            Some(_) => RowsOf::States(llama.hidden(&[&unseen[..], &plan.drafts].concat())?),
             None => RowsOf::Logits(forward(llama, &unseen, &plan.drafts)?),
         };
         *if tokens.is_empty() { &mut prompt_time } else { &mut model_time } += start.elapsed();
         let start = Instant::now();
-        let (outputs, places) = match (&rows, &*head) {
-            (RowsOf::States(hidden), Some(head)) => {
-                plan.step(pool, *slot, head, hidden, &mut stepped)?;
-                (&stepped, 0..1)
-            }
+        let judged = &mut verified;
+        match (&rows, &*head) {
+            (RowsOf::States(hidden), Some(head)) => plan.verify_hidden(pool, *slot, head, hidden, judged)?,
             (RowsOf::Logits(logits), _) => {
                 let logits = Logits::new(logits, plan.drafts.len() + 1, vocab)?;
-                plan.verify(pool, *slot, logits, &mut verified)?;
-                (verified.outputs(), verified.places(0))
+                plan.verify(pool, *slot, logits, judged)?;
             }
             (RowsOf::States(_), None) => unreachable!("states are computed for a head"),
-        };
+        }
+        let (outputs, places) = (verified.outputs(), verified.places(0));
         choose_time += start.elapsed();
         let accepted = places.len() - 1;
         llama.truncate(llama.position() - plan.drafts.len() + accepted);
@@ -236,7 +233,7 @@ pub fn decode(
 enum RowsOf {
     /// Logits of each row.
     Logits(Vec<f32>),
-    /// Hidden states, of which the last one counts.
+    /// Hidden states, of which the last ones count.
     States(Hidden),
 }
 
@@ -252,14 +249,14 @@ impl Plan {
     /// was added.
     fn draft(
         &mut self,
-        pool: &Pool,
+        pool: &mut Pool,
         slot: Slot,
         drafter: &mut Drafter,
         mut grammar: Option<&mut Grammar>,
         padding_mask: Option<&[u32]>,
         room: usize,
     ) -> Result<()> {
-        let stop_ids = &pool.sequence(slot)?.params().stop_ids;
+        let stop_ids = pool.sequence(slot)?.params().stop_ids.clone();
         while self.drafts.len() < drafter.most.min(room) {
             let Some(draft) = drafter.next(pool, slot, &self.drafts, self.last_mask())? else { break };
             let forbidden = grammar.is_some() && !self.last_mask().is_none_or(|mask| allows(mask, draft));
@@ -293,22 +290,27 @@ impl Plan {
         Some(&words[words.len() / (self.drafts.len() + 1) * self.drafts.len()..])
     }
 
-    /// Chooses the token behind the last of the hidden states, by a head.
-    fn step(
+    /// Verifies the drafts from the last hidden states, one for each row, by a head.
+    fn verify_hidden(
         &self,
         pool: &mut Pool,
         slot: Slot,
         head: &ModelHead,
         hidden: &Hidden,
-        out: &mut Outputs,
+        out: &mut Verification,
     ) -> Result<()> {
-        let states = HiddenStates::new(hidden.last(), 1, hidden.width())?;
-        let options = BatchOptions { masks: self.masks(1)?, ..BatchOptions::default() };
-        match head {
-            ModelHead::Exact(head) => pool.step_hidden(head, states, &[slot], &options, out)?,
-            ModelHead::Certified(head) => pool.step_hidden(head, states, &[slot], &options, out)?,
-        }
-        Ok(())
+        let rows = self.drafts.len() + 1;
+        let states = HiddenStates::new(hidden.last_rows(rows), rows, hidden.width())?;
+        let ids = self.ids();
+        let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
+        let options = BatchOptions { masks: self.masks(rows)?, ..BatchOptions::default() };
+        let mode = VerifyMode::Coupled;
+        Ok(pool.verify_hidden(head.head(), states, &[slot], &drafts, mode, &options, out)?)
+    }
+
+    /// Returns the drafts as pools take them.
+    fn ids(&self) -> Vec<i32> {
+        self.drafts.iter().map(|draft| *draft as i32).collect()
     }
 
     /// Returns the masks of the rows of a pass.
@@ -322,7 +324,7 @@ impl Plan {
     fn verify(&self, pool: &mut Pool, slot: Slot, logits: Logits<'_>, out: &mut Verification) -> Result<()> {
         let rows = logits.rows();
         let masks = self.masks(rows)?;
-        let ids: Vec<i32> = self.drafts.iter().map(|draft| *draft as i32).collect();
+        let ids = self.ids();
         let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
         let options = BatchOptions { masks, ..BatchOptions::default() };
         Ok(pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &options, out)?)

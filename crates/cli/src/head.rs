@@ -2,12 +2,11 @@
 
 use clap::{Args, ValueEnum};
 use gumball_engine::head::{Certified, Exact, HeadOptions};
-use gumball_engine::{HeadCounts, Level, Pool};
+use gumball_engine::{Head, HeadCounts, Level};
 use serde::Serialize;
 
+use crate::Result;
 use crate::model::Llama;
-use crate::speculate::SpeculateArgs;
-use crate::{Error, Result};
 
 /// Which head.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub enum ModelHead {
 pub struct HeadFigures {
     /// The name of its kind.
     pub kind: &'static str,
-    /// Bytes of weights and of their copy for each token, on average.
+    /// Bytes of weights and of their copy for each token of the text, on average; rows that are computed together read them once.
     pub bytes_a_token: f64,
     /// Rows all of whose logits were computed.
     pub whole_rows: u64,
@@ -55,42 +54,57 @@ impl HeadArgs {
     /// Makes the head that the arguments name for a model; `None` if they name none.
     ///
     /// # Errors
-    /// - [`Error::Usage`] beside drafts, whose rows come from the model's own product.
-    /// - What the model's weights, or the level, are refused for.
-    pub fn of_model(
-        &self,
-        model: &Llama,
-        level: Level,
-        speculate: &SpeculateArgs,
-    ) -> Result<Option<ModelHead>> {
-        let Some(kind) = self.head else { return Ok(None) };
-        if speculate.speculate.is_some() || speculate.draft_model.is_some() {
-            let reason =
-                "--head takes a hidden state at a time, and drafts need several; leave out one of the two";
-            return Err(Error::Usage(reason.to_owned()));
-        }
-        let options = HeadOptions { level: Some(level), ..HeadOptions::default() };
-        let exact = Exact::new(model.head_matrix()?, model.vocab(), model.config().hidden, options)?;
-        Ok(Some(match kind {
-            HeadKind::Exact => ModelHead::Exact(exact),
-            HeadKind::Certified => ModelHead::Certified(Certified::new(exact)),
-        }))
+    /// What the model's weights, or the level, are refused for.
+    pub fn of_model(&self, model: &Llama, level: Level) -> Result<Option<ModelHead>> {
+        self.head.map(|kind| ModelHead::new(kind, model, model.vocab(), level)).transpose()
     }
 }
 
 impl ModelHead {
-    /// Returns what it has read for a pool's tokens.
+    /// Makes a head of a model's weights with as many ids as `vocab` says: ids that the model lacks have the logit -inf, and those beyond
+    /// are left out.
+    ///
+    /// # Errors
+    /// What the model's weights, or the level, are refused for.
+    pub fn new(kind: HeadKind, model: &Llama, vocab: usize, level: Level) -> Result<Self> {
+        let (own, width) = (model.vocab(), model.config().hidden);
+        let mut matrix = model.head_matrix()?;
+        matrix.resize(vocab * width, 0.0);
+        let bias = (own < vocab).then(|| {
+            let mut bias = vec![0.0; own];
+            bias.resize(vocab, f32::NEG_INFINITY);
+            bias.into()
+        });
+        let options = HeadOptions { bias, level: Some(level), ..HeadOptions::default() };
+        let exact = Exact::new(matrix, vocab, width, options)?;
+        Ok(match kind {
+            HeadKind::Exact => ModelHead::Exact(exact),
+            HeadKind::Certified => ModelHead::Certified(Certified::new(exact)),
+        })
+    }
+
+    /// Returns it as pools take it.
     #[must_use]
-    pub fn figures(&self, pool: &Pool) -> HeadFigures {
-        let HeadCounts { whole_rows, certified_rows, certified_logits, .. } = pool.head_counts();
+    pub fn head(&self) -> Head<'_> {
+        match self {
+            ModelHead::Exact(exact) => exact.into(),
+            ModelHead::Certified(certified) => certified.into(),
+        }
+    }
+
+    /// Returns what it has read for so many tokens; `counts` are of its rows alone.
+    #[must_use]
+    pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
+        let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, screen_reads, .. } =
+            counts;
         let (kind, exact, screen_bytes) = match self {
             ModelHead::Exact(exact) => ("exact", exact, 0),
             ModelHead::Certified(certified) => ("certified", certified.exact(), certified.screen_bytes()),
         };
         let row_bytes = exact.width() * exact.weights().element_bytes();
-        let whole = whole_rows as f64 * (row_bytes * exact.vocab()) as f64;
-        let part = certified_rows as f64 * screen_bytes as f64 + certified_logits as f64 * row_bytes as f64;
-        let tokens = (whole_rows + certified_rows).max(1) as f64;
+        let whole = weight_reads as f64 * (row_bytes * exact.vocab()) as f64;
+        let part = screen_reads as f64 * screen_bytes as f64 + certified_logits as f64 * row_bytes as f64;
+        let tokens = tokens.max(1) as f64;
         HeadFigures {
             kind,
             bytes_a_token: (whole + part) / tokens,

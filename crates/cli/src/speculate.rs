@@ -6,11 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use gumball_engine::{BatchOptions, Logits, Masks, Paths, Pool, Proposals, Slot, VerifyMode};
+use gumball_engine::head::HiddenStates;
+use gumball_engine::{
+    BatchOptions, HeadCounts, Level, Logits, Masks, Paths, Pool, Proposals, Slot, VerifyMode,
+};
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
-use crate::model::{Llama, Model, ROWS_LIKE_ONE, Tokenizer};
+use crate::head::{HeadFigures, HeadKind, ModelHead};
+use crate::model::{Hidden, Llama, Model, ROWS_LIKE_ONE, Tokenizer};
 use crate::{Error, Result};
 
 /// The most drafts of a pass: as many as the model computes the rows of with the bits of tokens that come one by one.
@@ -33,6 +37,9 @@ pub struct SpeculateArgs {
     /// Let a smaller model with the same vocabulary draft; each draft is what the request would draw from its row
     #[arg(long, value_name = "FILE", group = "drafter")]
     pub draft_model: Option<PathBuf>,
+    /// Make the draft model's logits by a head of Gumball's from its weights as f32; if absent, by its own product
+    #[arg(long, value_name = "KIND", requires = "draft_model")]
+    pub draft_head: Option<HeadKind>,
     /// Draft at most N tokens for a pass of the model, 1 to 16
     #[arg(long, value_name = "N", default_value_t = 5, requires = "drafter",
           value_parser = clap::value_parser!(u8).range(1..=MOST_DRAFTS as i64))]
@@ -64,11 +71,16 @@ impl SpeculateArgs {
     /// Returns what drafts for a model, if anything shall.
     ///
     /// # Errors
-    /// What is wrong with the file of a draft model; [`Error::File`] if its tokens are others.
-    pub fn drafter(&self, model: &Model) -> Result<Option<Drafter>> {
+    /// What is wrong with the file of a draft model; [`Error::File`] if its tokens are others. What its weights are refused for, by a head.
+    pub fn drafter(&self, model: &Model, level: Level) -> Result<Option<Drafter>> {
         let guess = match (&self.speculate, &self.draft_model) {
             (Some(Speculate::Ngram), _) => Guess::Ngram { longest: self.ngram.into(), found: Vec::new() },
-            (None, Some(path)) => Guess::Model(Box::new(DraftModel::load(path, &model.tokenizer)?)),
+            (None, Some(path)) => {
+                let mut draft_model = DraftModel::load(path, &model.tokenizer)?;
+                let head = |kind| ModelHead::new(kind, &draft_model.llama, model.vocab(), level);
+                draft_model.head = self.draft_head.map(head).transpose()?;
+                Guess::Model(Box::new(draft_model))
+            }
             (None, None) => return Ok(None),
         };
         Ok(Some(Drafter { most: self.drafts.into(), guess }))
@@ -96,7 +108,7 @@ impl Drafter {
     /// What a draft model fails with.
     pub fn next(
         &mut self,
-        pool: &Pool,
+        pool: &mut Pool,
         slot: Slot,
         path: &[u32],
         mask: Option<&[u32]>,
@@ -111,9 +123,27 @@ impl Drafter {
                 Ok(found.get(path.len()).copied())
             }
             Guess::Model(model) => {
-                let Some(row) = model.row(ids, path, pool.vocab())? else { return Ok(None) };
-                model.draw(&row, pool, slot, path, mask)
+                let Some(hidden) = model.hidden(ids, path)? else { return Ok(None) };
+                model.draw(&hidden, pool, slot, path, mask)
             }
+        }
+    }
+
+    /// Returns what a head of the drafter's own has read for so many tokens; `None` if it has no head.
+    #[must_use]
+    pub fn head_figures(&self, tokens: usize) -> Option<HeadFigures> {
+        match &self.guess {
+            Guess::Ngram { .. } => None,
+            Guess::Model(model) => Some(model.head.as_ref()?.figures(model.counts, tokens)),
+        }
+    }
+
+    /// Returns what that head has done.
+    #[must_use]
+    pub fn head_counts(&self) -> HeadCounts {
+        match &self.guess {
+            Guess::Ngram { .. } => HeadCounts::default(),
+            Guess::Model(model) => model.counts,
         }
     }
 }
@@ -124,6 +154,9 @@ struct DraftModel {
     llama: Llama,
     seen: Vec<u32>,
     proposals: Proposals,
+    /// What makes the logits, if not the model's own product, and what it has done.
+    head: Option<ModelHead>,
+    counts: HeadCounts,
 }
 
 impl DraftModel {
@@ -136,13 +169,17 @@ impl DraftModel {
             None if own.len() != tokenizer.len() => {
                 format!("it has {} tokens, the model has {}", own.len(), tokenizer.len())
             }
-            None => return Ok(Self { llama, seen: Vec::new(), proposals: Proposals::new(1) }),
+            None => {
+                let (seen, proposals) = (Vec::new(), Proposals::new(1));
+                return Ok(Self { llama, seen, proposals, head: None, counts: HeadCounts::default() });
+            }
         };
         Err(Error::file(path, format!("{reason}; a draft model needs the same vocabulary")))
     }
 
-    /// Returns the logits behind a history and the drafts so far, as a row of `vocab`; none where the context is full.
-    fn row(&mut self, ids: &[u32], path: &[u32], vocab: usize) -> Result<Option<Vec<f32>>> {
+    /// Returns the hidden states of the tokens of a history and the drafts so far that were not run yet, the last one at least; none
+    /// where the context is full.
+    fn hidden(&mut self, ids: &[u32], path: &[u32]) -> Result<Option<Hidden>> {
         let all = || ids.iter().chain(path).copied();
         let len = ids.len() + path.len();
         if len > self.llama.config().context {
@@ -153,18 +190,15 @@ impl DraftModel {
         self.llama.truncate(same);
         self.seen.truncate(same);
         self.seen.extend(all().skip(same));
-        let row = self.llama.hidden(&self.seen[same..]).and_then(|hidden| self.llama.logits(&hidden));
-        // Rows may be padded beyond the tokens, to other lengths.
-        let mut row = row.inspect_err(|_| self.seen.truncate(same))?;
-        row.resize(vocab, f32::NEG_INFINITY);
-        Ok(Some(row))
+        let hidden = self.llama.hidden(&self.seen[same..]);
+        Ok(Some(hidden.inspect_err(|_| self.seen.truncate(same))?))
     }
 
-    /// Draws a draft from a row, as the request would draw its token.
+    /// Draws a draft behind the last hidden state, as the request would draw its token.
     fn draw(
         &mut self,
-        row: &[f32],
-        pool: &Pool,
+        hidden: &Hidden,
+        pool: &mut Pool,
         slot: Slot,
         path: &[u32],
         mask: Option<&[u32]>,
@@ -173,8 +207,18 @@ impl DraftModel {
         let paths = Paths { counts: &[ids.len() as u32], ids: &ids };
         let masks = mask.map_or(Ok(Masks::NONE), |mask| Masks::new(mask, 1, mask.len(), mask.len()))?;
         let options = BatchOptions { masks, ..BatchOptions::default() };
-        let logits = Logits::new(row, 1, row.len())?;
-        pool.draft(logits, &[slot], &paths, VerifyMode::Coupled, &options, &mut self.proposals)?;
+        let (mode, out) = (VerifyMode::Coupled, &mut self.proposals);
+        if let Some(head) = &self.head {
+            let before = pool.head_counts();
+            let states = HiddenStates::new(hidden.last(), 1, hidden.width())?;
+            pool.draft_hidden(head.head(), states, &[slot], &paths, mode, &options, out)?;
+            self.counts = self.counts.plus(pool.head_counts().since(before));
+        } else {
+            let mut row = self.llama.logits(hidden)?;
+            // Rows may be padded beyond the tokens, to other lengths.
+            row.resize(pool.vocab(), f32::NEG_INFINITY);
+            pool.draft(Logits::new(&row, 1, row.len())?, &[slot], &paths, mode, &options, out)?;
+        }
         Ok(u32::try_from(self.proposals.row(0)[0]).ok())
     }
 }

@@ -75,7 +75,20 @@ fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
     // A nucleus needs the sum of all weights.
     let args = [PROMPT, "--seed", "42", "--max-tokens", "2", "--top-p", "0.9", "--head", "certified"];
     assert_eq!(json(&args)["head"]["certified_rows"], 0);
-    assert!(refuses(&["generate", "x", "--head", "exact", "--speculate", "ngram"]).contains("--head takes"));
+}
+
+#[test]
+fn drafts_change_no_token_of_a_text_that_a_head_writes() {
+    for setting in [&["--temperature", "0"], &["--temperature", "0.4"]] {
+        let args = [&[PROMPT, "--seed", "42", "--max-tokens", "40"], &setting[..]].concat();
+        let plain = json(&[&args[..], &["--head", "exact"]].concat());
+        for head in ["exact", "certified"] {
+            let drafted = json(&[&args[..], &["--head", head, "--speculate", "ngram"]].concat());
+            assert_eq!(drafted["tokens"], plain["tokens"], "{setting:?}, {head}");
+            assert!(drafted["speculation"]["drafted"].as_u64() > Some(0), "{}", drafted["speculation"]);
+            assert_eq!(drafted["head"]["certified_rows"].as_u64() > Some(0), head == "certified");
+        }
+    }
 }
 
 #[test]

@@ -86,6 +86,42 @@ fn write(args: &[&str]) -> Json {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+#[test]
+fn drafts_change_no_token_of_a_text_that_a_head_writes() {
+    let files = Files::new();
+    let target = files.write("target.gguf", &model(GgmlDType::F32));
+    let near = files.write("near.gguf", &model_with(GgmlDType::F32, &PIECES, 0.1));
+    assert!(!refuses(&["generate", "x", "--model", &target, "--draft-head", "exact"]).is_empty());
+    let drafters: [&[&str]; 4] = [
+        &["--speculate", "ngram"],
+        &["--draft-model", &near],
+        &["--draft-model", &near, "--draft-head", "exact", "--drafts", "3"],
+        &["--draft-model", &target, "--draft-head", "certified", "--drafts", "4"],
+    ];
+    let settings: [&[&str]; 3] = [
+        &["--temperature", "0"],
+        &["--temperature", "0.5", "--repetition-penalty", "1.1"],
+        &["--temperature", "0.7", "--top-k", "4", "--logprobs", "processed", "--top-logprobs", "2"],
+    ];
+    for (setting, (number, drafter)) in
+        settings.iter().flat_map(|setting| drafters.iter().enumerate().map(move |drafter| (setting, drafter)))
+    {
+        let args = [&["--model", &target, "--seed", "5", "--max-tokens", "50"], *setting].concat();
+        let exact = write(&[&args[..], &["--head", "exact"]].concat());
+        for head in ["exact", "certified"] {
+            let (accepted, drafted) = same_text(&[&args[..], &["--head", head]].concat(), drafter);
+            let text = write(&[&args[..], &["--head", head], drafter].concat());
+            assert_eq!(text["tokens"], exact["tokens"], "{head}, {drafter:?}");
+            assert!(drafted > 0 && (number != 3 || accepted == drafted), "{accepted} of {drafted}");
+            assert_eq!(text["head"]["certified_rows"].as_u64() > Some(0), head == "certified");
+            assert_eq!(
+                text["draft_head"]["kind"].as_str(),
+                [None, None, Some("exact"), Some("certified")][number]
+            );
+        }
+    }
+}
+
 /// Holds the text with drafts to that without, and returns how many drafts were accepted of how many.
 fn same_text(args: &[&str], drafts: &[&str]) -> (u64, u64) {
     let (plain, drafted) = (write(args), write(&[args, drafts].concat()));

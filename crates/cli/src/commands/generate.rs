@@ -19,7 +19,7 @@ use crate::head::{HeadArgs, HeadFigures};
 use crate::output::{Output, say, shown};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
-use crate::speculate::{Acceptance, SpeculateArgs};
+use crate::speculate::{Acceptance, Drafter, SpeculateArgs};
 use crate::text::{DIM, Table, WARN};
 use crate::{Error, Result};
 
@@ -76,6 +76,9 @@ pub struct Report {
     /// What the head has read; absent where the model's own product made the logits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadFigures>,
+    /// What the draft model's head has read; absent where its own product made the logits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_head: Option<HeadFigures>,
     /// The text and its tokens.
     #[serde(flatten)]
     pub decoded: Decoded,
@@ -113,8 +116,8 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         ..PoolConfig::new(session.model.vocab())
     })?;
     let slot = pool.admit(params, &session.prompt)?;
-    let drafter = args.speculate.drafter(&session.model)?;
-    let head = args.head.of_model(&session.model.llama, level, &args.speculate)?;
+    let drafter = args.speculate.drafter(&session.model, level)?;
+    let head = args.head.of_model(&session.model.llama, level)?;
     let mut request = Request { pool, slot, drafter, head };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
@@ -134,6 +137,9 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     })?;
     let (finish, complete) = (decoded.finish, decoded.complete);
     let sequence = request.pool.sequence(request.slot)?;
+    // The pool counts the rows of both heads.
+    let of_drafts = request.drafter.as_ref().map(Drafter::head_counts).unwrap_or_default();
+    let (counts, tokens) = (request.pool.head_counts().since(of_drafts), decoded.tokens.len());
     let report = Report {
         model: session.name.clone(),
         route: request.pool.route().to_owned(),
@@ -141,7 +147,8 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         seed: sequence.seed(),
         params: sequence.params().clone(),
         prompt_tokens: session.prompt.len(),
-        head: request.head.as_ref().map(|head| head.figures(&request.pool)),
+        head: request.head.as_ref().map(|head| head.figures(counts, tokens)),
+        draft_head: request.drafter.as_ref().and_then(|drafter| drafter.head_figures(tokens)),
         decoded,
     };
     if args.json {
@@ -228,25 +235,29 @@ fn sum_up(report: &Report) {
              {draft_us:.0} us of each to draft{DIM:#}"
         ));
     }
-    if let Some(HeadFigures { kind, bytes_a_token, whole_rows, certified_rows, certified_logits }) =
-        report.head
-    {
-        let of_certified = match certified_rows {
-            0 => String::new(),
-            rows => format!(
-                "; {rows} of {} rows by {:.1} logits each",
-                rows + whole_rows,
-                certified_logits as f64 / rows as f64
-            ),
-        };
-        let megabytes = bytes_a_token / 1e6;
-        say(format_args!(
-            "{DIM}{kind} head: {megabytes:.1} MB of weights read for each{of_certified}{DIM:#}"
-        ));
+    if let Some(figures) = &report.head {
+        say_head("head", figures);
+    }
+    if let Some(figures) = &report.draft_head {
+        say_head("head of the draft model", figures);
     }
     if report.decoded.finish == Finish::MaxTokens && report.decoded.complete.is_none() {
         say(format_args!("{WARN}the limit of tokens cut it off; --max-tokens raises it{WARN:#}"));
     }
+}
+
+fn say_head(what: &str, figures: &HeadFigures) {
+    let HeadFigures { kind, bytes_a_token, whole_rows, certified_rows, certified_logits } = *figures;
+    let of_certified = match certified_rows {
+        0 => String::new(),
+        rows => format!(
+            "; {rows} of {} rows by {:.1} logits each",
+            rows + whole_rows,
+            certified_logits as f64 / rows as f64
+        ),
+    };
+    let megabytes = bytes_a_token / 1e6;
+    say(format_args!("{DIM}{kind} {what}: {megabytes:.1} MB of weights read for each{of_certified}{DIM:#}"));
 }
 
 fn reason(finish: Finish) -> &'static str {

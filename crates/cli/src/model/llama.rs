@@ -61,6 +61,14 @@ impl Hidden {
         &self.values[index * self.width..][..self.width]
     }
 
+    /// The last rows, one after the other.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn last_rows(&self, rows: usize) -> &[f32] {
+        &self.values[(self.len() - rows) * self.width..]
+    }
+
     /// The row of the last token.
     pub fn last(&self) -> &[f32] {
         self.row(self.len() - 1)
@@ -195,8 +203,7 @@ impl Llama {
     /// # Panics
     /// If there are fewer.
     pub fn logits_last(&self, hidden: &Hidden, rows: usize) -> Result<Vec<f32>> {
-        let from = (hidden.len() - rows) * hidden.width;
-        self.head().apply(&Rows::new(hidden.values[from..].to_vec(), hidden.width))
+        self.head().apply(&Rows::new(hidden.last_rows(rows).to_vec(), hidden.width))
     }
 
     /// The logits after each token of `hidden`: `[rows, vocab]`.
