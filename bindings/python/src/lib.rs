@@ -12,6 +12,7 @@
 //! | `hooks`, `turns` | Python's own edits of rows; one thread at a time in a sampler or a pool |
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph`, `dist` | the classes |
+//! | `heads` | LM heads over the weights of others |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
@@ -45,6 +46,7 @@ mod verification;
 
 mod dist;
 mod graph;
+mod heads;
 mod operators;
 mod pool;
 mod sampler;
@@ -66,6 +68,8 @@ mod _gumball {
     use super::forks::forked;
     #[pymodule_export]
     use super::graph::{DistGraph, Graph};
+    #[pymodule_export]
+    use super::heads::Head;
     #[pymodule_export]
     use super::hooks::break_off;
     #[pymodule_export]

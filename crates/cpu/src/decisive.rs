@@ -26,6 +26,23 @@ pub enum WholeRow {
     Route,
 }
 
+impl WholeRow {
+    /// Returns its name: that of the filter or parameter it is about, `logprobs` for any mode, else `hook`, `kept`, `joint` or `route`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WholeRow::Hook => "hook",
+            WholeRow::KeptSet => "kept",
+            WholeRow::Logprobs(_) => "logprobs",
+            WholeRow::DynamicTemperature => "dynamic_temperature",
+            WholeRow::Mirostat => "mirostat",
+            WholeRow::Filter(filter) => filter.name(),
+            WholeRow::Joint => "joint",
+            WholeRow::Route => "route",
+        }
+    }
+}
+
 /// Which tokens decide a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decisive {

@@ -1,6 +1,9 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
-use gumball_head::{Bounds, Certified, Contest, Decisive, Exact, Widened};
+use gumball_head::{Bounds, Certified, Contest, Decisive, Exact, HiddenStates, Spread, Widened};
+use gumball_spec::Result;
+
+use crate::workers::Threads;
 
 /// A head, as the methods of a pool take it that begin at hidden states, [`Pool::step_hidden`](crate::Pool::step_hidden) for instance: borrowed, so
 /// that several pools may share one.
@@ -26,12 +29,34 @@ impl<'a> From<&'a Certified<'_>> for Head<'a> {
 }
 
 impl<'a> Head<'a> {
+    /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified head as the exact one does.
+    ///
+    /// # Shapes and units
+    /// `states`: R hidden states of the head's width. `out`: `[R, vocab]`.
+    ///
+    /// # Errors
+    /// - [`Error::Length`](crate::Error::Length) if hidden states have another width than the head, or `out` another length.
+    pub fn logits(self, states: HiddenStates<'_>, out: &mut [f32]) -> Result<()> {
+        let (exact, states) = (self.exact(), Widened::of(states));
+        Threads::Shared.run(
+            out,
+            |out| exact.logits(&states, Spread::Rayon, out),
+            |out| exact.logits(&states, Spread::Caller, out),
+        )
+    }
+
     pub(crate) fn exact(&self) -> &'a Exact<'a> {
         match self {
             Head::Exact(exact) => exact,
             Head::Certified(certified) => certified.exact(),
         }
     }
+}
+
+/// Makes a certified head, over the threads that all pools share.
+#[must_use]
+pub fn certify(exact: Exact<'_>) -> Certified<'_> {
+    Threads::Shared.run(exact, Certified::new, Certified::new)
 }
 
 /// What a pool's heads have done since it was made.

@@ -5,6 +5,7 @@ to do                              use
 =================================  ==================================================================
 decode one sequence                :class:`Sampler`
 decode a batch, on CPU or GPU      :class:`Pool`
+go from hidden states to tokens    :class:`Head`, :meth:`Pool.step_hidden`
 say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
@@ -27,6 +28,7 @@ from ._gumball import (
     DraftBatch,
     Graph,
     GraphBuilder,
+    Head,
     Outputs,
     Pool,
     Sampler,
@@ -74,6 +76,7 @@ __all__ = [
     "DynamicTemperature",
     "Graph",
     "GraphBuilder",
+    "Head",
     "Logprobs",
     "LogprobsParams",
     "Mirostat",

@@ -33,6 +33,7 @@ __all__ = [
     "forked",
     "Graph",
     "GraphBuilder",
+    "Head",
     "break_off",
     "emulate",
     "judge_trees",
@@ -732,3 +733,116 @@ class Pool:
         mask_present: Sequence[bool] | _Array | None = None,
         hooks: Sequence[_Hook | None] | None = None,
     ) -> Outputs: ...
+    def step_hidden(
+        self,
+        head: Head,
+        hidden: _Array,
+        slots: _Integers,
+        *,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+    ) -> Outputs: ...
+    def verify_hidden(
+        self,
+        head: Head,
+        hidden: _Array,
+        slots: _Integers,
+        drafts: Sequence[_Integers] | _Array,
+        *,
+        parents: Sequence[_Integers] | _Array | None = None,
+        first_child: Sequence[_Integers] | _Array | None = None,
+        next_sibling: Sequence[_Integers] | _Array | None = None,
+        draft_probs: _Array | None = None,
+        mode: str = "coupled",
+        threshold_single: float = 1.0,
+        threshold_acc: float = 1.0,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+    ) -> Verification: ...
+    @overload
+    def draft_hidden(
+        self,
+        head: Head,
+        hidden: _Array,
+        slots: _Integers,
+        *,
+        paths: Sequence[_Integers] | _Array | None = None,
+        siblings: int = 1,
+        mode: str = "coupled",
+        probs: Literal[False] = False,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+    ) -> NDArray[np.int32]: ...
+    @overload
+    def draft_hidden(
+        self,
+        head: Head,
+        hidden: _Array,
+        slots: _Integers,
+        *,
+        paths: Sequence[_Integers] | _Array | None = None,
+        siblings: int = 1,
+        mode: str = "coupled",
+        probs: Literal[True],
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+    def score_hidden(
+        self,
+        head: Head,
+        hidden: _Array,
+        params: SamplingParams,
+        ids: _Integers,
+        *,
+        prompt_len: int | None = None,
+        start: int = 1,
+        chunk_rows: int = 64,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+    ) -> Outputs: ...
+    def needs_whole_row(self, slot: int, *, hooked: bool = False) -> str | None: ...
+    def head_counts(self) -> dict[str, int]: ...
+
+@final
+class Head:
+    def __new__(
+        cls,
+        weights: _Array,
+        *,
+        kind: str = "exact",
+        bias: Sequence[float] | _Array | None = None,
+        logit_scale: float = 1.0,
+        softcap: float = 0.0,
+        level: str | None = None,
+        most_rows: int = 8,
+    ) -> Head: ...
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def level(self) -> str: ...
+    @property
+    def is_borrowed(self) -> bool: ...
+    @property
+    def most_rows(self) -> int: ...
+    @property
+    def screen_bytes(self) -> int: ...
+    @property
+    def unscreened(self) -> NDArray[np.int64]: ...
+    def logits(self, hidden: _Array) -> NDArray[np.float32]: ...
+    @staticmethod
+    def replace(model: Any, **arguments: Any) -> Any: ...

@@ -236,14 +236,27 @@ impl Matrix {
 
     /// Checks that the elements have a type of logits.
     pub fn check_float(&self) -> PyResult<()> {
+        self.check_float_of("logits")
+    }
+
+    /// Checks that the elements have a type of logits, of weights and of hidden states.
+    pub fn check_float_of(&self, name: &str) -> PyResult<()> {
         match self.dtype {
             Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
             other => {
                 let text =
-                    format!("logits is of {}, but must be of float32, bfloat16 or float16", other.name());
+                    format!("{name} is of {}, but must be of float32, bfloat16 or float16", other.name());
                 Err(PyTypeError::new_err(text))
             }
         }
+    }
+
+    /// Checks that the elements lie in the host's memory.
+    pub fn check_host(&self, name: &str) -> PyResult<()> {
+        if self.location == Location::Host {
+            return Ok(());
+        }
+        Err(out_of_range(name, format!("on {}", self.location), "on cpu"))
     }
 
     /// Checks that the elements are float32.
@@ -283,7 +296,21 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
     pub unsafe fn logits<'a>(&self, row_indices: &'a [u32]) -> Result<Logits<'a>> {
-        let row = match self.dtype {
+        // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
+        let row = unsafe { self.floats() };
+        let logits = Logits::strided(row, self.rows, self.width, self.stride)?;
+        select(logits, row_indices)
+    }
+
+    /// Returns the elements from the first one to the end of the last row, as floats of their type.
+    ///
+    /// # Panics
+    /// If the element type is not f32, bf16 or f16.
+    ///
+    /// # Safety
+    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    pub unsafe fn floats<'a>(&self) -> Row<'a> {
+        match self.dtype {
             // SAFETY: the elements are f32, and the caller ensures that they lie on the host, neither freed
             // nor written for `'a`.
             Dtype::F32 => Row::F32(unsafe { self.elements::<f32>() }),
@@ -294,9 +321,7 @@ impl Matrix {
             // nor written for `'a`.
             Dtype::F16 => Row::F16(unsafe { self.elements::<f16>() }),
             other => panic!("{other:?} was not refused"),
-        };
-        let logits = Logits::strided(row, self.rows, self.width, self.stride)?;
-        select(logits, row_indices)
+        }
     }
 
     /// Returns the only row as logits on the host.

@@ -81,7 +81,7 @@ impl Inner {
 }
 
 /// Returns drafts as arrays: ids, and their probabilities if there are some.
-fn to_arrays<'py>(
+pub fn to_arrays<'py>(
     py: Python<'py>,
     drafted: &Proposals,
     (rows, siblings): (usize, usize),

@@ -11,6 +11,7 @@
 //! | `drafts.rs` | drafts on a device: assigned, enqueued, captured, fetched |
 //! | `graphs.rs` | captured and replayed steps |
 //! | `graph_builder.rs` | graphs that draft, verify and advance |
+//! | `hidden.rs` | steps, drafts and scores from hidden states |
 //! | `variants.rs` | the variants of steps in graphs of the host program |
 
 mod backend;
@@ -18,6 +19,7 @@ mod draft;
 mod drafts;
 mod graph_builder;
 mod graphs;
+mod hidden;
 mod requests;
 mod steps;
 mod variants;

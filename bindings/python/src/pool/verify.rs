@@ -107,23 +107,23 @@ pub fn mode(
     }
 }
 
-/// Checks that the drafter's probabilities are `rows` rows like those of logits: of the host and without gaps, or beside logits
-/// on a device there too.
-fn check_probs(probs: &Matrix, logits: &Matrix, rows: usize) -> PyResult<()> {
+/// Checks that the drafter's probabilities are `rows` rows of a vocabulary: of the host and without gaps, or beside logits on a
+/// device there too.
+pub fn check_probs(probs: &Matrix, logits: Location, vocab: usize, rows: usize) -> PyResult<()> {
     if probs.location == Location::Host {
         probs.check_packed("draft_probs")?;
-    } else if probs.location == logits.location {
+    } else if probs.location == logits {
         probs.check_f32("draft_probs")?;
     } else {
-        let allowed = match logits.location {
+        let allowed = match logits {
             Location::Host => "on cpu, where logits are".to_owned(),
             other => format!("on {other}, where logits are, or on cpu"),
         };
         return Err(out_of_range("draft_probs", format!("on {}", probs.location), &allowed));
     }
-    if (probs.rows, probs.width) != (rows, logits.width) {
+    if (probs.rows, probs.width) != (rows, vocab) {
         let found = format!("[{}, {}]", probs.rows, probs.width);
-        let allowed = format!("[{rows}, {}]: one row per request and one per draft", logits.width);
+        let allowed = format!("[{rows}, {vocab}]: one row per request and one per draft");
         return Err(out_of_range("draft_probs' shape", found, allowed));
     }
     Ok(())
@@ -318,7 +318,7 @@ impl Pool {
         self.check_masks(&options, &matrix)?;
         let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", stream)).transpose()?;
         let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
-        probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, &matrix, rows))?;
+        probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, matrix.location, matrix.width, rows))?;
         let (on_host, on_device) = match probs {
             Some(probs) if probs.location == Location::Host => (Some(probs), None),
             on_device => (None, on_device),

@@ -1,0 +1,40 @@
+"""From hidden states to tokens: a head over a matrix of numpy, exact and certified, and one in a transformers model.
+
+    python 09_heads.py
+
+The two kinds draw the same tokens, bit for bit. The certified one has a copy of the weights in 8 bits and reads, for most tokens, a few
+rows of the weights themselves.
+"""
+
+import importlib.util
+
+import numpy as np
+
+from gumball import Head, Pool, SamplingParams
+
+random = np.random.default_rng(0)
+vocab, width = 8000, 256
+weights = random.standard_normal((vocab, width), dtype=np.float32) / 16
+
+for kind in ("exact", "certified"):
+    head, pool = Head(weights, kind=kind), Pool(vocab)
+    slots = [pool.admit(SamplingParams(temperature=0.8, seed=seed), prompt=[1, 2, 3]) for seed in range(4)]
+    states = np.random.default_rng(1)
+    for _ in range(10):
+        # What the model's last norm gives for each sequence.
+        hidden = states.standard_normal((len(slots), width), dtype=np.float32) * 4
+        pool.step_hidden(head, hidden, slots)
+    print(kind, [pool.output(slot)[:5] for slot in slots], pool.head_counts())
+
+if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
+    torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
+    from gumball.transformers import generate
+
+    torch.manual_seed(0)
+    size = dict(vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**size)).eval()
+    ids = torch.tensor([[1, 2, 3]])
+    inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=10)
+    for kind in ("exact", "certified"):
+        with Head.replace(model, kind=kind):
+            print(kind, generate(model, SamplingParams(temperature=0.8, seed=7), **inputs).tolist())

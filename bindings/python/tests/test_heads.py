@@ -1,0 +1,367 @@
+"""Heads: from hidden states to tokens, the same as from their logits, over anybody's weights."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gumball
+from gumball import Head, LogprobsParams, Pool, SamplingParams
+
+VOCAB, WIDTH = 600, 40
+
+random = np.random.default_rng(7)
+WEIGHTS = random.standard_normal((VOCAB, WIDTH), np.float32) / 4
+HIDDEN = random.standard_normal((64, WIDTH), np.float32) * 2
+
+REQUESTS = [
+    SamplingParams(seed=1),
+    SamplingParams(temperature=0, repetition_penalty=1.2),
+    SamplingParams(top_k=20, top_p=0.9, frequency_penalty=0.3, seed=2),
+    SamplingParams(min_p=0.1, logit_bias={5: 2.0}, seed=3),
+    SamplingParams(top_p=0.8, seed=4),
+    SamplingParams(top_k=9, logprobs=LogprobsParams(mode="processed", top_n=2), seed=5),
+]
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def product(weights: np.ndarray[Any, Any], hidden: np.ndarray[Any, Any], bias: float = 0.0) -> np.ndarray[Any, Any]:
+    """Returns logits by the definition, for one hidden state: sixteen partial sums, each by fma, then a tree."""
+    width = -(-len(hidden) // 16) * 16
+    w = np.zeros((len(weights), width), np.float32)
+    h = np.zeros(width, np.float32)
+    w[:, : len(hidden)], h[: len(hidden)] = weights, hidden
+    sums = np.zeros((len(weights), 16), np.float64)
+    for i in range(0, width, 16):
+        # Exact in float64 but for the last bit, which numbers of few bits do not need.
+        sums = (w[:, i : i + 16].astype(np.float64) * h[i : i + 16] + sums).astype(np.float32).astype(np.float64)
+    for half in (8, 4, 2, 1):
+        sums = (sums[:, :half] + sums[:, half : 2 * half]).astype(np.float32).astype(np.float64)
+    return sums[:, 0].astype(np.float32) + np.float32(bias)
+
+
+def pool_of(requests: list[SamplingParams], **config: Any) -> tuple[Pool, list[int]]:
+    pool = Pool(VOCAB, top_n=3, **config)
+    return pool, [pool.admit(params, [1, 2, 1]) for params in requests]
+
+
+def both(**arguments: Any) -> list[Head]:
+    return [Head(WEIGHTS, **arguments), Head(WEIGHTS, kind="certified", most_rows=1000, **arguments)]
+
+
+def test_logits_are_those_of_the_definition() -> None:
+    # Numbers of 11 bits, so that float64 holds the sums that fma rounds once.
+    weights, hidden = WEIGHTS.astype(np.float16).astype(np.float32), HIDDEN[:3].astype(np.float16)
+    for head in (Head(weights), Head(weights.astype(np.float16)), Head(weights, kind="certified")):
+        seen = head.logits(hidden)
+        assert seen.dtype == np.float32 and seen.shape == (3, VOCAB)
+        for row in range(3):
+            assert np.array_equal(seen[row], product(weights, hidden[row].astype(np.float32)))
+    assert np.array_equal(
+        Head(weights, bias=np.full(VOCAB, 0.5)).logits(hidden[0])[0], product(weights, hidden[0], 0.5)
+    )
+    capped = Head(weights, bias=[0.5] * VOCAB, logit_scale=0.5, softcap=2.0).logits(hidden)
+    assert np.abs(capped).max() <= 2.0
+    scaled = Head(weights, bias=[0.5] * VOCAB, logit_scale=0.5).logits(hidden)
+    assert np.allclose(capped, 2.0 * np.tanh(scaled / 2.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_steps_are_those_from_logits(kept: bool) -> None:
+    for head in both():
+        (a, slots), (b, _) = pool_of(REQUESTS, kept=kept), pool_of(REQUESTS, kept=kept)
+        mask = np.full((len(slots), 19), -9, np.int32)
+        rows = [*slots[:2], -1, *slots[2:]]
+        masks = np.insert(mask, 2, 0, axis=0)
+        for step in range(8):
+            hidden = HIDDEN[step : step + len(rows)]
+            expected = a.step(head.logits(hidden), rows, masks=masks)
+            seen = b.step_hidden(head, hidden, rows, masks=masks)
+            for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "top_ids", "top_logprobs"):
+                assert getattr(seen, name).tobytes() == getattr(expected, name).tobytes(), (head, name)
+            assert b.tokens.tolist() == seen.tokens.tolist()
+            assert not kept or all(np.array_equal(seen.kept(row), expected.kept(row)) for row in range(len(rows)))
+        counts = b.head_counts()
+        assert counts["whole_rows"] + counts["certified_rows"] == 8 * len(slots)
+        assert (counts["certified_rows"] > 0) == (head.kind == "certified")
+        assert counts["screen_reads"] == (8 if head.kind == "certified" else 0)
+
+
+def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
+    head = Head(WEIGHTS, kind="certified")
+    pool, slots = pool_of(REQUESTS[:3])
+
+    def only_seven(row: np.ndarray[Any, Any]) -> None:
+        row[:] = -np.inf
+        row[7] = 0
+
+    out = pool.step_hidden(head, HIDDEN[:3], slots, forced=[5, None, -1], hooks=[None, only_seven, None])
+    assert out.tokens[:2].tolist() == [5, 7]
+    assert pool.head_counts()["whole_rows"] == 1
+
+
+def test_drafts_are_verified_and_drawn_as_from_logits() -> None:
+    for head in both():
+        for mode in ("coupled", "greedy", "rejection", "block"):
+            (a, slots), (b, _) = pool_of(REQUESTS), pool_of(REQUESTS)
+            for step in range(3):
+                hidden = HIDDEN[step * 12 :][:12]
+                paths = [[]] * 6 if step == 0 else [[3, step]] * 6
+                drawn = [
+                    b.draft_hidden(head, hidden[:6], slots, paths=paths, mode=mode),
+                    a.draft(head.logits(hidden[:6]), slots, paths=paths, mode=mode),
+                ]
+                assert np.array_equal(*drawn)
+                siblings = b.draft_hidden(head, hidden[:6], slots, mode=mode, siblings=3, probs=True)
+                expected = a.draft(head.logits(hidden[:6]), slots, mode=mode, siblings=3, probs=True)
+                assert all(np.array_equal(x, y) for x, y in zip(siblings, expected))
+                # One draft of each request, right or wrong.
+                drafts = drawn[0] if step else [[9]] * 6
+                hidden = np.repeat(hidden[:6], 2, axis=0)
+                seen = b.verify_hidden(head, hidden, slots, drafts, mode=mode)
+                wanted = a.verify(head.logits(hidden), slots, drafts, mode=mode)
+                assert seen.outputs.tokens.tobytes() == wanted.outputs.tokens.tobytes(), mode
+                assert seen.accepted.tolist() == wanted.accepted.tolist()
+                assert all(seen.rows(i).tolist() == wanted.rows(i).tolist() for i in range(6))
+
+
+def test_scores_are_those_from_logits_in_chunks_of_any_size() -> None:
+    ids = [int(id) for id in random.integers(0, VOCAB, 40)]
+    for params in (SamplingParams(), REQUESTS[5]):
+        for head in both():
+            pool = Pool(VOCAB)
+            expected = pool.score(head.logits(HIDDEN[:30]), params, ids, start=4)
+            for chunk_rows in (1, 7, 64):
+                seen = pool.score_hidden(head, HIDDEN[:30], params, ids, start=4, chunk_rows=chunk_rows)
+                assert seen.logprobs.tobytes() == expected.logprobs.tobytes()
+                assert seen.ranks.tobytes() == expected.ranks.tobytes()
+            in_part = params is REQUESTS[5] and head.kind == "certified"
+            assert (pool.head_counts()["certified_rows"] > 0) == in_part
+
+
+def test_what_needs_the_whole_row_is_said_before() -> None:
+    hot = SamplingParams(temperature=0.5, logprobs=LogprobsParams(mode="raw"))
+    pool, slots = pool_of([*REQUESTS[:5], hot])
+    reasons = [pool.needs_whole_row(slot) for slot in slots]
+    assert reasons == [None, None, None, None, "top_p", "logprobs"]
+    assert pool.needs_whole_row(slots[0], hooked=True) == "hook"
+    pool, [slot] = pool_of(REQUESTS[:1], kept=True)
+    assert pool.needs_whole_row(slot) == "kept"
+    pool, [slot] = pool_of(REQUESTS[:1], route="oracle")
+    assert pool.needs_whole_row(slot) is None
+    pool, [slot] = pool_of(REQUESTS[:1], route="probabilities")
+    assert pool.needs_whole_row(slot) == "route"
+    with pytest.raises(ValueError, match="slot is 9"):
+        pool.needs_whole_row(9)
+
+
+def test_weights_are_borrowed_where_rows_follow_each_other() -> None:
+    weights = WEIGHTS.copy()
+    strided = np.zeros((VOCAB, WIDTH + 3), np.float32)
+    strided[:, :WIDTH] = weights
+    heads = Head(weights), Head(strided[:, :WIDTH])
+    assert [head.is_borrowed for head in heads] == [True, False]
+    # Borrowed memory outlives its name; of numpy's, what is written there shows.
+    weights[0] = 0
+    assert heads[0].logits(HIDDEN[0])[0, 0] == 0 and heads[1].logits(HIDDEN[0])[0, 0] != 0
+    del weights, strided
+    gc.collect()
+    assert np.array_equal(heads[0].logits(HIDDEN[:2])[:, 1:], heads[1].logits(HIDDEN[:2])[:, 1:])
+    head = heads[0]
+    assert (head.vocab, head.width, head.kind, head.dtype) == (VOCAB, WIDTH, "exact", "float32")
+    assert repr(head) == 'Head([600, 40] float32 borrowed, kind="exact")'
+    assert head.screen_bytes == 0 and head.most_rows == 0 and head.unscreened.tolist() == []
+
+
+def test_rows_that_are_not_finite_are_listed() -> None:
+    weights = WEIGHTS.copy()
+    weights[[3, 9]] = [[np.nan], [np.inf]]
+    head = Head(weights, kind="certified")
+    assert head.unscreened.tolist() == [3, 9] and head.unscreened.dtype == np.int64
+    assert head.most_rows == 8 and VOCAB * WIDTH < head.screen_bytes < 2 * VOCAB * WIDTH
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    def refuses(text: str, *args: Any, **arguments: Any) -> None:
+        with pytest.raises((ValueError, TypeError), match=text):
+            Head(*args, **arguments)
+
+    refuses('kind is "fast", but must be', WEIGHTS, kind="fast")
+    refuses("most_rows is for", WEIGHTS, most_rows=3)
+    refuses("weights is of float64, but must be of float32", WEIGHTS.astype(np.float64))
+    refuses("weights must be an array", [[1.0]])
+    refuses("weights has 3 dimensions", WEIGHTS[None])
+    refuses("bias has length 3, but must have one for each of 600 ids", WEIGHTS, bias=[1.0, 2.0, 3.0])
+    refuses("logit_scale is 0", WEIGHTS, logit_scale=0)
+    refuses("softcap is -1", WEIGHTS, softcap=-1)
+    refuses(r"weights.shape\[1\] is 65537", np.zeros((1, 65537), np.float32))
+    head, (pool, slots) = Head(WEIGHTS), pool_of(REQUESTS[:2])
+    for hidden, text in [
+        (HIDDEN[:1], "slots has length 2, but must have one per hidden state, 1"),
+        (HIDDEN[:2, :-1], "hidden has length 39, but must have 40 elements each"),
+        (HIDDEN[:2].astype(np.float64), "hidden is of float64"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=text):
+            pool.step_hidden(head, hidden, slots)
+    with pytest.raises(ValueError, match="chunk_rows is 0"):
+        pool.score_hidden(head, HIDDEN[:1], SamplingParams(), [1, 2], chunk_rows=0)
+    with pytest.raises(ValueError, match="logits has length 600, but must have 7 elements"):
+        Pool(7).step_hidden(head, HIDDEN[:0], [])
+    assert [pool.position(slot) for slot in slots] == [3, 3]
+
+
+def test_types_of_others_are_taken() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    weights = WEIGHTS.astype(ml_dtypes.bfloat16)
+    head, wide = Head(weights), Head(weights.astype(np.float32))
+    assert head.dtype == "bfloat16" and head.is_borrowed
+    assert np.array_equal(head.logits(HIDDEN[:3]), wide.logits(HIDDEN[:3]))
+
+
+class TestTorch:
+    """Over tensors of torch."""
+
+    def test_tensors_are_taken_in_every_type(self, torch: Any) -> None:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            linear = torch.nn.Linear(WIDTH, VOCAB, dtype=dtype)
+            head = Head(linear.weight, bias=linear.bias, kind="certified")
+            assert head.is_borrowed and head.dtype == str(dtype).removeprefix("torch.")
+            hidden = torch.from_numpy(HIDDEN[:4]).to(dtype)
+            with torch.no_grad():
+                near = linear.float()(hidden.float()).numpy()
+            assert np.allclose(head.logits(hidden), near, atol=1e-4)
+        pool, slots = pool_of(REQUESTS)
+        assert len(pool.step_hidden(head, hidden.repeat(2, 1)[:6], slots).tokens) == 6
+
+    def test_memory_outlives_a_parameter_whose_data_are_changed(self, torch: Any) -> None:
+        linear = torch.nn.Linear(WIDTH, VOCAB, bias=False)
+        head = Head(linear.weight)
+        before = head.logits(HIDDEN[:2])
+        linear.weight.data = torch.zeros(VOCAB, WIDTH)
+        del linear
+        gc.collect()
+        assert np.array_equal(head.logits(HIDDEN[:2]), before)
+
+    def test_weights_that_were_written_are_refused(self, torch: Any) -> None:
+        weight = torch.nn.Linear(WIDTH, VOCAB).weight
+        head = Head(weight, kind="certified")
+        with torch.no_grad():
+            weight[0] += 1
+        with pytest.raises(RuntimeError, match="were written since"):
+            head.logits(HIDDEN[:1])
+        pool, slots = pool_of(REQUESTS[:1])
+        with pytest.raises(RuntimeError, match="were written since"):
+            pool.step_hidden(head, HIDDEN[:1], slots)
+
+    def test_tensors_of_inference_mode_have_no_count(self, torch: Any) -> None:
+        with torch.inference_mode():
+            head = Head(torch.zeros(VOCAB, WIDTH))
+            assert not head.logits(torch.ones(1, WIDTH)).any()
+
+
+class TestTransformers:
+    """In the place of a model's output layer."""
+
+    @pytest.fixture
+    def model(self, torch: Any) -> Any:
+        return self.made(torch)
+
+    @staticmethod
+    def made(torch: Any, **config: Any) -> Any:
+        transformers = pytest.importorskip("transformers")
+        torch.manual_seed(0)
+        sizes = dict(vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+        config = transformers.LlamaConfig(**sizes, eos_token_id=None, pad_token_id=0, bos_token_id=1, **config)
+        return transformers.LlamaForCausalLM(config).eval()
+
+    @pytest.mark.parametrize("tied", [False, True])
+    def test_logits_are_the_heads_and_the_layer_comes_back(self, torch: Any, tied: bool) -> None:
+        model = self.made(torch, tie_word_embeddings=tied)
+        layer, ids = model.lm_head, torch.tensor([[5, 6, 7], [1, 2, 3]])
+        with torch.no_grad():
+            own = model(ids).logits
+        with Head.replace(model, kind="certified") as replaced:
+            assert model.lm_head is replaced.layer and replaced.head.kind == "certified"
+            assert model.lm_head.weight is layer.weight and model.lm_head.bias is None
+            assert not tied or layer.weight is model.model.embed_tokens.weight
+            assert replaced.head.is_borrowed
+            with torch.no_grad():
+                seen = model(ids)
+                hidden = model.model(ids).last_hidden_state
+            assert seen.logits.dtype == torch.float32 and torch.allclose(seen.logits, own, atol=1e-5)
+            assert np.array_equal(seen.logits[1], replaced.head.logits(hidden[1]))
+            with pytest.raises(RuntimeError, match="no gradients"):
+                model(ids)
+            with pytest.raises(ValueError, match="is a head already"):
+                Head.replace(model)
+        assert model.lm_head is layer
+        replaced.restore()
+        with torch.no_grad():
+            assert torch.equal(model(ids).logits, own)
+
+    def test_generate_draws_from_hidden_states_what_a_pool_draws(self, torch: Any, model: Any) -> None:
+        from gumball.transformers import generate
+
+        ids, mask = torch.tensor([[0, 0, 8], [4, 5, 6]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
+        for params in ([SamplingParams(temperature=0), REQUESTS[2]], SamplingParams(seed=7, temperature=0.8)):
+            seen = {}
+            for kind in ("exact", "certified"):
+                with Head.replace(model, kind=kind) as replaced:
+                    calls = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12)
+                    seen[kind] = generate(model, params, **calls)
+                    head = replaced.head
+            assert torch.equal(seen["exact"], seen["certified"])
+            # By hand, a row at a time.
+            first = params[1] if isinstance(params, list) else params
+            pool = Pool(512)
+            prompt = ids[1].tolist()
+            draw = 0 if isinstance(params, list) else 1
+            seed = first.seed
+            slot = pool.resume(first, gumball.State(prompt, seed=seed, position=3, draw=draw))
+            for _ in range(12):
+                with torch.no_grad():
+                    hidden = model.model(torch.tensor([pool.state(slot).prompt + pool.state(slot).output]))
+                pool.step_hidden(head, hidden.last_hidden_state[0, -1], [slot])
+            assert pool.state(slot).output == seen["exact"][1, 3:].tolist()
+
+    def test_what_would_edit_logits_that_are_not_computed_is_refused(self, torch: Any, model: Any) -> None:
+        from gumball.transformers import generate
+
+        ids = torch.tensor([[4, 5, 6]])
+        inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=3)
+        with Head.replace(model):
+            with pytest.raises(ValueError, match="min_new_tokens edits logits"):
+                generate(model, **inputs, min_new_tokens=2)
+            with pytest.raises(ValueError, match="logits_processor edits logits"):
+                generate(model, **inputs, logits_processor=[lambda ids, scores: scores])
+            model.config.final_logit_softcapping = 30.0
+            with pytest.raises(ValueError, match="final_logit_softcapping is 30.0"):
+                generate(model, **inputs)
+            del model.config.final_logit_softcapping
+            # Two calls of one model may follow each other.
+            assert generate(model, SamplingParams(temperature=0), **inputs).shape == (1, 6)
+            assert generate(model, SamplingParams(temperature=0), **inputs).shape == (1, 6)
+
+    def test_a_head_that_does_not_fit_is_refused(self, torch: Any, model: Any) -> None:
+        with pytest.raises(ValueError, match=r"head is \[600, 40\], but must be \[512, 32\]"):
+            Head.replace(model, head=Head(WEIGHTS))
+        with pytest.raises(ValueError, match="kind is for a head that is made here"):
+            Head.replace(model, head=Head(WEIGHTS), kind="exact")
+        given = Head(model.lm_head.weight, kind="certified")
+        with Head.replace(model, head=given) as replaced:
+            assert replaced.head is given
+            layer = replaced.layer
+            model.set_output_embeddings(torch.nn.Linear(32, 512))
+            with pytest.raises(RuntimeError, match="was replaced again"):
+                replaced.restore()
+            model.set_output_embeddings(layer)
+        model.lm_head = torch.nn.Identity()
+        with pytest.raises(TypeError, match="must be a torch.nn.Linear, not Identity"):
+            Head.replace(model)
