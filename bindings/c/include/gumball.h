@@ -173,6 +173,25 @@ typedef int32_t gumball_verify_mode;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What a head computes.
+enum gumball_head_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Every logit.
+    GUMBALL_HEAD_EXACT = 0,
+    // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
+    GUMBALL_HEAD_CERTIFIED = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_head_kind gumball_head_kind;
+#else
+typedef int32_t gumball_head_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // How the logits of a step lie on the processes of a group, and what is exchanged (docs/scaling.md).
 enum gumball_dist_layout
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -232,6 +251,12 @@ typedef struct gumball_dist gumball_dist;
 
 // Steps that were captured, to be replayed with one call.
 typedef struct gumball_graph gumball_graph;
+
+// An LM head: it makes logits of hidden states, by weights that it borrows.
+//
+// Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
+// several may share one, at the same time too.
+typedef struct gumball_head gumball_head;
 
 // Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
 // positions themselves. The result of a row is the one that it has in a pool.
@@ -585,6 +610,84 @@ typedef struct {
     // The gumball_verify_mode that the drafts will be judged by. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
     int64_t mode;
 } gumball_draft_rows;
+
+// What a head is made of.
+typedef struct {
+    // sizeof(gumball_head_config).
+    size_t struct_size;
+    // `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
+    // or write them meanwhile.
+    const void *weights;
+    // The number of ids, in 1..=2^20.
+    size_t vocab;
+    // The number of elements of a hidden state, in 1..=2^16.
+    size_t width;
+    // `vocab` floats that are added to the products, which the head reads as long as it lives; NULL: none.
+    const float *bias;
+    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16: the type of the weights.
+    int32_t dtype;
+    // A gumball_head_kind.
+    int32_t kind;
+    // The factor of every logit, above 0 and up to 2^16; 0: 1.
+    float logit_scale;
+    // The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
+    float softcap;
+    // The SIMD level, by its name; NULL: the machine's best. The logits are the same.
+    const char *level;
+    // For GUMBALL_HEAD_CERTIFIED: how many rows of a call are screened at most; in a call that has more, every logit is computed, which is
+    // faster then. 0: 8.
+    size_t most_rows;
+} gumball_head_config;
+
+// What is known of a head.
+typedef struct {
+    // sizeof(gumball_head_info).
+    size_t struct_size;
+    // The number of ids.
+    size_t vocab;
+    // The number of elements of a hidden state.
+    size_t width;
+    // The gumball_dtype of the weights.
+    int32_t dtype;
+    // The gumball_head_kind.
+    int32_t kind;
+    // How many bytes a call that screens rows reads before it reads weights; 0 for GUMBALL_HEAD_EXACT.
+    size_t screen_bytes;
+    // How many rows of a call are screened at most; 0 for GUMBALL_HEAD_EXACT.
+    size_t most_rows;
+} gumball_head_info;
+
+// A batch of hidden states in host memory.
+typedef struct {
+    // sizeof(gumball_hidden).
+    size_t struct_size;
+    // The first element of the first hidden state.
+    const void *data;
+    // Their number.
+    size_t rows;
+    // The number of elements of one.
+    size_t width;
+    // How many elements after a hidden state the next one begins; 0: width.
+    size_t stride;
+    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16; it need not be that of the weights.
+    int32_t dtype;
+} gumball_hidden;
+
+// What heads have done for a pool since it was made.
+typedef struct {
+    // sizeof(gumball_head_counts).
+    size_t struct_size;
+    // Rows whose logits were all computed.
+    uint64_t whole_rows;
+    // Rows that a certified head decided by a part of their logits.
+    uint64_t certified_rows;
+    // How many logits that took, for all of these rows.
+    uint64_t certified_logits;
+    // How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed.
+    uint64_t weight_reads;
+    // How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
+    uint64_t screen_reads;
+} gumball_head_counts;
 
 // What a pool over several processes is made with. All of them hand in the same, but for `rank` and `threads`.
 typedef struct {
@@ -1408,6 +1511,95 @@ gumball_code gumball_pool_shorten(gumball_pool *pool,
                                   const int32_t *slots,
                                   const size_t *counts,
                                   size_t len);
+
+// Makes a head. GUMBALL_HEAD_CERTIFIED takes a byte for each weight, and the time to read all of them, over the threads that pools of
+// the process share. NULL after an error.
+gumball_head *gumball_head_new(const gumball_head_config *config);
+
+// Ends a head; its weights can go then. NULL is fine.
+void gumball_head_free(gumball_head *head);
+
+// Writes what is known of a head. Set the `struct_size` of `info` before.
+gumball_code gumball_head_describe(const gumball_head *head, gumball_head_info *info);
+
+// Returns the ids whose logits a certified head always computes, since a weight or the bias is not finite or very large, ascending, and
+// their number. NULL if there are none, and after an error. They are the head's.
+const uint32_t *gumball_head_unscreened(const gumball_head *head,
+                                        size_t *len);
+
+// Computes all logits of hidden states, whichever kind the head is. `logits`: memory for `vocab` floats for each hidden state.
+gumball_code gumball_head_logits(const gumball_head *head,
+                                 const gumball_hidden *hidden,
+                                 float *logits);
+
+// As gumball_pool_step, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits.
+//
+// `hidden`: `rows` hidden states of the head's width. The head's vocabulary is the pool's. The options have no `row_indices`. For pools on the
+// host. After an error no sequence was changed, nor were the outputs.
+gumball_code gumball_pool_step_hidden(gumball_pool *pool,
+                                      const gumball_head *head,
+                                      const gumball_hidden *hidden,
+                                      const int32_t *slots,
+                                      size_t rows,
+                                      const gumball_step_options *options,
+                                      gumball_outputs *outputs);
+
+// As gumball_pool_verify, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits.
+//
+// `hidden`: a hidden state for each request and each draft, in the order of the rows there. A certified head computes a part of a row's logits in
+// GUMBALL_COUPLED and GUMBALL_GREEDY, and for requests without drafts. The options have no `row_indices`. For pools on the host. After an error no
+// sequence was changed.
+gumball_code gumball_pool_verify_hidden(gumball_pool *pool,
+                                        const gumball_head *head,
+                                        const gumball_hidden *hidden,
+                                        const int32_t *slots,
+                                        size_t requests,
+                                        const gumball_drafts *drafts,
+                                        const gumball_step_options *options,
+                                        gumball_verification *verification);
+
+// As gumball_pool_draft, from the hidden states of a draft model: what comes out is, bit for bit, what that makes of the logits of
+// gumball_head_logits.
+//
+// `head`: the draft model's, with the pool's vocabulary. `hidden`: `rows` hidden states. The options have no `row_indices`. For pools on the
+// host. After an error nothing was written.
+gumball_code gumball_pool_draft_hidden(gumball_pool *pool,
+                                       const gumball_head *head,
+                                       const gumball_hidden *hidden,
+                                       const int32_t *slots,
+                                       size_t rows,
+                                       const gumball_draft_rows *from,
+                                       const gumball_step_options *options,
+                                       int32_t *drafts,
+                                       float *probs);
+
+// As gumball_pool_score, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits, without the
+// logits of all rows.
+//
+// `hidden`: a hidden state for each token that is scored. `chunk_rows`: how many rows are computed at a time, 4 bytes for each id of each; 1 or
+// more. The options may bring masks and hooks. For pools on the host.
+gumball_code gumball_pool_score_hidden(gumball_pool *pool,
+                                       const gumball_head *head,
+                                       const gumball_hidden *hidden,
+                                       const gumball_scored *scored,
+                                       size_t chunk_rows,
+                                       const gumball_step_options *options,
+                                       gumball_outputs *outputs);
+
+// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
+// if there is none. The names live until the program ends.
+//
+// hook: `hooked` is above 0, so the rows have hooks. kept: `keep_ids` is above 0, so the outputs collect kept sets, and no filter bounds them. logprobs: of a
+// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
+// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
+gumball_code gumball_pool_needs_whole_row(gumball_pool *pool,
+                                          int32_t slot,
+                                          uint32_t hooked,
+                                          uint32_t keep_ids,
+                                          const char **reason);
+
+// Writes what heads have done for a pool on the host since it was made. Set the `struct_size` of `counts` before.
+gumball_code gumball_pool_head_counts(gumball_pool *pool, gumball_head_counts *counts);
 
 // Makes an empty pool, and waits until all processes of the group have come. NULL after an error: beside those of gumball_pool_new,
 // GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and GUMBALL_DISAGREE if one was made with something else.

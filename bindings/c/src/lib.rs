@@ -14,6 +14,7 @@
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts`, `draft_batches` | many sequences, on the host or on a device |
+//! | `head`, `hidden` | LM heads, and what pools do from hidden states |
 //! | `dist`, `dist_config`, `dist_steps` | one pool over several processes |
 //! | `operators`, `judged`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
@@ -45,6 +46,9 @@ mod graph;
 mod step;
 mod variants;
 mod verify;
+
+mod head;
+mod hidden;
 
 mod dist;
 mod dist_config;
@@ -83,6 +87,9 @@ pub use step::*;
 pub use variants::*;
 pub use verify::*;
 
+pub use head::*;
+pub use hidden::*;
+
 pub use dist::*;
 pub use dist_config::{DistConfig, DistDecision, DistLayout, DistShape, StepKind};
 pub use dist_steps::*;
@@ -114,10 +121,12 @@ mod tests {
         goes_to_other_threads::<Device>();
         goes_to_other_threads::<Buffer>();
         goes_to_other_threads::<Operators>();
+        goes_to_other_threads::<Head>();
         is_shared::<Params>();
         is_shared::<Outputs>();
         is_shared::<Verification>();
         is_shared::<Device>();
         is_shared::<Operators>();
+        is_shared::<Head>();
     }
 }

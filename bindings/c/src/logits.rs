@@ -84,16 +84,21 @@ unsafe impl VersionedStruct for Logits {
 ///
 /// # Safety
 /// `data` is NULL or points to `len` elements of that type, which nobody writes for `'a`.
-pub(crate) unsafe fn read_row<'a>(data: *const c_void, given: i32, len: usize) -> Result<Row<'a>> {
+pub(crate) unsafe fn read_row<'a>(
+    parameter: &'static str,
+    data: *const c_void,
+    given: i32,
+    len: usize,
+) -> Result<Row<'a>> {
     Ok(match dtype(given)? {
         // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody writes for `'a`.
-        Type::F32 => Row::F32(unsafe { slice("logits", data.cast(), len) }?),
+        Type::F32 => Row::F32(unsafe { slice(parameter, data.cast(), len) }?),
         // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody writes for `'a`; any
         // u16 is a bf16.
-        Type::Bf16 => Row::Bf16(unsafe { slice("logits", data.cast(), len) }?),
+        Type::Bf16 => Row::Bf16(unsafe { slice(parameter, data.cast(), len) }?),
         // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody writes for `'a`; any
         // u16 is an f16.
-        Type::F16 => Row::F16(unsafe { slice("logits", data.cast(), len) }?),
+        Type::F16 => Row::F16(unsafe { slice(parameter, data.cast(), len) }?),
     })
 }
 
@@ -117,7 +122,7 @@ pub(crate) unsafe fn described<'a>(given: &Logits) -> Result<gumball_engine::Log
     let (stride, len) = extent(rows, vocab, given.stride)?;
     // SAFETY: the caller ensures that `data` has the rows that the struct describes, which end after `len`
     // elements.
-    let data = unsafe { read_row(given.data, given.dtype, len) }?;
+    let data = unsafe { read_row("logits", given.data, given.dtype, len) }?;
     Ok(gumball_engine::Logits::strided(data, rows, vocab, stride)?.with_kind(kind))
 }
 

@@ -181,7 +181,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     call(|| {
         let (sampler, token) = (require("sampler", sampler)?, require("token", token)?);
         // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
-        let row = unsafe { read_row(logits, dtype, vocab) }?;
+        let row = unsafe { read_row("logits", logits, dtype, vocab) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element.
         let options = unsafe { read_options(options, 1) }?;
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
     call(|| {
         let sampler = require("sampler", sampler)?;
         // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
-        let row = unsafe { read_row(logits, dtype, vocab) }?;
+        let row = unsafe { read_row("logits", logits, dtype, vocab) }?;
         // SAFETY: the C caller ensures that `tokens` has memory for `n` tokens.
         let tokens = unsafe { out_slice("tokens", tokens, n as usize) }?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {

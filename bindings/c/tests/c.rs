@@ -158,7 +158,7 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
             count += 1;
         }
     }
-    assert_eq!(count, 22);
+    assert_eq!(count, 26);
 }
 
 #[test]
@@ -184,6 +184,14 @@ fn drafts_change_no_token() {
     test("verify", &["tests/c/verify.c"], &[], &[C, CPP, SANITIZED]);
     if emulated() {
         test("verify", &["tests/c/verify.c"], &["emulated"], &[C]);
+    }
+}
+
+#[test]
+fn hidden_states_come_to_the_tokens_of_their_logits() {
+    test("heads", &["tests/c/heads.c"], &[], &[C, CPP, SANITIZED]);
+    if emulated() {
+        test("heads", &["tests/c/heads.c"], &["emulated"], &[C]);
     }
 }
 
@@ -298,4 +306,8 @@ fn the_examples_run() {
     if let Some(program) = self::program(CPP, "decode", &["examples/decode.c"]) {
         assert_eq!(run(&program, &[]), written);
     }
+    let Some(program) = self::program(C, "head", &["examples/head.c"]) else { return };
+    let written = run(&program, &[]);
+    let tokens: Vec<&str> = written.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+    assert!(tokens.len() == 2 && tokens[0].len() > 20 && tokens[0] == tokens[1], "{written}");
 }

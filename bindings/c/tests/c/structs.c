@@ -7,7 +7,7 @@
 #include "check.h"
 #include "rows.h"
 
-enum { VOCAB = 40, ROWS = 2 };
+enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
 
 // A struct as this header knows it, and where its last field ended when the ABI's version began.
 typedef struct {
@@ -212,6 +212,66 @@ static int pool_resume(void *given) {
 static int sampler_sample(void *given) {
     gumball_token token;
     return gumball_sampler_sample(sampler, rows, GUMBALL_F32, VOCAB, (const gumball_step_options *)given, &token) == 0;
+}
+
+static float weights[VOCAB * WIDTH], states[ROWS * WIDTH];
+static gumball_head *head;
+static gumball_hidden hidden;
+
+static int head_new(void *given) {
+    gumball_head *made = gumball_head_new((const gumball_head_config *)given);
+    gumball_head_free(made);
+    return made != NULL;
+}
+
+static int head_info(void *given) { return gumball_head_describe(head, (gumball_head_info *)given) == GUMBALL_OK; }
+
+static int head_logits(void *given) {
+    return gumball_head_logits(head, (const gumball_hidden *)given, written) == GUMBALL_OK;
+}
+
+static int step_hidden(void *given) {
+    const gumball_hidden *all = (const gumball_hidden *)given;
+    return gumball_pool_step_hidden(pool, head, all, slots, ROWS, NULL, outputs) == GUMBALL_OK;
+}
+
+static int step_hidden_options(void *given) {
+    const gumball_step_options *with = (const gumball_step_options *)given;
+    return gumball_pool_step_hidden(pool, head, &hidden, slots, ROWS, with, outputs) == GUMBALL_OK;
+}
+
+static int verify_hidden(void *given) {
+    const gumball_hidden *all = (const gumball_hidden *)given;
+    return gumball_pool_verify_hidden(pool, head, all, slots, ROWS, &drafts, NULL, verification) == GUMBALL_OK;
+}
+
+static int verify_hidden_drafts(void *given) {
+    const gumball_drafts *all = (const gumball_drafts *)given;
+    return gumball_pool_verify_hidden(pool, head, &hidden, slots, ROWS, all, NULL, verification) == GUMBALL_OK;
+}
+
+static int draft_hidden(void *given) {
+    const gumball_hidden *all = (const gumball_hidden *)given;
+    return gumball_pool_draft_hidden(pool, head, all, slots, ROWS, &draft_rows, NULL, drafted, NULL) == GUMBALL_OK;
+}
+
+static int draft_hidden_from(void *given) {
+    const gumball_draft_rows *from = (const gumball_draft_rows *)given;
+    return gumball_pool_draft_hidden(pool, head, &hidden, slots, ROWS, from, NULL, drafted, NULL) == GUMBALL_OK;
+}
+
+static int score_hidden(void *given) {
+    const gumball_hidden *all = (const gumball_hidden *)given;
+    return gumball_pool_score_hidden(pool, head, all, &scored, 1, NULL, outputs) == GUMBALL_OK;
+}
+
+static int score_hidden_scored(void *given) {
+    const gumball_scored *known = (const gumball_scored *)given;
+    return gumball_pool_score_hidden(pool, head, &hidden, known, 1, NULL, outputs) == GUMBALL_OK;
+}
+
+static int head_counts(void *given) {
+    return gumball_pool_head_counts(pool, (gumball_head_counts *)given) == GUMBALL_OK;
 }
 
 static int step_logits(void *given) {
@@ -497,6 +557,46 @@ static void on_the_host(void) {
     CHECK(gumball_layout_of((size_t)1 << 62, 1, 1, &layout) == GUMBALL_OUT_OF_RANGE);
 }
 
+// From hidden states.
+static void by_heads(void) {
+    bell(weights, VOCAB * WIDTH, 3);
+    bell(states, ROWS * WIDTH, 4);
+    SIZED(gumball_head_config, config);
+    config.weights = weights;
+    config.vocab = VOCAB;
+    config.width = WIDTH;
+    config.kind = GUMBALL_HEAD_CERTIFIED;
+    head = gumball_head_new(&config);
+    draft_rows.struct_size = sizeof draft_rows;
+    hidden.struct_size = sizeof hidden;
+    hidden.data = states;
+    hidden.rows = ROWS;
+    hidden.width = WIDTH;
+    SIZED(gumball_head_info, info);
+    SIZED(gumball_head_counts, counts);
+    const sized a_head_config = SIZED_STRUCT(gumball_head_config, config, most_rows);
+    const sized an_info = SIZED_STRUCT(gumball_head_info, info, most_rows);
+    const sized some_hidden = SIZED_STRUCT(gumball_hidden, hidden, dtype);
+    const sized some_counts = SIZED_STRUCT(gumball_head_counts, counts, screen_reads);
+    const sized some_options = SIZED_STRUCT(gumball_step_options, options, hook_rows);
+    const sized a_scored = SIZED_STRUCT(gumball_scored, scored, start);
+    const sized some_drafts = SIZED_STRUCT(gumball_drafts, drafts, threshold_acc);
+    const sized some_draft_rows = SIZED_STRUCT(gumball_draft_rows, draft_rows, mode);
+    READ(a_head_config, head_new);
+    READ(some_hidden, head_logits);
+    READ(some_hidden, step_hidden);
+    READ(some_options, step_hidden_options);
+    READ(some_hidden, verify_hidden);
+    READ(some_drafts, verify_hidden_drafts);
+    READ(some_hidden, draft_hidden);
+    READ(some_draft_rows, draft_hidden_from);
+    READ(some_hidden, score_hidden);
+    READ(a_scored, score_hidden_scored);
+    WRITTEN(an_info, head_info);
+    WRITTEN(some_counts, head_counts);
+    gumball_head_free(head);
+}
+
 // A group of one process.
 static void over_processes(void) {
     const char *const address = "tcp:127.0.0.1:0";
@@ -615,6 +715,7 @@ int main(int argc, char **argv) {
     state.prompt = ids;
     state.prompt_len = 2;
     on_the_host();
+    by_heads();
     over_processes();
     if (argc > 1) {
         device = gumball_device_open(argv[1]);

@@ -1,0 +1,95 @@
+// From hidden states to tokens: an exact and a certified head over the same weights draw the same tokens. `model` is yours; here it makes a
+// hidden state of the last token, so that there is something to run.
+//
+// cc head.c -I bindings/c/include -L target/release -lgumball -lm -o head
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gumball.h"
+
+enum { VOCAB = 8000, WIDTH = 128, STEPS = 12 };
+
+static float weights[VOCAB * WIDTH];
+
+static void fail(void) {
+    fprintf(stderr, "%s\n", gumball_error_message());
+    exit(EXIT_FAILURE);
+}
+
+// Numbers from -1 to 1.
+static float number(uint32_t *word) {
+    *word = *word * 1664525u + 1013904223u;
+    return (float)(*word >> 8) / 8388608.0f - 1.0f;
+}
+
+// The last token in, the hidden state behind it out.
+static void model(uint32_t token, float *hidden) {
+    uint32_t word = token * 16777619u + 7;
+    for (size_t i = 0; i < WIDTH; i++) {
+        hidden[i] = 2.0f * number(&word);
+    }
+}
+
+static void decode(const char *name, int32_t kind) {
+    gumball_head_config config;
+    memset(&config, 0, sizeof config);
+    config.struct_size = sizeof config;
+    config.weights = weights; /* borrowed: it stays as long as the head */
+    config.vocab = VOCAB;
+    config.width = WIDTH;
+    config.kind = kind;
+    gumball_head *head = gumball_head_new(&config);
+    gumball_pool_config pool_config;
+    memset(&pool_config, 0, sizeof pool_config);
+    pool_config.struct_size = sizeof pool_config;
+    pool_config.vocab = VOCAB;
+    gumball_pool *pool = gumball_pool_new(&pool_config);
+    gumball_params *params = gumball_params_from_json("{\"temperature\": 0.8, \"min_p\": 0.05, \"seed\": 7}");
+    const uint32_t prompt[] = {1, 15, 92};
+    int32_t slot;
+    if (!head || !pool || !params || gumball_pool_admit(pool, params, prompt, 3, &slot)) {
+        fail();
+    }
+    gumball_params_free(params);
+
+    float state[WIDTH];
+    gumball_hidden hidden;
+    memset(&hidden, 0, sizeof hidden);
+    hidden.struct_size = sizeof hidden;
+    hidden.data = state;
+    hidden.rows = 1;
+    hidden.width = WIDTH;
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    uint32_t last = prompt[2];
+    printf("%s:", name);
+    for (int step = 0; step < STEPS; step++) {
+        model(last, state);
+        if (gumball_pool_step_hidden(pool, head, &hidden, &slot, 1, NULL, outputs)) {
+            fail();
+        }
+        last = (uint32_t)gumball_outputs_tokens(outputs)[0];
+        printf(" %u", (unsigned)last);
+    }
+    gumball_head_counts counts;
+    counts.struct_size = sizeof counts;
+    if (gumball_pool_head_counts(pool, &counts)) {
+        fail();
+    }
+    printf("\n    %u rows in full, %u by %u logits in all\n", (unsigned)counts.whole_rows,
+           (unsigned)counts.certified_rows, (unsigned)counts.certified_logits);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+    gumball_head_free(head);
+}
+
+int main(void) {
+    uint32_t word = 3;
+    for (size_t i = 0; i < VOCAB * WIDTH; i++) {
+        weights[i] = 0.5f * number(&word);
+    }
+    decode("exact", GUMBALL_HEAD_EXACT);
+    decode("certified", GUMBALL_HEAD_CERTIFIED);
+    return EXIT_SUCCESS;
+}

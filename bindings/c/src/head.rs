@@ -1,0 +1,346 @@
+//! LM heads over the program's own weights: from hidden states to logits.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr;
+
+use gumball_engine::head::{
+    Certified, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling, Weights, WholeRow,
+};
+use gumball_engine::{Dtype as Type, Error, Filter, Head as EngineHead, Row, certify};
+
+use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require};
+use crate::logits::{extent, read_row, stride};
+use crate::options::list;
+use crate::outputs::first;
+use crate::versioned::{VersionedStruct, read, write};
+
+/// What a head computes.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum HeadKind {
+    /// Every logit.
+    GUMBALL_HEAD_EXACT = 0,
+    /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
+    GUMBALL_HEAD_CERTIFIED = 1,
+}
+
+/// An LM head: it makes logits of hidden states, by weights that it borrows.
+///
+/// Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
+/// several may share one, at the same time too.
+#[derive(Debug)]
+pub struct Head {
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Exact(Exact<'static>),
+    Certified(Certified<'static>),
+}
+
+/// What a head is made of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HeadConfig {
+    /// sizeof(gumball_head_config).
+    pub struct_size: usize,
+    /// `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
+    /// or write them meanwhile.
+    pub weights: *const c_void,
+    /// The number of ids, in 1..=2^20.
+    pub vocab: usize,
+    /// The number of elements of a hidden state, in 1..=2^16.
+    pub width: usize,
+    /// `vocab` floats that are added to the products, which the head reads as long as it lives; NULL: none.
+    pub bias: *const f32,
+    /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16: the type of the weights.
+    pub dtype: i32,
+    /// A gumball_head_kind.
+    pub kind: i32,
+    /// The factor of every logit, above 0 and up to 2^16; 0: 1.
+    pub logit_scale: f32,
+    /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
+    pub softcap: f32,
+    /// The SIMD level, by its name; NULL: the machine's best. The logits are the same.
+    pub level: *const c_char,
+    /// For GUMBALL_HEAD_CERTIFIED: how many rows of a call are screened at most; in a call that has more, every logit is computed, which is
+    /// faster then. 0: 8.
+    pub most_rows: usize,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
+unsafe impl VersionedStruct for HeadConfig {
+    const NAME: &'static str = "gumball_head_config";
+    const LEAST: usize = offset_of!(Self, most_rows) + size_of::<usize>();
+}
+
+/// What is known of a head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HeadInfo {
+    /// sizeof(gumball_head_info).
+    pub struct_size: usize,
+    /// The number of ids.
+    pub vocab: usize,
+    /// The number of elements of a hidden state.
+    pub width: usize,
+    /// The gumball_dtype of the weights.
+    pub dtype: i32,
+    /// The gumball_head_kind.
+    pub kind: i32,
+    /// How many bytes a call that screens rows reads before it reads weights; 0 for GUMBALL_HEAD_EXACT.
+    pub screen_bytes: usize,
+    /// How many rows of a call are screened at most; 0 for GUMBALL_HEAD_EXACT.
+    pub most_rows: usize,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
+unsafe impl VersionedStruct for HeadInfo {
+    const NAME: &'static str = "gumball_head_info";
+    const LEAST: usize = offset_of!(Self, most_rows) + size_of::<usize>();
+}
+
+/// A batch of hidden states in host memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Hidden {
+    /// sizeof(gumball_hidden).
+    pub struct_size: usize,
+    /// The first element of the first hidden state.
+    pub data: *const c_void,
+    /// Their number.
+    pub rows: usize,
+    /// The number of elements of one.
+    pub width: usize,
+    /// How many elements after a hidden state the next one begins; 0: width.
+    pub stride: usize,
+    /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16; it need not be that of the weights.
+    pub dtype: i32,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
+// bytes.
+unsafe impl VersionedStruct for Hidden {
+    const NAME: &'static str = "gumball_hidden";
+    const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
+}
+
+/// Calls widths by the names of the structs' fields.
+pub(crate) fn own_names(error: Error) -> Error {
+    error.with_parameter(|name| if name == "hidden.width" { "width" } else { name })
+}
+
+fn check_width(width: usize) -> Result<()> {
+    if (1..=MAX_HIDDEN).contains(&width) {
+        return Ok(());
+    }
+    Err(Failure::out_of_range("width", width, "in 1..=2^16"))
+}
+
+/// Returns hidden states as the engine takes them.
+///
+/// # Safety
+/// `given` is NULL or a struct with the size it states, whose hidden states nobody writes for `'a`.
+pub(crate) unsafe fn read_hidden<'a>(given: *const Hidden) -> Result<HiddenStates<'a>> {
+    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
+    let given = unsafe { read("hidden", given) }?;
+    let (rows, width, stride) = (given.rows, given.width, stride(given.stride, given.width));
+    check_width(width)?;
+    let len = match rows {
+        0 => Some(0),
+        rows => (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width)),
+    };
+    let Some(len) = len.filter(|_| rows <= 1 || stride >= width) else {
+        return Err(Failure::out_of_range("stride", stride, &format!("at least {width}, inside memory")));
+    };
+    // SAFETY: the caller ensures that `data` has the hidden states that the struct describes, which end after `len`
+    // elements.
+    let data = unsafe { read_row("hidden", given.data, given.dtype, len) }?;
+    Ok(HiddenStates::strided(data, rows, width, stride).map_err(own_names)?)
+}
+
+impl Head {
+    /// Returns it as the engine takes it.
+    pub(crate) fn get(&self) -> EngineHead<'_> {
+        match &self.inner {
+            Inner::Exact(exact) => exact.into(),
+            Inner::Certified(certified) => certified.into(),
+        }
+    }
+
+    fn exact(&self) -> &Exact<'static> {
+        match &self.inner {
+            Inner::Exact(exact) => exact,
+            Inner::Certified(certified) => certified.exact(),
+        }
+    }
+}
+
+/// Makes a head. GUMBALL_HEAD_CERTIFIED takes a byte for each weight, and the time to read all of them, over the threads that pools of
+/// the process share. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
+    make(|| {
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let given = unsafe { read("config", config) }?;
+        let is_certified = match given.kind {
+            0 => false,
+            1 => true,
+            other => {
+                let allowed = "GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED";
+                return Err(Failure::out_of_range("kind", other, allowed));
+            }
+        };
+        if given.most_rows > 0 && !is_certified {
+            let reason = "an exact head screens no rows; leave it 0";
+            return Err(Error::Conflict { parameter: "most_rows", other: "kind", reason }.into());
+        }
+        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
+        let level = unsafe { optional_text("level", given.level) }?;
+        let level = level.map(str::parse).transpose()?;
+        let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
+        let scaling = Scaling { logit_scale, softcap: given.softcap };
+        extent(1, given.vocab, 0)?;
+        check_width(given.width)?;
+        let len = given.vocab * given.width;
+        // SAFETY: the C caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes as long
+        // as the head lives.
+        let weights: Weights<'static> = match unsafe { read_row("weights", given.weights, given.dtype, len) }?
+        {
+            Row::F32(all) => all.into(),
+            Row::Bf16(all) => all.into(),
+            Row::F16(all) => all.into(),
+        };
+        // SAFETY: the C caller ensures the same of `bias`, which has a float for each id if it is not NULL.
+        let bias = unsafe { list::<f32>("bias", given.bias, given.vocab) }?.map(Into::into);
+        let options = HeadOptions { bias, scaling, level };
+        let exact = Exact::new(weights, given.vocab, given.width, options).map_err(own_names)?;
+        if !is_certified {
+            return Ok(Head { inner: Inner::Exact(exact) });
+        }
+        let certified = certify(exact);
+        let most_rows = if given.most_rows == 0 { certified.most_rows() } else { given.most_rows };
+        Ok(Head { inner: Inner::Certified(certified.with_most_rows(most_rows)) })
+    })
+}
+
+/// Ends a head; its weights can go then. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
+    end(head);
+}
+
+/// Writes what is known of a head. Set the `struct_size` of `info` before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, info: *mut HeadInfo) -> Code {
+    call(|| {
+        let head = require("head", head)?;
+        let exact = head.exact();
+        let (kind, screen_bytes, most_rows) = match &head.inner {
+            Inner::Exact(_) => (HeadKind::GUMBALL_HEAD_EXACT, 0, 0),
+            Inner::Certified(certified) => {
+                (HeadKind::GUMBALL_HEAD_CERTIFIED, certified.screen_bytes(), certified.most_rows())
+            }
+        };
+        let dtype = match exact.weights() {
+            Weights::F32(_) => Type::F32,
+            Weights::Bf16(_) => Type::Bf16,
+            Weights::F16(_) => Type::F16,
+        };
+        let value = HeadInfo {
+            struct_size: 0,
+            vocab: exact.vocab(),
+            width: exact.width(),
+            dtype: dtype as i32,
+            kind: kind as i32,
+            screen_bytes,
+            most_rows,
+        };
+        // SAFETY: the C caller ensures that `info` is NULL or points to the bytes that its `struct_size` names,
+        // which nobody else uses.
+        unsafe { write("info", info, value) }
+    })
+}
+
+/// Returns the ids whose logits a certified head always computes, since a weight or the bias is not finite or very large, ascending, and
+/// their number. NULL if there are none, and after an error. They are the head's.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_head_unscreened(
+    head: Option<&Head>,
+    len: Option<&mut MaybeUninit<usize>>,
+) -> *const u32 {
+    call_or(ptr::null(), || {
+        let (head, len) = (require("head", head)?, require("len", len)?);
+        let ids = match &head.inner {
+            Inner::Exact(_) => &[][..],
+            Inner::Certified(certified) => certified.unscreened(),
+        };
+        len.write(ids.len());
+        Ok(first(ids))
+    })
+}
+
+/// Computes all logits of hidden states, whichever kind the head is. `logits`: memory for `vocab` floats for each hidden state.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_logits(
+    head: Option<&Head>,
+    hidden: *const Hidden,
+    logits: *mut f32,
+) -> Code {
+    call(|| {
+        let head = require("head", head)?;
+        // SAFETY: the C caller ensures that `hidden` is NULL or a struct of its stated size, whose hidden states
+        // nobody writes meanwhile.
+        let states = unsafe { read_hidden(hidden) }?;
+        let len = states.rows().saturating_mul(head.exact().vocab());
+        // SAFETY: the C caller ensures that `logits` has memory for `vocab` floats for each hidden state.
+        let out = unsafe { out_slice("logits", logits, len) }?;
+        out.iter_mut().for_each(|logit| _ = logit.write(0.0));
+        // SAFETY: every element was just written.
+        let out = unsafe { out.assume_init_mut() };
+        Ok(head.get().logits(states, out).map_err(own_names)?)
+    })
+}
+
+/// Returns the name of a reason, for C.
+pub(crate) fn reason(reason: WholeRow) -> &'static CStr {
+    match reason {
+        WholeRow::Hook => c"hook",
+        WholeRow::KeptSet => c"kept",
+        WholeRow::Logprobs(_) => c"logprobs",
+        WholeRow::DynamicTemperature => c"dynamic_temperature",
+        WholeRow::Mirostat => c"mirostat",
+        WholeRow::Joint => c"joint",
+        WholeRow::Route => c"route",
+        WholeRow::Filter(Filter::TopNSigma) => c"top_n_sigma",
+        WholeRow::Filter(Filter::TopK) => c"top_k",
+        WholeRow::Filter(Filter::TypicalP) => c"typical_p",
+        WholeRow::Filter(Filter::TopP) => c"top_p",
+        WholeRow::Filter(Filter::MinP) => c"min_p",
+        WholeRow::Filter(Filter::EpsilonCutoff) => c"epsilon_cutoff",
+        WholeRow::Filter(Filter::EtaCutoff) => c"eta_cutoff",
+        WholeRow::Filter(Filter::Xtc) => c"xtc",
+        _ => c"other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_the_names_of_the_engine() {
+        let filters = Filter::ALL.map(WholeRow::Filter);
+        let others = [WholeRow::Hook, WholeRow::KeptSet, WholeRow::DynamicTemperature, WholeRow::Mirostat];
+        let more = [WholeRow::Joint, WholeRow::Route, WholeRow::Logprobs(gumball_engine::LogprobMode::Raw)];
+        for whole in filters.into_iter().chain(others).chain(more) {
+            assert_eq!(reason(whole).to_str(), Ok(whole.name()));
+        }
+    }
+}

@@ -1,0 +1,286 @@
+// Heads: from hidden states to the tokens, drafts and scores of their logits, bit for bit; what is refused.
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 500, WIDTH = 35, ROWS = 4, STEPS = 12 };
+
+static float weights[VOCAB * WIDTH], bias[VOCAB], states[(2 * ROWS) * WIDTH], logits[(2 * ROWS) * VOCAB];
+static uint16_t narrow[VOCAB * WIDTH];
+
+static gumball_head_config config_of(int32_t kind) {
+    SIZED(gumball_head_config, config);
+    config.weights = weights;
+    config.vocab = VOCAB;
+    config.width = WIDTH;
+    config.kind = kind;
+    config.bias = bias;
+    config.logit_scale = 0.5f;
+    config.softcap = 20.0f;
+    return config;
+}
+
+static gumball_head *head_of(int32_t kind) {
+    const gumball_head_config config = config_of(kind);
+    gumball_head *head = gumball_head_new(&config);
+    CHECK(head != NULL);
+    return head;
+}
+
+static gumball_hidden hidden_of(size_t rows) {
+    SIZED(gumball_hidden, hidden);
+    hidden.data = states;
+    hidden.rows = rows;
+    hidden.width = WIDTH;
+    return hidden;
+}
+
+static const char *const requests[ROWS] = {
+    "{\"seed\": 1}",
+    "{\"temperature\": 0, \"repetition_penalty\": 1.2}",
+    "{\"seed\": 2, \"top_k\": 20, \"top_p\": 0.9, \"logprobs\": {\"mode\": \"processed\", \"top_n\": 2}}",
+    "{\"seed\": 3, \"top_p\": 0.8, \"frequency_penalty\": 0.3}",
+};
+
+// The next hidden states, and their logits.
+static void next_states(gumball_head *head, size_t rows, uint64_t seed) {
+    bell(states, rows * WIDTH, seed);
+    const gumball_hidden hidden = hidden_of(rows);
+    OK(gumball_head_logits(head, &hidden, logits));
+}
+
+static int same_outputs(const gumball_outputs *a, const gumball_outputs *b) {
+    size_t rows = gumball_outputs_rows(a);
+    return rows == gumball_outputs_rows(b) &&
+           memcmp(gumball_outputs_tokens(a), gumball_outputs_tokens(b), rows * sizeof(int32_t)) == 0 &&
+           memcmp(gumball_outputs_logprobs(a), gumball_outputs_logprobs(b), rows * sizeof(float)) == 0 &&
+           memcmp(gumball_outputs_ranks(a), gumball_outputs_ranks(b), rows * sizeof(uint32_t)) == 0;
+}
+
+static void tokens_are_those_of_the_logits(int32_t kind) {
+    gumball_head *head = head_of(kind);
+    gumball_pool *of_logits = pool_of(VOCAB, 1), *of_states = pool_of(VOCAB, 2);
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    gumball_verification *expected = gumball_verification_new(0), *verified = gumball_verification_new(0);
+    const uint32_t prompt[] = {4, 9, 4};
+    int32_t slots[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        slots[i] = admit(of_logits, requests[i], prompt, 3);
+        CHECK(admit(of_states, requests[i], prompt, 3) == slots[i]);
+    }
+    for (uint64_t step = 0; step < STEPS; step++) {
+        next_states(head, ROWS, 100 + step);
+        const gumball_hidden hidden = hidden_of(ROWS);
+        const gumball_logits rows = logits_of(logits, GUMBALL_F32, ROWS, VOCAB);
+        OK(gumball_pool_step(of_logits, &rows, slots, ROWS, NULL, wanted));
+        OK(gumball_pool_step_hidden(of_states, head, &hidden, slots, ROWS, NULL, seen));
+        CHECK(same_outputs(wanted, seen));
+    }
+    for (uint64_t pass = 0; pass < STEPS; pass++) {
+        // A draft for each request, of a draft model that agrees where its hidden states do.
+        int32_t ids[ROWS], others[ROWS];
+        static float probs[ROWS * VOCAB], more[ROWS * VOCAB];
+        SIZED(gumball_draft_rows, from);
+        from.siblings = 1;
+        next_states(head, ROWS, 200 + pass);
+        gumball_hidden hidden = hidden_of(ROWS);
+        gumball_logits rows = logits_of(logits, GUMBALL_F32, ROWS, VOCAB);
+        OK(gumball_pool_draft(of_logits, &rows, slots, ROWS, &from, NULL, ids, probs));
+        OK(gumball_pool_draft_hidden(of_states, head, &hidden, slots, ROWS, &from, NULL, others, more));
+        CHECK(memcmp(ids, others, sizeof ids) == 0 && memcmp(probs, more, sizeof probs) == 0);
+        OK(gumball_pool_draft_hidden(of_states, head, &hidden, slots, ROWS, &from, NULL, others, NULL));
+        CHECK(memcmp(ids, others, sizeof ids) == 0);
+        // The rows of a request: that it drafted from, and one behind its draft.
+        for (int i = ROWS; i-- > 0;) {
+            memmove(states + 2 * i * WIDTH, states + i * WIDTH, WIDTH * sizeof *states);
+            bell(states + (2 * i + 1) * WIDTH, WIDTH, 300 + pass * ROWS + (uint64_t)i);
+        }
+        hidden = hidden_of(2 * ROWS);
+        OK(gumball_head_logits(head, &hidden, logits));
+        rows = logits_of(logits, GUMBALL_F32, 2 * ROWS, VOCAB);
+        const uint32_t counts[ROWS] = {1, 1, 1, 1};
+        SIZED(gumball_drafts, drafts);
+        drafts.counts = counts;
+        drafts.ids = ids;
+        drafts.mode = pass % 3 == 2 ? GUMBALL_REJECTION : GUMBALL_COUPLED;
+        OK(gumball_pool_verify(of_logits, &rows, slots, ROWS, &drafts, NULL, expected));
+        OK(gumball_pool_verify_hidden(of_states, head, &hidden, slots, ROWS, &drafts, NULL, verified));
+        CHECK(same_outputs(gumball_verification_outputs(expected), gumball_verification_outputs(verified)));
+        const uint32_t *accepted = gumball_verification_accepted(verified);
+        CHECK(memcmp(accepted, gumball_verification_accepted(expected), sizeof counts) == 0);
+        CHECK(drafts.mode != GUMBALL_COUPLED || (accepted[0] == 1 && accepted[1] == 1));
+    }
+    const uint32_t known[] = {4, 9, 4, 7, 30, 2, 11, 499, 5};
+    gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"raw\", \"top_n\": 2}}");
+    SIZED(gumball_scored, scored);
+    scored.params = params;
+    scored.ids = known;
+    scored.ids_len = 9;
+    scored.prompt_len = 3;
+    scored.start = 1;
+    next_states(head, 2 * ROWS, 400);
+    const gumball_hidden hidden = hidden_of(2 * ROWS);
+    const gumball_logits rows = logits_of(logits, GUMBALL_F32, 2 * ROWS, VOCAB);
+    OK(gumball_pool_score(of_logits, &rows, &scored, 2 * ROWS, NULL, wanted));
+    for (size_t chunk_rows = 1; chunk_rows < 10; chunk_rows += 2) {
+        OK(gumball_pool_score_hidden(of_states, head, &hidden, &scored, chunk_rows, NULL, seen));
+        CHECK(same_outputs(wanted, seen));
+    }
+    REFUSED(gumball_pool_score_hidden(of_states, head, &hidden, &scored, 0, NULL, seen), GUMBALL_OUT_OF_RANGE,
+            "chunk_rows is 0, but must be 1 or more");
+    SIZED(gumball_head_counts, counts);
+    OK(gumball_pool_head_counts(of_states, &counts));
+    CHECK((counts.certified_rows > 0) == (kind == GUMBALL_HEAD_CERTIFIED));
+    CHECK((counts.certified_rows > 0) == (counts.screen_reads > 0) && counts.whole_rows > 0 && counts.weight_reads > 0);
+    CHECK(counts.certified_logits >= counts.certified_rows);
+    gumball_params_free(params);
+    gumball_verification_free(expected);
+    gumball_verification_free(verified);
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_pool_free(of_logits);
+    gumball_pool_free(of_states);
+    gumball_head_free(head);
+}
+
+static void what_is_known_of_a_head(void) {
+    SIZED(gumball_head_info, info);
+    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
+    OK(gumball_head_describe(head, &info));
+    CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32);
+    CHECK(info.kind == GUMBALL_HEAD_EXACT && info.screen_bytes == 0 && info.most_rows == 0);
+    size_t len = 9;
+    CHECK(gumball_head_unscreened(head, &len) == NULL && len == 0);
+    gumball_head_free(head);
+
+    to_bf16(weights, narrow, VOCAB * WIDTH);
+    gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
+    config.weights = narrow;
+    config.dtype = GUMBALL_BF16;
+    config.most_rows = 3;
+    bias[7] = INFINITY;
+    head = gumball_head_new(&config);
+    OK(gumball_head_describe(head, &info));
+    CHECK(info.dtype == GUMBALL_BF16 && info.kind == GUMBALL_HEAD_CERTIFIED && info.most_rows == 3);
+    CHECK(info.screen_bytes > VOCAB * WIDTH);
+    const uint32_t *unscreened = gumball_head_unscreened(head, &len);
+    CHECK(len == 1 && unscreened[0] == 7);
+    bias[7] = 0.0f;
+    gumball_head_free(head);
+    gumball_head_free(NULL);
+}
+
+static void reasons(void) {
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    const char *reason = "none";
+    const char *const wanted[ROWS] = {NULL, NULL, NULL, "top_p"};
+    for (int i = 0; i < ROWS; i++) {
+        int32_t slot = admit(pool, requests[i], NULL, 0);
+        OK(gumball_pool_needs_whole_row(pool, slot, 0, 0, &reason));
+        CHECK(wanted[i] == NULL ? reason == NULL : reason != NULL && strcmp(reason, wanted[i]) == 0);
+        OK(gumball_pool_needs_whole_row(pool, slot, 1, 0, &reason));
+        CHECK(reason != NULL && strcmp(reason, "hook") == 0);
+    }
+    OK(gumball_pool_needs_whole_row(pool, 0, 0, 1, &reason));
+    CHECK(strcmp(reason, "kept") == 0);
+    CHECK(gumball_pool_needs_whole_row(pool, 99, 0, 0, &reason) == GUMBALL_OUT_OF_RANGE);
+    gumball_pool_free(pool);
+}
+
+static void what_is_refused(void) {
+    gumball_head_config config = config_of(2);
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE,
+         "kind is 2, but must be GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED");
+    config = config_of(GUMBALL_HEAD_EXACT);
+    config.most_rows = 1;
+    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_CONFLICT);
+    config.most_rows = 0;
+    config.vocab = 0;
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "vocab is 0, but must be in 1..=2^20");
+    config.vocab = VOCAB;
+    config.width = 65537;
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "width is 65537, but must be in 1..=2^16");
+    config.width = WIDTH;
+    config.weights = NULL;
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "weights is NULL, but must be a pointer to something");
+    config.weights = weights;
+    config.dtype = 9;
+    CHECK(gumball_head_new(&config) == NULL && strcmp(gumball_error_parameter(), "dtype") == 0);
+    config.dtype = GUMBALL_F32;
+    config.logit_scale = -1.0f;
+    CHECK(gumball_head_new(&config) == NULL && strcmp(gumball_error_parameter(), "logit_scale") == 0);
+    config.logit_scale = 0.0f;
+    config.softcap = -1.0f;
+    CHECK(gumball_head_new(&config) == NULL && strcmp(gumball_error_parameter(), "softcap") == 0);
+    config.softcap = 0.0f;
+    config.level = "mmx";
+    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
+    CHECK(gumball_head_new(NULL) == NULL && gumball_head_describe(NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+
+    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
+    gumball_pool *pool = pool_of(VOCAB, 1), *smaller = pool_of(VOCAB - 1, 1);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    int32_t slot = admit(pool, requests[0], NULL, 0);
+    gumball_hidden hidden = hidden_of(1);
+    CHECK(gumball_pool_step_hidden(pool, NULL, &hidden, &slot, 1, NULL, outputs) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_step_hidden(pool, head, NULL, &slot, 1, NULL, outputs) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_step_hidden(smaller, head, &hidden, &slot, 1, NULL, outputs) == GUMBALL_LENGTH);
+    const int32_t two[] = {slot, -1};
+    REFUSED(gumball_pool_step_hidden(pool, head, &hidden, two, 2, NULL, outputs), GUMBALL_LENGTH,
+            "slots has length 2, but must have one per hidden state, 1");
+    hidden.width = WIDTH - 1;
+    REFUSED(gumball_pool_step_hidden(pool, head, &hidden, &slot, 1, NULL, outputs), GUMBALL_LENGTH,
+            "hidden has length 34, but must have 35 elements each, as a row of weights");
+    hidden.width = WIDTH;
+    hidden.rows = 2;
+    hidden.stride = WIDTH - 1;
+    REFUSED(gumball_head_logits(head, &hidden, logits), GUMBALL_OUT_OF_RANGE,
+            "stride is 34, but must be at least 35, inside memory");
+    hidden = hidden_of(1);
+    const uint32_t lines[] = {0};
+    SIZED(gumball_step_options, options);
+    options.row_indices = lines;
+    CHECK(gumball_pool_step_hidden(pool, head, &hidden, &slot, 1, &options, outputs) == GUMBALL_CONFLICT);
+    // Padding's hidden state is not read, and nothing has moved.
+    const int32_t padding[] = {-1};
+    OK(gumball_pool_step_hidden(pool, head, &hidden, padding, 1, NULL, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == -1);
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slot, &state));
+    CHECK(state.output_len == 0);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+    gumball_pool_free(smaller);
+    gumball_head_free(head);
+}
+
+static void a_device_has_no_heads(const char *name) {
+    gumball_device *device = gumball_device_open(name);
+    gumball_pool *pool = device_pool_of(device, VOCAB);
+    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    const gumball_hidden hidden = hidden_of(1);
+    const int32_t padding[] = {-1};
+    CHECK(gumball_pool_step_hidden(pool, head, &hidden, padding, 1, NULL, outputs) == GUMBALL_UNAVAILABLE);
+    SIZED(gumball_head_counts, counts);
+    CHECK(gumball_pool_head_counts(pool, &counts) == GUMBALL_UNAVAILABLE);
+    gumball_outputs_free(outputs);
+    gumball_head_free(head);
+    gumball_pool_free(pool);
+    gumball_device_free(device);
+}
+
+int main(int argc, char **argv) {
+    bell(weights, VOCAB * WIDTH, 1);
+    bell(bias, VOCAB, 2);
+    bell(states, 2 * ROWS * WIDTH, 3);
+    what_is_known_of_a_head();
+    tokens_are_those_of_the_logits(GUMBALL_HEAD_EXACT);
+    tokens_are_those_of_the_logits(GUMBALL_HEAD_CERTIFIED);
+    reasons();
+    what_is_refused();
+    if (argc > 1) {
+        a_device_has_no_heads(argv[1]);
+    }
+    return verdict("heads");
+}
