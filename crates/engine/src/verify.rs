@@ -406,7 +406,7 @@ impl<'a> Drafts<'a> {
             return Err(Error::length("drafts.counts", self.counts.len(), wanted));
         }
         check_draft_counts(self.counts)?;
-        let total = self.counts.iter().map(|count| *count as usize).sum();
+        let total: usize = self.counts.iter().map(|count| *count as usize).sum();
         let parents = self.parents.map(|parents| ("drafts.parents", parents.len()));
         for (name, length) in parents.into_iter().chain([("drafts.ids", self.ids.len())]) {
             if length != total {

@@ -40,7 +40,17 @@ impl<'w> Certified<'w> {
     #[must_use]
     pub fn new(exact: Exact<'w>) -> Self {
         let screen = Screen::new(&exact);
+        Self::with_screen(exact, screen)
+    }
+
+    /// Takes a screen of these weights.
+    pub(crate) fn with_screen(exact: Exact<'w>, screen: Screen) -> Self {
         Self { exact, screen, most_rows: MOST_ROWS }
+    }
+
+    /// Returns the screen, for what keeps it in files.
+    pub(crate) fn kept_screen(&self) -> &Screen {
+        &self.screen
     }
 
     /// Sets how many rows of a step are screened at most; 8 if nobody says so. In a step that has more of them, the exact head computes all

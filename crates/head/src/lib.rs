@@ -18,11 +18,14 @@
 //!
 //! [`Certified`] reads a small copy of the weights and a few rows of their own, where those decide the token.
 //!
+//! [`Artefact`] is what such a head derives from its weights, in a file ([`artefact`]).
+//!
 //! It draws no tokens: `gumball-engine` does, from what comes out.
 #![forbid(unsafe_code)]
 
 mod spread;
 mod states;
+mod stored;
 mod weights;
 
 mod exact;
@@ -31,11 +34,15 @@ mod screen;
 
 mod certified;
 
+pub mod artefact;
+
+pub use artefact::{Artefact, ArtefactError};
 pub use certified::{Bounds, Certified};
 pub use exact::{Exact, HeadOptions};
-pub use gumball_cpu::{Contest, Decisive, Level, WholeRow, decisive_of_drafts};
+pub use gumball_cpu::{Contest, Decisive, Level, MappedFile, WholeRow, decisive_of_drafts};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use screen::ScreenArrays;
 pub use spread::Spread;
 pub use states::{HiddenStates, Widened};
+pub use stored::Bytes;
 pub use weights::Weights;

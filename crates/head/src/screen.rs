@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::exact::Exact;
 use crate::states::Widened;
+use crate::stored::Stored;
 
 /// The longest row of weights, and the longest hidden state, that are screened: products of both stay far from overflow.
 const LONGEST: f64 = (1u64 << 50) as f64;
@@ -30,10 +31,10 @@ const LENGTH_UP: f64 = 1.0 + 1.0 / (1u64 << 30) as f64;
 /// A head's weights as 8-bit codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {
-    codes: Vec<i8>,
-    scales: Vec<f32>,
-    own: Vec<f32>,
-    code_norms: Vec<f32>,
+    codes: Stored<i8>,
+    scales: Stored<f32>,
+    own: Stored<f32>,
+    code_norms: Stored<f32>,
     /// The mean row, which is taken from every row before it is coded.
     mean: Vec<f32>,
     mean_norm: f64,
@@ -72,8 +73,15 @@ struct Coded {
 }
 
 impl Screen {
-    /// Codes the weights of a head, over rayon's threads. The environment of floats is each thread's own, so each piece of work enters it.
+    /// Codes the weights of a head, over rayon's threads.
     pub(crate) fn new(exact: &Exact<'_>) -> Self {
+        let mut screen = Self::uncoded(exact);
+        screen.code_rows(exact, 0..exact.vocab());
+        screen
+    }
+
+    /// Makes the screen of a head, whose rows are to be coded. The environment of floats is each thread's own, so each piece of work enters it.
+    pub(crate) fn uncoded(exact: &Exact<'_>) -> Self {
         let _env = FloatEnv::enter();
         let (vocab, width) = (exact.vocab(), exact.width());
         let weights_of = |id: usize| exact.weights().part(id * width..(id + 1) * width);
@@ -89,27 +97,59 @@ impl Screen {
         let ids = (0..vocab).into_par_iter();
         let unscreened: Vec<u32> = ids.filter(|id| is_unscreened(*id)).map(|id| id as u32).collect();
         let mean = mean_row(&weights_of, vocab, width, &unscreened);
-        let padded = padded_codes(width);
-        let mut screen = Self {
-            codes: vec![0; vocab * padded],
-            scales: vec![0.0; vocab],
-            own: vec![0.0; vocab],
-            code_norms: vec![0.0; vocab],
-            mean_norm: length(mean.iter().map(|m| f64::from(*m))) * LENGTH_UP,
-            mean,
-            unscreened,
-            padded,
-        };
-        let Self { codes, scales, own, code_norms, mean, mean_norm, unscreened, .. } = &mut screen;
-        let columns = scales.par_iter_mut().zip(own).zip(code_norms).zip(codes.par_chunks_mut(padded));
-        columns.enumerate().for_each(|(id, (((scale, own), code_norm), codes))| {
+        let codes = vec![0; vocab * padded_codes(width)].into();
+        let [scales, own, code_norms] = [(); 3].map(|()| vec![0.0; vocab].into());
+        Self::of_parts(codes, scales, own, code_norms, mean, unscreened)
+    }
+
+    /// Makes a screen of what another one was made of.
+    pub(crate) fn of_parts(
+        codes: Stored<i8>,
+        scales: Stored<f32>,
+        own: Stored<f32>,
+        code_norms: Stored<f32>,
+        mean: Vec<f32>,
+        unscreened: Vec<u32>,
+    ) -> Self {
+        let _env = FloatEnv::enter();
+        let mean_norm = length(mean.iter().map(|m| f64::from(*m))) * LENGTH_UP;
+        let padded = padded_codes(mean.len());
+        Self { codes, scales, own, code_norms, mean, mean_norm, unscreened, padded }
+    }
+
+    /// Codes neighbouring rows, over rayon's threads.
+    pub(crate) fn code_rows(&mut self, exact: &Exact<'_>, ids: Range<usize>) {
+        let Self { codes, scales, own, code_norms, mean, mean_norm, unscreened, padded } = self;
+        let codes = codes[ids.start * *padded..ids.end * *padded].par_chunks_mut(*padded);
+        let columns = scales[ids.clone()].par_iter_mut().zip(&mut own[ids.clone()]);
+        let columns = columns.zip(&mut code_norms[ids.clone()]).zip(codes);
+        columns.enumerate().for_each(|(row, (((scale, own), code_norm), codes))| {
             let _env = FloatEnv::enter();
+            let id = ids.start + row;
             if unscreened.binary_search(&(id as u32)).is_err() {
-                let coded = code_row(weights_of(id), mean, *mean_norm, codes);
+                let weights = exact.weights().part(id * exact.width()..(id + 1) * exact.width());
+                let coded = code_row(weights, mean, *mean_norm, codes);
                 (*scale, *own, *code_norm) = (coded.scale, coded.own, coded.code_norm);
             }
         });
-        screen
+    }
+
+    /// Returns what is stored of neighbouring rows, as bytes: codes, scales, own and code_norms.
+    pub(crate) fn piece(&self, ids: Range<usize>) -> [&[u8]; 4] {
+        let Self { codes, scales, own, code_norms, padded, .. } = self;
+        let codes = bytemuck::cast_slice(&codes[ids.start * padded..ids.end * padded]);
+        let [scales, own, code_norms] =
+            [scales, own, code_norms].map(|column| bytemuck::cast_slice(&column[ids.clone()]));
+        [codes, scales, own, code_norms]
+    }
+
+    /// Returns the same, to be written.
+    pub(crate) fn piece_mut(&mut self, ids: Range<usize>) -> [&mut [u8]; 4] {
+        let Self { codes, scales, own, code_norms, padded, .. } = self;
+        let codes = bytemuck::cast_slice_mut(&mut codes[ids.start * *padded..ids.end * *padded]);
+        let [scales, own, code_norms] =
+            [scales, own, code_norms].map(|column| bytemuck::cast_slice_mut(&mut column[ids.clone()]));
+        [codes, scales, own, code_norms]
     }
 
     pub(crate) fn arrays(&self) -> ScreenArrays<'_> {
@@ -141,6 +181,11 @@ impl Screen {
         let bias = exact.bias().map(|bias| &bias[ids]);
         lanes.upper_bounds(&rows, state, bias, exact.scaling(), out);
     }
+}
+
+/// Returns how many codes a row has, zeros at its end included.
+pub(crate) fn padded_width(width: usize) -> usize {
+    padded_codes(width)
 }
 
 /// Returns the length of a vector; NaN or an infinity if it has one.

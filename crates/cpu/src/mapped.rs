@@ -1,0 +1,43 @@
+//! Files mapped into memory, to be read: pages come from the disk when they are first touched, and all processes that map a file share them.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+/// A file's bytes, mapped.
+///
+/// While it is mapped nobody may write the file or cut it off: what is read then is neither the old nor the new bytes, and a read behind the
+/// new end ends the process. To replace a file, write another and rename it.
+pub struct MappedFile(Mmap);
+
+impl MappedFile {
+    /// Maps a file.
+    ///
+    /// # Errors
+    /// What the system says; of what is no file, such as a folder or a pipe, that it is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+        }
+        let file = File::open(path)?;
+        // SAFETY: the map is private to reading, and its bytes are valid for any content. That nobody writes or shortens the file meanwhile
+        // is asked of whoever opens it, in the type's documentation.
+        let map = unsafe { Mmap::map(&file) }?;
+        Ok(Self(map))
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for MappedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedFile({} bytes)", self.0.len())
+    }
+}

@@ -1,0 +1,138 @@
+//! Building an artefact in pieces, so that it can be stopped and goes on.
+//!
+//! Beside the artefact lies a file of what is done (`.part`): a line that says what is being built, and a record for each piece of rows, with
+//! its SHA-256. A build reads the records that are whole and of the same weights, and computes the others. When all are there the
+//! artefact is written, and the file goes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::{ArtefactError, Result, Source, beside, write};
+use crate::exact::Exact;
+use crate::screen::Screen;
+
+/// How many bytes of weights a piece has, about.
+const PIECE_BYTES: usize = 1 << 24;
+
+/// How far a build is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BuildProgress {
+    /// Rows that are done.
+    pub done: usize,
+    /// Rows in all.
+    pub of: usize,
+    /// How many of those that are done were there from an earlier call.
+    pub resumed: usize,
+}
+
+/// Builds the artefact of a certified head with an 8-bit screen, over rayon's threads, and writes it to a file, which appears when it is whole.
+///
+/// `name`: that of the tensor of weights. `progress` is told how far it is, first of all and then piece by piece, and returns whether to go on; after it said no, or after the process ended, the
+/// same call goes on where it stopped.
+///
+/// # Errors
+/// - [`ArtefactError::Io`] if a file cannot be written.
+/// - [`ArtefactError::Interrupted`] if `progress` said so.
+/// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
+pub fn build(
+    exact: &Exact<'_>,
+    name: &str,
+    path: &Path,
+    progress: &mut dyn FnMut(BuildProgress) -> bool,
+) -> Result<()> {
+    if cfg!(target_endian = "big") {
+        return Err(ArtefactError::BigEndian);
+    }
+    let source = Source::of(exact, name);
+    let mut screen = Screen::uncoded(exact);
+    let rows = (PIECE_BYTES / (exact.width() * exact.weights().element_bytes())).max(1);
+    let part_path = beside(path, "part");
+    let failed = || ArtefactError::io(&part_path);
+    let mut part = open_part(&part_path, &header(exact, &source, rows)).map_err(failed())?;
+    let (vocab, mut done) = (exact.vocab(), 0);
+    while done < vocab {
+        let ids = done..(done + rows).min(vocab);
+        let start = part.stream_position().map_err(failed())?;
+        if !read_piece(&mut part, &mut screen, ids.clone()).map_err(failed())? {
+            // What lies behind is not whole, or of something else.
+            part.set_len(start).map_err(failed())?;
+            part.seek(SeekFrom::Start(start)).map_err(failed())?;
+            break;
+        }
+        done = ids.end;
+    }
+    let resumed = done;
+    let mut go_on = progress(BuildProgress { done, of: vocab, resumed });
+    while done < vocab {
+        if !go_on {
+            return Err(ArtefactError::Interrupted);
+        }
+        let ids = done..(done + rows).min(vocab);
+        screen.code_rows(exact, ids.clone());
+        write_piece(&mut part, &screen, ids.clone()).map_err(failed())?;
+        done = ids.end;
+        go_on = progress(BuildProgress { done, of: vocab, resumed });
+    }
+    write(&screen, exact, &source, path)?;
+    drop(part);
+    std::fs::remove_file(&part_path).map_err(failed())
+}
+
+/// Returns the line that says what is being built.
+fn header(exact: &Exact<'_>, source: &Source, rows: usize) -> String {
+    let fields = source.fields(exact);
+    let fields: Vec<String> = fields.iter().map(|(field, text)| format!("{field}={text:?}")).collect();
+    format!("pieces of {rows} rows; {}\n", fields.join("; "))
+}
+
+/// Opens the file of what is done, behind its line; what is not of this line is cut off.
+fn open_part(path: &Path, header: &str) -> std::io::Result<File> {
+    let mut part = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let mut found = Vec::new();
+    Read::by_ref(&mut part).take(header.len() as u64).read_to_end(&mut found)?;
+    if found != header.as_bytes() {
+        part.set_len(0)?;
+        part.rewind()?;
+        part.write_all(header.as_bytes())?;
+    }
+    Ok(part)
+}
+
+/// Reads the record of a piece into a screen; returns whether there is a whole one.
+fn read_piece(part: &mut File, screen: &mut Screen, ids: Range<usize>) -> std::io::Result<bool> {
+    let [codes, scales, own, code_norms] = screen.piece_mut(ids);
+    let mut digest = Sha256::new();
+    let mut sum = [0; 32];
+    for bytes in [codes, scales, own, code_norms] {
+        if !read_whole(part, bytes)? {
+            return Ok(false);
+        }
+        digest.update(&*bytes);
+    }
+    Ok(read_whole(part, &mut sum)? && digest.finalize()[..] == sum)
+}
+
+/// Fills bytes; returns false where the file ends before.
+fn read_whole(part: &mut File, bytes: &mut [u8]) -> std::io::Result<bool> {
+    match part.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the record of a piece.
+fn write_piece(part: &mut File, screen: &Screen, ids: Range<usize>) -> std::io::Result<()> {
+    let mut digest = Sha256::new();
+    for bytes in screen.piece(ids) {
+        digest.update(bytes);
+        part.write_all(bytes)?;
+    }
+    part.write_all(&digest.finalize())?;
+    part.flush()
+}

@@ -1,0 +1,107 @@
+//! What can be wrong with an artefact, in words that say what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why an artefact cannot be written, read or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArtefactError {
+    /// The system refuses a file.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The bytes are no whole safetensors file.
+    #[error("no whole safetensors file ({reason}); build it again")]
+    NotSafetensors {
+        /// What its reader says.
+        reason: String,
+    },
+    /// A safetensors file, but of something else.
+    #[error("a safetensors file, but no artefact of a head: its metadata have no `format` of `gumball-head`")]
+    NotAHead,
+    /// Written by another version of the format.
+    #[error("its format has version {found}, and this build reads version {known}; build it again")]
+    Version {
+        /// Its version.
+        found: String,
+        /// The version that is read here.
+        known: u32,
+    },
+    /// A kind of head or of screen that this build does not know.
+    #[error("it holds a {what} of kind `{found}`, and this build knows {known}")]
+    Kind {
+        /// `head` or `screen`.
+        what: &'static str,
+        /// Its name.
+        found: String,
+        /// The names that are known.
+        known: &'static str,
+    },
+    /// A field of the metadata that is missing or makes no sense.
+    #[error("its metadata have {found} for `{field}`, but must have {wanted}; build it again")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What stands there.
+        found: String,
+        /// What should.
+        wanted: String,
+    },
+    /// A tensor that is missing, or has another type or shape.
+    #[error("its tensor `{name}` is {found}, but must be {wanted}; build it again")]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What it is.
+        found: String,
+        /// What it must be.
+        wanted: String,
+    },
+    /// The content is not what was written.
+    #[error(
+        "its content has the SHA-256 {found}, but was written with {stated}: the file was damaged or changed; build it again"
+    )]
+    Checksum {
+        /// What the metadata say.
+        stated: String,
+        /// What the content has.
+        found: String,
+    },
+    /// The head's weights or bias are not those that it was built from.
+    #[error(
+        "it was built from another {what}: of {stated}, and the head's is of {found}; build it from this model"
+    )]
+    Source {
+        /// `weights` or `bias`.
+        what: &'static str,
+        /// The SHA-256, type or shape that the metadata say.
+        stated: String,
+        /// That of the head.
+        found: String,
+    },
+    /// What was built anew from the weights is not what the artefact holds.
+    #[error("its tensor `{name}` is not what these weights give; build it again")]
+    Rebuilt {
+        /// The tensor.
+        name: String,
+    },
+    /// The caller asked to stop; what was built so far is kept.
+    #[error("interrupted; the same call goes on where it stopped")]
+    Interrupted,
+    /// This machine stores numbers the other way round.
+    #[error("artefacts are for little-endian machines")]
+    BigEndian,
+}
+
+impl ArtefactError {
+    /// Says of which file an error of the system is.
+    pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,530 @@
+//! Artefacts: what is derived from a head's weights once, in a file that is mapped when it is used.
+//!
+//! A safetensors file. Its metadata say what it is:
+//!
+//! | field | holds |
+//! | --- | --- |
+//! | `format`, `version` | `gumball-head`; the version of this table, 1 |
+//! | `head` | the kind of head it is for: `certified` |
+//! | `screen` | the kind of screen: `int8`. Another kind has tensors of its own |
+//! | `vocab`, `width` | the shape of the weights |
+//! | `weights.name`, `weights.dtype`, `weights.sha256` | the tensor it was built from: its name, its type (`F32`, `BF16`, `F16`), the SHA-256 of its bytes |
+//! | `bias.sha256` | that of the bias as f32; absent without one |
+//! | `sha256` | the checksum: see [`checksum`] |
+//!
+//! | tensor of `int8` | type and shape | holds |
+//! | --- | --- | --- |
+//! | `int8.codes` | I8 `[vocab, padded]` | the codes of each row, padded with zeros to a multiple of 32 |
+//! | `int8.scales`, `int8.own`, `int8.code_norms` | F32 `[vocab]` | what the bounds of a row need besides |
+//! | `int8.mean` | F32 `[width]` | the mean row |
+//! | `int8.unscreened` | U32 `[n]` | the ids that are not screened, ascending |
+//!
+//! The weights themselves are not in it: who uses it brings them, and they must be those. A certified head's promise rests on its
+//! bounds, so a file is used only if its checksum holds; [`Artefact::verify`] also derives all of it anew.
+
+mod build;
+mod error;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use gumball_cpu::MappedFile;
+use gumball_spec::Row;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use sha2::{Digest, Sha256};
+
+use crate::certified::Certified;
+use crate::exact::Exact;
+use crate::screen::{Screen, padded_width};
+use crate::stored::{Bytes, Stored};
+use crate::weights::Weights;
+
+pub use build::{BuildProgress, build};
+pub use error::ArtefactError;
+
+type Result<T> = std::result::Result<T, ArtefactError>;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+const FORMAT: &str = "gumball-head";
+const CERTIFIED: &str = "certified";
+const INT8: &str = "int8";
+
+/// An artefact that was opened, whose checksum was not looked at yet.
+#[derive(Clone)]
+pub struct Artefact {
+    bytes: Bytes,
+    info: ArtefactInfo,
+    places: BTreeMap<String, Range<usize>>,
+}
+
+/// What an artefact says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArtefactInfo {
+    /// The version of the format.
+    pub version: u32,
+    /// The kind of head: `certified`.
+    pub head: String,
+    /// The kind of screen: `int8`.
+    pub screen: String,
+    /// The number of ids.
+    pub vocab: usize,
+    /// The elements of a hidden state.
+    pub width: usize,
+    /// The name of the tensor it was built from.
+    pub weights_name: String,
+    /// That tensor's type: `F32`, `BF16` or `F16`.
+    pub weights_dtype: String,
+    /// The SHA-256 of that tensor's bytes, in hexadecimal digits.
+    pub weights_sha256: String,
+    /// That of the bias as f32, if there is one.
+    pub bias_sha256: Option<String>,
+    /// The checksum.
+    pub sha256: String,
+    /// The tensors, by name.
+    pub tensors: Vec<TensorInfo>,
+}
+
+/// What is known of a tensor of an artefact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its type, by its name in safetensors.
+    pub dtype: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+/// A tensor to be written.
+struct Part<'a> {
+    name: &'static str,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    data: &'a [u8],
+}
+
+impl std::fmt::Debug for Artefact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Artefact").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Artefact {
+    /// Maps a file and reads what it says of itself; of its tensors only names, types and shapes.
+    ///
+    /// # Errors
+    /// - [`ArtefactError::Io`] if the file cannot be mapped.
+    /// - Those of [`Artefact::of`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let map = MappedFile::open(path).map_err(ArtefactError::io(path))?;
+        Self::of(Arc::new(map))
+    }
+
+    /// Reads what bytes say of themselves; of their tensors only names, types and shapes.
+    ///
+    /// # Errors
+    /// - [`ArtefactError::NotSafetensors`], [`ArtefactError::NotAHead`], [`ArtefactError::Version`], [`ArtefactError::Kind`],
+    ///   [`ArtefactError::Field`] and [`ArtefactError::Tensor`], as they are named.
+    /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
+    pub fn of(bytes: Bytes) -> Result<Self> {
+        if cfg!(target_endian = "big") {
+            return Err(ArtefactError::BigEndian);
+        }
+        let all = (*bytes).as_ref();
+        let unread =
+            |error: safetensors::SafeTensorError| ArtefactError::NotSafetensors { reason: error.to_string() };
+        let (header, metadata) = SafeTensors::read_metadata(all).map_err(unread)?;
+        SafeTensors::deserialize(all).map_err(unread)?;
+        let fields = metadata.metadata().clone().unwrap_or_default();
+        let start = header + size_of::<u64>();
+        let tensors = metadata.tensors();
+        let mut places = BTreeMap::new();
+        let mut described = Vec::new();
+        for (name, tensor) in &tensors {
+            let (from, to) = tensor.data_offsets;
+            places.insert(name.clone(), start + from..start + to);
+            described.push(TensorInfo {
+                name: name.clone(),
+                dtype: format!("{:?}", tensor.dtype),
+                shape: tensor.shape.clone(),
+                bytes: to - from,
+            });
+        }
+        described.sort_by(|a, b| a.name.cmp(&b.name));
+        let info = ArtefactInfo::of(&fields, described)?;
+        let artefact = Self { bytes, info, places };
+        artefact.check_tensors()?;
+        Ok(artefact)
+    }
+
+    /// Returns what it says of itself.
+    #[must_use]
+    pub fn info(&self) -> &ArtefactInfo {
+        &self.info
+    }
+
+    /// Checks that the content is what was written, reading all of it.
+    ///
+    /// # Errors
+    /// - [`ArtefactError::Checksum`] if it is not.
+    pub fn check(&self) -> Result<()> {
+        let all = (*self.bytes).as_ref();
+        let fields = self.info.fields();
+        let tensors = self.info.tensors.iter().map(|tensor| {
+            let data = &all[self.places[&tensor.name].clone()];
+            (&*tensor.name, &*tensor.dtype, &*tensor.shape, data)
+        });
+        let found = checksum(&fields, tensors);
+        if found == self.info.sha256 {
+            return Ok(());
+        }
+        Err(ArtefactError::Checksum { stated: self.info.sha256.clone(), found })
+    }
+
+    /// Makes the certified head of weights: its screen lies in the mapped file. All of the file and all of the weights are read once, to
+    /// see that the content is what was written, and that the weights are those it was built from.
+    ///
+    /// # Errors
+    /// - [`ArtefactError::Checksum`] if the content is not what was written.
+    /// - [`ArtefactError::Source`] if the head has another shape, type, weights or bias.
+    pub fn certified<'w>(&self, exact: Exact<'w>) -> Result<Certified<'w>> {
+        self.check()?;
+        self.check_source(&exact)?;
+        let screen = self.screen()?;
+        Ok(Certified::with_screen(exact, screen))
+    }
+
+    /// Checks that the content is what these weights give, by deriving it anew, over rayon's threads.
+    ///
+    /// # Errors
+    /// - Those of [`Artefact::certified`].
+    /// - [`ArtefactError::Rebuilt`] if something in it is not what the weights give.
+    pub fn verify(&self, exact: &Exact<'_>) -> Result<()> {
+        self.check()?;
+        self.check_source(exact)?;
+        let screen = Screen::new(exact);
+        let all = (*self.bytes).as_ref();
+        for Part { name, data, .. } in parts(&screen, exact) {
+            if all[self.places[name].clone()] != *data {
+                return Err(ArtefactError::Rebuilt { name: name.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the artefact of a certified head to a file, which appears when it is whole. `name`: that of the tensor of weights.
+    ///
+    /// # Errors
+    /// - [`ArtefactError::Io`] if it cannot be written.
+    /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
+    pub fn write(certified: &Certified<'_>, name: &str, path: &Path) -> Result<()> {
+        write(certified.kept_screen(), certified.exact(), &Source::of(certified.exact(), name), path)
+    }
+
+    fn screen(&self) -> Result<Screen> {
+        fn stored<T: bytemuck::Pod>(artefact: &Artefact, name: &str) -> Result<Stored<T>> {
+            let place = artefact.places[name].clone();
+            Stored::shared(&artefact.bytes, place).ok_or_else(|| ArtefactError::Tensor {
+                name: name.to_owned(),
+                found: "at an odd address".to_owned(),
+                wanted: "aligned, as safetensors writes it".to_owned(),
+            })
+        }
+        let unscreened: Stored<u32> = stored(self, "int8.unscreened")?;
+        let vocab = self.info.vocab;
+        let ascending = unscreened.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascending || unscreened.last().is_some_and(|id| *id as usize >= vocab) {
+            return Err(ArtefactError::Tensor {
+                name: "int8.unscreened".to_owned(),
+                found: "another list".to_owned(),
+                wanted: format!("ids below {vocab}, ascending"),
+            });
+        }
+        Ok(Screen::of_parts(
+            stored(self, "int8.codes")?,
+            stored(self, "int8.scales")?,
+            stored(self, "int8.own")?,
+            stored(self, "int8.code_norms")?,
+            stored::<f32>(self, "int8.mean")?.to_vec(),
+            unscreened.to_vec(),
+        ))
+    }
+
+    /// Checks that the tensors of the screen are there, with their types and shapes.
+    fn check_tensors(&self) -> Result<()> {
+        let ArtefactInfo { vocab, width, .. } = self.info;
+        let wanted = [
+            ("int8.codes", "I8", vec![vocab, padded_width(width)]),
+            ("int8.scales", "F32", vec![vocab]),
+            ("int8.own", "F32", vec![vocab]),
+            ("int8.code_norms", "F32", vec![vocab]),
+            ("int8.mean", "F32", vec![width]),
+        ];
+        let find = |name: &str| self.info.tensors.iter().find(|tensor| tensor.name == name);
+        for (name, dtype, shape) in wanted {
+            let found = find(name);
+            if found.is_none_or(|found| found.dtype != dtype || found.shape != shape) {
+                return Err(not_so(name, found, format!("{dtype} of shape {shape:?}")));
+            }
+        }
+        let found = find("int8.unscreened");
+        match found {
+            Some(TensorInfo { dtype, shape, .. }) if dtype == "U32" && shape.len() == 1 => Ok(()),
+            _ => Err(not_so("int8.unscreened", found, "U32 of one dimension".to_owned())),
+        }
+    }
+
+    fn check_source(&self, exact: &Exact<'_>) -> Result<()> {
+        let ArtefactInfo { vocab, width, weights_dtype, weights_sha256, bias_sha256, .. } = &self.info;
+        let other = |what, stated: String, found: String| Err(ArtefactError::Source { what, stated, found });
+        let source = Source::of_shape(exact);
+        let shape = |dtype: &str, vocab, width| format!("type {dtype} and shape [{vocab}, {width}]");
+        let (stated, found) =
+            (shape(weights_dtype, *vocab, *width), shape(source.dtype, exact.vocab(), exact.width()));
+        if stated != found {
+            return other("weights", stated, found);
+        }
+        let source = source.with_digests(exact);
+        if source.weights_sha256 != *weights_sha256 {
+            return other("weights", format!("SHA-256 {weights_sha256}"), source.weights_sha256);
+        }
+        if source.bias_sha256 != *bias_sha256 {
+            let of = |digest: &Option<String>| {
+                digest.as_ref().map_or("none".to_owned(), |digest| format!("SHA-256 {digest}"))
+            };
+            return other("bias", of(bias_sha256), of(&source.bias_sha256));
+        }
+        Ok(())
+    }
+}
+
+fn not_so(name: &str, found: Option<&TensorInfo>, wanted: String) -> ArtefactError {
+    let found =
+        found.map_or("missing".to_owned(), |found| format!("{} of shape {:?}", found.dtype, found.shape));
+    ArtefactError::Tensor { name: name.to_owned(), found, wanted }
+}
+
+impl ArtefactInfo {
+    fn of(fields: &HashMap<String, String>, tensors: Vec<TensorInfo>) -> Result<Self> {
+        if fields.get("format").is_none_or(|format| format != FORMAT) {
+            return Err(ArtefactError::NotAHead);
+        }
+        let text = |field: &'static str| {
+            fields.get(field).cloned().ok_or_else(|| ArtefactError::Field {
+                field,
+                found: "nothing".to_owned(),
+                wanted: "a text".to_owned(),
+            })
+        };
+        let version = text("version")?;
+        if version.parse() != Ok(VERSION) {
+            return Err(ArtefactError::Version { found: version, known: VERSION });
+        }
+        let number = |field: &'static str, most: usize| {
+            let text = text(field)?;
+            text.parse().ok().filter(|number| (1..=most).contains(number)).ok_or_else(|| {
+                ArtefactError::Field { field, found: text, wanted: format!("a number in 1..={most}") }
+            })
+        };
+        let (head, screen) = (text("head")?, text("screen")?);
+        for (what, found, known) in [("head", &head, CERTIFIED), ("screen", &screen, INT8)] {
+            if found != known {
+                return Err(ArtefactError::Kind { what, found: found.clone(), known });
+            }
+        }
+        Ok(Self {
+            version: VERSION,
+            head,
+            screen,
+            vocab: number("vocab", gumball_spec::MAX_VOCAB)?,
+            width: number("width", gumball_spec::head::MAX_HIDDEN)?,
+            weights_name: text("weights.name")?,
+            weights_dtype: text("weights.dtype")?,
+            weights_sha256: text("weights.sha256")?,
+            bias_sha256: fields.get("bias.sha256").cloned(),
+            sha256: text("sha256")?,
+            tensors,
+        })
+    }
+
+    /// Returns the metadata, but for the checksum.
+    fn fields(&self) -> BTreeMap<&'static str, String> {
+        let mut fields = BTreeMap::from([
+            ("format", FORMAT.to_owned()),
+            ("version", self.version.to_string()),
+            ("head", self.head.clone()),
+            ("screen", self.screen.clone()),
+            ("vocab", self.vocab.to_string()),
+            ("width", self.width.to_string()),
+            ("weights.name", self.weights_name.clone()),
+            ("weights.dtype", self.weights_dtype.clone()),
+            ("weights.sha256", self.weights_sha256.clone()),
+        ]);
+        if let Some(digest) = &self.bias_sha256 {
+            fields.insert("bias.sha256", digest.clone());
+        }
+        fields
+    }
+}
+
+/// What an artefact is built from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Source {
+    name: String,
+    dtype: &'static str,
+    weights_sha256: String,
+    bias_sha256: Option<String>,
+}
+
+impl Source {
+    fn of(exact: &Exact<'_>, name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::of_shape(exact).with_digests(exact) }
+    }
+
+    fn of_shape(exact: &Exact<'_>) -> Self {
+        let dtype = match exact.weights() {
+            Weights::F32(_) => "F32",
+            Weights::Bf16(_) => "BF16",
+            Weights::F16(_) => "F16",
+        };
+        Self { dtype, ..Self::default() }
+    }
+
+    fn with_digests(self, exact: &Exact<'_>) -> Self {
+        let weights: &[u8] = match exact.weights().all() {
+            Row::F32(all) => bytemuck::cast_slice(all),
+            Row::Bf16(all) => bytemuck::cast_slice(all),
+            Row::F16(all) => bytemuck::cast_slice(all),
+        };
+        let bias = exact.bias().map(|bias| sha256(bytemuck::cast_slice(bias)));
+        Self { weights_sha256: sha256(weights), bias_sha256: bias, ..self }
+    }
+
+    fn fields(&self, exact: &Exact<'_>) -> BTreeMap<&'static str, String> {
+        let info = ArtefactInfo {
+            version: VERSION,
+            head: CERTIFIED.to_owned(),
+            screen: INT8.to_owned(),
+            vocab: exact.vocab(),
+            width: exact.width(),
+            weights_name: self.name.clone(),
+            weights_dtype: self.dtype.to_owned(),
+            weights_sha256: self.weights_sha256.clone(),
+            bias_sha256: self.bias_sha256.clone(),
+            sha256: String::new(),
+            tensors: Vec::new(),
+        };
+        info.fields()
+    }
+}
+
+/// Returns the tensors of a screen.
+fn parts<'a>(screen: &'a Screen, exact: &Exact<'_>) -> [Part<'a>; 6] {
+    let (vocab, width) = (exact.vocab(), exact.width());
+    let arrays = screen.arrays();
+    let floats = |name, data: &'a [f32]| Part {
+        name,
+        dtype: Dtype::F32,
+        shape: vec![data.len()],
+        data: bytemuck::cast_slice(data),
+    };
+    [
+        Part {
+            name: "int8.codes",
+            dtype: Dtype::I8,
+            shape: vec![vocab, padded_width(width)],
+            data: bytemuck::cast_slice(arrays.codes),
+        },
+        floats("int8.scales", arrays.scales),
+        floats("int8.own", arrays.own),
+        floats("int8.code_norms", arrays.code_norms),
+        floats("int8.mean", arrays.mean),
+        Part {
+            name: "int8.unscreened",
+            dtype: Dtype::U32,
+            shape: vec![arrays.unscreened.len()],
+            data: bytemuck::cast_slice(arrays.unscreened),
+        },
+    ]
+}
+
+/// Writes a screen's artefact beside the path, and renames it.
+fn write(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Result<()> {
+    if cfg!(target_endian = "big") {
+        return Err(ArtefactError::BigEndian);
+    }
+    let fields = source.fields(exact);
+    let mut tensors = parts(screen, exact);
+    tensors.sort_by_key(|part| part.name);
+    let sum = {
+        let dtypes: Vec<String> = tensors.iter().map(|part| format!("{:?}", part.dtype)).collect();
+        checksum(
+            &fields,
+            tensors.iter().zip(&dtypes).map(|(part, dtype)| (part.name, &**dtype, &*part.shape, part.data)),
+        )
+    };
+    let mut metadata: HashMap<String, String> =
+        fields.into_iter().map(|(field, text)| (field.to_owned(), text)).collect();
+    metadata.insert("sha256".to_owned(), sum);
+    let unwritten = |error: safetensors::SafeTensorError| ArtefactError::Io {
+        path: path.to_owned(),
+        source: std::io::Error::other(error.to_string()),
+    };
+    let views = tensors.iter().map(|part| {
+        let view = TensorView::new(part.dtype, part.shape.clone(), part.data);
+        Ok((part.name, view.map_err(unwritten)?))
+    });
+    let views: Vec<(&str, TensorView<'_>)> = views.collect::<Result<_>>()?;
+    let beside = beside(path, "new");
+    safetensors::serialize_to_file(views, Some(metadata), &beside).map_err(unwritten)?;
+    std::fs::rename(&beside, path).map_err(ArtefactError::io(path))
+}
+
+/// Returns a path beside another one, with a further ending.
+fn beside(path: &Path, ending: &str) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// Returns the checksum of an artefact: the SHA-256 of its metadata but for this field, in the order of their names, and of its tensors, in
+/// the order of theirs. Each text is followed by a zero byte: name and text of a field; name, type, each number of the shape and a zero byte more of a tensor, and then its bytes.
+fn checksum<'a>(
+    fields: &BTreeMap<&'static str, String>,
+    tensors: impl Iterator<Item = (&'a str, &'a str, &'a [usize], &'a [u8])>,
+) -> String {
+    let mut digest = Sha256::new();
+    let text = |digest: &mut Sha256, text: &str| {
+        digest.update(text);
+        digest.update([0]);
+    };
+    for (field, value) in fields {
+        text(&mut digest, field);
+        text(&mut digest, value);
+    }
+    for (name, dtype, shape, data) in tensors {
+        text(&mut digest, name);
+        text(&mut digest, dtype);
+        shape.iter().for_each(|size| text(&mut digest, &size.to_string()));
+        digest.update([0]);
+        digest.update(data);
+    }
+    hexadecimal(&digest.finalize())
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
