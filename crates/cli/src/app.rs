@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, doctor, generate, inspect, kernels, sample};
+use crate::commands::{bench, check, doctor, generate, head, inspect, kernels, sample};
 use crate::output::{Output, message, say};
 use crate::{Error, Result, apart, threads};
 
@@ -31,6 +31,8 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Measure how long a token takes, against one reading of its row
     Bench(Box<bench::Args>),
+    /// Build, show or check what a certified head derives from a model's weights
+    Head(Box<head::Args>),
     /// Compile the GPU kernels ahead of time, for this machine or into a folder for others
     Kernels(kernels::Args),
     /// Show what this machine offers and what Gumball will use, and test it
@@ -49,6 +51,7 @@ impl Command {
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),
             Command::Bench(args) => bench::run(args, out),
+            Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),
         }

@@ -1,12 +1,14 @@
 //! The head: what makes logits of the model's hidden states, the model's own product or a head of Gumball's.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
-use gumball_engine::head::{Certified, Exact, HeadOptions};
+use gumball_engine::head::{Artefact, ArtefactError, Certified, Exact, HeadOptions};
 use gumball_engine::{Head, HeadCounts, Level};
 use serde::Serialize;
 
-use crate::Result;
 use crate::model::Llama;
+use crate::{Error, Result};
 
 /// Which head.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,9 @@ pub struct HeadArgs {
     /// Make the logits by a head of Gumball's from the model's weights as f32; if absent, by the model's own product
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
+    /// Take what the certified head derives from the weights from a file that `gumball head build` made
+    #[arg(long, value_name = "FILE")]
+    pub head_file: Option<PathBuf>,
 }
 
 /// A head over a model's output matrix.
@@ -54,10 +59,39 @@ impl HeadArgs {
     /// Makes the head that the arguments name for a model; `None` if they name none.
     ///
     /// # Errors
-    /// What the model's weights, or the level, are refused for.
+    /// - What the model's weights, or the level, are refused for.
+    /// - [`Error::Usage`] for a file beside the exact head.
+    /// - [`Error::File`] for a file that is not of this model, or that is damaged.
     pub fn of_model(&self, model: &Llama, level: Level) -> Result<Option<ModelHead>> {
-        self.head.map(|kind| ModelHead::new(kind, model, model.vocab(), level)).transpose()
+        let Some(path) = &self.head_file else {
+            return self.head.map(|kind| ModelHead::new(kind, model, model.vocab(), level)).transpose();
+        };
+        if self.head == Some(HeadKind::Exact) {
+            let reason = "--head-file is for --head certified; leave out one of the two";
+            return Err(Error::Usage(reason.to_owned()));
+        }
+        let exact = exact(model, model.vocab(), level)?;
+        let certified = Artefact::open(path).and_then(|artefact| artefact.certified(exact));
+        let of_file = |error: ArtefactError| match error {
+            ArtefactError::Io { path, source } => Error::io(&path, &source),
+            error => Error::file(path, error.to_string()),
+        };
+        Ok(Some(ModelHead::Certified(certified.map_err(of_file)?)))
     }
+}
+
+/// Makes the exact head of a model's weights with as many ids as `vocab` says.
+fn exact(model: &Llama, vocab: usize, level: Level) -> Result<Exact<'static>> {
+    let (own, width) = (model.vocab(), model.config().hidden);
+    let mut matrix = model.head_matrix()?;
+    matrix.resize(vocab * width, 0.0);
+    let bias = (own < vocab || model.head_bias().is_some()).then(|| {
+        let mut bias = model.head_bias().map_or_else(|| vec![0.0; own], <[f32]>::to_vec);
+        bias.resize(vocab, f32::NEG_INFINITY);
+        bias.into()
+    });
+    let options = HeadOptions { bias, level: Some(level), ..HeadOptions::default() };
+    Ok(Exact::new(matrix, vocab, width, options)?)
 }
 
 impl ModelHead {
@@ -67,16 +101,7 @@ impl ModelHead {
     /// # Errors
     /// What the model's weights, or the level, are refused for.
     pub fn new(kind: HeadKind, model: &Llama, vocab: usize, level: Level) -> Result<Self> {
-        let (own, width) = (model.vocab(), model.config().hidden);
-        let mut matrix = model.head_matrix()?;
-        matrix.resize(vocab * width, 0.0);
-        let bias = (own < vocab).then(|| {
-            let mut bias = vec![0.0; own];
-            bias.resize(vocab, f32::NEG_INFINITY);
-            bias.into()
-        });
-        let options = HeadOptions { bias, level: Some(level), ..HeadOptions::default() };
-        let exact = Exact::new(matrix, vocab, width, options)?;
+        let exact = exact(model, vocab, level)?;
         Ok(match kind {
             HeadKind::Exact => ModelHead::Exact(exact),
             HeadKind::Certified => ModelHead::Certified(Certified::new(exact)),

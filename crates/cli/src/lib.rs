@@ -36,6 +36,10 @@ pub mod speculate;
 
 pub mod head;
 
+pub mod interrupt;
+
+pub mod matrix;
+
 pub mod decode;
 
 pub mod engine;

@@ -78,6 +78,17 @@ fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
 }
 
 #[test]
+fn a_file_of_the_models_head_gives_the_same_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("head").to_str().unwrap().to_owned();
+    assert!(succeeds(&["head", "build", "--out", &file]).contains("[49152, 576]"));
+    let args = [PROMPT, "--seed", "42", "--max-tokens", "16", "--temperature", "0.8"];
+    let certified = json(&[&args[..], &["--head", "certified"]].concat());
+    let of_file = json(&[&args[..], &["--head-file", &file]].concat());
+    assert_eq!((&of_file["tokens"], &of_file["head"]), (&certified["tokens"], &certified["head"]));
+}
+
+#[test]
 fn drafts_change_no_token_of_a_text_that_a_head_writes() {
     for setting in [&["--temperature", "0"], &["--temperature", "0.4"]] {
         let args = [&[PROMPT, "--seed", "42", "--max-tokens", "40"], &setting[..]].concat();

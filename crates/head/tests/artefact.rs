@@ -93,18 +93,18 @@ fn narrow_weights_and_a_bias_are_told_apart() {
     assert_eq!(artefact.info().weights_dtype, "BF16");
     assert!(artefact.certified(exact(Some(&bias))).is_ok());
     let message = |exact| artefact.certified(exact).expect_err("another head").to_string();
-    assert!(message(exact(None)).contains("built from another bias: of SHA-256"));
-    assert!(message(exact(Some(&numbers(VOCAB, 4)))).contains("another bias"));
+    assert!(message(exact(None)).contains("the bias it was built from: SHA-256"));
+    assert!(message(exact(Some(&numbers(VOCAB, 4)))).contains("the bias it was built from: SHA-256"));
     let halves = Exact::new(&half, VOCAB, WIDTH, options(None)).expect("a head");
     assert!(message(halves).starts_with(
-        "it was built from another weights: of type BF16 and shape [300, 40], and the head's is of type F16"
+        "it is of another head: the weights it was built from: type BF16 and shape [300, 40]; of this head: type F16"
     ));
     let fewer = Exact::new(&narrow[WIDTH..], VOCAB - 1, WIDTH, options(None)).expect("a head");
     assert!(message(fewer).contains("shape [299, 40]"));
     let mut others = narrow.clone();
     others[5] = bf16::from_f32(0.25);
     let others = Exact::new(&others, VOCAB, WIDTH, options(Some(&bias))).expect("a head");
-    assert!(message(others).contains("of SHA-256"));
+    assert!(message(others).contains("the weights it was built from: SHA-256"));
 }
 
 #[test]

@@ -6,7 +6,6 @@
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{Pool, PoolConfig, Widths};
 use gumball_spec::SamplingParams;
@@ -16,6 +15,7 @@ use crate::decode::{Decoded, Finish, Limits, Request, decode};
 use crate::engine::EngineArgs;
 use crate::grammar::Grammar;
 use crate::head::{HeadArgs, HeadFigures};
+use crate::interrupt::{self, INTERRUPT};
 use crate::output::{Output, say, shown};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
@@ -84,9 +84,6 @@ pub struct Report {
     pub decoded: Decoded,
 }
 
-/// Set by Ctrl-C.
-static INTERRUPT: AtomicBool = AtomicBool::new(false);
-
 /// Generates a text and writes it.
 ///
 /// # Errors
@@ -122,8 +119,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
 
-    INTERRUPT.store(false, Ordering::Relaxed);
-    hear_interrupts();
+    interrupt::hear();
     let limits = Limits { max_tokens: args.max_tokens, stops: &args.stop, interrupt: &INTERRUPT };
     if !args.json {
         introduce(&session, &request)?;
@@ -170,19 +166,6 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         ))),
         (Finish::NoToken, _) => Err(Error::Verdict("no token was allowed, so the text ends here".to_owned())),
         _ => Ok(()),
-    }
-}
-
-/// Lets Ctrl-C end the text, and a second one the process at once.
-fn hear_interrupts() {
-    // The handler needs a thread; where there is none, Ctrl-C ends the process as ever.
-    if crate::threads::can_start() {
-        // There is one handler in a process; a second call keeps it.
-        let _ = ctrlc::set_handler(|| {
-            if INTERRUPT.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
-            }
-        });
     }
 }
 

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod doctor;
 pub mod generate;
+pub mod head;
 pub mod inspect;
 pub mod kernels;
 pub mod sample;

@@ -129,6 +129,6 @@ impl Logits {
 }
 
 /// Copies little-endian bytes into elements, whatever their alignment; a trailing part is left out.
-fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
+pub(crate) fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }

@@ -173,6 +173,11 @@ impl Gguf {
         self.content.tensor_infos.contains_key(name)
     }
 
+    /// The shape of a tensor, if the file holds one of that name.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.content.tensor_infos.get(name).map(|info| info.shape.dims())
+    }
+
     /// Reads a tensor as it is stored.
     ///
     /// # Errors

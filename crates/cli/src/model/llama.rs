@@ -75,6 +75,21 @@ impl Hidden {
     }
 }
 
+/// The output matrix of a file, as f32.
+#[derive(Debug)]
+pub struct HeadMatrix {
+    /// The tensor's name.
+    pub name: String,
+    /// The matrix, `[vocab, width]`.
+    pub weights: Vec<f32>,
+    /// Ids.
+    pub vocab: usize,
+    /// Elements of a hidden state.
+    pub width: usize,
+    /// A bias for each id, if there is one.
+    pub bias: Option<Vec<f32>>,
+}
+
 #[derive(Debug)]
 struct Block {
     attention_norm: Vec<f32>,
@@ -222,6 +237,26 @@ impl Llama {
     /// - [`Error::Forward`] if candle fails.
     pub fn head_matrix(&self) -> Result<Vec<f32>> {
         self.head().dequantise()
+    }
+
+    /// The output bias, `[vocab]`, if there is one.
+    pub fn head_bias(&self) -> Option<&[f32]> {
+        self.head().bias()
+    }
+
+    /// Reads the output matrix of a file alone, as [`head_matrix`](Self::head_matrix) returns that of a loaded model.
+    ///
+    /// # Errors
+    /// - [`Error::Malformed`] if it is missing or no matrix.
+    pub fn output_matrix(gguf: &mut Gguf) -> Result<HeadMatrix> {
+        let name = if gguf.has("output.weight") { "output" } else { "token_embd" };
+        let tensor = format!("{name}.weight");
+        let Some(&[_, width]) = gguf.shape(&tensor) else {
+            return Err(gguf.malformed(format!("it has no matrix `{tensor}`")));
+        };
+        let linear = Linear::load(gguf, name, width, None)?;
+        let bias = linear.bias().map(<[f32]>::to_vec);
+        Ok(HeadMatrix { name: tensor, weights: linear.dequantise()?, vocab: linear.outputs, width, bias })
     }
 
     fn head(&self) -> &Linear {

@@ -30,7 +30,7 @@ pub use chat::{ChatTemplate, Message};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use gguf::Gguf;
-pub use llama::{Hidden, Llama};
+pub use llama::{HeadMatrix, Hidden, Llama};
 pub use stream::TokenStream;
 pub use tokenizer::Tokenizer;
 pub use weights::ROWS_LIKE_ONE;

@@ -86,6 +86,11 @@ impl Linear {
         Ok(Linear { weight: weight(tensor)?, bias, outputs: shape[0], inputs })
     }
 
+    /// The bias, if there is one.
+    pub(super) fn bias(&self) -> Option<&[f32]> {
+        self.bias.as_deref()
+    }
+
     /// The product with every row: `[rows, inputs] -> [rows, outputs]`.
     pub(super) fn apply(&self, rows: &Rows) -> Result<Vec<f32>> {
         assert_eq!(rows.width, self.inputs, "activations do not fit the matrix");

@@ -74,7 +74,7 @@ pub enum ArtefactError {
     },
     /// The head's weights or bias are not those that it was built from.
     #[error(
-        "it was built from another {what}: of {stated}, and the head's is of {found}; build it from this model"
+        "it is of another head: the {what} it was built from: {stated}; of this head: {found}; build it from this model"
     )]
     Source {
         /// `weights` or `bias`.

