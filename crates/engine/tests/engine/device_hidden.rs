@@ -124,7 +124,9 @@ fn drafts_are_verified_from_hidden_states() {
             let mut out = [(); 2].map(|()| Verification::with_kept());
             let slots: Vec<_> =
                 kinds.iter().map(|kind| pools[0].admit(mixture(*kind), &[3]).unwrap()).collect();
-            kinds.iter().for_each(|kind| drop(pools[1].admit(mixture(*kind), &[3]).unwrap()));
+            for (kind, slot) in kinds.iter().zip(&slots) {
+                assert_eq!(pools[1].admit(mixture(*kind), &[3]), Ok(*slot));
+            }
             for pool in &mut pools {
                 pool.assign_drafts(&slots, &vec![2; n], mode, &DeviceOptions::default()).unwrap();
             }
@@ -195,7 +197,9 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
     let mut out = [(); 2].map(|()| Outputs::with_kept());
     let base = |kind: u64| SamplingParams { seed: Some(kind), ..Default::default() };
     let slots = [0, 1, 2].map(|kind| pools[0].admit(base(kind), &[]).unwrap());
-    [0, 1, 2].into_iter().for_each(|kind| drop(pools[1].admit(base(kind), &[]).unwrap()));
+    for (kind, slot) in (0..).zip(slots) {
+        assert_eq!(pools[1].admit(base(kind), &[]), Ok(slot));
+    }
     for _ in 0..3 {
         let logits = Logits::new(&z, 3, VOCAB).unwrap();
         pools[0].step(logits, &slots, &BatchOptions::default(), &mut out[0]).unwrap();
