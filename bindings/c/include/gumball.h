@@ -637,6 +637,9 @@ typedef struct {
     // For GUMBALL_HEAD_CERTIFIED: how many rows of a call are screened at most; in a call that has more, every logit is computed, which is
     // faster then. 0: 8.
     size_t most_rows;
+    // For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
+    // bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none.
+    const char *file;
 } gumball_head_config;
 
 // What is known of a head.
@@ -1515,6 +1518,14 @@ gumball_code gumball_pool_shorten(gumball_pool *pool,
 // Makes a head. GUMBALL_HEAD_CERTIFIED takes a byte for each weight, and the time to read all of them, over the threads that pools of
 // the process share. NULL after an error.
 gumball_head *gumball_head_new(const gumball_head_config *config);
+
+// Writes what a certified head has derived from its weights to a file, for `file` in gumball_head_config: its copy of them, with a checksum and
+// the digest of the weights, which are not in it. The file appears when it is whole.
+//
+// `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
+gumball_code gumball_head_save(const gumball_head *head,
+                               const char *path,
+                               const char *name);
 
 // Ends a head; its weights can go then. NULL is fine.
 void gumball_head_free(gumball_head *head);

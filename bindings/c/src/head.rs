@@ -2,15 +2,17 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
+use std::path::Path;
 use std::ptr;
 
 use gumball_engine::head::{
-    Certified, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling, Weights, WholeRow,
+    Artefact, ArtefactError, Certified, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling, Weights,
+    WholeRow,
 };
 use gumball_engine::{Dtype as Type, Error, Filter, Head as EngineHead, Row, certify};
 
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require};
+use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require, text};
 use crate::logits::{extent, read_row, stride};
 use crate::options::list;
 use crate::outputs::first;
@@ -70,13 +72,16 @@ pub struct HeadConfig {
     /// For GUMBALL_HEAD_CERTIFIED: how many rows of a call are screened at most; in a call that has more, every logit is computed, which is
     /// faster then. 0: 8.
     pub most_rows: usize,
+    /// For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
+    /// bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none.
+    pub file: *const c_char,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
 unsafe impl VersionedStruct for HeadConfig {
     const NAME: &'static str = "gumball_head_config";
-    const LEAST: usize = offset_of!(Self, most_rows) + size_of::<usize>();
+    const LEAST: usize = offset_of!(Self, file) + size_of::<*const c_char>();
 }
 
 /// What is known of a head.
@@ -201,6 +206,12 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
             let reason = "an exact head screens no rows; leave it 0";
             return Err(Error::Conflict { parameter: "most_rows", other: "kind", reason }.into());
         }
+        // SAFETY: the C caller ensures that `file` is NULL or ends with a NUL.
+        let file = unsafe { optional_text("file", given.file) }?;
+        if file.is_some() && !is_certified {
+            let reason = "an exact head derives nothing from its weights; leave it NULL";
+            return Err(Error::Conflict { parameter: "file", other: "kind", reason }.into());
+        }
         // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
         let level = unsafe { optional_text("level", given.level) }?;
         let level = level.map(str::parse).transpose()?;
@@ -224,9 +235,50 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
         if !is_certified {
             return Ok(Head { inner: Inner::Exact(exact) });
         }
-        let certified = certify(exact);
+        let certified = match file {
+            Some(file) => {
+                let read = Artefact::open(Path::new(file)).and_then(|artefact| artefact.certified(exact));
+                read.map_err(|error| of_file("file", file, error))?
+            }
+            None => certify(exact),
+        };
         let most_rows = if given.most_rows == 0 { certified.most_rows() } else { given.most_rows };
         Ok(Head { inner: Inner::Certified(certified.with_most_rows(most_rows)) })
+    })
+}
+
+/// Says what is wrong with a file.
+fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
+    match error {
+        ArtefactError::Io { source, path } => {
+            let reason = format!("{}: {source}", path.display());
+            Error::Unavailable { resource: "file of a head", reason }.into()
+        }
+        error => Failure::out_of_range(parameter, path, &format!("a file of this head: {error}")),
+    }
+}
+
+/// Writes what a certified head has derived from its weights to a file, for `file` in gumball_head_config: its copy of them, with a checksum and
+/// the digest of the weights, which are not in it. The file appears when it is whole.
+///
+/// `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_save(
+    head: Option<&Head>,
+    path: *const c_char,
+    name: *const c_char,
+) -> Code {
+    call(|| {
+        let head = require("head", head)?;
+        // SAFETY: the C caller ensures that `path` is NULL or ends with a NUL.
+        let path = unsafe { text("path", path) }?;
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
+        let name = unsafe { optional_text("name", name) }?.unwrap_or("lm_head.weight");
+        let Inner::Certified(certified) = &head.inner else {
+            let allowed = "of kind GUMBALL_HEAD_CERTIFIED: an exact head derives nothing from its weights";
+            return Err(Failure::out_of_range("head", "GUMBALL_HEAD_EXACT", allowed));
+        };
+        Artefact::write(certified, name, Path::new(path)).map_err(|error| of_file("path", path, error))
     })
 }
 

@@ -4,7 +4,11 @@
 //! alive is held: of a tensor of torch a second one with the same memory, so that another tensor's data in the first one's place do no harm.
 //! A write to borrowed weights cannot be prevented; torch counts its own, and a count that has grown is an error.
 
-use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, Weights};
+use std::path::PathBuf;
+
+use gumball_engine::head::{
+    Artefact, ArtefactError, Certified, Exact, HeadOptions, HiddenStates, Scaling, Weights,
+};
 use gumball_engine::{Error, Head as EngineHead, Result, Row, certify};
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -39,7 +43,11 @@ const UNTOUCHED: &str = "nothing was computed";
 /// softcap: what follows the product (0: no cap). level: the SIMD level; None: the machine's best. most_rows: for "certified" alone, how many rows of a
 /// call are screened at most; in a call that has more, all rows take the exact product, which is faster then.
 ///
-/// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range.
+/// file: for "certified" alone, the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias: it is mapped instead
+/// of making the copy, and nobody may write it as long as the head lives.
+///
+/// Raises ValueError or TypeError for another shape, type or device, for a number outside its range, and for a file that is damaged, of
+/// another version or of other weights; OSError for one that cannot be read.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Head {
@@ -154,8 +162,11 @@ impl<'py> Hidden<'py> {
 impl Head {
     #[new]
     #[pyo3(
-        signature = (weights, *, kind="exact", bias=None, logit_scale=None, softcap=None, level=None, most_rows=None),
-        text_signature = "(weights, *, kind='exact', bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=8)"
+        signature = (
+            weights, *, kind="exact", bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None,
+        ),
+        text_signature = "(weights, *, kind='exact', bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=8, \
+                          file=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
@@ -167,14 +178,16 @@ impl Head {
         softcap: Option<&Bound<'_, PyAny>>,
         level: Option<&str>,
         most_rows: Option<&Bound<'_, PyAny>>,
+        file: Option<PathBuf>,
     ) -> PyResult<Self> {
         let is_certified = match kind {
             "exact" => false,
             "certified" => true,
             _ => return Err(out_of_range("kind", format!("{kind:?}"), "\"exact\" or \"certified\"")),
         };
-        if most_rows.is_some() && !is_certified {
-            let text = "most_rows is for kind=\"certified\", but kind is \"exact\"";
+        let of_certified = [("most_rows", most_rows.is_some()), ("file", file.is_some())];
+        if let Some((name, _)) = of_certified.iter().find(|(_, is_set)| *is_set && !is_certified) {
+            let text = format!("{name} is for kind=\"certified\", but kind is \"exact\"");
             return Err(PyValueError::new_err(text));
         }
         let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
@@ -204,24 +217,30 @@ impl Head {
             (Some(Borrowed::of(weights, array)?), all)
         };
         let made = py.detach(|| {
-            caught(UNMADE, || {
+            caught(UNMADE, || -> std::result::Result<Kind, Unmade> {
                 let exact = Exact::new(all, rows, width, HeadOptions { bias, scaling, level })?;
                 if !is_certified {
                     return Ok(Kind::Exact(exact));
                 }
-                let certified = certify(exact);
+                let certified = match &file {
+                    Some(file) => Artefact::open(file).and_then(|artefact| artefact.certified(exact))?,
+                    None => certify(exact),
+                };
                 let most_rows = most_rows.unwrap_or(certified.most_rows());
                 Ok(Kind::Certified(certified.with_most_rows(most_rows)))
             })
         })?;
-        let names = |error: gumball_engine::Error| {
+        let names = |error: Error| {
             error.with_parameter(|name| match name {
                 "vocab" => "weights.shape[0]",
                 "hidden.width" => "weights.shape[1]",
                 name => name,
             })
         };
-        let head = made.map_err(|error| to_py_err(names(error)))?;
+        let head = made.map_err(|error| match error {
+            Unmade::Head(error) => to_py_err(names(error)),
+            Unmade::File(error) => of_file("file", error),
+        })?;
         Ok(Self { head, dtype: dtype.name(), borrowed })
     }
 
@@ -313,6 +332,24 @@ impl Head {
         Ok(logits.reshape([states.rows(), vocab])?.into_any())
     }
 
+    /// Writes what a certified head has derived from its weights to a file, for Head(weights, kind="certified", file=path): its copy of them,
+    /// with a checksum and the digest of the weights, which are not in it. The file appears when it is whole.
+    ///
+    /// path: where. name: what the tensor of weights is called; the file says it of itself.
+    ///
+    /// Raises ValueError for an exact head, OSError for a file that cannot be written.
+    #[pyo3(signature = (path, *, name="lm_head.weight"))]
+    fn save(&self, py: Python<'_>, path: PathBuf, name: &str) -> PyResult<()> {
+        self.get(py)?;
+        let Kind::Certified(certified) = &self.head else {
+            return Err(PyValueError::new_err(
+                "an exact head derives nothing from its weights; there is nothing to save",
+            ));
+        };
+        let written = py.detach(|| caught(UNTOUCHED, || Artefact::write(certified, name, &path)))?;
+        written.map_err(|error| of_file("path", error))
+    }
+
     /// Puts a head in the place of a transformers model's output layer; see gumball.transformers.replace_head, whose
     /// result it returns.
     #[staticmethod]
@@ -328,6 +365,35 @@ impl Head {
     fn __repr__(&self) -> String {
         let memory = if self.is_borrowed() { "borrowed" } else { "copied" };
         format!("Head([{}, {}] {} {memory}, kind={:?})", self.vocab(), self.width(), self.dtype, self.kind())
+    }
+}
+
+/// Why a head was not made.
+enum Unmade {
+    Head(Error),
+    File(ArtefactError),
+}
+
+impl From<Error> for Unmade {
+    fn from(error: Error) -> Self {
+        Unmade::Head(error)
+    }
+}
+
+impl From<ArtefactError> for Unmade {
+    fn from(error: ArtefactError) -> Self {
+        Unmade::File(error)
+    }
+}
+
+/// Returns the exception for what is wrong with a file.
+fn of_file(parameter: &str, error: ArtefactError) -> PyErr {
+    match error {
+        ArtefactError::Io { source, path } => {
+            let kind = source.kind();
+            PyErr::from(std::io::Error::new(kind, format!("{}: {source}", path.display())))
+        }
+        error => PyValueError::new_err(format!("{parameter} cannot be used: {error}")),
     }
 }
 

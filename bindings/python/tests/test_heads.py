@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,35 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="logits has length 600, but must have 7 elements"):
         Pool(7).step_hidden(head, HIDDEN[:0], [])
     assert [pool.position(slot) for slot in slots] == [3, 3]
+
+
+def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
+    made = Head(WEIGHTS, kind="certified", bias=np.ones(VOCAB, np.float32))
+    path = tmp_path / "head"
+    made.save(path, name="w")
+    read = Head(WEIGHTS, kind="certified", bias=np.ones(VOCAB, np.float32), file=path, most_rows=3)
+    assert (read.screen_bytes, read.most_rows) == (made.screen_bytes, 3)
+    tokens = []
+    for head in (made, read):
+        pool, slots = pool_of(REQUESTS[:3])
+        tokens.append([pool.step_hidden(head, HIDDEN[i : i + 3], slots).tolist() for i in range(9)])
+        assert pool.head_counts()["certified_rows"] == 27
+    assert tokens[0] == tokens[1]
+    with pytest.raises(ValueError, match="file cannot be used: it is of another head: the bias it was built from"):
+        Head(WEIGHTS, kind="certified", file=str(path))
+    with pytest.raises(ValueError, match="the weights it was built from"):
+        Head(WEIGHTS * 2, kind="certified", bias=np.ones(VOCAB, np.float32), file=path)
+    with pytest.raises(ValueError, match="file is for kind="):
+        Head(WEIGHTS, file=path)
+    with pytest.raises(FileNotFoundError, match="none"):
+        Head(WEIGHTS, kind="certified", file=tmp_path / "none")
+    with pytest.raises(ValueError, match="nothing to save"):
+        Head(WEIGHTS).save(path)
+    with pytest.raises(OSError):
+        made.save(tmp_path / "no" / "folder")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="no whole safetensors file"):
+        Head(WEIGHTS, kind="certified", file=path)
 
 
 def test_types_of_others_are_taken() -> None:

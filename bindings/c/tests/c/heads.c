@@ -170,6 +170,71 @@ static void what_is_known_of_a_head(void) {
     gumball_head_free(NULL);
 }
 
+// Bytes of a file, which must be there.
+static size_t bytes_of(const char *path, char *bytes, size_t most) {
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL);
+    size_t count = file == NULL ? 0 : fread(bytes, 1, most, file);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return count;
+}
+
+static void files(const char *path) {
+    static char bytes[1 << 16];
+    gumball_head *made = head_of(GUMBALL_HEAD_CERTIFIED), *exact = head_of(GUMBALL_HEAD_EXACT);
+    OK(gumball_head_save(made, path, NULL));
+    CHECK(gumball_head_save(exact, path, NULL) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_head_save(made, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_head_save(made, "/no/such/folder/x", "w") == GUMBALL_UNAVAILABLE);
+    gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
+    config.file = path;
+    gumball_head *read = gumball_head_new(&config);
+    CHECK(read != NULL);
+    SIZED(gumball_head_info, a);
+    SIZED(gumball_head_info, b);
+    OK(gumball_head_describe(made, &a));
+    OK(gumball_head_describe(read, &b));
+    CHECK(a.screen_bytes == b.screen_bytes && a.most_rows == b.most_rows);
+    // The same tokens.
+    gumball_pool *pools[] = {pool_of(VOCAB, 1), pool_of(VOCAB, 1)};
+    gumball_outputs *outputs[] = {gumball_outputs_new(0), gumball_outputs_new(0)};
+    int32_t slot = admit(pools[0], requests[0], NULL, 0);
+    CHECK(admit(pools[1], requests[0], NULL, 0) == slot);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        next_states(made, 1, 700 + step);
+        const gumball_hidden hidden = hidden_of(1);
+        OK(gumball_pool_step_hidden(pools[0], made, &hidden, &slot, 1, NULL, outputs[0]));
+        OK(gumball_pool_step_hidden(pools[1], read, &hidden, &slot, 1, NULL, outputs[1]));
+        CHECK(same_outputs(outputs[0], outputs[1]));
+    }
+    for (int i = 0; i < 2; i++) {
+        gumball_pool_free(pools[i]);
+        gumball_outputs_free(outputs[i]);
+    }
+    gumball_head_free(read);
+    config.kind = GUMBALL_HEAD_EXACT;
+    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_CONFLICT);
+    config.kind = GUMBALL_HEAD_CERTIFIED;
+    config.bias = NULL;
+    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    CHECK(strstr(gumball_error_message(), "the bias it was built from") != NULL);
+    config.bias = bias;
+    config.file = "/no/such/file";
+    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+    size_t count = bytes_of(path, bytes, sizeof bytes);
+    CHECK(count > VOCAB * WIDTH && count < sizeof bytes);
+    bytes[count - 1] ^= 1;
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL && fwrite(bytes, 1, count, file) == count && fclose(file) == 0);
+    config.file = path;
+    CHECK(gumball_head_new(&config) == NULL && strstr(gumball_error_message(), "damaged or changed") != NULL);
+    remove(path);
+    gumball_head_free(made);
+    gumball_head_free(exact);
+}
+
 static void reasons(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const char *reason = "none";
@@ -279,8 +344,9 @@ int main(int argc, char **argv) {
     tokens_are_those_of_the_logits(GUMBALL_HEAD_CERTIFIED);
     reasons();
     what_is_refused();
-    if (argc > 1) {
-        a_device_has_no_heads(argv[1]);
+    files(argv[1]);
+    if (argc > 2) {
+        a_device_has_no_heads(argv[2]);
     }
     return verdict("heads");
 }

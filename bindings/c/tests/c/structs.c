@@ -574,7 +574,7 @@ static void by_heads(void) {
     hidden.width = WIDTH;
     SIZED(gumball_head_info, info);
     SIZED(gumball_head_counts, counts);
-    const sized a_head_config = SIZED_STRUCT(gumball_head_config, config, most_rows);
+    const sized a_head_config = SIZED_STRUCT(gumball_head_config, config, file);
     const sized an_info = SIZED_STRUCT(gumball_head_info, info, most_rows);
     const sized some_hidden = SIZED_STRUCT(gumball_hidden, hidden, dtype);
     const sized some_counts = SIZED_STRUCT(gumball_head_counts, counts, screen_reads);

@@ -1,6 +1,7 @@
 """The compiled half of gumball; docstrings are in the classes themselves."""
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, Final, Literal, TypeAlias, final, overload
 
 import numpy as np
@@ -824,6 +825,7 @@ class Head:
         softcap: float = 0.0,
         level: str | None = None,
         most_rows: int = 8,
+        file: str | PathLike[str] | None = None,
     ) -> Head: ...
     @property
     def vocab(self) -> int: ...
@@ -844,5 +846,6 @@ class Head:
     @property
     def unscreened(self) -> NDArray[np.int64]: ...
     def logits(self, hidden: _Array) -> NDArray[np.float32]: ...
+    def save(self, path: str | PathLike[str], *, name: str = "lm_head.weight") -> None: ...
     @staticmethod
     def replace(model: Any, **arguments: Any) -> Any: ...
