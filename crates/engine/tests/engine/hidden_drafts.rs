@@ -162,6 +162,44 @@ fn drafts_are_verified_as_from_logits() {
 }
 
 #[test]
+fn a_row_behind_drafts_is_drawn_with_them_as_output() {
+    // The same hidden state in every row, and no id twice: behind each draft the likeliest token is the next one.
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let both = Both::new(&weights);
+    let one = numbers(WIDTH, 77, 6.0);
+    let z = by_definition(&weights, &one);
+    let mut order: Vec<i32> = (0..VOCAB as i32).collect();
+    order.sort_by(|a, b| z[*b as usize].total_cmp(&z[*a as usize]));
+    let data = one.repeat(5);
+    let states = |rows| HiddenStates::new(&data[..rows * WIDTH], rows, WIDTH).unwrap();
+    for head in both.heads() {
+        let mut pool = pool(1, RACE);
+        let params = SamplingParams { temperature: 0.0, no_repeat_ngram: 1, ..SamplingParams::default() };
+        let slot = pool.admit(params, &[order[0] as u32]).unwrap();
+        let (options, mode) = (BatchOptions::default(), VerifyMode::Coupled);
+        let mut path = Vec::new();
+        for _ in 0..4 {
+            let paths = Paths { counts: &[path.len() as u32], ids: &path };
+            let mut out = Proposals::new(1);
+            pool.draft_hidden(head, states(1), &[slot], &paths, mode, &options, &mut out).unwrap();
+            path.extend_from_slice(out.ids());
+        }
+        assert_eq!(path, order[1..5]);
+        let drafts = Drafts { counts: &[4], ids: &path, ..Drafts::default() };
+        let mut out = Verification::new();
+        pool.verify_hidden(head, states(5), &[slot], &drafts, mode, &options, &mut out).unwrap();
+        assert_eq!((out.accepted(), out.tokens(0)), (&[4][..], &order[1..6]));
+        let whole = pool.head_counts().whole_rows;
+        assert_eq!(whole, if matches!(head, Head::Certified(_)) { 0 } else { 9 });
+        // A tree, whose first draft is none of the likeliest.
+        let ids = [order[9], order[6], order[7], order[8]];
+        let drafts = Drafts { counts: &[4], ids: &ids, parents: Some(&[-1, -1, 1, 2]), probs: None };
+        pool.verify_hidden(head, states(5), &[slot], &drafts, mode, &options, &mut out).unwrap();
+        assert_eq!((out.tokens(0), out.rows(0)), (&order[6..10], &[0, 2, 3, 4][..]));
+    }
+}
+
+#[test]
 fn drafts_are_drawn_as_from_logits() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
