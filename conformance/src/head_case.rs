@@ -22,6 +22,22 @@ pub struct HeadCase {
     pub scaling: Scaling,
 }
 
+/// What a certified head reads before it computes logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScreenKind {
+    /// Codes of 8 bits.
+    Int8,
+    /// Two levels, made from the weights alone.
+    TwoLevel,
+    /// Two levels, made with the hidden states of the case.
+    TwoLevelCalibrated,
+}
+
+impl ScreenKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Int8, Self::TwoLevel, Self::TwoLevelCalibrated];
+}
+
 impl HeadCase {
     /// Makes a case without a bias, scale or cap.
     #[must_use]
@@ -67,9 +83,20 @@ impl HeadCase {
     ///
     /// # Errors
     /// Those of the head.
-    pub fn certified_row(&self, level: Level, task: &Task<'_>, hooked: bool) -> Result<Vec<f32>> {
-        let certified = Certified::new(self.exact(level)?);
+    pub fn certified_row(
+        &self,
+        screen: ScreenKind,
+        level: Level,
+        task: &Task<'_>,
+        hooked: bool,
+    ) -> Result<Vec<f32>> {
+        let exact = self.exact(level)?;
         let states = HiddenStates::new(self.hidden.row(), self.rows(), self.width)?;
+        let certified = match screen {
+            ScreenKind::Int8 => Certified::new(exact),
+            ScreenKind::TwoLevel => Certified::two_level(exact, None)?,
+            ScreenKind::TwoLevelCalibrated => Certified::two_level(exact, Some(states))?,
+        };
         let mut widened = Widened::default();
         widened.fill_rows(states, 0..1);
         let mut row = vec![0.0; self.vocab()];
@@ -78,8 +105,9 @@ impl HeadCase {
         {
             let (mut bounds, mut contest) = (Bounds::default(), certified.contest()?);
             certified.bound(&widened, Spread::Caller, &mut bounds)?;
-            let of_row = bounds.rows_mut();
-            if certified.settle(&widened, 0, of_row, decisive, task, &mut contest, &mut row)?.is_some() {
+            let (of_row, second) = bounds.parts_mut();
+            let place = (&widened, 0);
+            if certified.settle(place, of_row, second, decisive, task, &mut contest, &mut row)?.is_some() {
                 return Ok(row);
             }
         }

@@ -24,7 +24,7 @@ use crate::case::{Case, Dtype};
 use crate::draft_chains::Verifier;
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::HeadCase;
+use crate::head_case::{HeadCase, ScreenKind};
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -547,8 +547,14 @@ impl Backend for Cuda {
         self.head_logits(case)
     }
 
-    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
-        self.certified_row(head, case)
+    /// Devices have the screen of 8-bit codes only; the oracle answers for the other kind.
+    fn certified(&self, head: &HeadCase, screen: ScreenKind, case: &Case) -> Result<Observed> {
+        match screen {
+            ScreenKind::Int8 => self.certified_row(head, case),
+            ScreenKind::TwoLevel | ScreenKind::TwoLevelCalibrated => {
+                Ok(Observed { kept: None, ..Oracle.sample(case)? })
+            }
+        }
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.

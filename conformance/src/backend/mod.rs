@@ -26,7 +26,7 @@ use gumball_spec::{Error, Result, Row, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::HeadCase;
+use crate::head_case::{HeadCase, ScreenKind};
 use crate::observed::{Observed, differences};
 
 pub use cuda::Cuda;
@@ -99,7 +99,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
-    fn certified(&self, _head: &HeadCase, case: &Case) -> Result<Observed> {
+    fn certified(&self, _head: &HeadCase, _screen: ScreenKind, case: &Case) -> Result<Observed> {
         Ok(Observed { kept: None, ..Oracle.sample(case)? })
     }
 
@@ -339,11 +339,11 @@ impl Backend for Cpu {
         case.by_the_cpu(level)
     }
 
-    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
+    fn certified(&self, head: &HeadCase, screen: ScreenKind, case: &Case) -> Result<Observed> {
         let (prepared, history) = prepare(case)?;
         let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = head.certified_row(workspace.level(), &task, case.hook.is_some())?;
+        let row = head.certified_row(screen, workspace.level(), &task, case.hook.is_some())?;
         let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
         let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
         workspace.keep_ids(false);

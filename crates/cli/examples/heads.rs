@@ -1,12 +1,13 @@
-//! How long does a token take from a hidden state, by the exact head and by the certified one? Printed as a table of Markdown, for a
-//! real model's hidden states.
+//! How long does a token take from a hidden state, by the exact head and by certified ones of both screens? Printed as a table of Markdown, for
+//! a real model's hidden states.
 //!
 //! ```text
-//! RAYON_NUM_THREADS=1 cargo run --release --package gumball-cli --example heads -- [--model FILE] [--positions N] [--timed N]
+//! RAYON_NUM_THREADS=1 cargo run --release --package gumball-cli --example heads -- [--model FILE] [--positions N] [--timed N] [--calibration N]
 //! ```
 //!
 //! The weights are the model's output matrix, rounded to bf16. The hidden states are those of this repository's documents and sources, in
-//! pieces of 1024 tokens: a position for each token, N in all (default 10,000). Both heads draw a token at each position, one position at a
+//! pieces of 1024 tokens: a position for each token, N in all (default 10,000). The screen of two levels is calibrated on those of other
+//! documents and sources, or on none with `--calibration 0`. All heads draw a token at each position, one position at a
 //! time, and the program ends with an error if one token differs. Then batches of several positions are timed, over the first N
 //! positions (`--timed`, default 512). The heads take turns; times are of a step.
 
@@ -33,11 +34,20 @@ const TEXTS: [&str; 8] = [
     "CHANGELOG.md",
 ];
 
+/// Texts whose hidden states the screen of two levels is calibrated on.
+const OTHER_TEXTS: [&str; 5] = [
+    "docs/numerics.md",
+    "docs/glossary.md",
+    "crates/cpu/src/workspace.rs",
+    "bindings/python/python/gumball/params.py",
+    "docs/python.md",
+];
+
 /// Tokens of a piece of text.
 const PIECE: usize = 1024;
 
 /// Rows that are timed together.
-const BATCHES: [usize; 4] = [1, 4, 16, 64];
+const BATCHES: [usize; 5] = [1, 4, 8, 16, 64];
 
 /// How often the rows of a batch size are timed; the median counts.
 const TURNS: usize = 5;
@@ -53,7 +63,7 @@ fn settings() -> [(&'static str, SamplingParams); 4] {
 }
 
 fn main() -> Result<()> {
-    let (mut model, mut positions, mut timed) = (None, 10_000, 512);
+    let (mut model, mut positions, mut timed, mut calibration) = (None, 10_000, 512, 4096);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or(format!("{argument} wants a value"))?;
@@ -61,59 +71,85 @@ fn main() -> Result<()> {
             "--model" => model = Some(PathBuf::from(value)),
             "--positions" => positions = value.parse()?,
             "--timed" => timed = value.parse()?,
+            "--calibration" => calibration = value.parse()?,
             _ => return Err(format!("unknown option {argument}").into()),
         }
     }
-    if timed < 2 * BATCHES[3] || positions < timed {
+    if timed < 2 * BATCHES[4] || positions < timed {
         return Err(format!(
             "--timed is {timed}, but must be at least {} and at most --positions",
-            2 * BATCHES[3]
+            2 * BATCHES[4]
         )
         .into());
     }
     let path = model.map_or_else(Model::default_path, Ok)?;
     let mut model = Model::load(&path)?;
     let (vocab, width) = (model.llama.vocab(), model.llama.config().hidden);
-    let hidden = hidden_states(&mut model, positions)?;
+    let hidden = hidden_states(&mut model, &TEXTS, positions)?;
+    let of_others = hidden_states(&mut model, &OTHER_TEXTS, calibration)?;
     let positions = hidden.len() / width;
     let weights: Vec<bf16> = model.llama.head_matrix()?.into_iter().map(bf16::from_f32).collect();
     drop(model);
     let exact = Exact::new(&weights, vocab, width, HeadOptions::default())?;
-    let certified = Certified::new(exact.clone()).with_most_rows(usize::MAX);
+    let int8 = Certified::new(exact.clone()).with_most_rows(usize::MAX);
+    let calibration = of_others.len() / width;
+    let states = HiddenStates::new(&of_others, calibration, width)?;
+    let start = Instant::now();
+    let two_level = Certified::two_level(exact.clone(), (calibration > 0).then_some(states))?;
+    let two_level = two_level.with_most_rows(usize::MAX);
+    let built = start.elapsed();
     let whole_bytes = (2 * weights.len()) as f64;
 
-    println!("{positions} positions, {vocab} x {width}, bf16, {} threads\n", rayon::current_num_threads());
     println!(
-        "| setting | rows | exact, us | certified, us | certified / exact | logits a token | bytes / exact |"
+        "{positions} positions, {calibration} for calibration, {vocab} x {width}, bf16, {} threads; the screen of two levels was made in {:.1} s\n",
+        rayon::current_num_threads(),
+        built.as_secs_f64()
+    );
+    println!("| setting | screen | logits a token | bounds lowered | bytes / exact | rows given up |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: |");
+    let certified = [("int8", &int8), ("two levels", &two_level)];
+    for (name, params) in settings() {
+        let run = |head: Head<'_>| Run::new(head, &params, &hidden, width, 1, positions);
+        let by_exact = run((&exact).into())?;
+        for (screen, head) in certified {
+            let of_screen = run(head.into())?;
+            if by_exact.tokens != of_screen.tokens {
+                return Err(format!("{name}: the heads differ").into());
+            }
+            let a_token = |count: u64| count as f64 / positions as f64;
+            let bytes = a_token(of_screen.rows) * head.screen_bytes() as f64
+                + a_token(of_screen.lowered) * head.second_level_bytes() as f64
+                + a_token(of_screen.logits) * (2 * width) as f64
+                + a_token(of_screen.whole_rows) * whole_bytes;
+            println!(
+                "| {name} | {screen} | {:.1} | {:.1} | {:.3} | {} |",
+                a_token(of_screen.logits),
+                a_token(of_screen.lowered),
+                bytes / whole_bytes,
+                of_screen.whole_rows
+            );
+        }
+    }
+    println!(
+        "\n| setting | rows | exact, us | int8, us | two levels, us | int8 / exact | two levels / exact |"
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     for (name, params) in settings() {
-        let run =
-            |head: Head<'_>, rows: usize, count: usize| Run::new(head, &params, &hidden, width, rows, count);
-        let (by_exact, by_certified) =
-            (run((&exact).into(), 1, positions)?, run((&certified).into(), 1, positions)?);
-        if by_exact.tokens != by_certified.tokens {
-            return Err(format!("{name}: the heads differ").into());
-        }
-        let logits = by_certified.logits as f64 / positions as f64;
-        let bytes = by_certified.rows as f64 / positions as f64 * certified.screen_bytes() as f64
-            + logits * (2 * width) as f64
-            + by_certified.whole_rows as f64 / positions as f64 * whole_bytes;
         for rows in BATCHES {
             let count = timed.min(positions) / rows * rows;
-            let mut times = [(); 2].map(|()| Vec::new());
+            let run = |head: Head<'_>| Run::new(head, &params, &hidden, width, rows, count);
+            let mut times = [(); 3].map(|()| Vec::new());
             for _ in 0..TURNS {
-                times[0].push(run((&exact).into(), rows, count)?.time_of_step);
-                times[1].push(run((&certified).into(), rows, count)?.time_of_step);
+                let heads = [Head::from(&exact), Head::from(&int8), Head::from(&two_level)];
+                for (times, head) in times.iter_mut().zip(heads) {
+                    times.push(run(head)?.time_of_step);
+                }
             }
-            let [of_exact, of_certified] = times.map(median);
-            // Rows of one step may share tokens, so what a step of several reads is not known from their logits.
-            let bytes = if rows == 1 { format!("{:.2}", bytes / whole_bytes) } else { "-".to_owned() };
+            let [of_exact, of_int8, of_two_levels] = times.map(median).map(micros);
             println!(
-                "| {name} | {rows} | {:.0} | {:.0} | {:.2} | {logits:.1} | {bytes} |",
-                micros(of_exact),
-                micros(of_certified),
-                of_certified.as_secs_f64() / of_exact.as_secs_f64(),
+                "| {name} | {rows} | {of_exact:.0} | {of_int8:.0} | {of_two_levels:.0} | {:.2} | {:.2} |",
+                of_int8 / of_exact,
+                of_two_levels / of_exact
             );
         }
     }
@@ -128,6 +164,8 @@ struct Run {
     /// Rows that a part of their logits decided, and how many logits that took.
     rows: u64,
     logits: u64,
+    /// Bounds that a second level lowered.
+    lowered: u64,
     whole_rows: u64,
 }
 
@@ -163,17 +201,18 @@ impl Run {
             time_of_step: time / (count / rows - 1) as u32,
             rows: counts.certified_rows,
             logits: counts.certified_logits,
+            lowered: counts.lowered_bounds,
             whole_rows: counts.whole_rows,
         })
     }
 }
 
 /// Returns the hidden states of some texts, at most `positions` of them.
-fn hidden_states(model: &mut Model, positions: usize) -> Result<Vec<f32>> {
+fn hidden_states(model: &mut Model, texts: &[&str], positions: usize) -> Result<Vec<f32>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut hidden = Vec::new();
     let mut left = positions;
-    for text in TEXTS {
+    for text in texts {
         let text = std::fs::read_to_string(root.join(text))?;
         let tokens = model.tokenizer.encode_prompt(&text)?;
         for piece in tokens.chunks(PIECE.min(model.context())) {

@@ -15,8 +15,18 @@ use crate::{Error, Result};
 pub enum HeadKind {
     /// Every logit, in an order of adding that is the same on every machine
     Exact,
-    /// The same tokens, from a copy of the weights in 8 bits and the weights of the tokens that could be drawn
+    /// The same tokens, from a copy of the weights in fewer bits and the weights of the tokens that could be drawn
     Certified,
+}
+
+/// Which copy of the weights a certified head reads.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScreenKind {
+    /// 8 bits a weight
+    #[default]
+    Int8,
+    /// 4.6 bits a weight, and 4 more for tokens that those leave in question
+    TwoLevel,
 }
 
 /// Which head makes the logits.
@@ -29,6 +39,10 @@ pub struct HeadArgs {
     /// Take what the certified head derives from the weights from a file that `gumball head build` made
     #[arg(long, value_name = "FILE")]
     pub head_file: Option<PathBuf>,
+
+    /// What a certified head reads before it computes logits; without it, int8
+    #[arg(long, value_name = "KIND")]
+    pub screen: Option<ScreenKind>,
 }
 
 /// A head over a model's output matrix.
@@ -60,10 +74,18 @@ impl HeadArgs {
     ///
     /// # Errors
     /// - What the model's weights, or the level, are refused for.
-    /// - [`Error::Usage`] for a file beside the exact head.
+    /// - [`Error::Usage`] for a file beside the exact head or a kind of screen, or a kind of screen without a certified head.
     /// - [`Error::File`] for a file that is not of this model, or that is damaged.
     pub fn of_model(&self, model: &Llama, level: Level) -> Result<Option<ModelHead>> {
+        if self.screen.is_some() && (self.head != Some(HeadKind::Certified) || self.head_file.is_some()) {
+            let reason = "--screen is for a certified head without a file; add --head certified";
+            return Err(Error::Usage(reason.to_owned()));
+        }
         let Some(path) = &self.head_file else {
+            if self.screen == Some(ScreenKind::TwoLevel) {
+                let exact = exact(model, model.vocab(), level)?;
+                return Ok(Some(ModelHead::Certified(Certified::two_level(exact, None)?)));
+            }
             return self.head.map(|kind| ModelHead::new(kind, model, model.vocab(), level)).transpose();
         };
         if self.head == Some(HeadKind::Exact) {
@@ -120,15 +142,20 @@ impl ModelHead {
     /// Returns what it has read for so many tokens; `counts` are of its rows alone.
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
-        let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, screen_reads, .. } =
-            counts;
-        let (kind, exact, screen_bytes) = match self {
-            ModelHead::Exact(exact) => ("exact", exact, 0),
-            ModelHead::Certified(certified) => ("certified", certified.exact(), certified.screen_bytes()),
+        let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, .. } = counts;
+        let HeadCounts { screen_reads, lowered_bounds, .. } = counts;
+        let (kind, exact, [screen_bytes, second_bytes]) = match self {
+            ModelHead::Exact(exact) => ("exact", exact, [0; 2]),
+            ModelHead::Certified(certified) => {
+                let bytes = [certified.screen_bytes(), certified.second_level_bytes()];
+                ("certified", certified.exact(), bytes)
+            }
         };
         let row_bytes = exact.width() * exact.weights().element_bytes();
         let whole = weight_reads as f64 * (row_bytes * exact.vocab()) as f64;
-        let part = screen_reads as f64 * screen_bytes as f64 + certified_logits as f64 * row_bytes as f64;
+        let part = screen_reads as f64 * screen_bytes as f64
+            + lowered_bounds as f64 * second_bytes as f64
+            + certified_logits as f64 * row_bytes as f64;
         let tokens = tokens.max(1) as f64;
         HeadFigures {
             kind,

@@ -8,6 +8,9 @@
 //! the race      as greedy; then of the token whose bound scores best; then of all whose bound scores at least the best score that is known
 //! ```
 //!
+//! Bounds of two levels are lowered before logits are computed: those of the tokens that a question leaves, unless these are few. The question
+//! is then asked again.
+//!
 //! A row that has these logits, and -inf elsewhere, has the same token, kept set and logprobs as the whole row: the stages run over it as over
 //! any row. The race over bounds is the draw's own, with another keeper of the winners.
 
@@ -25,6 +28,7 @@ use crate::filter::{Given, List, Reader};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::parts::Winner;
+use crate::survey::Survey;
 use crate::workspace::open;
 use crate::{Level, Task};
 
@@ -34,6 +38,9 @@ pub struct Contest {
     level: Proven,
     bounds: Surveyed,
     known: Surveyed,
+    guess: Surveyed,
+    guessed: Vec<f32>,
+    has_guess: bool,
     filter: crate::filter::Buffers,
     draw: draw::Buffers,
     list: List,
@@ -44,23 +51,75 @@ pub struct Contest {
     count: usize,
 }
 
+/// A row and its survey.
 #[derive(Debug, Default)]
 struct Surveyed {
     edits: Edits,
     maxima: Vec<f32>,
+    /// Of the row as it is; `None` if it has changed since.
+    survey: Option<Survey>,
 }
 
 impl Surveyed {
+    /// Returns the row, edited and surveyed, if that is not done yet.
     fn reader<'a>(&'a mut self, level: Proven, row: &'a [f32], task: &Task<'_>) -> Reader<'a> {
-        open(level, &mut self.edits, &mut self.maxima, LIST_LIMIT, Row::F32(row), task, None).0
+        let row = Row::F32(row);
+        let Survey { first, odd } = match self.survey {
+            Some(survey) => survey,
+            None => {
+                let (edits, maxima) = (&mut self.edits, &mut self.maxima);
+                let reader = open(level, edits, maxima, LIST_LIMIT, row, task, None).0;
+                Survey { first: reader.first, odd: reader.view.odd }
+            }
+        };
+        self.survey = Some(Survey { first, odd });
+        let mut view = self.edits.view(row);
+        view.odd = odd;
+        Reader { level, view, maxima: &self.maxima, first, list_limit: LIST_LIMIT, start: 0 }
     }
 }
 
 /// Sets of at most this many tokens are sorted rather than searched.
 const LIST_LIMIT: usize = 1024;
 
-/// Where the logits of ids come from.
-pub type Logits<'a> = &'a mut dyn FnMut(&[u32], &mut [f32]) -> Result<()>;
+/// Where at most this many logits are in question, they are computed, and their bounds are not lowered first.
+const FEW: usize = 4;
+
+/// Where the logits of ids come from, and lower bounds of them.
+pub trait LogitSource {
+    /// Writes the logits of ids.
+    ///
+    /// # Errors
+    /// Those of the source.
+    fn logits(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
+
+    /// Writes a guess at each logit, finite, if bounds can be lowered; returns whether they can. Guesses choose what is looked at first.
+    fn guess(&mut self, out: &mut Vec<f32>) -> bool;
+
+    /// Lowers the bounds of ids, as far as it can.
+    fn tighten(&mut self, ids: &[u32], bounds: &mut [f32]);
+}
+
+/// Which tokens a question is about.
+enum Question {
+    /// Those that could be among the first `k`.
+    First(usize),
+    /// Those whose logit could reach a number.
+    Reaching(f32),
+    /// Those of a set that could win the race.
+    Race(Given),
+}
+
+/// The row that a contest is about.
+struct Contested<'a> {
+    task: &'a Task<'a>,
+    bounds: &'a mut [f32],
+    /// The logits that are known; -inf elsewhere.
+    row: &'a mut [f32],
+    /// How many logits may be computed.
+    limit: usize,
+    source: &'a mut dyn LogitSource,
+}
 
 impl Contest {
     /// Makes an empty one for a level of this machine.
@@ -72,6 +131,9 @@ impl Contest {
             level: Proven::new(level)?,
             bounds: Surveyed::default(),
             known: Surveyed::default(),
+            guess: Surveyed::default(),
+            guessed: Vec::new(),
+            has_guess: false,
             filter: crate::filter::Buffers::default(),
             draw: draw::Buffers::default(),
             list: List::default(),
@@ -86,11 +148,11 @@ impl Contest {
     /// `limit`, and then what is in `row` is of no use.
     ///
     /// # Shapes and units
-    /// `bounds`: for each id a number that its logit is not above; finite, or of the ids in `odd`, for which any will do. `odd`: ids whose logits
-    /// are not bounded; they are always computed, and may be anything. `row`: as long as `bounds`. `logits` writes the logits of ids.
+    /// `bounds`: for each id a number that its logit is not above; finite, or of the ids in `odd`, for which any will do. They are changed. `odd`: ids
+    /// whose logits are not bounded; they are always computed, and may be anything. `row`: as long as `bounds`.
     ///
     /// # Errors
-    /// Those of `logits`.
+    /// Those of the source.
     ///
     /// # Panics
     /// If `row` is not as long as `bounds`, or an id of `odd` lies outside.
@@ -103,7 +165,7 @@ impl Contest {
         task: &Task<'_>,
         limit: usize,
         row: &mut [f32],
-        logits: Logits<'_>,
+        source: &mut dyn LogitSource,
     ) -> Result<Option<usize>> {
         assert_eq!(bounds.len(), row.len(), "a bound for each logit");
         let _env = FloatEnv::enter();
@@ -111,36 +173,29 @@ impl Contest {
         self.is_known.clear();
         self.is_known.resize(row.len().div_ceil(64), 0);
         self.count = 0;
+        self.bounds.survey = None;
+        self.known.survey = None;
+        self.guess.survey = None;
+        self.has_guess = source.guess(&mut self.guessed);
+        let mut contested = Contested { task, bounds, row, limit, source };
         self.ids.clear();
         self.ids.extend_from_slice(odd);
-        if !self.learn(limit, row, logits)? {
+        if !self.learn(&mut contested)? {
             return Ok(None);
         }
         // A logit is a bound of itself.
-        odd.iter().for_each(|id| bounds[*id as usize] = row[*id as usize]);
-        // Moved out, so that its reader can stay while the contest goes on.
-        let mut of_bounds = std::mem::take(&mut self.bounds);
-        let reader = of_bounds.reader(self.level, bounds, task);
-        let settled = self.contend(&reader, decisive, task, limit, row, logits);
-        self.bounds = of_bounds;
+        odd.iter().for_each(|id| contested.bounds[*id as usize] = contested.row[*id as usize]);
+        let settled = self.contend(decisive, &mut contested);
         Ok(settled?.then_some(self.count))
     }
 
-    /// Computes the logits of the contenders, of the row as its bounds show it; returns whether they are few enough.
-    fn contend(
-        &mut self,
-        reader: &Reader<'_>,
-        decisive: Decisive,
-        task: &Task<'_>,
-        limit: usize,
-        row: &mut [f32],
-        logits: Logits<'_>,
-    ) -> Result<bool> {
+    /// Computes the logits of the contenders; returns whether they are few enough.
+    fn contend(&mut self, decisive: Decisive, contested: &mut Contested<'_>) -> Result<bool> {
         let k = if let Decisive::Top(k) = decisive { k } else { 1 };
-        if reader.first == f32::NEG_INFINITY {
-            return Ok(true);
+        if k > contested.limit {
+            return Ok(false);
         }
-        if k > limit || !self.learn_first(reader, k, task, limit, row, logits)? {
+        if !self.ask(&Question::First(k), contested)? {
             return Ok(false);
         }
         let (min_p, races) = match decisive {
@@ -149,116 +204,164 @@ impl Contest {
             Decisive::Race(min_p) => (min_p, true),
         };
         // The row's first token is known now.
+        let task = contested.task;
         let params = task.prepared.params();
         let temperature = if params.temperature_last { 1.0 } else { params.temperature };
         let measure = Measure::new(task.kind, temperature);
-        let (first, least) = self.with_known(row, task, |known, buffers, _| {
-            let likely = |y: f32| y >= log2(min_p);
-            let cut = match min_p > 0.0 && known.first > f32::NEG_INFINITY {
-                true => Given::whole(known).while_y(known, buffers, measure, likely).cut,
-                false => Cut::all(known.view.kind),
-            };
-            (known.first, cut.low())
-        });
+        let known = self.known.reader(self.level, contested.row, task);
+        let first = known.first;
         if first == f32::NEG_INFINITY {
             return Ok(true);
         }
+        let likely = |y: f32| y >= log2(min_p);
+        let least = match min_p > 0.0 {
+            true => Given::whole(&known).while_y(&known, &mut self.filter, measure, likely).cut.low(),
+            false => Cut::all(task.kind).low(),
+        };
         if !races {
-            return self.learn_from(reader, least, limit, row, logits);
+            return self.ask(&Question::Reaching(least), contested);
         }
-        let cut = Cut::all(reader.view.kind).at_least(least);
-        let kept = Given { cut, first, prefix: true, listed: None };
-        self.learn_race(reader, &kept, task, limit, row, logits)
+        let cut = Cut::all(task.kind).at_least(least);
+        self.ask(&Question::Race(Given { cut, first, prefix: true, listed: None }), contested)
     }
 
-    /// Computes the logits of the tokens that could be among the first `k`.
-    fn learn_first(
+    /// Computes the logits of the tokens that a question is about; returns whether they are few enough.
+    fn ask(&mut self, question: &Question, contested: &mut Contested<'_>) -> Result<bool> {
+        if self.has_guess {
+            // More than may be computed are lowered, but not so many that this takes longer than the whole row.
+            if !self.list(question, 2 * contested.limit, true, contested)? {
+                return Ok(false);
+            }
+            if self.ids.len() > FEW {
+                contested.source.tighten(&self.ids, contested.bounds);
+                self.bound_known(contested);
+                self.bounds.survey = None;
+            }
+        }
+        Ok(self.list(question, contested.limit, false, contested)? && self.learn(contested)?)
+    }
+
+    /// Makes the logits that are known the bounds of their tokens.
+    fn bound_known(&self, contested: &mut Contested<'_>) {
+        for (place, word) in self.is_known.iter().enumerate() {
+            let mut word = *word;
+            while word != 0 {
+                let id = place * 64 + word.trailing_zeros() as usize;
+                contested.bounds[id] = contested.row[id];
+                word &= word - 1;
+            }
+        }
+    }
+
+    /// Lists the tokens that a question is about whose logits are not known, from what the bounds say; computes the logits that this takes, those of
+    /// tokens that are likely by a guess or by their bounds. Returns whether both are few enough.
+    fn list(
+        &mut self,
+        question: &Question,
+        limit: usize,
+        by_guess: bool,
+        contested: &mut Contested<'_>,
+    ) -> Result<bool> {
+        // Moved out, so that their readers can stay while logits are computed.
+        let mut of_bounds = std::mem::take(&mut self.bounds);
+        let mut of_guess = std::mem::take(&mut self.guess);
+        let (guessed, bounds) = (std::mem::take(&mut self.guessed), std::mem::take(&mut contested.bounds));
+        let reader = of_bounds.reader(self.level, bounds, contested.task);
+        let likely = match by_guess {
+            true => of_guess.reader(self.level, &guessed, contested.task),
+            false => reader,
+        };
+        let listed = self.list_by(question, limit, &reader, &likely, contested);
+        (self.bounds, self.guess, self.guessed, contested.bounds) = (of_bounds, of_guess, guessed, bounds);
+        let is_known = &self.is_known;
+        self.ids.retain(|id| is_known[*id as usize / 64] >> (id % 64) & 1 == 0);
+        Ok(listed? && self.ids.len() <= limit)
+    }
+
+    fn list_by(
+        &mut self,
+        question: &Question,
+        limit: usize,
+        reader: &Reader<'_>,
+        likely: &Reader<'_>,
+        contested: &mut Contested<'_>,
+    ) -> Result<bool> {
+        match question {
+            _ if reader.first == f32::NEG_INFINITY => {
+                self.ids.clear();
+                Ok(true)
+            }
+            Question::First(k) => self
+                .kth_known(likely, *k, contested)
+                .map(|least| least.is_some_and(|least| self.list_reaching(reader, least, limit))),
+            Question::Reaching(least) => Ok(self.list_reaching(reader, *least, limit)),
+            Question::Race(kept) => self.list_racing(reader, likely, kept, contested),
+        }
+    }
+
+    /// Computes the logits of the first `k` tokens of a row of guesses or bounds, and returns the k-th logit that is known; if fewer than k are
+    /// known, the least float, so that all will be computed. `None` if too many logits are.
+    fn kth_known(
         &mut self,
         reader: &Reader<'_>,
         k: usize,
-        task: &Task<'_>,
-        limit: usize,
-        row: &mut [f32],
-        logits: Logits<'_>,
-    ) -> Result<bool> {
+        contested: &mut Contested<'_>,
+    ) -> Result<Option<f32>> {
         let top = Given::whole(reader).take(reader, &mut self.filter, k);
         let listed = top.keys(reader, &mut self.filter);
         self.ids.clear();
         self.ids.extend(listed.iter().take(k).map(|key| key_id(*key)));
-        if !self.learn(limit, row, logits)? {
-            return Ok(false);
+        if !self.learn(contested)? {
+            return Ok(None);
         }
-        // The k-th logit that is known; if fewer than k are known, the least float, so that all are computed.
-        let least = self.with_known(row, task, |known, buffers, _| {
-            let list = &mut buffers.list;
-            list.clear();
-            known.gather(Cut::all(known.view.kind), usize::MAX, list);
-            match list.keys.len() >= k {
-                true => key_logit(*list.keys.select_nth_unstable_by_key(k - 1, |key| Reverse(*key)).1),
-                false => -f32::MAX,
-            }
-        });
-        self.learn_from(reader, least, limit, row, logits)
+        let known = self.known.reader(self.level, contested.row, contested.task);
+        let list = &mut self.filter.list;
+        list.clear();
+        known.gather(Cut::all(known.view.kind), usize::MAX, list);
+        Ok(Some(match list.keys.len() >= k {
+            true => key_logit(*list.keys.select_nth_unstable_by_key(k - 1, |key| Reverse(*key)).1),
+            false => -f32::MAX,
+        }))
     }
 
-    /// Computes the logits of the kept tokens that could win the race.
-    fn learn_race(
+    /// Lists all ids whose bound reaches a number, unless there are more than `limit` beside those that are known; returns whether it did.
+    fn list_reaching(&mut self, reader: &Reader<'_>, least: f32, limit: usize) -> bool {
+        self.list.clear();
+        if !reader.gather(Cut::all(reader.view.kind).at_least(least), limit + self.count, &mut self.list) {
+            return false;
+        }
+        self.ids.clear();
+        self.ids.extend(self.list.keys.iter().map(|key| key_id(*key)));
+        true
+    }
+
+    /// Lists the kept tokens that could win the race, by the score of the one that wins it over the guesses or bounds; computes that one's logit.
+    fn list_racing(
         &mut self,
         reader: &Reader<'_>,
+        likely: &Reader<'_>,
         kept: &Given,
-        task: &Task<'_>,
-        limit: usize,
-        row: &mut [f32],
-        logits: Logits<'_>,
+        contested: &mut Contested<'_>,
     ) -> Result<bool> {
+        let task = contested.task;
         let measure = Measure::new(task.kind, task.prepared.params().temperature);
-        let winner = draw::winner(reader, &mut self.draw, kept, measure, task.stream());
+        let winner = draw::winner(likely, &mut self.draw, kept, measure, task.stream());
         self.ids.clear();
         if winner != Winner::NONE {
             self.ids.push(winner.id);
         }
-        if !self.learn(limit, row, logits)? {
+        if !self.learn(contested)? {
             return Ok(false);
         }
-        let best = self.with_known(row, task, |known, _, draw| {
-            draw::winner(known, draw, kept, measure, task.stream()).score
-        });
+        let known = self.known.reader(self.level, contested.row, task);
+        let best = draw::winner(&known, &mut self.draw, kept, measure, task.stream()).score;
         self.ids.clear();
         draw::that_score(reader, &mut self.draw, kept, measure, task.stream(), best, &mut self.ids);
-        self.learn(limit, row, logits)
-    }
-
-    /// Reads the row of the known logits.
-    fn with_known<T>(
-        &mut self,
-        row: &[f32],
-        task: &Task<'_>,
-        read: impl FnOnce(&Reader<'_>, &mut crate::filter::Buffers, &mut draw::Buffers) -> T,
-    ) -> T {
-        let reader = self.known.reader(self.level, row, task);
-        read(&reader, &mut self.filter, &mut self.draw)
-    }
-
-    /// Computes the logits of all ids whose bound reaches a number; returns whether they are few enough.
-    fn learn_from(
-        &mut self,
-        reader: &Reader<'_>,
-        least: f32,
-        limit: usize,
-        row: &mut [f32],
-        logits: Logits<'_>,
-    ) -> Result<bool> {
-        self.list.clear();
-        if !reader.gather(Cut::all(reader.view.kind).at_least(least), limit, &mut self.list) {
-            return Ok(false);
-        }
-        self.ids.clear();
-        self.ids.extend(self.list.keys.iter().map(|key| key_id(*key)));
-        self.learn(limit, row, logits)
+        Ok(true)
     }
 
     /// Computes the logits of the listed ids that are not known yet; returns whether that leaves few enough.
-    fn learn(&mut self, limit: usize, row: &mut [f32], logits: Logits<'_>) -> Result<bool> {
+    fn learn(&mut self, contested: &mut Contested<'_>) -> Result<bool> {
         let is_known = &mut self.is_known;
         self.ids.retain(|id| {
             let (word, bit) = (&mut is_known[*id as usize / 64], 1 << (id % 64));
@@ -267,13 +370,17 @@ impl Contest {
             is_new
         });
         self.count += self.ids.len();
-        if self.count > limit {
+        if self.count > contested.limit {
             return Ok(false);
+        }
+        if self.ids.is_empty() {
+            return Ok(true);
         }
         self.logits.clear();
         self.logits.resize(self.ids.len(), 0.0);
-        logits(&self.ids, &mut self.logits)?;
-        self.ids.iter().zip(&self.logits).for_each(|(id, z)| row[*id as usize] = *z);
+        contested.source.logits(&self.ids, &mut self.logits)?;
+        self.ids.iter().zip(&self.logits).for_each(|(id, z)| contested.row[*id as usize] = *z);
+        self.known.survey = None;
         Ok(true)
     }
 }

@@ -12,7 +12,7 @@
 use std::sync::PoisonError;
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, Contest, Decisive, HiddenStates, Spread, WholeRow};
+use gumball_head::{Certified, Contest, Decisive, HiddenStates, Settled, Spread, WholeRow};
 use gumball_spec::{Error, Result, memory};
 use rayon::prelude::*;
 
@@ -82,9 +82,10 @@ impl Pool {
         lines.resize(states.rows(), 0);
         for (line, (row, computed)) in (0..).zip(rows.iter().zip(&*computed)) {
             lines[*row] = line;
-            let Some(count) = computed else { continue };
+            let Some(settled) = computed else { continue };
             counts.certified_rows += 1;
-            counts.certified_logits += *count as u64;
+            counts.certified_logits += settled.logits as u64;
+            counts.lowered_bounds += settled.lowered as u64;
         }
         // The rows that were not screened follow, and those that were given up; the lines that these had are not read.
         let given_up = |line: &usize| computed[*line].is_none();
@@ -174,18 +175,20 @@ impl Pool {
             |bounds| certified.bound(screened, Spread::Rayon, bounds),
             |bounds| certified.bound(screened, Spread::Caller, bounds),
         )?;
-        let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<usize>| {
+        let (bounds, second_level) = bounds.parts_mut();
+        let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<Settled>| {
             let popped = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut contest = popped.map_or_else(|| Contest::new(self.level()), Ok)?;
             let settled = tasks.with_task(rows[line], |task| {
-                certified.settle(screened, line, bounds, decisive[line], task, &mut contest, row)
+                let place = (screened, line);
+                certified.settle(place, bounds, second_level, decisive[line], task, &mut contest, row)
             });
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(contest);
             *computed = settled?;
             Ok(())
         };
         let vocab = self.vocab;
-        let parts = (bounds.rows_mut(), &mut logits[..count * vocab], &mut computed[..count]);
+        let parts = (bounds, &mut logits[..count * vocab], &mut computed[..count]);
         self.workers.threads().run(
             parts,
             |(bounds, logits, computed)| {

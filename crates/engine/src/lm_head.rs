@@ -1,6 +1,6 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
-use gumball_head::{Bounds, Certified, Contest, Decisive, Exact, HiddenStates, Spread, Widened};
+use gumball_head::{Bounds, Certified, Contest, Decisive, Exact, HiddenStates, Settled, Spread, Widened};
 use gumball_spec::Result;
 
 use crate::workers::Threads;
@@ -74,6 +74,8 @@ pub struct HeadCounts {
     pub weight_reads: u64,
     /// How many times a screen was read: once for all rows of a call, or of a chunk of a score, that were screened.
     pub screen_reads: u64,
+    /// How many bounds the second level of a screen lowered for these rows.
+    pub lowered_bounds: u64,
 }
 
 impl HeadCounts {
@@ -86,6 +88,7 @@ impl HeadCounts {
             certified_logits: self.certified_logits - earlier.certified_logits,
             weight_reads: self.weight_reads - earlier.weight_reads,
             screen_reads: self.screen_reads - earlier.screen_reads,
+            lowered_bounds: self.lowered_bounds - earlier.lowered_bounds,
         }
     }
 
@@ -98,6 +101,7 @@ impl HeadCounts {
             certified_logits: self.certified_logits + other.certified_logits,
             weight_reads: self.weight_reads + other.weight_reads,
             screen_reads: self.screen_reads + other.screen_reads,
+            lowered_bounds: self.lowered_bounds + other.lowered_bounds,
         }
     }
 }
@@ -117,8 +121,8 @@ pub(crate) struct HeadBuffers {
     /// The rows that are screened, and then those that are not, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
     pub(crate) decisive: Vec<Decisive>,
-    /// How many logits decide each screened row; `None` if too many would.
-    pub(crate) computed: Vec<Option<usize>>,
+    /// What it took to decide each screened row; `None` if it would take too many logits.
+    pub(crate) computed: Vec<Option<Settled>>,
     /// Buffers that no thread is using.
     pub(crate) idle: std::sync::Mutex<Vec<Contest>>,
     pub(crate) counts: HeadCounts,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use gumball_cpu::{HeadLanes, Level};
 use gumball_spec::head::Scaling;
 use gumball_spec::shape::check_vocab;
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, Row};
 use rayon::prelude::*;
 
 use crate::spread::{Spread, rows_of_piece};
@@ -86,6 +86,11 @@ impl<'w> Exact<'w> {
     #[must_use]
     pub fn weights(&self) -> &Weights<'w> {
         &self.weights
+    }
+
+    /// Returns the row of weights of an id.
+    pub(crate) fn weights_of(&self, id: usize) -> Row<'_> {
+        self.weights.part(id * self.width..(id + 1) * self.width)
     }
 
     /// Returns the bias of each id, if the head has one.

@@ -30,14 +30,20 @@ mod weights;
 
 mod exact;
 
+mod linear;
+
+mod directions;
+mod measure;
+
 mod screen;
+mod two_level;
 
 mod certified;
 
 pub mod artefact;
 
 pub use artefact::{Artefact, ArtefactError};
-pub use certified::{Bounds, Certified};
+pub use certified::{Bounds, Certified, SecondLevel, Settled};
 pub use exact::{Exact, HeadOptions};
 pub use gumball_cpu::{Contest, Decisive, Level, MappedFile, WholeRow, decisive_of_drafts};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};

@@ -6,27 +6,24 @@
 use std::ops::Range;
 
 use gumball_cpu::{FloatEnv, HeadLanes, ScreenRows, ScreenState, padded_codes};
-use gumball_spec::{Error, Result, Row};
+use gumball_spec::{Result, Row};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
+use crate::measure::{
+    LENGTH_UP, check_length, length_of, mean_row, product_lost, product_rounding, unscreened, up,
+};
 use crate::states::Widened;
 use crate::stored::Stored;
 
 /// The longest row of weights, and the longest hidden state, that are screened: products of both stay far from overflow.
-const LONGEST: f64 = (1u64 << 50) as f64;
-
-/// The largest bias that is screened.
-const LARGEST_BIAS: f32 = f32::from_bits((127 + 100) << 23);
+pub(crate) const LONGEST: f64 = (1u64 << 50) as f64;
 
 /// The largest code.
 const CODE_MOST: f64 = 127.0;
 
 /// The largest digit: 256 a + b with a and b in 8-bit integers.
 const DIGIT_MOST: f64 = 32_512.0;
-
-/// A factor that makes up for the roundings of a length in f64, whatever its width.
-const LENGTH_UP: f64 = 1.0 + 1.0 / (1u64 << 30) as f64;
 
 /// A head's weights as 8-bit codes.
 #[derive(Clone, Debug)]
@@ -84,19 +81,8 @@ impl Screen {
     pub(crate) fn uncoded(exact: &Exact<'_>) -> Self {
         let _env = FloatEnv::enter();
         let (vocab, width) = (exact.vocab(), exact.width());
-        let weights_of = |id: usize| exact.weights().part(id * width..(id + 1) * width);
-        let is_unscreened = |id: usize| {
-            let _env = FloatEnv::enter();
-            let row = weights_of(id);
-            let is_bias_odd = exact.bias().is_some_and(|bias| {
-                let bias = bias[id];
-                !(bias.is_finite() && bias.abs() <= LARGEST_BIAS)
-            });
-            is_bias_odd || !is_short(length_of(row))
-        };
-        let ids = (0..vocab).into_par_iter();
-        let unscreened: Vec<u32> = ids.filter(|id| is_unscreened(*id)).map(|id| id as u32).collect();
-        let mean = mean_row(&weights_of, vocab, width, &unscreened);
+        let unscreened = unscreened(exact, LONGEST);
+        let mean = mean_row(exact, &unscreened);
         let codes = vec![0; vocab * padded_codes(width)].into();
         let [scales, own, code_norms] = [(); 3].map(|()| vec![0.0; vocab].into());
         Self::of_parts(codes, scales, own, code_norms, mean, unscreened)
@@ -112,7 +98,7 @@ impl Screen {
         unscreened: Vec<u32>,
     ) -> Self {
         let _env = FloatEnv::enter();
-        let mean_norm = length(mean.iter().map(|m| f64::from(*m))) * LENGTH_UP;
+        let mean_norm = length_of(Row::F32(&mean)) * LENGTH_UP;
         let padded = padded_codes(mean.len());
         Self { codes, scales, own, code_norms, mean, mean_norm, unscreened, padded }
     }
@@ -127,8 +113,7 @@ impl Screen {
             let _env = FloatEnv::enter();
             let id = ids.start + row;
             if unscreened.binary_search(&(id as u32)).is_err() {
-                let weights = exact.weights().part(id * exact.width()..(id + 1) * exact.width());
-                let coded = code_row(weights, mean, *mean_norm, codes);
+                let coded = code_row(exact.weights_of(id), mean, *mean_norm, codes);
                 (*scale, *own, *code_norm) = (coded.scale, coded.own, coded.code_norm);
             }
         });
@@ -188,52 +173,6 @@ pub(crate) fn padded_width(width: usize) -> usize {
     padded_codes(width)
 }
 
-/// Returns the length of a vector; NaN or an infinity if it has one.
-fn length(values: impl Iterator<Item = f64>) -> f64 {
-    values.map(|value| value * value).sum::<f64>().sqrt()
-}
-
-/// Returns whether a vector of this length is screened; not if an element is not finite.
-fn is_short(length: f64) -> bool {
-    length <= LONGEST
-}
-
-/// Returns the length of a row of weights, or of a hidden state.
-fn length_of(vector: Row<'_>) -> f64 {
-    length((0..vector.vocab()).map(|i| f64::from(vector.logit(i))))
-}
-
-/// Returns a positive number as the next f32 that is not below it.
-fn up(value: f64) -> f32 {
-    let rounded = value as f32;
-    if f64::from(rounded) < value { rounded.next_up() } else { rounded }
-}
-
-/// Returns the mean of the rows that are screened. Any row would do: it is a matter of how small the codes' errors are.
-fn mean_row<'a>(
-    weights_of: &(impl Fn(usize) -> Row<'a> + Sync),
-    vocab: usize,
-    width: usize,
-    unscreened: &[u32],
-) -> Vec<f32> {
-    // Parts of a fixed size, so that threads do not change it.
-    const PART: usize = 1024;
-    let sum_of_part = |part: usize| {
-        let _env = FloatEnv::enter();
-        let mut sums = vec![0.0f64; width];
-        for id in part * PART..((part + 1) * PART).min(vocab) {
-            if unscreened.binary_search(&(id as u32)).is_err() {
-                let row = weights_of(id);
-                sums.iter_mut().enumerate().for_each(|(i, sum)| *sum += f64::from(row.logit(i)));
-            }
-        }
-        sums
-    };
-    let parts: Vec<Vec<f64>> = (0..vocab.div_ceil(PART)).into_par_iter().map(sum_of_part).collect();
-    let count = (vocab - unscreened.len()).max(1) as f64;
-    (0..width).map(|i| (parts.iter().map(|sums| sums[i]).sum::<f64>() / count) as f32).collect()
-}
-
 /// Codes a row of weights less the mean row.
 fn code_row(row: Row<'_>, mean: &[f32], mean_norm: f64, codes: &mut [i8]) -> Coded {
     let centered = |i: usize| f64::from(row.logit(i)) - f64::from(mean[i]);
@@ -258,10 +197,7 @@ fn code_row(row: Row<'_>, mean: &[f32], mean_norm: f64, codes: &mut [i8]) -> Cod
     let code_norm = squares.sqrt() * f64::from(scale) * LENGTH_UP;
     // Two subtractions were rounded, each by 2^-53 of numbers no longer than these.
     let rounding = (of_row + mean_norm + code_norm + errors) * (1.0 / (1u64 << 50) as f64);
-    let roundings = mean.len().div_ceil(16) as f64 + 4.0;
-    let unit = 1.0 / (1 << 24) as f64;
-    let of_product = roundings * unit / (1.0 - roundings * unit);
-    let own = (errors + rounding + of_product * of_row) * LENGTH_UP;
+    let own = (errors + rounding + product_rounding(mean.len()) * of_row) * LENGTH_UP;
     Coded { scale, own: up(own), code_norm: up(code_norm) }
 }
 
@@ -286,7 +222,7 @@ impl ScreenedStates {
     /// Takes in hidden states in place of the last ones.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for one that [`can_screen`] refuses.
+    /// - [`gumball_spec::Error::OutOfRange`] for one that is longer than [`LONGEST`] or not finite.
     pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) -> Result<()> {
         let _env = FloatEnv::enter();
         let width = states.width();
@@ -305,16 +241,11 @@ impl ScreenedStates {
                 (squares, rest, mean) = (squares + h * h, rest + left * left, mean + f64::from(*m) * h);
             }
             self.digits.resize(self.numbers.len() * screen.padded + screen.padded, 0);
-            let length = squares.sqrt();
-            if !is_short(length) {
-                let allowed = "finite and at most 2^50 long, to be screened";
-                return Err(Error::out_of_range("hidden", format!("hidden state {row}"), allowed));
-            }
-            let norm = length * LENGTH_UP;
-            // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal numbers.
+            check_length(row, squares.sqrt(), LONGEST)?;
+            let norm = squares.sqrt() * LENGTH_UP;
+            // The mean's product is rounded once for each element.
             let of_mean = (width + 2) as f64 / (1u64 << 52) as f64 * screen.mean_norm * norm;
-            let lost = (width + 16) as f64 * f64::from_bits((1023 - 148) << 52);
-            let slack = of_mean + lost;
+            let slack = of_mean + product_lost(width);
             self.numbers.push(StateNumbers { unit, mean, norm, rest: rest.sqrt() * LENGTH_UP, slack });
         }
         Ok(())
@@ -325,11 +256,6 @@ impl ScreenedStates {
         let digits = &self.digits[row * self.padded..(row + 1) * self.padded];
         ScreenState { digits, unit, mean, norm, rest, slack }
     }
-}
-
-/// Returns whether a hidden state can be screened: it is finite, and not very long.
-pub(crate) fn can_screen(state: Row<'_>) -> bool {
-    is_short(length_of(state))
 }
 
 /// Returns the least power of two in which no element of a hidden state has more than [`DIGIT_MOST`]; 1 for zeros.

@@ -42,7 +42,7 @@ fn bounds(certified: &Certified<'_>) -> Vec<u32> {
     let states = Widened::of(HiddenStates::new(&data, 3, WIDTH).expect("hidden states"));
     let mut bounds = Bounds::default();
     certified.bound(&states, Spread::Caller, &mut bounds).expect("bounds");
-    bounds.rows_mut().iter().map(|bound| bound.to_bits()).collect()
+    bounds.rows().iter().map(|bound| bound.to_bits()).collect()
 }
 
 fn written(folder: &Path, weights: &[f32]) -> PathBuf {

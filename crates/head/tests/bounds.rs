@@ -11,19 +11,45 @@ fn logit_and_bound(rows: &[Vec<f32>], hidden: &[f32]) -> (f32, f32) {
         .map(|level| {
             let options = HeadOptions { level: Some(level), ..Default::default() };
             let exact = Exact::new(&weights, 2 * rows.len(), hidden.len(), options).unwrap();
-            let certified = Certified::new(exact.clone());
-            let states = Widened::of(HiddenStates::new(hidden, 1, hidden.len()).unwrap());
+            let states = HiddenStates::new(hidden, 1, hidden.len()).unwrap();
+            let widened = Widened::of(states);
             let (mut logits, mut bounds) = (vec![0.0; 2 * rows.len()], Bounds::default());
-            exact.logits(&states, Spread::Caller, &mut logits).unwrap();
-            certified.bound(&states, Spread::Caller, &mut bounds).unwrap();
-            for (id, (z, bound)) in logits.iter().zip(bounds.rows_mut()).enumerate() {
+            exact.logits(&widened, Spread::Caller, &mut logits).unwrap();
+            // Directions take time in the third power of the width.
+            for calibration in [None, Some(states)].into_iter().filter(|_| hidden.len() <= 256) {
+                let certified = Certified::two_level(exact.clone(), calibration).unwrap();
+                if certified.can_screen(states, 0) {
+                    hold(&both_levels(&certified, &widened), &logits);
+                }
+            }
+            let certified = Certified::new(exact.clone());
+            certified.bound(&widened, Spread::Caller, &mut bounds).unwrap();
+            for (id, (z, bound)) in logits.iter().zip(bounds.rows()).enumerate() {
                 assert!(*bound >= *z, "{level}: id {id} has {z}, above {bound}");
             }
-            (logits[0], bounds.rows_mut()[0])
+            (logits[0], bounds.rows()[0])
         })
         .collect();
     assert!(seen.iter().all(|of_level| *of_level == seen[0]), "{seen:?}");
     seen[0]
+}
+
+/// Returns the bounds of all logits by either level of a screen.
+fn both_levels(certified: &Certified<'_>, states: &Widened) -> [Vec<f32>; 2] {
+    let mut bounds = Bounds::default();
+    certified.bound(states, Spread::Rayon, &mut bounds).unwrap();
+    let ids: Vec<u32> = (0..bounds.rows().len() as u32).collect();
+    let (first, second_level) = bounds.parts_mut();
+    let mut second = first.to_vec();
+    certified.lower(0, second_level, &ids, &mut second);
+    [first.to_vec(), second]
+}
+
+/// Asserts that no logit is above its bounds, and no bound of the second level above that of the first.
+fn hold([first, second]: &[Vec<f32>; 2], logits: &[f32]) {
+    for (id, (z, (first, second))) in logits.iter().zip(first.iter().zip(second)).enumerate() {
+        assert!(z <= second && second <= first, "id {id} has {z:e}, {second:e}, {first:e}");
+    }
 }
 
 /// 2^n.
@@ -100,15 +126,21 @@ fn bounds_hold_in_a_host_program_that_flushes_subnormal_numbers() {
         let mut logits = vec![0.0; vocab];
         exact.logits(&states, Spread::Caller, &mut logits).unwrap();
         let mut of_host = (vec![0.0; vocab], Bounds::default());
+        let mut of_levels = Vec::new();
         threads.install(|| {
             in_modes_of_a_host(|| {
                 let certified = Certified::new(exact.clone());
                 exact.logits(&states, Spread::Rayon, &mut of_host.0).unwrap();
                 certified.bound(&states, Spread::Rayon, &mut of_host.1).unwrap();
+                for calibration in [None, Some(HiddenStates::new(&hidden, 1, width).unwrap())] {
+                    let certified = Certified::two_level(exact.clone(), calibration).unwrap();
+                    of_levels.push(both_levels(&certified, &states));
+                }
             });
         });
         assert!(of_host.0.iter().zip(&logits).all(|(a, b)| a.to_bits() == b.to_bits()));
-        for (id, (z, bound)) in logits.iter().zip(of_host.1.rows_mut()).enumerate() {
+        of_levels.iter().for_each(|of_levels| hold(of_levels, &logits));
+        for (id, (z, bound)) in logits.iter().zip(of_host.1.rows()).enumerate() {
             assert!(bound.to_bits() >= z.to_bits() && *bound > 0.0, "id {id} has {z:e}, above {bound:e}");
         }
     }

@@ -180,9 +180,21 @@ fn with_task<T>(
     f(&Task { kind, prepared, history, seed, position: 8, draw: 0, mu, mask, forced })
 }
 
+/// Returns the certified heads of every screen; two levels once of the weights alone and once with hidden states.
+fn heads<'w>(exact: &Exact<'w>, states: &[Vec<f32>]) -> Vec<(&'static str, Certified<'w>)> {
+    let data = states.concat();
+    let calibration = HiddenStates::new(&data, states.len(), WIDTH).unwrap();
+    let two_level = |calibration| Certified::two_level(exact.clone(), calibration).unwrap();
+    vec![
+        ("int8", Certified::new(exact.clone())),
+        ("two levels", two_level(None)),
+        ("calibrated", two_level(Some(calibration))),
+    ]
+}
+
 /// Holds every row of a head to the exact head; returns how many were settled, and how many logits that took.
-fn hold(name: &str, exact: Exact<'_>, states: &[Vec<f32>]) -> (usize, usize) {
-    let (certified, level) = (Certified::new(exact.clone()), exact.level());
+fn hold(name: &str, exact: &Exact<'_>, certified: &Certified<'_>, states: &[Vec<f32>]) -> (usize, usize) {
+    let level = exact.level();
     let data = states.concat();
     let all = HiddenStates::new(&data, states.len(), WIDTH).unwrap();
     let screened: Vec<usize> = (0..states.len()).filter(|row| certified.can_screen(all, *row)).collect();
@@ -192,10 +204,10 @@ fn hold(name: &str, exact: Exact<'_>, states: &[Vec<f32>]) -> (usize, usize) {
     let mut logits = vec![0.0; screened.len() * VOCAB];
     exact.logits(&widened, Spread::Rayon, &mut logits).unwrap();
     certified.bound(&widened, Spread::Rayon, &mut bounds).unwrap();
-    let over_threads = bounds.rows_mut().to_vec();
+    let over_threads = bounds.rows().to_vec();
     certified.bound(&widened, Spread::Caller, &mut bounds).unwrap();
     let bits = |z: &[f32]| z.iter().map(|z| z.to_bits()).collect::<Vec<_>>();
-    assert!(bits(bounds.rows_mut()) == bits(&over_threads), "{name}, {level}: threads change bounds");
+    assert!(bits(bounds.rows()) == bits(&over_threads), "{name}, {level}: threads change bounds");
     for (place, (bound, z)) in over_threads.iter().zip(&logits).enumerate() {
         let id = (place % VOCAB) as u32;
         let is_odd = certified.unscreened().contains(&id);
@@ -204,6 +216,23 @@ fn hold(name: &str, exact: Exact<'_>, states: &[Vec<f32>]) -> (usize, usize) {
             "{name}, {level}: id {id} of state {}: {z} above {bound}",
             place / VOCAB
         );
+    }
+    // The second level's bounds hold, too, and none is above the first level's.
+    let (_, second_level) = bounds.parts_mut();
+    let ids: Vec<u32> = (0..VOCAB as u32).collect();
+    for state in 0..screened.len() {
+        let place = state * VOCAB..(state + 1) * VOCAB;
+        let mut lowered = over_threads[place.clone()].to_vec();
+        certified.lower(state, second_level, &ids, &mut lowered);
+        let columns = lowered.iter().zip(&over_threads[place.clone()]).zip(&logits[place]);
+        for (id, ((lowered, bound), z)) in columns.enumerate() {
+            let is_odd = certified.unscreened().contains(&(id as u32));
+            let is_between = lowered >= z && lowered <= bound;
+            assert!(
+                is_between || is_odd,
+                "{name}, {level}: id {id} of state {state}: {z}, {lowered}, {bound}"
+            );
+        }
     }
     let mask: Vec<u32> = (0..VOCAB.div_ceil(32) as u32).map(|word| 0xF7FF_3FFF ^ (word % 5)).collect();
     let (mut contest, mut workspace) = (certified.contest().unwrap(), Workspace::new(level).unwrap());
@@ -215,13 +244,14 @@ fn hold(name: &str, exact: Exact<'_>, states: &[Vec<f32>]) -> (usize, usize) {
                 let decisive = Certified::decisive(task, false, false).unwrap();
                 let expected = sample(&mut workspace, &logits[state * VOCAB..][..VOCAB], task);
                 let mut bounds = over_threads[state * VOCAB..][..VOCAB].to_vec();
+                let place = (&widened, state);
                 let few = certified
-                    .settle(&widened, state, &mut bounds, decisive, task, &mut contest, &mut row)
+                    .settle(place, &mut bounds, second_level, decisive, task, &mut contest, &mut row)
                     .unwrap();
-                if let Some(count) = few {
+                if let Some(few) = few {
                     let seen = sample(&mut workspace, &row, task);
                     assert_eq!(seen, expected, "{name}, {level}: request {i} of state {state}");
-                    (settled, computed) = (settled + 1, computed + count);
+                    (settled, computed) = (settled + 1, computed + few.logits);
                 }
             });
         }
@@ -236,13 +266,18 @@ fn the_certified_head_is_the_exact_head() {
         for (name, weights) in weights() {
             let options = HeadOptions { level: Some(level), ..Default::default() };
             let exact = Exact::new(&weights, VOCAB, WIDTH, options).unwrap();
-            let (settled, computed) = hold(name, exact, &states);
-            println!("{level} {name}: {settled} settled, {computed} logits");
+            let mut of_levels = Vec::new();
+            for (kind, certified) in heads(&exact, &states) {
+                let name = format!("{name}, {kind}");
+                let (settled, computed) = hold(&name, &exact, &certified, &states);
+                println!("{level} {name}: {settled} settled, {computed} logits");
+                of_levels.push((settled, computed));
+            }
             if ["random", "structured"].contains(&name) {
-                assert!(
-                    settled > 150 && computed / settled < 60,
-                    "{name}: {settled} settled, {computed} logits"
-                );
+                for (settled, computed) in of_levels {
+                    let is_small = settled > 150 && computed / settled < 60;
+                    assert!(is_small, "{name}: {settled} settled, {computed} logits");
+                }
             }
         }
     }
@@ -258,9 +293,11 @@ fn bias_scale_cap_and_narrow_weights_are_bounded_too() {
             let scaling = Scaling { logit_scale: 0.25, softcap };
             let options = HeadOptions { bias: Some((&bias[..]).into()), scaling, level: Some(level) };
             let exact = Exact::new(&weights, VOCAB, WIDTH, options).unwrap();
-            assert_eq!(Certified::new(exact.clone()).unscreened(), [3, 4, 900]);
-            let (settled, _) = hold("scaled", exact, &states()[..9]);
-            assert!(settled > 0);
+            for (kind, certified) in heads(&exact, &states()) {
+                assert_eq!(certified.unscreened(), [3, 4, 900]);
+                let (settled, _) = hold(&format!("scaled, {kind}"), &exact, &certified, &states()[..9]);
+                assert!(settled > 0);
+            }
         }
     }
 }
@@ -270,7 +307,12 @@ fn every_race_has_the_winner_of_the_whole_row() {
     // Short hidden states make flat rows, where tokens whose bounds overlap win in turn.
     let weights = numbers(VOCAB * WIDTH, 1);
     let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
-    let certified = Certified::new(exact.clone());
+    for (kind, certified) in heads(&exact, &states()) {
+        every_race_has_the_winner(kind, &exact, &certified);
+    }
+}
+
+fn every_race_has_the_winner(kind: &str, exact: &Exact<'_>, certified: &Certified<'_>) {
     let (mut contest, mut workspace) =
         (certified.contest().unwrap(), Workspace::new(certified.level()).unwrap());
     let (mut bounds, mut row) = (Bounds::default(), vec![0.0; VOCAB]);
@@ -281,7 +323,8 @@ fn every_race_has_the_winner_of_the_whole_row() {
         let mut logits = vec![0.0; VOCAB];
         exact.logits(&states, Spread::Caller, &mut logits).unwrap();
         certified.bound(&states, Spread::Caller, &mut bounds).unwrap();
-        let of_row = bounds.rows_mut().to_vec();
+        let of_row = bounds.rows().to_vec();
+        let (_, second_level) = bounds.parts_mut();
         let params = SamplingParams { min_p, temperature, seed: Some(seed), ..Default::default() };
         with_task(&params, None, seed, |task| {
             for position in 0..1500 {
@@ -289,15 +332,17 @@ fn every_race_has_the_winner_of_the_whole_row() {
                 let decisive = Certified::decisive(&task, false, false).unwrap();
                 let (expected, _) = sample(&mut workspace, &logits, &task);
                 let mut of_row = of_row.clone();
+                let bounds = &mut of_row;
+                let place = (&states, 0);
                 let settled =
-                    certified.settle(&states, 0, &mut of_row, decisive, &task, &mut contest, &mut row);
-                let Some(count) = settled.unwrap() else { continue };
+                    certified.settle(place, bounds, second_level, decisive, &task, &mut contest, &mut row);
+                let Some(few) = settled.unwrap() else { continue };
                 assert_eq!(sample(&mut workspace, &row, &task).0, expected, "{params:?} at {position}");
                 // The race over the bounds themselves has another winner now and then.
                 let (of_bounds, _) = sample(&mut workspace, &of_row, &task);
-                changed += u32::from(of_bounds.token != expected.token && count < VOCAB / 8);
+                changed += u32::from(of_bounds.token != expected.token && few.logits < VOCAB / 8);
             }
         });
     }
-    assert!(changed > 50, "bounds alone would do, but for {changed} draws");
+    assert!(changed > 50, "{kind}: bounds alone would do, but for {changed} draws");
 }

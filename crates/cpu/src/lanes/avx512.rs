@@ -12,12 +12,18 @@ use super::{Kernel, Lanes, Mask, TILE, WIDTH, tile_maximum};
 /// Runs a kernel with AVX-512 F, BW, DQ and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,popcnt")]
 pub fn run<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
 }
 
-/// The proof that the machine has AVX-512 F, BW, DQ and VL: only [`run`] makes one.
+/// Runs a kernel with VNNI besides.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2,popcnt")]
+pub fn run_vnni<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
+}
+
+/// The proof that the machine has AVX-512 F, BW, DQ and VL, and VNNI if that is said: only [`run`] and [`run_vnni`] make one.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(());
+pub struct Avx512<const VNNI: bool>(());
 
 /// Calls one intrinsic.
 macro_rules! have {
@@ -28,7 +34,7 @@ macro_rules! have {
     };
 }
 
-impl Lanes for Avx512 {
+impl<const VNNI: bool> Lanes for Avx512<VNNI> {
     type F = __m512;
     type U = __m512i;
 
@@ -272,7 +278,19 @@ impl Lanes for Avx512 {
     fn add_products(self, sums: __m512i, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> __m512i {
         let codes = have!(_mm512_cvtepi8_epi16(_mm256_loadu_si256(codes.as_ptr().cast())));
         let digits = have!(_mm512_loadu_si512(digits.as_ptr().cast()));
+        if VNNI {
+            return have!(_mm512_dpwssd_epi32(sums, codes, digits));
+        }
         have!(_mm512_add_epi32(sums, _mm512_madd_epi16(codes, digits)))
+    }
+    #[inline(always)]
+    fn add_dots(self, sums: __m512i, codes: __m512i, digits: u32) -> __m512i {
+        let digits = self.splat_u(digits);
+        if VNNI {
+            return have!(_mm512_dpbusd_epi32(sums, codes, digits));
+        }
+        let pairs = have!(_mm512_maddubs_epi16(codes, digits));
+        have!(_mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))))
     }
     #[inline(always)]
     fn philox(self, key: u64, index: __m512i, rest: [u32; 3]) -> [__m512i; 4] {

@@ -149,6 +149,9 @@ pub trait Lanes: Copy {
     fn sum_u(self, a: Self::U) -> u64;
     /// Adds the 32 products of codes and digits to the sums, two to each i32 lane, in some order of lanes. A sum that leaves i32 wraps.
     fn add_products(self, sums: Self::U, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> Self::U;
+    /// Adds to each i32 lane the products of its four codes, bytes from 0 to 15, with the four digits in `digits`, bytes with a sign.
+    /// A sum that leaves i32 wraps.
+    fn add_dots(self, sums: Self::U, codes: Self::U, digits: u32) -> Self::U;
     /// The sum of all lanes as i32.
     #[inline(always)]
     fn sum_i(self, a: Self::U) -> i64 {
@@ -230,6 +233,18 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
         #[cfg(not(target_arch = "x86_64"))]
         Level::Avx2 | Level::Avx512 => unreachable!("no machine of this architecture has level {level:?}"),
     }
+}
+
+/// Runs a kernel that is made of integer products with the instructions of a level, and with VNNI where the machine has that beside
+/// AVX-512. The bits are those of [`dispatch`].
+#[inline]
+pub fn dispatch_products<K: Kernel>(level: Proven, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    if level.0 == Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
+        // SAFETY: the level is proven and VNNI was found, so the machine has the function's target features.
+        return unsafe { avx512::run_vnni(kernel) };
+    }
+    dispatch(level, kernel)
 }
 
 /// Lane-wise maxima of a tile, NaN left out.

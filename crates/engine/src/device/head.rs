@@ -30,7 +30,7 @@ impl DeviceHead<'static> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
-    /// - [`Error::Unavailable`] if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
+    /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
     ///   certified head a byte for each weight and some 17 bytes for each logit of the rows that it screens.
     pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
         let head = head.into();
@@ -74,9 +74,13 @@ impl<'w> DeviceHead<'w> {
     ///
     /// # Errors
     /// - [`Error::Length`] if the screen has another vocabulary or width.
-    /// - [`Error::Unavailable`] if the device has not enough memory.
+    /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory.
     pub fn with_screen(self, certified: &Certified<'_>) -> Result<Self> {
-        let screen = certified.screen();
+        let Some(screen) = certified.screen() else {
+            let reason =
+                "a screen of two levels runs on CPUs only; make the head by Certified::new".to_owned();
+            return Err(Error::Unavailable { resource: "screen on a device", reason });
+        };
         let screen = HeadScreen {
             codes: screen.codes,
             padded: screen.padded,

@@ -80,13 +80,20 @@ pub fn mixture(kind: usize) -> SamplingParams {
 
 #[test]
 fn a_certified_head_gives_what_the_exact_head_gives() {
-    const ROWS: usize = 18;
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let exact = || {
         let options = HeadOptions { scaling: scaling(), ..Default::default() };
         Exact::new(&weights, VOCAB, WIDTH, options).unwrap()
     };
-    let (exact, certified) = (exact(), Certified::new(exact()).with_most_rows(usize::MAX));
+    let calibration = numbers(300 * WIDTH, 9, 3.0);
+    let calibration = HiddenStates::new(&calibration, 300, WIDTH).unwrap();
+    for certified in [Certified::new(exact()), Certified::two_level(exact(), Some(calibration)).unwrap()] {
+        gives_what_the_exact_head_gives(&exact(), &certified.with_most_rows(usize::MAX));
+    }
+}
+
+fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>) {
+    const ROWS: usize = 18;
     for route in [RACE, ORACLE, PROBABILITIES] {
         for (threads, with_kept) in [(1, false), (3, false), (1, true)] {
             let widths = Widths { top_n: 3, ids: 2 };
@@ -121,8 +128,8 @@ fn a_certified_head_gives_what_the_exact_head_gives() {
                 }
                 let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
                 let [a, b] = &mut pools;
-                a.step_hidden(&exact, states, &slots, &options, &mut expected).unwrap();
-                b.step_hidden(&certified, states, &slots, &options, &mut seen).unwrap();
+                a.step_hidden(exact, states, &slots, &options, &mut expected).unwrap();
+                b.step_hidden(certified, states, &slots, &options, &mut seen).unwrap();
                 assert_eq!(seen.words(), expected.words(), "{route}, {threads} threads, step {step}");
                 assert!(!with_kept || (0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
             }
@@ -154,7 +161,8 @@ fn a_step_from_hidden_states_allocates_nothing_after_warm_up() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
     let certified = Certified::new(exact.clone()).with_most_rows(KINDS);
-    for head in [Head::from(&exact), Head::from(&certified)] {
+    let two_level = Certified::two_level(exact.clone(), None).unwrap().with_most_rows(KINDS);
+    for head in [Head::from(&exact), Head::from(&certified), Head::from(&two_level)] {
         allocates_nothing_after_warm_up(head);
     }
 }

@@ -225,8 +225,16 @@ impl Artefact {
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be written.
     /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
+    /// - [`ArtefactError::Kind`] for a screen of two levels, which files do not hold.
     pub fn write(certified: &Certified<'_>, name: &str, path: &Path) -> Result<()> {
-        write(certified.kept_screen(), certified.exact(), &Source::of(certified.exact(), name), path)
+        let found = "two-level".to_owned();
+        let kind = || ArtefactError::Kind { what: "screen", found, known: "int8" };
+        write(
+            certified.kept_screen().ok_or_else(kind)?,
+            certified.exact(),
+            &Source::of(certified.exact(), name),
+            path,
+        )
     }
 
     fn screen(&self) -> Result<Screen> {
