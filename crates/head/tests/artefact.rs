@@ -77,6 +77,16 @@ fn what_is_read_back_bounds_as_what_was_written() {
 }
 
 #[test]
+fn whoever_may_read_a_file_may_read_an_artefact() {
+    let folder = folder();
+    let permissions = |path: &Path| path.metadata().expect("a file").permissions();
+    let ordinary = folder.path().join("ordinary");
+    std::fs::write(&ordinary, "x").expect("a file");
+    assert_eq!(permissions(&written(folder.path(), &weights())), permissions(&ordinary));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 2);
+}
+
+#[test]
 fn narrow_weights_and_a_bias_are_told_apart() {
     let (folder, bias) = (folder(), numbers(VOCAB, 3));
     let wide = numbers(VOCAB * WIDTH, 1);

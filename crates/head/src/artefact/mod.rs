@@ -492,7 +492,11 @@ fn write(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Re
     });
     let views: Vec<(&str, TensorView<'_>)> = views.collect::<Result<_>>()?;
     let beside = beside(path, "new");
+    // What safetensors writes only its owner may read. Others may read the artefact as they may any file that is made here.
+    let ordinary = std::fs::File::create(&beside).and_then(|file| file.metadata());
+    let permissions = ordinary.map_err(ArtefactError::io(path))?.permissions();
     safetensors::serialize_to_file(views, Some(metadata), &beside).map_err(unwritten)?;
+    std::fs::set_permissions(&beside, permissions).map_err(ArtefactError::io(path))?;
     std::fs::rename(&beside, path).map_err(ArtefactError::io(path))
 }
 
