@@ -10,7 +10,7 @@
 //! | `vocab`, `width` | the shape of the weights |
 //! | `weights.name`, `weights.dtype`, `weights.sha256` | the tensor it was built from: its name, its type (`F32`, `BF16`, `F16`), the SHA-256 of its bytes |
 //! | `bias.sha256` | that of the bias as f32; absent without one |
-//! | `sha256` | the checksum: see [`checksum`] |
+//! | `sha256` | the checksum |
 //!
 //! | tensor of `int8` | type and shape | holds |
 //! | --- | --- | --- |
@@ -18,6 +18,9 @@
 //! | `int8.scales`, `int8.own`, `int8.code_norms` | F32 `[vocab]` | what the bounds of a row need besides |
 //! | `int8.mean` | F32 `[width]` | the mean row |
 //! | `int8.unscreened` | U32 `[n]` | the ids that are not screened, ascending |
+//!
+//! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the tensors, in the order of theirs. Each text is
+//! followed by a zero byte: name and text of a field; name, type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes stand.
 //!
 //! The weights themselves are not in it: who uses it brings them, and they must be those. A certified head's promise rests on its
 //! bounds, so a file is used only if its checksum holds; [`Artefact::verify`] also derives all of it anew.
@@ -508,8 +511,7 @@ fn beside(path: &Path, ending: &str) -> std::path::PathBuf {
     name.into()
 }
 
-/// Returns the checksum of an artefact: the SHA-256 of its metadata but for this field, in the order of their names, and of its tensors, in
-/// the order of theirs. Each text is followed by a zero byte: name and text of a field; name, type, each number of the shape and a zero byte more of a tensor, and then its bytes.
+/// Returns the checksum of an artefact, as the module's documentation defines it.
 fn checksum<'a>(
     fields: &BTreeMap<&'static str, String>,
     tensors: impl Iterator<Item = (&'a str, &'a str, &'a [usize], &'a [u8])>,
