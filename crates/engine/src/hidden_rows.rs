@@ -136,7 +136,6 @@ impl Pool {
             for row in 0..states.rows() {
                 if let Needs::Deciding(tokens) = tasks.needs(row)
                     && certified.is_worth_screening(tokens)
-                    && certified.can_screen(states, row)
                 {
                     rows.push(row);
                     decisive.push(tokens);

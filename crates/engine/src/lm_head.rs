@@ -121,7 +121,7 @@ pub(crate) struct HeadBuffers {
     /// The rows that are screened, and then those that are not, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
     pub(crate) decisive: Vec<Decisive>,
-    /// What it took to decide each screened row; `None` if it would take too many logits.
+    /// What it took to decide each screened row; `None` if it would take too many logits, or has no bounds.
     pub(crate) computed: Vec<Option<Settled>>,
     /// Buffers that no thread is using.
     pub(crate) idle: std::sync::Mutex<Vec<Contest>>,

@@ -49,9 +49,10 @@ pub struct Bounds {
     centers: Vec<f32>,
 }
 
-/// What the second level of a screen needs to lower a batch's bounds; empty where the screen has one level.
+/// What is known of a batch beside its bounds: its hidden states, and what the second level of a screen needs to lower bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevel<'a> {
+    states: &'a ScreenedStates,
     banded: &'a BandedStates,
     centers: &'a [f32],
 }
@@ -179,11 +180,11 @@ impl<'w> Certified<'w> {
         self.exact.vocab() / MOST_OF_ROW
     }
 
-    /// Computes upper bounds of all logits of hidden states that can be screened.
+    /// Computes upper bounds of all logits of hidden states. Of one that [`Certified::can_screen`] refuses they are no bounds, and
+    /// [`Certified::settle`] gives its row up.
     ///
     /// # Errors
     /// - [`Error::Length`] if a hidden state has another length than a row of weights.
-    /// - [`Error::OutOfRange`] for a hidden state that [`Certified::can_screen`] refuses.
     /// - [`Error::Unavailable`] if the system refuses the memory of the bounds, 4 bytes for each logit, or 8 with two levels.
     pub fn bound(&self, states: &Widened, spread: Spread, bounds: &mut Bounds) -> Result<()> {
         self.exact.check_width(states.width())?;
@@ -194,7 +195,7 @@ impl<'w> Certified<'w> {
         values.resize(count, 0.0);
         match &self.screen {
             AnyScreen::Int8(screen) => {
-                screened.fill(screen, states)?;
+                screened.fill(screen, states);
                 centers.clear();
                 let screened = &*screened;
                 let piece = rows_of_piece(self.exact.width());
@@ -208,7 +209,7 @@ impl<'w> Certified<'w> {
             AnyScreen::TwoLevel(screen) => {
                 memory::reserve("memory for bounds", centers, count)?;
                 centers.resize(count, 0.0);
-                banded.fill(self.exact.lanes(), screen, states)?;
+                banded.fill(self.exact.lanes(), screen, states);
                 let banded = &*banded;
                 // About as many bytes of codes as a piece of another head has of weights.
                 let piece = rows_of_piece(self.exact.width() * 5 / 8).next_multiple_of(ROWS_OF_GROUP);
@@ -222,8 +223,8 @@ impl<'w> Certified<'w> {
     }
 
     /// Writes the logits that decide a row, and -inf elsewhere: the row then has the token, the kept set and the logprobs of the exact
-    /// head's row. Returns how many logits were computed, or `None` if they would be too many, so that the exact head is to compute
-    /// the row.
+    /// head's row. Returns how many logits were computed, or `None` if they would be too many, or the hidden state cannot be screened, so that the
+    /// exact head is to compute the row.
     ///
     /// # Shapes and units
     /// The hidden states that were bounded, and the row's place there. `bounds`, `second_level`: of [`Bounds::parts_mut`]: the row's part of the
@@ -248,6 +249,13 @@ impl<'w> Certified<'w> {
                 return Err(Error::length(parameter, length, format!("{vocab} ids")));
             }
         }
+        let is_short = match &self.screen {
+            AnyScreen::Int8(_) => second_level.states.is_short(state),
+            AnyScreen::TwoLevel(_) => second_level.banded.is_short(state),
+        };
+        if !is_short {
+            return Ok(None);
+        }
         let mut source = Source { head: self, states, state, second_level, lowered: 0 };
         let limit = self.most_logits();
         let count = contest.settle(decisive, bounds, self.unscreened(), task, limit, row, &mut source)?;
@@ -266,7 +274,7 @@ impl<'w> Certified<'w> {
         let vocab = self.exact.vocab();
         assert_eq!(bounds.len(), vocab, "a bound for each id");
         if let AnyScreen::TwoLevel(screen) = &self.screen {
-            let SecondLevel { banded, centers } = second_level;
+            let SecondLevel { banded, centers, .. } = second_level;
             let centers = &centers[state * vocab..(state + 1) * vocab];
             screen.tighten(&self.exact, banded, state, ids, centers, bounds);
         }
@@ -308,7 +316,7 @@ impl Bounds {
 
     /// Returns the bounds, one row after the other, and what [`Certified::settle`] needs to lower those of some tokens.
     pub fn parts_mut(&mut self) -> (&mut [f32], SecondLevel<'_>) {
-        (&mut self.values, SecondLevel { banded: &self.banded, centers: &self.centers })
+        (&mut self.values, SecondLevel { states: &self.states, banded: &self.banded, centers: &self.centers })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is measured of weights and hidden states before they are screened: lengths, rounded up, which rows are odd, the mean row.
 
 use gumball_cpu::FloatEnv;
-use gumball_spec::{Error, Result, Row};
+use gumball_spec::Row;
 use rayon::prelude::*;
 
 use crate::exact::Exact;
@@ -74,13 +74,4 @@ pub(crate) fn product_rounding(width: usize) -> f64 {
 /// Returns what a product of the exact head may lose besides, to subnormal numbers: at most 2^-150 in each fma.
 pub(crate) fn product_lost(width: usize) -> f64 {
     (width + 16) as f64 * f64::from_bits((1023 - 148) << 52)
-}
-
-/// Checks that a hidden state of this length can be screened; NaN, if an element is, cannot.
-pub(crate) fn check_length(row: usize, length: f64, longest: f64) -> Result<()> {
-    if length <= longest {
-        return Ok(());
-    }
-    let allowed = format!("finite and at most 2^{} long, to be screened", longest.log2());
-    Err(Error::out_of_range("hidden", format!("hidden state {row}"), allowed))
 }

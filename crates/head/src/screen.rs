@@ -6,13 +6,11 @@
 use std::ops::Range;
 
 use gumball_cpu::{FloatEnv, HeadLanes, ScreenRows, ScreenState, padded_codes};
-use gumball_spec::{Result, Row};
+use gumball_spec::Row;
 use rayon::prelude::*;
 
 use crate::exact::Exact;
-use crate::measure::{
-    LENGTH_UP, check_length, length_of, mean_row, product_lost, product_rounding, unscreened, up,
-};
+use crate::measure::{LENGTH_UP, length_of, mean_row, product_lost, product_rounding, unscreened, up};
 use crate::states::Widened;
 use crate::stored::Stored;
 
@@ -211,6 +209,7 @@ pub(crate) struct ScreenedStates {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct StateNumbers {
+    is_short: bool,
     unit: f64,
     mean: f64,
     norm: f64,
@@ -219,11 +218,8 @@ struct StateNumbers {
 }
 
 impl ScreenedStates {
-    /// Takes in hidden states in place of the last ones.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::OutOfRange`] for one that is longer than [`LONGEST`] or not finite.
-    pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) -> Result<()> {
+    /// Takes in hidden states in place of the last ones. Of one that is longer than [`LONGEST`] or not finite, nothing that comes out is of use.
+    pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {
         let _env = FloatEnv::enter();
         let width = states.width();
         self.padded = screen.padded;
@@ -241,18 +237,23 @@ impl ScreenedStates {
                 (squares, rest, mean) = (squares + h * h, rest + left * left, mean + f64::from(*m) * h);
             }
             self.digits.resize(self.numbers.len() * screen.padded + screen.padded, 0);
-            check_length(row, squares.sqrt(), LONGEST)?;
+            let is_short = squares.sqrt() <= LONGEST;
             let norm = squares.sqrt() * LENGTH_UP;
             // The mean's product is rounded once for each element.
             let of_mean = (width + 2) as f64 / (1u64 << 52) as f64 * screen.mean_norm * norm;
             let slack = of_mean + product_lost(width);
-            self.numbers.push(StateNumbers { unit, mean, norm, rest: rest.sqrt() * LENGTH_UP, slack });
+            let rest = rest.sqrt() * LENGTH_UP;
+            self.numbers.push(StateNumbers { is_short, unit, mean, norm, rest, slack });
         }
-        Ok(())
+    }
+
+    /// Returns whether a hidden state is finite and short enough to be screened.
+    pub(crate) fn is_short(&self, row: usize) -> bool {
+        self.numbers[row].is_short
     }
 
     pub(crate) fn state(&self, row: usize) -> ScreenState<'_> {
-        let StateNumbers { unit, mean, norm, rest, slack } = self.numbers[row];
+        let StateNumbers { unit, mean, norm, rest, slack, .. } = self.numbers[row];
         let digits = &self.digits[row * self.padded..(row + 1) * self.padded];
         ScreenState { digits, unit, mean, norm, rest, slack }
     }

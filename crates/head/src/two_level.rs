@@ -9,15 +9,15 @@ use gumball_cpu::{
     Band, BandRows, BandState, BandedState, FloatEnv, HeadLanes, ROWS_OF_GROUP, group_numbers, group_words,
     pack_group, pack_residual,
 };
+use gumball_spec::Row;
 use gumball_spec::head::Scaling;
-use gumball_spec::{Result, Row};
 use half::bf16;
 use rayon::prelude::*;
 
 use crate::directions::Directions;
 use crate::exact::Exact;
 use crate::measure::{
-    LENGTH_UP, check_length, length, length_of, mean_row, product_lost, product_rounding, unscreened, up,
+    LENGTH_UP, length, length_of, mean_row, product_lost, product_rounding, unscreened, up,
 };
 use crate::states::{HiddenStates, Widened};
 
@@ -305,17 +305,15 @@ pub(crate) struct BandedStates {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct StateNumbers {
+    is_short: bool,
     mean: f32,
     norm: f32,
     slack: f32,
 }
 
 impl BandedStates {
-    /// Takes in hidden states in place of the last ones.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::OutOfRange`] for one that is longer than [`LONGEST`] or not finite.
-    pub(crate) fn fill(&mut self, lanes: HeadLanes, screen: &TwoLevel, states: &Widened) -> Result<()> {
+    /// Takes in hidden states in place of the last ones. Of one that is longer than [`LONGEST`] or not finite, nothing that comes out is of use.
+    pub(crate) fn fill(&mut self, lanes: HeadLanes, screen: &TwoLevel, states: &Widened) {
         let _env = FloatEnv::enter();
         let (width, columns) = (states.width(), screen.columns());
         self.along.clear();
@@ -340,7 +338,7 @@ impl BandedStates {
                 let h = f64::from(*h);
                 (squares, mean) = (squares + h * h, mean + f64::from(*m) * h);
             }
-            check_length(row, squares.sqrt(), LONGEST)?;
+            let is_short = squares.sqrt() <= LONGEST;
             let norm = squares.sqrt() * LENGTH_UP;
             let mut along = &self.along[row * columns..(row + 1) * columns];
             for ((band, length), norms) in screen.bands.iter().zip(&screen.lengths).zip(&screen.code_norms) {
@@ -354,18 +352,26 @@ impl BandedStates {
             // The mean's product is rounded in f64, once for each element, then to f32.
             let of_mean = (width + 2) as f64 / (1u64 << 52) as f64 * screen.mean_norm * norm;
             let slack = of_mean + terms * mean.abs() + lost + f64::from_bits((1023 - 130) << 52);
-            let numbers =
-                StateNumbers { mean: mean as f32, norm: up(norm * REACH_UP), slack: up(slack * REACH_UP) };
+            let numbers = StateNumbers {
+                is_short,
+                mean: mean as f32,
+                norm: up(norm * REACH_UP),
+                slack: up(slack * REACH_UP),
+            };
             self.numbers.push(numbers);
         }
         let (fours, _) = self.wide_digits.as_chunks::<4>();
         self.digits
             .extend(fours.iter().map(|digits| u32::from_le_bytes(digits.map(|digit| digit as i8 as u8))));
-        Ok(())
+    }
+
+    /// Returns whether a hidden state is finite and short enough to be screened.
+    pub(crate) fn is_short(&self, row: usize) -> bool {
+        self.numbers[row].is_short
     }
 
     pub(crate) fn state(&self, row: usize) -> BandedState<'_> {
-        let StateNumbers { mean, norm, slack } = self.numbers[row];
+        let StateNumbers { mean, norm, slack, .. } = self.numbers[row];
         let (words, bands) = (self.digits.len() / self.numbers.len(), self.bands.len() / self.numbers.len());
         BandedState {
             digits: &self.digits[row * words..(row + 1) * words],
