@@ -54,7 +54,8 @@ DEVICE bool has_id(const u32* bitmap, u32 id) { return bitmap[id / 32] >> (id % 
 
 // Whether a row's bitmasks ban an id. A mask has no bits for ids beyond its words, which are banned.
 DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
-    return (row.mask && (id / 32 >= args.step.mask_words || !has_id(row.mask, id))) || (row.allowed && !has_id(row.allowed, id));
+    return (row.mask && (id / 32 >= args.step.mask_words || !has_id(row.mask, id))) ||
+           (row.allowed && !has_id(row.allowed, id));
 }
 
 // A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a block, and the digits of 4 TILES hidden states that meet them.
@@ -239,7 +240,8 @@ DEVICE void load_floats(const float* from, float (&x)[COUNT]) {
 KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
     grid_dependency_wait();
     trigger_dependents();
-    const u32 item = blockIdx.x * warp_count() + warp_id(), tiles = args.step.tiles, row_number = item / tiles, tile = item % tiles;
+    const u32 item = blockIdx.x * warp_count() + warp_id(), tiles = args.step.tiles, row_number = item / tiles,
+              tile = item % tiles;
     if (row_number >= args.step.rows || args.head_rows[row_number].plan != PLAN_RACE) {
         return;
     }

@@ -28,20 +28,18 @@ pub(crate) unsafe fn enqueue(
     let (states, listed) = (HEAD_STATES.of(Kind::Logits, hidden), LISTED_LOGITS.of(Kind::Logits, weights));
     let (size, of_whole) = tuning::head_logits(limits, (rows, vocab), weights.bytes(), is_screened);
     let whole = HEAD_LOGITS.sized(size, Kind::Logits, weights);
-    // SAFETY: the grids are those that the kernels expect. Each of their blocks waits for the kernel before it before it reads anything
-    // but weights, which nobody writes. The caller guarantees what `head` points to.
-    unsafe {
-        runtime.launch(states, tuning::head_states(rows), argument)?;
-        if is_screened {
-            runtime.launch_dependent(HEAD_BOUNDS.kernel(), tuning::head_bounds(vocab, rows), argument)?;
-            runtime.launch_dependent(HEAD_RACE.kernel(), tuning::head_race(rows, tiles), argument)?;
-            runtime.launch_dependent(
-                HEAD_CONTENDERS.kernel(),
-                tuning::head_contenders(limits, rows),
-                argument,
-            )?;
-            runtime.launch_dependent(listed, tuning::listed_logits(limits), argument)?;
-        }
-        runtime.launch_dependent(whole, of_whole, argument)
+    // SAFETY: the grids are those that the kernels expect, and the first one is launched when all before it is complete. The caller
+    // guarantees what `head` points to.
+    unsafe { runtime.launch(states, tuning::head_states(rows), argument) }?;
+    let then = |kernel, grid| {
+        // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights, which nobody writes.
+        unsafe { runtime.launch_dependent(kernel, grid, argument) }
+    };
+    if is_screened {
+        then(HEAD_BOUNDS.kernel(), tuning::head_bounds(vocab, rows))?;
+        then(HEAD_RACE.kernel(), tuning::head_race(rows, tiles))?;
+        then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, rows))?;
+        then(listed, tuning::listed_logits(limits))?;
     }
+    then(whole, of_whole)
 }

@@ -222,7 +222,8 @@ impl<'w> Head<'w> {
     /// Returns the number of ids.
     #[must_use]
     pub fn vocab(&self) -> usize {
-        self.weights.rows
+        let Rows { rows, .. } = self.weights;
+        rows
     }
 
     /// Returns the number of elements of a hidden state.

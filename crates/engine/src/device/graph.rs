@@ -75,6 +75,20 @@ impl DevicePool {
         self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
     }
 
+    /// Captures a step from hidden states for each input, to be replayed in this order by [`DevicePool::replay`]. Nothing runs yet. See
+    /// [`DevicePool::capture`].
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::enqueue_hidden_assigned`].
+    pub fn capture_hidden<'b>(
+        &self,
+        head: &'b DeviceHead<'_>,
+        inputs: &[DeviceInput<'b>],
+    ) -> Result<Graph<'b>> {
+        let work: Vec<_> = inputs.iter().map(|input| GraphWork::StepHidden(head, *input)).collect();
+        self.capture_work(&work)
+    }
+
     /// Captures work of several kinds, to be replayed in this order by [`DevicePool::replay`]: drafts of batches, which one copies to
     /// where the next one's paths and a verification read them, the verification, and whatever follows. Nothing runs yet.
     ///
@@ -113,6 +127,19 @@ impl DevicePool {
             }
             GraphWork::Shorten(counts) => Work::Shorten(workspace.shorten(counts)?),
         })
+    }
+
+    /// Fixes a step from hidden states in a graph.
+    fn fix_hidden<'b>(
+        &self,
+        head: &'b DeviceHead<'_>,
+        input: &DeviceInput<'b>,
+        drafts: Option<&DraftIds<'b>>,
+    ) -> Result<Work<'b>> {
+        self.check_head(head)?;
+        self.check_input(input)?;
+        let step = self.workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), drafts)?;
+        Ok(Work::Step(Box::new(step)))
     }
 
     /// Enqueues the work of a graph: one call, however much it is.

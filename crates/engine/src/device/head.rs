@@ -1,12 +1,11 @@
 //! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
 
-use gumball_cuda::{DraftIds, Graph, Head as CudaHead, HeadScreen, Rows, Work};
+use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows};
 use gumball_head::{Certified, HiddenStates, Scaling, WholeRow};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
 use super::Device;
-use super::graph::GraphWork;
 use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
@@ -255,20 +254,6 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Captures a step from hidden states for each input, to be replayed in this order by [`DevicePool::replay`]. Nothing runs yet. See
-    /// [`DevicePool::capture`].
-    ///
-    /// # Errors
-    /// Those of [`DevicePool::enqueue_hidden_assigned`].
-    pub fn capture_hidden<'b>(
-        &self,
-        head: &'b DeviceHead<'_>,
-        inputs: &[DeviceInput<'b>],
-    ) -> Result<Graph<'b>> {
-        let work: Vec<_> = inputs.iter().map(|input| GraphWork::StepHidden(head, *input)).collect();
-        self.capture_work(&work)
-    }
-
     /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is
     /// no such reason. See [`Pool::needs_whole_row`](crate::Pool::needs_whole_row).
     ///
@@ -284,18 +269,5 @@ impl DevicePool {
 
     pub(super) fn check_head(&self, head: &DeviceHead<'_>) -> Result<()> {
         check_vocab(self.config.vocab, head.vocab())
-    }
-
-    /// Fixes a step from hidden states in a graph.
-    pub(super) fn fix_hidden<'b>(
-        &self,
-        head: &'b DeviceHead<'_>,
-        input: &DeviceInput<'b>,
-        drafts: Option<&DraftIds<'b>>,
-    ) -> Result<Work<'b>> {
-        self.check_head(head)?;
-        self.check_input(input)?;
-        let step = self.workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), drafts)?;
-        Ok(Work::Step(Box::new(step)))
     }
 }
