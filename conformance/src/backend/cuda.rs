@@ -122,8 +122,8 @@ impl Cuda {
     fn run(&self, cases: &[Option<&Case>], packed: &Packed, kept: bool) -> Result<Vec<Option<Observed>>> {
         let Packed { buffer, dtype, start, stride, count, lines } = packed;
         let case = cases.iter().flatten().next().expect("a batch has a case");
-        let rows = Rows::of(buffer, *dtype, *start, *count, case.vocab(), *stride)?.with_kind(case.kind);
-        self.run_step(cases, lines, kept, |workspace| workspace.step(&rows))
+        let rows = || Rows::of(buffer, *dtype, *start, *count, case.vocab(), *stride);
+        self.run_step(cases, lines, kept, |workspace| workspace.step(&rows()?.with_kind(case.kind)))
     }
 
     /// Passes a batch through the step that `fix` makes, as [`Cuda::run`] does.

@@ -24,6 +24,7 @@ rules!(head_rules:
     H5 a_certified_head_gives_what_the_whole_row_gives,
     H5 near_ties_go_to_the_token_of_the_whole_row,
     H5 weights_that_are_not_finite_change_no_other_token,
+    H5 extreme_temperatures_and_logits_change_no_token,
     H6 drafts_are_verified_from_hidden_states_as_from_logits,
 );
 
@@ -287,5 +288,36 @@ fn drafts_are_verified_from_hidden_states_as_from_logits(check: &Check<'_>) {
             let walked = check.walks_hidden(&head, &drafted);
             assert!(!walked.is_empty() && walked.len() <= parents.len() + 1);
         }
+    }
+}
+
+fn extreme_temperatures_and_logits_change_no_token(check: &Check<'_>) {
+    // Scores beyond the range of floats: large logits, above and below 0, at low temperatures.
+    let (vocab, width) = (300, 24);
+    let (weights, hidden) = (rows::bell(vocab * width, 0.4, 3), rows::bell(width, 2.0, 4));
+    for bias in [0.0f32, 1e9, -1e9, 1e20, -1e20] {
+        let mut head = HeadCase::new(Dtype::F32, &weights, &hidden, width);
+        head.bias = Some((0..vocab).map(|id| bias + bias.abs() * 1e-3 * (id % 7) as f32).collect());
+        for temperature in [f32::MIN_POSITIVE, 1e-30, 1e-20, 1e-3, 1.0, 1e20] {
+            let base = SamplingParams { temperature, seed: Some(5), ..Default::default() };
+            for params in [
+                base.clone(),
+                SamplingParams { logit_bias: vec![(2, 3.0)], ..base.clone() },
+                SamplingParams { min_p: 0.1, ..base },
+            ] {
+                check.certifies(&head, &request(vocab, params));
+            }
+        }
+    }
+    // With min_p = 1 tokens stay whose distance to the first one times the scale rounds to 0, though their logits differ.
+    let near = [2f32.powi(-40), 2f32.powi(-40) - 2f32.powi(-52)];
+    let weights = [&near[..], &[2f32.powi(-41); 30]].concat();
+    let head = HeadCase::new(Dtype::F32, &weights, &[1.0], 1);
+    for seed in 0..6 {
+        let logprobs = Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 3, ids: vec![0, 1] });
+        let base = SamplingParams { min_p: 1.0, temperature: 2f32.powi(100), ..Default::default() };
+        let params = SamplingParams { seed: Some(seed), ..base };
+        check.certifies(&head, &request(weights.len(), params.clone()));
+        check.certifies(&head, &request(weights.len(), SamplingParams { logprobs, ..params }));
     }
 }

@@ -25,7 +25,7 @@ pub enum ScreenKind {
     /// 8 bits a weight
     #[default]
     Int8,
-    /// 4.6 bits a weight, and 4 more for tokens that those leave in question
+    /// 4.5 bits a weight, and 4 more for tokens that those leave in question
     TwoLevel,
 }
 

@@ -93,7 +93,7 @@ pub trait LogitSource {
     /// Those of the source.
     fn logits(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
 
-    /// Writes a guess at each logit, finite, if bounds can be lowered; returns whether they can. Guesses choose what is looked at first.
+    /// Writes a guess at each logit, of any value for ids that have no bound, if bounds can be lowered; returns whether they can. Guesses choose what is looked at first.
     fn guess(&mut self, out: &mut Vec<f32>) -> bool;
 
     /// Lowers the bounds of ids, as far as it can.
@@ -184,7 +184,12 @@ impl Contest {
             return Ok(None);
         }
         // A logit is a bound of itself.
-        odd.iter().for_each(|id| contested.bounds[*id as usize] = contested.row[*id as usize]);
+        for id in odd.iter().map(|id| *id as usize) {
+            contested.bounds[id] = contested.row[id];
+            if self.has_guess {
+                self.guessed[id] = contested.row[id];
+            }
+        }
         let settled = self.contend(decisive, &mut contested);
         Ok(settled?.then_some(self.count))
     }

@@ -236,6 +236,11 @@ DEVICE void load_floats(const float* from, float (&x)[COUNT]) {
     }
 }
 
+// The score of a bound in the race. -inf stays apart: it stands for no bound, so the score of a bound is finite, however low the temperature.
+DEVICE float bounded_score(float bound, float log2e_over_t, float log2_arrival) {
+    return bound > -INF_F32 ? clamp_finite(fma_rn(bound, log2e_over_t, -log2_arrival)) : -INF_F32;
+}
+
 // A lane has the eight neighbouring ids of a tile that begin at 8 lane. Rows of bounds begin at multiples of a tile, and have whole tiles.
 KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
     grid_dependency_wait();
@@ -260,10 +265,10 @@ KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
         const float later = first.e + exponential_from_u32(words[j]);
         const float late = log2_of_normal(in_tile + j == first.offset ? first.e : later);
-        above[j] = fma_rn(above[j], row.log2e_over_t, -late);
+        above[j] = bounded_score(above[j], row.log2e_over_t, late);
         if (start + j < args.step.vocab) {
             most = max_f32(most, above[j]);
-            least = max_f32(least, fma_rn(below[j], row.log2e_over_t, -late));
+            least = max_f32(least, bounded_score(below[j], row.log2e_over_t, late));
         }
     }
 #pragma unroll

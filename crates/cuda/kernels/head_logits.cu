@@ -1,12 +1,12 @@
 // head_logits.cu: computes logits of hidden states in the order of adding that rule H1 fixes: all of a row, or those of listed ids.
 //
-// Computes   head_logits: the rows whose plan is PLAN_WHOLE, each row of weights read once for HEAD_MANY_STATES hidden states
+// Computes   head_logits: the rows whose plan is PLAN_WHOLE, each row of weights read once for the hidden states that a block has at once
 //            listed_logits: the logits of each other row's contenders
 // Never      reads or writes padding; writes other logits than these
 // Twins      oracle spec/src/head.rs | CPU cpu/src/head/products.rs | why docs/stages/head.md
 // Shapes     weights [vocab, width] of T; states [rows, padded_width]; logits [rows, vocab]
-// Grid       x = any number of blocks, which share the ids; head_logits has HEAD_STAGES stages in dynamic shared memory
-// Traffic    in: the weights, once for each HEAD_MANY_STATES rows; or a row of weights for each contender; out: 4 bytes a logit
+// Grid       x = any number of blocks, which share the ids; both kernels have dynamic shared memory
+// Traffic    in: the weights, once for each HEAD_MANY_STATES rows, in `_few` for each row; or a row of weights for each contender; out: 4 bytes a logit
 // Requires   head_states before, and head_contenders before listed_logits
 //
 // A product has sixteen partial sums, of the elements that lie sixteen apart. In head_logits two lanes have a product: each takes eight

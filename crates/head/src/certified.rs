@@ -78,12 +78,14 @@ impl<'w> Certified<'w> {
         }
     }
 
-    /// Makes a screen of two levels, over rayon's threads: about 4.6 bits for each weight that every step reads, and 4 more that are read for
+    /// Makes a screen of two levels, over rayon's threads: about 4.5 bits for each weight that every step reads, with 18 bytes a row and 2 bytes for each element of width x width, and 4 bits more that are read for
     /// the tokens that those leave in question.
     ///
     /// `calibration`: hidden states like those to come, at least five for each element of their width. They choose what is coded finely;
     /// bounds are tighter with them than from the weights alone, and hold for any hidden state either way. Those that
     /// [`Certified::can_screen`] would refuse are left out.
+    ///
+    /// The time this takes grows with the third power of the width, and for each row with its square: 6 s on two cores for 49152 rows of 576.
     ///
     /// # Errors
     /// - [`Error::Length`] if the hidden states have another width than the weights.
@@ -190,6 +192,11 @@ impl<'w> Certified<'w> {
         self.exact.check_width(states.width())?;
         let vocab = self.exact.vocab();
         let Bounds { states: screened, banded, values, centers } = bounds;
+        if states.rows() == 0 {
+            values.clear();
+            centers.clear();
+            return Ok(());
+        }
         let count = memory::product("memory for bounds", &[states.rows(), vocab])?;
         memory::reserve("memory for bounds", values, count)?;
         values.resize(count, 0.0);
@@ -352,7 +359,6 @@ impl LogitSource for Source<'_, '_> {
         out.extend_from_slice(&self.second_level.centers[self.state * vocab..(self.state + 1) * vocab]);
         exact.lanes().finish(out, exact.bias(), exact.scaling());
         // A bias that is not finite belongs to a token that is not bounded, and is not guessed.
-        self.head.unscreened().iter().for_each(|id| out[*id as usize] = 0.0);
         true
     }
 

@@ -19,12 +19,13 @@ use half::bf16;
 use rayon::prelude::*;
 
 use crate::linear::{cholesky, eigen, identity, inverse, orthonormalise, solve_behind, transpose};
+use crate::measure::product_rounding;
 
 /// What part of its mean eigenvalue is added to each eigenvalue of the moments of hidden states and of weights, which few samples may leave 0.
 const LEAST_MOMENTS: [f64; 2] = [1e-2, 1e-4];
 
-/// The largest length of the inverse that is used, and the largest part of a row that may be lost; else directions stay as they are.
-const MOST: [f64; 2] = [(1 << 20) as f64, 1.0 / (1 << 24) as f64];
+/// The largest length of the inverse that is used; else directions stay as they are.
+const MOST_INVERSE: f64 = (1 << 20) as f64;
 
 /// Samples of rows or hidden states that are multiplied at a time.
 const SAMPLES: usize = 1024;
@@ -87,8 +88,8 @@ impl Directions {
             [&inverse, &rows, &product].map(|matrix| length(matrix) * (1.0 + 1e-9));
         // Once for this product, once for that of a row and the inverse; twice that, for what the roundings of these lines may be.
         let lost = left + 4.0 * rounding * of_inverse * of_rows;
-        // NaN is not either.
-        let is_good = of_inverse <= MOST[0] && lost <= MOST[1];
+        // More may not be lost than the exact head's products lose by rounding. NaN is not either.
+        let is_good = of_inverse <= MOST_INVERSE && lost <= product_rounding(width);
         if !is_good {
             return None;
         }
@@ -215,6 +216,15 @@ mod tests {
         let sizes = |width| bands(width).0.iter().map(|band| band.columns).collect::<Vec<_>>();
         assert_eq!(sizes(576), [64, 64, 128, 320]);
         assert_eq!(sizes(4096), [512, 512, 1024, 2048]);
+    }
+
+    #[test]
+    fn directions_that_stay_as_they_are_serve_every_width() {
+        for width in (0..=16).map(|power| 1usize << power).flat_map(|width| [width.max(2) - 1, width]) {
+            // What is lost to rounding where the matrix and its inverse are the identity.
+            let lost = 4.0 * (width + 2) as f64 / (1u64 << 52) as f64 * width as f64;
+            assert!(lost <= product_rounding(width), "{width}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The two-level screen of a head: weights along chosen directions in about 4.6 bits each, and for tokens that those leave in question 4 bits more.
+//! The two-level screen of a head: weights along chosen directions in about 4.5 bits each, and for tokens that those leave in question 4 bits more.
 //!
 //! It is made once from the weights, and from hidden states where there are any. `docs/heads.md` has the proof; each step of it that is rounded is
 //! rounded to the safe side here.

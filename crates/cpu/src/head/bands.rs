@@ -339,7 +339,8 @@ pub fn pack_group(bands: &[Band], codes: &[u8], words: &mut [u32]) {
     }
 }
 
-/// Packs a row's residual codes of a band as [`ResidualDot::codes`] has them.
+/// Packs a row's residual codes of a band: 16 bytes for every 32 columns, byte j with the code of column j as its lower half and that of column
+/// 16 + j as its upper half.
 ///
 /// # Panics
 /// If `bytes` are not half as many.

@@ -64,7 +64,7 @@ enum RowPlan : u32 {
 
 // Bits of `HeadStep::flags`.
 enum HeadFlags : u32 {
-    // Rows and hidden states begin at multiples of 16 bytes, and so does each row of weights.
+    // The weights begin at a multiple of 16 bytes, and so does each row of them.
     HEAD_ALIGNED = 1 << 0,
     // A screen bounds logits; otherwise all are computed.
     HEAD_SCREENED = 1 << 1,

@@ -48,9 +48,9 @@ struct RowNeeds {
     float below;
 };
 
-// Which logits a request needs: the same decision as `decisive` in cpu/src/decisive.rs makes. `keeps_sets`: whether kept sets are
-// recorded. Of PLAN_RACE only rows without min-p are: what min-p keeps is known once the first token is, so PLAN_LIKELY computes all
-// that it could keep.
+// Which logits a request needs, much as `decisive` in cpu/src/decisive.rs decides. `keeps_sets`: whether kept sets are recorded. A row with
+// min-p has never PLAN_RACE: which tokens min-p keeps is known only once the first token is, so PLAN_LIKELY computes all that it could keep.
+// Joint filters whose order does not matter count as a chain here, and need the whole row on the host.
 DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
     const RowNeeds whole{PLAN_WHOLE, 0, 0.0f};
     const bool greedy = params.features & FEATURE_GREEDY, has_logprobs = params.features & FEATURE_LOGPROBS;
@@ -73,7 +73,8 @@ DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
     case FILTER_TOP_K:
         return RowNeeds{PLAN_FIRST, params.top_k, 0.0f};
     case FILTER_MIN_P:
-        return RowNeeds{PLAN_LIKELY, 0, params.log2_min_p / params.filter_log2e_over_t};
+        // With min_p = 1 the filter keeps what lies so little below the first token that the distance times the scale rounds to 0.
+        return RowNeeds{PLAN_LIKELY, 0, (params.log2_min_p - bits_float(1)) / params.filter_log2e_over_t};
     default:
         return whole;
     }

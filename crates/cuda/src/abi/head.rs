@@ -70,7 +70,7 @@ shared! {
 
     /// Bits of `HeadStep::flags`.
     bits head_flags = HeadFlags "HEAD_" {
-        /// Rows and hidden states begin at multiples of 16 bytes, and so does each row of weights.
+        /// The weights begin at a multiple of 16 bytes, and so does each row of them.
         ALIGNED = 1 << 0;
         /// A screen bounds logits; otherwise all are computed.
         SCREENED = 1 << 1;

@@ -12,6 +12,8 @@ pub struct DeviceLimits {
     /// The most shared memory of a block, in bytes, static and dynamic together. 0 if the device has no bulk
     /// copies, which fill shared memory while the threads work.
     pub shared_memory_per_block: usize,
+    /// The most dynamic shared memory of a block, in bytes, on any device.
+    pub dynamic_smem_per_block: usize,
     /// How many clusters can run concurrently with one block per multiprocessor. Element i is for clusters of
     /// i + 1 blocks. 0 if the device has no clusters of that size, or the driver does not tell.
     pub clusters: [usize; MAX_CLUSTER_BLOCKS],
@@ -25,6 +27,7 @@ impl DeviceLimits {
             multiprocessors,
             threads_per_row: ROW_THREADS as usize,
             shared_memory_per_block: 0,
+            dynamic_smem_per_block: 48 << 10,
             clusters: [0; MAX_CLUSTER_BLOCKS],
         }
     }
@@ -37,6 +40,7 @@ impl DeviceLimits {
         multiprocessors: 132,
         threads_per_row: ROW_THREADS as usize,
         shared_memory_per_block: 232_448,
+        dynamic_smem_per_block: 232_448,
         clusters: [132, 66, 44, 30, 26, 22, 18, 15, 14, 13, 12, 11, 10, 9, 8, 7],
     };
 }

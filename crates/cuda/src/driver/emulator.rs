@@ -211,7 +211,13 @@ impl Runtime for Emulator {
     /// over several blocks too. Few clusters, so that steps of few rows take clusters of each size.
     fn limits(&self) -> DeviceLimits {
         let clusters = std::array::from_fn(|less_one| (2 * MAX_ROW_BLOCKS / (less_one + 1)).max(2));
-        DeviceLimits { multiprocessors: 2, threads_per_row: 64, shared_memory_per_block: 16 << 10, clusters }
+        DeviceLimits {
+            multiprocessors: 2,
+            threads_per_row: 64,
+            shared_memory_per_block: 16 << 10,
+            dynamic_smem_per_block: 128 << 10,
+            clusters,
+        }
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64> {

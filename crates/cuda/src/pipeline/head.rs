@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_spec::head::{MAX_HIDDEN, Scaling};
 use gumball_spec::shape::check_vocab;
-use gumball_spec::{Error, Result, Row, TILE};
+use gumball_spec::{Error, Kind, Result, Row, TILE};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{
@@ -111,9 +111,7 @@ impl<'w> Head<'w> {
     ) -> Result<Self> {
         let (vocab, width) = (weights.rows, weights.vocab);
         check_vocab(vocab)?;
-        if width > MAX_HIDDEN {
-            return Err(Error::out_of_range("width", width, "in 1..=2^16"));
-        }
+        check_width(width)?;
         if weights.stride != width {
             return Err(Error::out_of_range("weights.stride", weights.stride, format!("{width}, the width")));
         }
@@ -159,6 +157,8 @@ impl<'w> Head<'w> {
         scaling: Scaling,
         rows: usize,
     ) -> Result<Head<'static>> {
+        check_vocab(vocab)?;
+        check_width(width)?;
         if weights.vocab() != vocab * width {
             let allowed = format!("{vocab} rows of {width} weights");
             return Err(Error::length("weights", weights.vocab(), allowed));
@@ -180,6 +180,7 @@ impl<'w> Head<'w> {
     ///
     /// # Errors
     /// - [`Error::Length`] if a part of the screen has another length than the head's vocabulary and width demand.
+    /// - [`Error::OutOfRange`] for an unscreened id outside the vocabulary.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_screen(mut self, screen: &HeadScreen<'_>) -> Result<Self> {
         let (vocab, width) = (self.weights.rows, self.weights.vocab);
@@ -198,6 +199,9 @@ impl<'w> Head<'w> {
             if length != expected {
                 return Err(Error::length(parameter, length, expected.to_string()));
             }
+        }
+        if let Some(id) = screen.unscreened.iter().find(|id| **id as usize >= vocab) {
+            return Err(Error::out_of_range("unscreened", *id, format!("an id, in 0..{vocab}")));
         }
         if screen.unscreened.len() <= vocab / MOST_OF_ROW {
             let rows = self.capacity.min(self.most_rows);
@@ -270,10 +274,15 @@ impl<'w> Head<'w> {
     ///
     /// # Errors
     /// - [`Error::Length`] if hidden states have another width than the weights, or are more than the head's capacity.
+    /// - [`Error::Conflict`] if they are said to be probabilities.
     pub(crate) fn launch<'b>(&'b self, hidden: &Rows<'b>, screens: bool) -> Result<HeadLaunch> {
         if hidden.vocab != self.width() {
             let allowed = format!("{} elements each, as a row of weights", self.width());
             return Err(Error::length("hidden", hidden.vocab, allowed));
+        }
+        if hidden.kind == Kind::Probabilities {
+            let reason = "hidden states are no probabilities";
+            return Err(Error::Conflict { parameter: "kind", other: "hidden", reason });
         }
         if hidden.rows > self.capacity {
             return Err(Error::length("hidden", hidden.rows, format!("at most {} rows", self.capacity)));
@@ -324,14 +333,17 @@ impl Screen {
         }
         let mut own = screen.own.to_vec();
         screen.unscreened.iter().for_each(|id| own[*id as usize] = f32::INFINITY);
+        // An id without a finite bound is as one that is not screened.
+        let unscreened: Vec<u32> =
+            (0..).zip(&own).filter(|(_, own)| !own.is_finite()).map(|(id, _)| id).collect();
         let numbers = [screen.scales, &own, screen.code_norms, screen.mean].concat();
         let mut made = Self {
             codes,
             codes_width,
             numbers: Buffer::of(runtime, &numbers)?,
             mean_norm: screen.mean_norm,
-            unscreened: Buffer::of(runtime, screen.unscreened)?,
-            unscreened_count: screen.unscreened.len(),
+            unscreened: Buffer::of(runtime, &unscreened)?,
+            unscreened_count: unscreened.len(),
             digits: Buffer::zeroed(runtime, 0)?,
             bounds: Buffer::zeroed(runtime, 0)?,
             maxima: Buffer::zeroed(runtime, 0)?,
@@ -399,6 +411,13 @@ impl HeadLaunch {
         let groups = (step.rows as usize).div_ceil(SCREENED_STATES);
         abi::HeadStep { step: *step, state_groups: groups as u32, ..self.head }
     }
+}
+
+fn check_width(width: usize) -> Result<()> {
+    if (1..=MAX_HIDDEN).contains(&width) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("width", width, "in 1..=2^16"))
 }
 
 fn padded_width(width: usize) -> usize {

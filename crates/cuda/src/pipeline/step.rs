@@ -82,8 +82,8 @@ impl Workspace {
     ///
     /// # Errors
     /// - Those of [`Workspace::step_masked`], or of [`Workspace::verify`].
-    /// - [`Error::Length`] if hidden states have another width than the head, or are more than its capacity.
-    /// - [`Error::Conflict`] if the assignment has row indices: each row has a hidden state of its own.
+    /// - [`Error::Length`] if hidden states have another width than the head, are more than its capacity, or not one for each row.
+    /// - [`Error::Conflict`] if hidden states are said to be probabilities, or the assignment has row indices: each row has a hidden state of its own.
     pub fn step_hidden<'b>(
         &self,
         head: &'b Head<'_>,
@@ -95,6 +95,10 @@ impl Workspace {
         if shape.row_indices {
             let reason = "a step from hidden states has one for each row";
             return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
+        }
+        if hidden.rows != shape.rows {
+            let allowed = format!("one hidden state for each row, {}", shape.rows);
+            return Err(Error::length("hidden", hidden.rows, allowed));
         }
         // A softmax, and a judgement by probabilities, read every logit.
         let is_judged = shape.drafts.is_some_and(|drafts| drafts.rule.judgement().is_some());

@@ -13,7 +13,7 @@ use super::sequences::HostSequence;
 use crate::lm_head::{Head, HeadCounts};
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{Slot, check_vocab};
+use crate::pool::Slot;
 
 /// An LM head in a device's memory, with memory for the logits of some rows.
 ///
@@ -30,7 +30,7 @@ impl DeviceHead<'static> {
     /// # Errors
     /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
     /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
-    ///   certified head a byte for each weight and some 17 bytes for each logit of the rows that it screens.
+    ///   certified head a byte for each weight and some 10 bytes for each logit of the rows that it screens.
     pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
         let head = head.into();
         let exact = head.exact();
@@ -93,7 +93,7 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.with_screen(&screen)? })
     }
 
-    /// Sets how many rows of a step are screened at most; 8 if nobody says so. In a step of more rows all logits are computed. Tokens do
+    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed. Tokens do
     /// not depend on it.
     ///
     /// # Errors
@@ -217,7 +217,8 @@ impl DevicePool {
     }
 
     /// Enqueues a step from hidden states for the rows that were assigned last; it only launches kernels. If the host program is capturing
-    /// the device's stream in a graph of its own, the step becomes part of it, as [`DevicePool::enqueue_assigned`] says.
+    /// the device's stream in a graph of its own, the step becomes part of it, as [`DevicePool::enqueue_assigned`] says; the head must then
+    /// stay as it is, in the same place, as long as that graph is replayed.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue_hidden`] that concern head and input.
@@ -268,6 +269,10 @@ impl DevicePool {
     }
 
     pub(super) fn check_head(&self, head: &DeviceHead<'_>) -> Result<()> {
-        check_vocab(self.config.vocab, head.vocab())
+        if head.vocab() != self.config.vocab {
+            let allowed = format!("{} ids, the pool's vocabulary", self.config.vocab);
+            return Err(Error::length("head", head.vocab(), allowed));
+        }
+        Ok(())
     }
 }

@@ -173,7 +173,9 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     let other = Exact::new(&weights[..WIDTH], 1, WIDTH, HeadOptions::default()).unwrap();
     let other = DeviceHead::new(&device, &other, 2).unwrap();
     let refused = on_device.enqueue_hidden(&other, rows(2, WIDTH), &slots[..2], &none);
-    assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Length { parameter: "head", .. })), "{refused:?}");
+    let refused = on_device.enqueue_hidden(&small, rows(2, WIDTH), &slots[..1], &none);
+    assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
     assert!(matches!(DeviceHead::new(&device, &head, 0), Err(Error::OutOfRange { parameter: "rows", .. })));
     assert!(slots.iter().all(|slot| on_device.sequence(*slot).unwrap().state().output.is_empty()));
     // What needs the whole row says so.

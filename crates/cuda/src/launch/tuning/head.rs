@@ -42,7 +42,7 @@ pub(crate) fn head_logits(
         Grid::new(blocks.min(most) as u32, HEAD_LOGITS_THREADS).with_dynamic_smem(stages * stage)
     };
     let many = grid(HEAD_MANY_IDS, HEAD_MANY_STAGES, HEAD_MANY_STATES);
-    if rows > HEAD_FEW_STATES as usize && many.dynamic_smem_bytes as usize <= limits.shared_memory_per_block {
+    if rows > HEAD_FEW_STATES as usize && many.dynamic_smem_bytes as usize <= limits.dynamic_smem_per_block {
         return (Size::Many, many);
     }
     (Size::Few, grid(HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES))
