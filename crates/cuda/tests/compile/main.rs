@@ -31,6 +31,9 @@ fn archs() -> Vec<Arch> {
 /// The most registers of a thread. The kernels' launch bounds leave at least this number.
 const MOST_REGISTERS: u32 = 128;
 
+/// The same for `head_logits_*_many`: its blocks have 128 threads, and shared memory holds two of them on a multiprocessor.
+const MOST_REGISTERS_OF_HEADS: u32 = 168;
+
 /// The most stack bytes of a thread in kernels that finish rows. They call functions for what few rows need,
 /// and these save registers on the stack.
 const MOST_STACK: u32 = 640;
@@ -119,7 +122,9 @@ fn compile_one(nvrtc: Nvrtc, program: Program, arch: Arch) -> Taken {
 }
 
 fn check(arch: Arch, kernel: &str, found: KernelResources) {
-    assert!((1..=MOST_REGISTERS).contains(&found.registers), "{kernel} for {arch}: {found:?}");
+    let is_of_heads = kernel.starts_with("head_logits") && kernel.ends_with("_many");
+    let most = if is_of_heads { MOST_REGISTERS_OF_HEADS } else { MOST_REGISTERS };
+    assert!((1..=most).contains(&found.registers), "{kernel} for {arch}: {found:?}");
     let most = if ["finish", "find_cut", "draft_race"].iter().any(|end| kernel.starts_with(end)) {
         MOST_STACK
     } else {
