@@ -211,7 +211,7 @@ impl HeadBuffers {
     }
 }
 
-/// Checks that there is a hidden state for each of so many rows.
+/// Checks that there are `rows` hidden states.
 pub(crate) fn check_states(states: HiddenStates<'_>, rows: usize, allowed: &str) -> Result<()> {
     if states.rows() == rows {
         return Ok(());

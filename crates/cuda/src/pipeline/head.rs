@@ -123,7 +123,7 @@ impl<'w> Head<'w> {
         }
         scaling.check()?;
         let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
-        // Some kernels read several hidden states at once, whether there are so many or not.
+        // Some kernels read HEAD_MANY_STATES hidden states at once, though a step may have fewer.
         let states = rows.max(HEAD_MANY_STATES as usize);
         Ok(Self {
             logits: alloc(&[rows, vocab, size_of::<f32>()])?,
@@ -213,7 +213,7 @@ impl<'w> Head<'w> {
     /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of so many rows.
+    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of `most_rows` rows.
     pub fn with_most_rows(mut self, most_rows: usize) -> Result<Self> {
         self.most_rows = most_rows;
         let (vocab, rows) = (self.weights.rows, self.capacity.min(most_rows));

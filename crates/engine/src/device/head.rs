@@ -97,7 +97,7 @@ impl<'w> DeviceHead<'w> {
     /// not depend on it.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of so many rows.
+    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of `most_rows` rows.
     pub fn with_most_rows(self, most_rows: usize) -> Result<Self> {
         Ok(Self { head: self.head.with_most_rows(most_rows)? })
     }
