@@ -1,7 +1,7 @@
 //! `sample_from_pools` reads parameters and seeds by slot. It draws the tokens that `sample` draws from the same numbers, gathered into
 //! columns of the rows; on the host and on a device.
 
-use gumball_engine::{Draws, Error, Logits, NONE, Operators, PerRow, PoolSlots, RowParams, SamplingParams};
+use gumball_engine::{Draws, Logits, Operators, PerRow, PoolSlots, RowParams, SamplingParams};
 
 use crate::cases::{VOCAB, rows};
 
@@ -105,7 +105,8 @@ fn slots_that_cannot_be_are_refused() {
 #[cfg(feature = "emulator")]
 mod on_a_device {
     use gumball_engine::{
-        ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceSlice, Dtype, IntType, PerRowMut, Result,
+        ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceSlice, Dtype, Error, IntType, NONE, PerRowMut,
+        Result,
     };
 
     use super::*;

@@ -30,10 +30,12 @@ impl Extras {
         }
     }
 
+    #[cfg(feature = "emulator")]
     pub fn without_masks(self) -> Self {
         Self { masks: None, ..self }
     }
 
+    #[cfg(feature = "emulator")]
     pub fn without_forced(self) -> Self {
         Self { forced: Vec::new(), ..self }
     }
