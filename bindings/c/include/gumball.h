@@ -611,7 +611,7 @@ typedef struct {
     int64_t mode;
 } gumball_draft_rows;
 
-// What a head is made of.
+// The weights of a head, what follows their product, and which kind of head computes it.
 typedef struct {
     // sizeof(gumball_head_config).
     size_t struct_size;

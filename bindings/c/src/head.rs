@@ -44,7 +44,7 @@ enum Inner {
     Certified(Certified<'static>),
 }
 
-/// What a head is made of.
+/// The weights of a head, what follows their product, and which kind of head computes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadConfig {

@@ -53,7 +53,7 @@ const UNTOUCHED: &str = "nothing was computed";
 pub struct Head {
     head: Kind,
     dtype: &'static str,
-    /// The object whose memory is borrowed, what else keeps that alive, and torch's count of writes to it.
+    /// The owner of borrowed weights; `None` if they were copied.
     borrowed: Option<Borrowed>,
 }
 

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub enum HeadKind {
     /// Every logit, in an order of adding that is the same on every machine
     Exact,
-    /// The same tokens, from a copy of the weights in fewer bits and the weights of the tokens that could be drawn
+    /// Only the logits of the tokens that could be drawn, which a copy of the weights in fewer bits finds; the tokens are those of `exact`
     Certified,
 }
 
@@ -139,7 +139,8 @@ impl ModelHead {
         }
     }
 
-    /// Returns what it has read for so many tokens; `counts` are of its rows alone.
+    /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the head's work for the rows of this model, without that of a
+    /// drafter's.
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
         let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, .. } = counts;

@@ -129,7 +129,7 @@ impl Drafter {
         }
     }
 
-    /// Returns what a head of the drafter's own has read for so many tokens; `None` if it has no head.
+    /// Returns how many bytes the draft model's head has read for each of `tokens` emitted tokens; `None` if the drafter has no head of its own.
     #[must_use]
     pub fn head_figures(&self, tokens: usize) -> Option<HeadFigures> {
         match &self.guess {

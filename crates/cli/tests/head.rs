@@ -175,7 +175,7 @@ fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
     assert!(info["bias_sha256"].is_string());
     assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("lm_head.weight"));
 
-    // The same tensor under other names.
+    // The tensor that was `lm_head.weight` above, in a model that ties it to the embedding, and under a name that no model gives it.
     let tied = write("tied.safetensors", &[("model.embed_tokens.weight", matrix())]);
     let (tied_file, odd_file) = (path(&files, "tied"), path(&files, "odd"));
     succeeds(&["head", "build", "--model", &tied, "--out", &tied_file]);

@@ -23,8 +23,8 @@ impl MappedFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
         }
         let file = File::open(path)?;
-        // SAFETY: the map is private to reading, and its bytes are valid for any content. That nobody writes or shortens the file meanwhile
-        // is asked of whoever opens it, in the type's documentation.
+        // SAFETY: the map is only read, and any bytes are a valid `[u8]`. The type's documentation forbids callers to write or shorten the
+        // file while it is mapped.
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Self(map))
     }

@@ -1,7 +1,8 @@
 //! Drafts verified and drawn from hidden states (H6): heads compute the logits, and the rest is as from logits.
 //!
-//! A row behind drafts is read only if they are the tokens that were drawn. So what it is drawn for is known beforehand: the request,
-//! with the drafts on the path to the row as output. A certified head is asked for each row at once, before the walk.
+//! Coupled verification reads a row behind drafts only if these drafts are the tokens that were drawn. So the history that the row is
+//! drawn with is known before the walk: the request's, followed by the drafts on the path to the row. A certified head therefore decides
+//! all rows of a call together, and the walk then reads off the decisions of the rows that it visits.
 
 use gumball_cpu::{Prepared, Task, decisive};
 use gumball_head::{HiddenStates, decisive_of_drafts};

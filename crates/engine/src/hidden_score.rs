@@ -21,8 +21,9 @@ impl Pool {
     /// `chunk_rows` is not above [`Certified::most_rows`](crate::head::Certified::most_rows).
     ///
     /// # Shapes and units
-    /// `head`: of the pool's vocabulary. `states`: R hidden states of the head's width. `chunk_rows`: 1 or more; 4 bytes for each id of each
-    /// of so many rows are held, 8 more by a certified head. The rest: as for [`Pool::score`].
+    /// `head`: of the pool's vocabulary. `states`: R hidden states of the head's width. `chunk_rows`: how many rows are computed at a time,
+    /// 1 or more; the call holds 4 bytes for each id of each of these rows, with a certified head 12. `scored`, `options` and `out`: as for
+    /// [`Pool::score`].
     ///
     /// # Errors
     /// - Those of [`Pool::score`], under the same conditions.

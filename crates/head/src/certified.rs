@@ -1,8 +1,8 @@
 //! The certified head: the exact head's token, from a part of the weights (H5).
 //!
-//! A screen of a few bits for each weight bounds every logit. The logits of the tokens that could still be chosen are then computed as the exact head
-//! does, and nothing else of the weights is read. If a hidden state cannot be screened, or too many tokens could be chosen, the exact head
-//! computes the whole row.
+//! A screen of a few bits for each weight bounds every logit. For the tokens that could still be chosen, the head then computes the logit as the
+//! exact head does, and it reads the weights of these tokens only. If a hidden state cannot be screened, or too many tokens could be chosen, the
+//! exact head computes the whole row.
 
 use gumball_cpu::{Contest, Decisive, Level, LogitSource, ROWS_OF_GROUP, Task, WholeRow, decisive};
 use gumball_spec::{Error, Result, memory};
@@ -22,7 +22,8 @@ const MOST_OF_ROW: usize = 4;
 /// head reads its weights once for all rows of a step, and is as fast at 16 rows.
 const MOST_ROWS: usize = 8;
 
-/// The same for a screen of two levels, which multiplies several rows with a code that it has read.
+/// How many rows of a step a screen of two levels bounds at most, unless a caller says otherwise. They are more, since this screen multiplies each code
+/// that it reads with several rows.
 const MOST_ROWS_OF_TWO_LEVELS: usize = 64;
 
 /// A head that screens its weights before it reads them.

@@ -38,7 +38,7 @@ pub(crate) struct Screen {
     padded: usize,
 }
 
-/// The arrays of a screen, for whoever bounds logits elsewhere: on a GPU, for instance. `docs/heads.md` says what the numbers mean.
+/// The arrays of a screen, for code that computes the bounds elsewhere, such as on a GPU. `docs/heads.md` says what the numbers mean.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ScreenArrays<'a> {
@@ -218,7 +218,8 @@ struct StateNumbers {
 }
 
 impl ScreenedStates {
-    /// Takes in hidden states in place of the last ones. Of one that is longer than [`LONGEST`] or not finite, nothing that comes out is of use.
+    /// Converts hidden states to digits and numbers, which replace those of the last call. For a hidden state that is not finite, or longer than
+    /// [`LONGEST`], they are meaningless, and no bound may be computed from them.
     pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {
         let _env = FloatEnv::enter();
         let width = states.width();

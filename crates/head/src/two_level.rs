@@ -312,7 +312,8 @@ struct StateNumbers {
 }
 
 impl BandedStates {
-    /// Takes in hidden states in place of the last ones. Of one that is longer than [`LONGEST`] or not finite, nothing that comes out is of use.
+    /// Converts hidden states to digits and numbers of each band, which replace those of the last call. For a hidden state that is not finite, or
+    /// longer than [`LONGEST`], they are meaningless, and no bound may be computed from them.
     pub(crate) fn fill(&mut self, lanes: HeadLanes, screen: &TwoLevel, states: &Widened) {
         let _env = FloatEnv::enter();
         let (width, columns) = (states.width(), screen.columns());

@@ -140,7 +140,7 @@ fn no_damaged_byte_is_taken() {
     refuses([&bytes[..], &[0]].concat(), "a byte more");
 }
 
-/// Writes an artefact anew, its metadata and tensors changed.
+/// Returns the bytes of an artefact with changed metadata, and without the tensors that `keeps` refuses.
 fn changed(
     bytes: &[u8],
     change: impl FnOnce(&mut HashMap<String, String>),
@@ -220,7 +220,7 @@ fn bounds_that_are_not_those_of_the_weights_do_not_verify() {
     let (folder, weights) = (folder(), weights());
     let mut bytes = std::fs::read(written(folder.path(), &weights)).expect("a file");
     assert_eq!(checksum(&bytes), of(bytes.clone()).expect("an artefact").info().sha256);
-    // Bounds that are too low, with a checksum that holds: whoever can write that has to be trusted, or asked to be verified.
+    // A bound is set to 0, which is too low, and the checksum is corrected to match. So opening the file finds nothing; only `verify` does.
     let (header, metadata) = SafeTensors::read_metadata(&bytes).expect("a header");
     let place = metadata.info("int8.own").expect("there").data_offsets.0 + header + 8;
     bytes[place..place + 4].fill(0);

@@ -197,7 +197,7 @@ static void files(const char *path) {
     OK(gumball_head_describe(made, &a));
     OK(gumball_head_describe(read, &b));
     CHECK(a.screen_bytes == b.screen_bytes && a.most_rows == b.most_rows);
-    // The same tokens.
+    // The head of the file and the head that wrote it draw the same tokens.
     gumball_pool *pools[] = {pool_of(VOCAB, 1), pool_of(VOCAB, 1)};
     gumball_outputs *outputs[] = {gumball_outputs_new(0), gumball_outputs_new(0)};
     int32_t slot = admit(pools[0], requests[0], NULL, 0);

@@ -85,7 +85,7 @@ pub struct VerifyArgs {
     /// The artefact
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Derive it anew from this model in GGUF or safetensors format, and compare every byte
+    /// Build it from this model in GGUF or safetensors format again, and compare every byte
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
     /// The tensor.

@@ -35,7 +35,7 @@ const LOW: u32 = 0x0F0F_0F0F;
 pub struct Band {
     /// How many directions, padded to a multiple of [`BAND_STEP`].
     pub columns: usize,
-    /// Whether codes have 8 bits; else they have 4, and a residual.
+    /// True if codes have 8 bits. False if they have 4 bits, and a residual of 4 more in the second level.
     pub is_wide: bool,
 }
 
@@ -135,7 +135,7 @@ pub struct FirstBounds<'a, 'b, 'c> {
     pub states: &'a [BandedState<'a>],
     /// For each state, one bound for each row.
     pub bounds: &'a mut [&'b mut [f32]],
-    /// The same for the centers.
+    /// For each state, one center for each row: the product that the codes give, without the error that the bound adds.
     pub centers: &'a mut [&'c mut [f32]],
 }
 

@@ -1,6 +1,7 @@
-//! What a two-level screen is made by: products of f64 matrices, and vectors as codes of few bits.
+//! Two operations that build a two-level screen: products of f64 matrices, and the coding of vectors in a few bits.
 //!
-//! Nothing here reaches a token but through bounds. The order of adding is fixed all the same, so that a screen is the same at every level.
+//! Their results decide bounds, never a logit, so no token depends on them. The order of additions is fixed nevertheless, so that a screen
+//! has the same bytes at every SIMD level.
 
 use half::bf16;
 

@@ -235,8 +235,8 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     }
 }
 
-/// Runs a kernel that is made of integer products with the instructions of a level, and with VNNI where the machine has that beside
-/// AVX-512. The bits are those of [`dispatch`].
+/// Runs a kernel of integer products with the instructions of a level, like [`dispatch`] and with the same result. Where the level is
+/// AVX-512 and the machine also has VNNI, the kernel is compiled with VNNI's instructions, which multiply four bytes and add in one go.
 #[inline]
 pub fn dispatch_products<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]

@@ -75,8 +75,8 @@ impl Workspace {
         self.fix(rows, masks, Some(drafts))
     }
 
-    /// Fixes the launches of a step over hidden states: a head makes the rows of logits, and all else is as in
-    /// [`Workspace::step_masked`], or with drafts as in [`Workspace::verify`].
+    /// Fixes the launches of a step over hidden states: a head computes the rows of logits from them, and the launches of
+    /// [`Workspace::step_masked`], or with drafts those of [`Workspace::verify`], read these rows.
     ///
     /// The head's memory holds the logits of one step at a time, so steps of one head must run one after the other.
     ///

@@ -163,7 +163,8 @@ fn drafts_are_verified_as_from_logits() {
 
 #[test]
 fn a_row_behind_drafts_is_drawn_with_them_as_output() {
-    // The same hidden state in every row, and no id twice: behind each draft the likeliest token is the next one.
+    // All rows have one hidden state, so one order of likeliness, and no token may occur twice. So greedy decoding emits the tokens in
+    // this order, and each row must skip those that the drafts before it have used.
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
     let one = numbers(WIDTH, 77, 6.0);

@@ -32,8 +32,9 @@ pub struct BuildProgress {
 
 /// Builds the artefact of a certified head with an 8-bit screen, over rayon's threads, and writes it to a file, which appears when it is whole.
 ///
-/// `name`: that of the tensor of weights. `progress` is told how far it is, first of all and then piece by piece, and returns whether to go on; after it said no, or after the process ended, the
-/// same call goes on where it stopped.
+/// `name`: that of the tensor of weights. `progress` is called before the first piece and after each piece with the number of rows that are done, and
+/// returns whether to go on. If it returns false, or if the process ends, the pieces that are done stay beside the file, and the next call with the
+/// same arguments continues behind them.
 ///
 /// # Errors
 /// - [`ArtefactError::Io`] if a file cannot be written.

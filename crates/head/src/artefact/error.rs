@@ -84,7 +84,7 @@ pub enum ArtefactError {
         /// That of the head.
         found: String,
     },
-    /// What was built anew from the weights is not what the artefact holds.
+    /// A tensor of the artefact differs from the one that the weights give.
     #[error("its tensor `{name}` is not what these weights give; build it again")]
     Rebuilt {
         /// The tensor.

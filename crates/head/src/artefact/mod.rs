@@ -22,8 +22,9 @@
 //! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the tensors, in the order of theirs. Each text is
 //! followed by a zero byte: name and text of a field; name, type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes stand.
 //!
-//! The weights themselves are not in it: who uses it brings them, and they must be those. A certified head's promise rests on its
-//! bounds, so a file is used only if its checksum holds; [`Artefact::verify`] also derives all of it anew.
+//! The weights themselves are not in it: the caller brings them, and they must be the ones it was built from. A certified head gives the right
+//! tokens only if its bounds are right, so a file is refused if its checksum does not hold. [`Artefact::verify`] checks more: it builds every
+//! tensor from the weights again and compares.
 
 mod build;
 mod error;
@@ -205,7 +206,7 @@ impl Artefact {
         Ok(Certified::with_screen(exact, screen))
     }
 
-    /// Checks that the content is what these weights give, by deriving it anew, over rayon's threads.
+    /// Builds every tensor from these weights again, over rayon's threads, and checks that the artefact holds the same bytes.
     ///
     /// # Errors
     /// - Those of [`Artefact::certified`].
