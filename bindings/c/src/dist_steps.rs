@@ -167,16 +167,13 @@ pub unsafe extern "C" fn gumball_dist_verify(
         // SAFETY: the C caller ensures that `plan` is NULL or points to the bytes that its `struct_size` names.
         let plan = unsafe { pool.planned(plan, slots, most, StepKind::Verify) }?;
         let logits = select(logits, &options)?;
-        let inner = &mut verification.inner;
-        options.with(|batch| {
-            let verified = pool.inner.verify(&plan, logits, slots, &drafts, given.mode, batch, inner);
+        verification.fill(&options, |batch, out| {
+            let verified = pool.inner.verify(&plan, logits, slots, &drafts, given.mode, batch, out);
             Ok(verified.map_err(|error| match error {
                 gumball_engine::dist::Error::Call(error) => own_names(error).into(),
                 other => other,
             })?)
-        })?;
-        verification.copy_outputs();
-        Ok(())
+        })
     })
 }
 

@@ -4,17 +4,18 @@ use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{Error, Paths, Proposals};
+use gumball_engine::Error;
 
+use crate::draft_rows::{GivenRows, read_draft_rows};
 use crate::error::{Code, Result};
-use crate::ffi::{call, out_slice, require, slice};
+use crate::ffi::{call, require, slice};
 use crate::head::{self, Head, Hidden, read_hidden};
-use crate::options::{Options, StepOptions, list, read_options};
+use crate::options::{Options, StepOptions, read_options};
 use crate::outputs::Outputs;
 use crate::pool::{Home, Pool};
-use crate::step::Scored;
-use crate::verify::{self, DraftRows, Drafts, Verification, read_drafts, read_mode};
-use crate::versioned::{VersionedStruct, read, write};
+use crate::step::{Scored, read_scored};
+use crate::verify::{self, DraftRows, Drafts, Verification, read_drafts};
+use crate::versioned::{VersionedStruct, write};
 
 /// What heads have done for a pool since it was made.
 #[repr(C)]
@@ -134,13 +135,10 @@ pub unsafe extern "C" fn gumball_pool_verify_hidden(
         // have one element per row, of which there are as many as hidden states.
         let options = unsafe { read_options(options, states.rows()) }?;
         check(&options)?;
-        let inner = &mut verification.inner;
-        options.with(|batch| {
-            let verified = pool.verify_hidden(head.get(), states, slots, &drafts, mode, batch, inner);
+        verification.fill(&options, |batch, out| {
+            let verified = pool.verify_hidden(head.get(), states, slots, &drafts, mode, batch, out);
             Ok(verified.map_err(own_names)?)
-        })?;
-        verification.copy_outputs();
-        Ok(())
+        })
     })
 }
 
@@ -168,34 +166,23 @@ pub unsafe extern "C" fn gumball_pool_draft_hidden(
         let states = unsafe { read_hidden(hidden) }?;
         // SAFETY: the C caller ensures that `slots` has one slot per row.
         let slots = unsafe { slice("slots", slots, rows) }?;
-        // SAFETY: the C caller ensures that `from` is NULL or points to the bytes that its `struct_size` names.
-        let from = unsafe { read("from", from) }?;
-        let mode = read_mode(from.mode, 1.0, 1.0)?;
-        // SAFETY: the C caller ensures that `counts` is NULL or has one number per row.
-        let counts = unsafe { list("counts", from.counts, rows) }?.unwrap_or_default();
-        let total = counts.iter().map(|count| *count as usize).sum::<usize>();
-        // SAFETY: the C caller ensures that `ids` has as many ids as the counts sum to.
-        let ids = unsafe { slice("ids", from.ids, total) }?;
-        let paths = Paths { counts, ids };
+        // SAFETY: the C caller ensures that `from` is NULL or a struct of its stated size, whose arrays have the elements that `rows` and
+        // `counts` name, which nobody writes meanwhile.
+        let given = unsafe { read_draft_rows(from, rows) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
         check(&options)?;
         let pool = pool.on_host()?;
-        // SAFETY: the C caller ensures that `drafts` is NULL or has `siblings` places for each row.
-        let drafts = unsafe { out_slice("drafts", drafts, rows.saturating_mul(from.siblings)) }?;
-        let (mut out, places) = match probs.is_null() {
-            true => (Proposals::new(from.siblings), 0),
-            false => (Proposals::with_probs(from.siblings), rows.saturating_mul(pool.vocab())),
-        };
-        // SAFETY: the C caller ensures that `probs`, if not NULL, has `vocab` places for each row.
-        let probs = unsafe { out_slice("probs", probs, places) }?;
+        // SAFETY: the C caller ensures that `drafts` has `siblings` places for each row, and `probs`, if not NULL, `vocab` places for each
+        // row, which nobody else uses.
+        let mut drawn = unsafe { given.places(pool.vocab(), drafts, probs) }?;
         options.with(|batch| {
-            let drafted = pool.draft_hidden(head.get(), states, slots, &paths, mode, batch, &mut out);
+            let (GivenRows { mode, paths, .. }, out) = (&given, &mut drawn.inner);
+            let drafted = pool.draft_hidden(head.get(), states, slots, paths, *mode, batch, out);
             Ok(drafted.map_err(own_names)?)
         })?;
-        drafts.write_copy_of_slice(out.ids());
-        probs.write_copy_of_slice(out.probs());
+        drawn.write();
         Ok(())
     })
 }
@@ -221,23 +208,13 @@ pub unsafe extern "C" fn gumball_pool_score_hidden(
         // SAFETY: the C caller ensures that `hidden` is NULL or a struct of its stated size, whose hidden states
         // nobody writes meanwhile.
         let states = unsafe { read_hidden(hidden) }?;
-        // SAFETY: the C caller ensures that `scored` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let scored = unsafe { read("scored", scored) }?;
-        // SAFETY: the C caller ensures that `params` is NULL or a live handle.
-        let params = require("params", unsafe { scored.params.as_ref() })?;
-        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
-        let ids = unsafe { slice("ids", scored.ids, scored.ids_len) }?;
+        // SAFETY: the C caller ensures that `scored` is NULL or a struct of its stated size, whose `params` is a live handle and whose
+        // `ids` has `ids_len` ids, which nobody writes meanwhile.
+        let known = unsafe { read_scored(scored) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, states.rows()) }?;
         check(&options)?;
-        let known = gumball_engine::Scored {
-            params: &params.inner,
-            ids,
-            prompt_len: scored.prompt_len,
-            start: scored.start,
-        };
         let pool = pool.on_host()?;
         options.with(|batch| {
             let scored = pool.score_hidden(head.get(), states, known, batch, chunk_rows, &mut outputs.inner);

@@ -57,6 +57,7 @@ mod dist_steps;
 mod columns;
 
 mod draft_chains;
+mod draft_rows;
 mod draws;
 mod matrix;
 mod row_params;

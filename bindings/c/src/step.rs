@@ -49,6 +49,26 @@ unsafe impl VersionedStruct for Scored {
     const LEAST: usize = offset_of!(Self, start) + size_of::<usize>();
 }
 
+/// Reads a known sequence, in the types of the engine.
+///
+/// # Safety
+/// `scored` is NULL or points to the bytes that its `struct_size` names. `params` is NULL or a live handle, `ids` is NULL or has `ids_len`
+/// ids. Nobody writes them for `'a`.
+pub(crate) unsafe fn read_scored<'a>(scored: *const Scored) -> Result<gumball_engine::Scored<'a>> {
+    // SAFETY: the caller ensures that `scored` is NULL or points to the bytes that its `struct_size` names.
+    let scored = unsafe { read("scored", scored) }?;
+    // SAFETY: the caller ensures that `params` is NULL or a live handle, which nobody writes for `'a`.
+    let params = require("params", unsafe { scored.params.as_ref::<'a>() })?;
+    // SAFETY: the caller ensures that `ids` has `ids_len` ids.
+    let ids = unsafe { slice("ids", scored.ids, scored.ids_len) }?;
+    Ok(gumball_engine::Scored {
+        params: &params.inner,
+        ids,
+        prompt_len: scored.prompt_len,
+        start: scored.start,
+    })
+}
+
 /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
 ///
 /// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `row_indices` in the options, the logits have as
@@ -105,13 +125,9 @@ pub unsafe extern "C" fn gumball_pool_score(
         // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
         // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
-        // SAFETY: the C caller ensures that `scored` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let scored = unsafe { read("scored", scored) }?;
-        // SAFETY: the C caller ensures that `params` is NULL or a live handle.
-        let params = require("params", unsafe { scored.params.as_ref() })?;
-        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
-        let ids = unsafe { slice("ids", scored.ids, scored.ids_len) }?;
+        // SAFETY: the C caller ensures that `scored` is NULL or a struct of its stated size, whose `params` is a live handle and whose
+        // `ids` has `ids_len` ids, which nobody writes meanwhile.
+        let known = unsafe { read_scored(scored) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
@@ -120,12 +136,6 @@ pub unsafe extern "C" fn gumball_pool_score(
             let allowed = format!("the number of rows of the logits, {}", logits.rows());
             return Err(Failure::out_of_range("rows", rows, &allowed));
         }
-        let known = gumball_engine::Scored {
-            params: &params.inner,
-            ids,
-            prompt_len: scored.prompt_len,
-            start: scored.start,
-        };
         options
             .with(|batch| Ok(either!(pool, inner => inner.score(logits, known, batch, &mut outputs.inner))?))
     })

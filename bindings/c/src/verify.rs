@@ -3,12 +3,13 @@
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{Error, Paths, Proposals, VerifyMode as Mode};
+use gumball_engine::{BatchOptions, Error, VerifyMode as Mode};
 
+use crate::draft_rows::{GivenRows, read_draft_rows};
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, call_or, end, make, out_slice, require, slice};
+use crate::ffi::{call, call_or, end, make, require, slice};
 use crate::logits::{Logits, read_logits};
-use crate::options::{StepOptions, list, read_options};
+use crate::options::{Options, StepOptions, list, read_options};
 use crate::outputs::{Outputs, first};
 use crate::pool::{Pool, either};
 use crate::step::select;
@@ -210,6 +211,17 @@ pub struct Verification {
 }
 
 impl Verification {
+    /// Verifies with the engine's options, and copies the outputs if that was no error.
+    pub(crate) fn fill(
+        &mut self,
+        options: &Options<'_>,
+        verify: impl FnOnce(&BatchOptions<'_>, &mut gumball_engine::Verification) -> Result<()>,
+    ) -> Result<()> {
+        options.with(|batch| verify(batch, &mut self.inner))?;
+        self.copy_outputs();
+        Ok(())
+    }
+
     /// Copies the outputs, after a change of `inner`.
     pub(crate) fn copy_outputs(&mut self) {
         self.outputs.inner.clone_from(self.inner.outputs());
@@ -330,13 +342,10 @@ pub unsafe extern "C" fn gumball_pool_verify(
         // have one element per row.
         let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;
         let logits = select(logits, &options)?;
-        let inner = &mut verification.inner;
-        options.with(|batch| {
-            let verified = either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, inner));
+        verification.fill(&options, |batch, out| {
+            let verified = either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, out));
             Ok(verified.map_err(own_names)?)
-        })?;
-        verification.copy_outputs();
-        Ok(())
+        })
     })
 }
 
@@ -367,33 +376,22 @@ pub unsafe extern "C" fn gumball_pool_draft(
         let logits = unsafe { read_logits(logits) }?;
         // SAFETY: the C caller ensures that `slots` has one slot per row.
         let slots = unsafe { slice("slots", slots, rows) }?;
-        // SAFETY: the C caller ensures that `from` is NULL or points to the bytes that its `struct_size` names.
-        let from = unsafe { read("from", from) }?;
-        let mode = read_mode(from.mode, 1.0, 1.0)?;
-        // SAFETY: the C caller ensures that `counts` is NULL or has one number per row.
-        let counts = unsafe { list("counts", from.counts, rows) }?.unwrap_or_default();
-        let total = counts.iter().map(|count| *count as usize).sum::<usize>();
-        // SAFETY: the C caller ensures that `ids` has as many ids as the counts sum to.
-        let ids = unsafe { slice("ids", from.ids, total) }?;
-        let paths = Paths { counts, ids };
+        // SAFETY: the C caller ensures that `from` is NULL or a struct of its stated size, whose arrays have the elements that `rows` and
+        // `counts` name, which nobody writes meanwhile.
+        let given = unsafe { read_draft_rows(from, rows) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
         let logits = select(logits, &options)?;
-        // SAFETY: the C caller ensures that `drafts` is NULL or has `siblings` places for each row.
-        let drafts = unsafe { out_slice("drafts", drafts, rows.saturating_mul(from.siblings)) }?;
-        let (mut out, places) = match probs.is_null() {
-            true => (Proposals::new(from.siblings), 0),
-            false => (Proposals::with_probs(from.siblings), rows.saturating_mul(logits.vocab())),
-        };
-        // SAFETY: the C caller ensures that `probs`, if not NULL, has `vocab` places for each row.
-        let probs = unsafe { out_slice("probs", probs, places) }?;
+        // SAFETY: the C caller ensures that `drafts` has `siblings` places for each row, and `probs`, if not NULL, `vocab` places for each
+        // row, which nobody else uses.
+        let mut drawn = unsafe { given.places(logits.vocab(), drafts, probs) }?;
         options.with(|batch| {
-            let drafted = either!(pool, pool => pool.draft(logits, slots, &paths, mode, batch, &mut out));
+            let (GivenRows { mode, paths, .. }, out) = (&given, &mut drawn.inner);
+            let drafted = either!(pool, pool => pool.draft(logits, slots, paths, *mode, batch, out));
             Ok(drafted.map_err(own_names)?)
         })?;
-        drafts.write_copy_of_slice(out.ids());
-        probs.write_copy_of_slice(out.probs());
+        drawn.write();
         Ok(())
     })
 }

@@ -1,0 +1,75 @@
+//! What calls that draw drafts read from C and write back, whether the rows are logits or hidden states.
+
+use std::mem::MaybeUninit;
+
+use gumball_engine::{Paths, Proposals, VerifyMode};
+
+use crate::error::Result;
+use crate::ffi::{out_slice, slice};
+use crate::options::list;
+use crate::verify::{DraftRows, read_mode};
+use crate::versioned::read;
+
+/// Draft rows as C handed them in, checked as far as their arrays go.
+pub(crate) struct GivenRows<'a> {
+    pub mode: VerifyMode,
+    pub paths: Paths<'a>,
+    rows: usize,
+    siblings: usize,
+}
+
+/// Reads how drafts are drawn from `rows` rows, and the paths to these.
+///
+/// # Safety
+/// `from` is NULL or points to the bytes that its `struct_size` names. `counts` is NULL or has one number per row, `ids` as many ids as
+/// these sum to. Nobody writes them for `'a`.
+pub(crate) unsafe fn read_draft_rows<'a>(from: *const DraftRows, rows: usize) -> Result<GivenRows<'a>> {
+    // SAFETY: the caller ensures that `from` is NULL or points to the bytes that its `struct_size` names.
+    let from = unsafe { read("from", from) }?;
+    let mode = read_mode(from.mode, 1.0, 1.0)?;
+    // SAFETY: the caller ensures that `counts` is NULL or has one number per row.
+    let counts = unsafe { list("counts", from.counts, rows) }?.unwrap_or_default();
+    let total = counts.iter().map(|count| *count as usize).sum::<usize>();
+    // SAFETY: the caller ensures that `ids` has as many ids as the counts sum to.
+    let ids = unsafe { slice("ids", from.ids, total) }?;
+    Ok(GivenRows { mode, paths: Paths { counts, ids }, rows, siblings: from.siblings })
+}
+
+/// Drafts that the engine draws, and the memory of C that they are copied to.
+pub(crate) struct DrawnDrafts<'a> {
+    pub inner: Proposals,
+    drafts: &'a mut [MaybeUninit<i32>],
+    probs: &'a mut [MaybeUninit<f32>],
+}
+
+impl GivenRows<'_> {
+    /// Returns what takes the drafts of these rows, with probabilities over `vocab` ids if `probs` is not NULL.
+    ///
+    /// # Safety
+    /// `drafts` is NULL or has `siblings` places for each row, `probs` is NULL or has `vocab` places for each row. Nobody else uses them
+    /// for `'a`.
+    pub unsafe fn places<'a>(
+        &self,
+        vocab: usize,
+        drafts: *mut i32,
+        probs: *mut f32,
+    ) -> Result<DrawnDrafts<'a>> {
+        // SAFETY: the caller ensures that `drafts` is NULL or has `siblings` places for each row.
+        let drafts = unsafe { out_slice("drafts", drafts, self.rows.saturating_mul(self.siblings)) }?;
+        let (inner, places) = match probs.is_null() {
+            true => (Proposals::new(self.siblings), 0),
+            false => (Proposals::with_probs(self.siblings), self.rows.saturating_mul(vocab)),
+        };
+        // SAFETY: the caller ensures that `probs`, if not NULL, has `vocab` places for each row.
+        let probs = unsafe { out_slice("probs", probs, places) }?;
+        Ok(DrawnDrafts { inner, drafts, probs })
+    }
+}
+
+impl DrawnDrafts<'_> {
+    /// Copies what the engine drew to the memory of C.
+    pub fn write(self) {
+        self.drafts.write_copy_of_slice(self.inner.ids());
+        self.probs.write_copy_of_slice(self.inner.probs());
+    }
+}
