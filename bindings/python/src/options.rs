@@ -136,6 +136,22 @@ impl Options {
         Ok(BatchOptions { masks, forced: &self.forced, hooks: &[] })
     }
 
+    /// Runs a call of rows on the host with the options, hooks included.
+    ///
+    /// # Safety
+    /// The memory of the array `masks` is neither freed nor written during the call.
+    pub unsafe fn with_hooks<R, E: From<Error>>(
+        &self,
+        caller: &Caller<'_>,
+        call: impl FnOnce(&BatchOptions<'_>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` during the call.
+        let batch = unsafe { self.on_host() }?;
+        let hooks = self.hooks(caller);
+        let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
+        call(&BatchOptions { hooks: &hooks, ..batch })
+    }
+
     /// Returns an error if a row has a hook, which only the host can run.
     pub fn refuse_hooks(&self) -> Result<()> {
         if self.hooks.iter().any(Option::is_some) {

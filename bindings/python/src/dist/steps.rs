@@ -1,17 +1,17 @@
 //! Steps and verifications over the ranks of a group.
 
 use gumball_engine::dist::{Plan, StepKind};
-use gumball_engine::{BatchOptions, Drafts, Error, Outputs as EngineOutputs, Slot, Verification as Verified};
+use gumball_engine::{BatchOptions, Outputs as EngineOutputs, Slot, Verification as Verified};
 use pyo3::prelude::*;
 
 use super::home::{Home, either};
 use super::{DistPlan, DistPool};
 use crate::arrays::{self, Array, Location, Matrix};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::out_of_range;
 use crate::lists::integers;
 use crate::options::{self, Keywords};
 use crate::outputs::Outputs;
-use crate::pool::{DraftLists, verify_mode};
+use crate::pool::{DraftLists, DraftProbs, verify_mode};
 use crate::verification::Verification;
 
 /// Reads the logits of this rank, which lie on the host.
@@ -28,6 +28,17 @@ fn on_host(name: &str, location: Location) -> PyResult<()> {
         Location::Host => Ok(()),
         other => Err(out_of_range(name, format!("on {other}"), "on cpu, where the pool is")),
     }
+}
+
+/// Checks that the drafter's probabilities lie on the host and have the `wanted` number of rows and of ids.
+fn check_probs(probs: &Matrix, wanted: (usize, usize)) -> PyResult<()> {
+    on_host("draft_probs", probs.location)?;
+    if (probs.rows, probs.width) != wanted {
+        let found = format!("{} rows of {}", probs.rows, probs.width);
+        let allowed = format!("{} rows of {}", wanted.0, wanted.1);
+        return Err(out_of_range("draft_probs", found, &allowed));
+    }
+    Ok(())
 }
 
 /// Returns the given plan, or that of a step of these slots.
@@ -86,14 +97,13 @@ impl DistPool {
         self.with(py, |home| {
             // SAFETY: `_held_logits` keeps the logits alive; Python's callers do not write them during the call.
             let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
-            // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-            let batch = unsafe { options.on_host() }?;
-            let hooks = options.hooks(&caller);
-            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            let options = BatchOptions { hooks: &hooks, ..batch };
-            let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
             let mut out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
-            either!(home, pool => pool.step(&plan, logits, &slots, &options, &mut out))?;
+            let step = |options: &BatchOptions<'_>| {
+                let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
+                either!(home, pool => pool.step(&plan, logits, &slots, options, &mut out))
+            };
+            // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
+            unsafe { options.with_hooks(&caller, step) }?;
             Ok(Outputs::new(&out, kept))
         })
     }
@@ -145,37 +155,21 @@ impl DistPool {
         let keywords = Keywords { masks, mask_present, forced, row_indices: None, hooks };
         let (options, _held_masks) = keywords.read(None)?;
         options.masks_on_host()?;
-        let held_probs = draft_probs.map(|it| arrays::read(it, "draft_probs", None)).transpose()?;
-        let probs = held_probs.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
-        if let Some(probs) = &probs {
-            on_host("draft_probs", probs.location)?;
-            probs.check_packed("draft_probs")?;
-            let wanted = (lists.counts.len() + lists.ids.len(), self.vocab());
-            if (probs.rows, probs.width) != wanted {
-                let found = format!("{} rows of {}", probs.rows, probs.width);
-                let error =
-                    Error::out_of_range("draft_probs", found, format!("{} rows of {}", wanted.0, wanted.1));
-                return Err(to_py_err(error));
-            }
-        }
-        // SAFETY: the elements are float32 on the host, as checked. `held_probs` keeps them alive during the call; Python's callers
-        // do not write them meanwhile.
-        let probs = probs.as_ref().map(|probs| unsafe { probs.elements::<f32>() });
-        let DraftLists { counts, ids, parents } = &lists;
-        let drafts = Drafts { counts, ids, parents: parents.as_deref(), probs };
-        let most = counts.iter().copied().max().unwrap_or(0) as usize;
+        let wanted = (lists.counts.len() + lists.ids.len(), self.vocab());
+        let probs = DraftProbs::read(draft_probs, None, |probs| check_probs(probs, wanted))?;
+        let drafts = lists.with_probs(probs.on_host());
+        let most = lists.counts.iter().copied().max().unwrap_or(0) as usize;
         let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
         let verified = self.with(py, |home| {
             // SAFETY: `_held_logits` keeps the logits alive; Python's callers do not write them during the call.
             let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
-            // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-            let batch = unsafe { options.on_host() }?;
-            let hooks = options.hooks(&caller);
-            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            let options = BatchOptions { hooks: &hooks, ..batch };
-            let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            either!(home, pool => pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out))?;
+            let verify = |options: &BatchOptions<'_>| {
+                let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
+                either!(home, pool => pool.verify(&plan, logits, &slots, &drafts, mode, options, &mut out))
+            };
+            // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
+            unsafe { options.with_hooks(&caller, verify) }?;
             Ok(out)
         })?;
         Verification::new(py, verified, kept)

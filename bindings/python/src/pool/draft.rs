@@ -9,11 +9,12 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::backend::Backend;
+use super::draft_lists::PathLists;
 use super::{Inner, Pool, variants, verify};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::{DeviceArray, Owner};
 use crate::errors::{draft_names, to_py_err};
-use crate::lists::{extract_int, integer_lists, integers};
+use crate::lists::{extract_int, integers};
 use crate::modules;
 use crate::options::{self, Keywords, Options};
 use crate::turns::Caller;
@@ -55,15 +56,12 @@ impl Inner {
             backend => {
                 // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the call.
                 let logits = unsafe { logits.logits(&options.row_indices) }?.with_kind(*kind);
+                let draft = |options: &BatchOptions<'_>| match backend {
+                    Backend::Host(host) => host.pool.draft(logits, slots, paths, *mode, options, out),
+                    Backend::Device(pool) => pool.draft(logits, slots, paths, *mode, options, out),
+                };
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-                let batch = unsafe { options.on_host() }?;
-                let hooks = options.hooks(caller);
-                let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-                let options = BatchOptions { hooks: &hooks, ..batch };
-                match backend {
-                    Backend::Host(host) => host.pool.draft(logits, slots, paths, *mode, &options, out),
-                    Backend::Device(pool) => pool.draft(logits, slots, paths, *mode, &options, out),
-                }
+                unsafe { options.with_hooks(caller, draft) }
             }
         }
     }
@@ -150,21 +148,18 @@ impl Pool {
         let (matrix, array) = self.read_logits(logits, stream)?;
         let slots = integers(slots, "slots")?;
         let siblings = siblings.map_or(Ok(1), |siblings| extract_int::<u32>(siblings, "siblings"))? as usize;
-        let lists = paths.map_or(Ok(Vec::new()), |paths| integer_lists::<i32>(paths, "paths"))?;
-        let counts: Vec<u32> = lists.iter().map(|path| path.len() as u32).collect();
-        let ids = lists.concat();
+        let lists = PathLists::read(paths)?;
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
         let (options, masks) = keywords.read(stream)?;
         self.check_masks(&options, &matrix)?;
         let rows = if options.row_indices.is_empty() { matrix.rows } else { options.row_indices.len() };
         let vocab = self.vocab;
-        let paths = Paths { counts: &counts, ids: &ids };
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)];
         let work = Work {
             logits: matrix,
             kind,
             slots: &slots,
-            paths,
+            paths: lists.paths(),
             mode,
             options: &options,
             others,

@@ -2,23 +2,24 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    BatchOptions, Drafts, Error, Head as EngineHead, HeadCounts, Paths, Pool as EnginePool, Proposals,
-    Result, Scored, Slot, Verification as Verified,
+    BatchOptions, Error, Head as EngineHead, HeadCounts, Pool as EnginePool, Proposals, Result, Slot,
+    Verification as Verified,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::backend::Backend;
 use super::draft::to_arrays;
-use super::verify::{DraftLists, check_probs};
+use super::draft_lists::{DraftLists, DraftProbs, PathLists};
+use super::steps::ScoredIds;
+use super::verify::check_probs;
 use super::{Inner, Pool, verify};
-use crate::arrays::{self, Array};
+use crate::arrays::{Array, Matrix};
 use crate::errors::{draft_names, to_py_err};
 use crate::heads::{Head, Hidden};
-use crate::lists::{extract_int, integer_lists, integers};
+use crate::lists::{extract_int, integers};
 use crate::options::{Keywords, Options};
 use crate::outputs::Outputs;
-use crate::params;
 use crate::turns::Caller;
 use crate::verification::Verification;
 
@@ -54,11 +55,9 @@ impl Work<'_> {
         work: impl FnOnce(&mut EnginePool, EngineHead<'_>, HiddenStates<'_>, &BatchOptions<'_>) -> Result<R>,
     ) -> Result<R> {
         let pool = inner.host_pool()?;
+        let work = |options: &BatchOptions<'_>| work(pool, self.head, self.states, options);
         // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-        let batch = unsafe { self.options.on_host() }?;
-        let hooks = self.options.hooks(&self.caller);
-        let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-        work(pool, self.head, self.states, &BatchOptions { hooks: &hooks, ..batch })
+        unsafe { self.options.with_hooks(&self.caller, work) }
     }
 }
 
@@ -153,15 +152,10 @@ impl Pool {
         let lists = DraftLists::read(drafts, parents)?.with_links(first_child, next_sibling)?;
         let (options, _masks) =
             read_options(&Keywords { masks, mask_present, forced, hooks, ..Keywords::default() })?;
-        let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", None)).transpose()?;
-        let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
         let (rows, host) = (hidden.matrix.rows, hidden.matrix.location);
-        probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, host, self.vocab, rows))?;
-        // SAFETY: the elements are float32 on the host, as checked. `probs_array` keeps them alive during the
-        // call; Python's callers do not write them meanwhile.
-        let probs = probs.map(|probs| unsafe { probs.elements::<f32>() });
-        let DraftLists { counts, ids, parents } = &lists;
-        let drafts = Drafts { counts, ids, parents: parents.as_deref(), probs };
+        let check = |probs: &Matrix| check_probs(probs, host, self.vocab, rows);
+        let probs = DraftProbs::read(draft_probs, None, check)?;
+        let drafts = lists.with_probs(probs.on_host());
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let (work, kept) = (Work { head, states, options: &options, caller }, self.kept);
         let verified = self.with(py, None, |inner| {
@@ -209,16 +203,14 @@ impl Pool {
         let siblings = siblings.map_or(Ok(1), |siblings| extract_int::<u32>(siblings, "siblings"))? as usize;
         let hidden = Hidden::read(hidden)?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
-        let paths = paths.map(|paths| integer_lists::<i32>(paths, "paths")).transpose()?.unwrap_or_default();
-        let counts: Vec<u32> = paths.iter().map(|path| path.len() as u32).collect();
-        let ids = paths.concat();
+        let lists = PathLists::read(paths)?;
         let (options, _masks) =
             read_options(&Keywords { masks, mask_present, forced, hooks, ..Keywords::default() })?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let work = Work { head, states, options: &options, caller };
         let drafted = self.with(py, None, |inner| {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
-            let paths = Paths { counts: &counts, ids: &ids };
+            let paths = lists.paths();
             let drafted = work.run(inner, |pool, head, states, options| {
                 pool.draft_hidden(head, states, &slots, &paths, mode, options, &mut out)
             });
@@ -258,9 +250,7 @@ impl Pool {
         hooks: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Outputs> {
         let hidden = Hidden::read(hidden)?;
-        let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
-        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| extract_int(it, "prompt_len"))?;
-        let start = start.map_or(Ok(1), |it| extract_int(it, "start"))?;
+        let scored = ScoredIds::read(params, ids, prompt_len, start)?;
         let chunk_rows = chunk_rows.map_or(Ok(CHUNK_ROWS), |it| extract_int(it, "chunk_rows"))?;
         let (options, _masks) =
             read_options(&Keywords { masks, mask_present, hooks, ..Keywords::default() })?;
@@ -268,9 +258,8 @@ impl Pool {
         let work = Work { head, states, options: &options, caller };
         self.with(py, None, |inner| {
             let mut out = gumball_engine::Outputs::new();
-            let scored = Scored { params: &params, ids: &ids, prompt_len, start };
             work.run(inner, |pool, head, states, options| {
-                pool.score_hidden(head, states, scored, options, chunk_rows, &mut out)
+                pool.score_hidden(head, states, scored.of(), options, chunk_rows, &mut out)
             })?;
             Ok(Outputs::new(&out, false))
         })

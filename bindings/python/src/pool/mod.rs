@@ -16,6 +16,7 @@
 
 mod backend;
 mod draft;
+mod draft_lists;
 mod drafts;
 mod graph_builder;
 mod graphs;
@@ -34,10 +35,11 @@ use pyo3::prelude::*;
 
 use self::backend::{Backend, HostPool};
 pub use self::draft::DraftBatch;
+pub use self::draft_lists::{DraftLists, DraftProbs};
 pub use self::drafts::{Arrays as DraftArrays, DraftReader, Given as GivenDrafts};
 pub use self::graph_builder::GraphBuilder;
 pub use self::steps::OutputPlace;
-pub use self::verify::{DraftLists, mode as verify_mode};
+pub use self::verify::mode as verify_mode;
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
 use crate::errors::{out_of_range, to_py_err};

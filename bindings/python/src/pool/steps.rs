@@ -1,6 +1,8 @@
 //! Steps of a pool: rows of logits in, tokens out; assignments, outputs, scores.
 
-use gumball_engine::{BatchOptions, DeviceInput, Kind, Layout, Result, Scored, Slot, StepVariant};
+use gumball_engine::{
+    BatchOptions, DeviceInput, Kind, Layout, Result, SamplingParams, Scored, Slot, StepVariant,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -153,6 +155,35 @@ impl Pool {
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)];
         let (kind, variant) = (Kind::Logits, None);
         Ok(Step { logits: matrix, slots, options, stream, others, kind, variant, _held: (array, masks) })
+    }
+}
+
+/// A known sequence, some of whose tokens are to be scored.
+pub struct ScoredIds {
+    params: SamplingParams,
+    ids: Vec<u32>,
+    prompt_len: usize,
+    start: usize,
+}
+
+impl ScoredIds {
+    /// Reads the arguments of a score; without the last two, all ids are prompt, and the first one is not scored.
+    pub fn read(
+        params: &Bound<'_, PyAny>,
+        ids: &Bound<'_, PyAny>,
+        prompt_len: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
+        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| extract_int(it, "prompt_len"))?;
+        let start = start.map_or(Ok(1), |it| extract_int(it, "start"))?;
+        Ok(Self { params, ids, prompt_len, start })
+    }
+
+    /// Returns it as the engine takes it.
+    pub fn of(&self) -> Scored<'_> {
+        let Self { params, ids, prompt_len, start } = self;
+        Scored { params, ids, prompt_len: *prompt_len, start: *start }
     }
 }
 
@@ -423,15 +454,12 @@ impl Pool {
         let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
         let caller = self.caller();
         let hooks = options.hooks(&caller);
-        let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
-        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| extract_int(it, "prompt_len"))?;
-        let start = start.map_or(Ok(1), |it| extract_int(it, "start"))?;
+        let scored = ScoredIds::read(params, ids, prompt_len, start)?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
             let mut out = gumball_engine::Outputs::new();
-            let scored = Scored { params: &params, ids: &ids, prompt_len, start };
             let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            inner.backend.score(logits, scored, &BatchOptions { hooks: &hooks, ..batch }, &mut out)?;
+            inner.backend.score(logits, scored.of(), &BatchOptions { hooks: &hooks, ..batch }, &mut out)?;
             Ok(Outputs::new(&out, false))
         })
     }

@@ -1,81 +1,20 @@
 //! Drafts of a pool's requests: how they are drawn, their verification, and tokens that are taken away again.
 
 use gumball_engine::{
-    BatchOptions, DeviceInput, Drafts, Error, Kind, Result, Slot, Verification as Verified, VerifyMode,
+    BatchOptions, DeviceInput, Drafts, Kind, Result, Slot, Verification as Verified, VerifyMode,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::backend::Backend;
+use super::draft_lists::{DraftLists, DraftProbs};
 use super::{Inner, Pool};
 use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::{draft_names, out_of_range, to_py_err};
-use crate::lists::{integer_lists, integers, number};
+use crate::lists::{integers, number};
 use crate::options::{self, Keywords, Options};
 use crate::turns::Caller;
 use crate::verification::Verification;
-
-/// The drafts of all requests, and where in the trees they stand.
-pub struct DraftLists {
-    pub counts: Vec<u32>,
-    pub ids: Vec<i32>,
-    pub parents: Option<Vec<i32>>,
-}
-
-impl DraftLists {
-    /// Reads a list of drafts for each request and, if given, as many parents.
-    pub fn read(drafts: &Bound<'_, PyAny>, parents: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let drafts = integer_lists::<i32>(drafts, "drafts")?;
-        let parents = parents.map(|parents| integer_lists::<i32>(parents, "parents")).transpose()?;
-        if let Some(parents) = &parents {
-            let lengths = |lists: &[Vec<i32>]| lists.iter().map(Vec::len).collect::<Vec<_>>();
-            let (found, wanted) = (lengths(parents), lengths(&drafts));
-            if found.len() != wanted.len() {
-                let wanted = format!("one list per list of drafts, {}", wanted.len());
-                return Err(to_py_err(Error::length("parents", found.len(), wanted)));
-            }
-            if let Some(request) = (0..found.len()).find(|request| found[*request] != wanted[*request]) {
-                let (found, wanted) = (found[request], wanted[request]);
-                let text =
-                    format!("parents[{request}] has length {found}, but must have one per draft, {wanted}");
-                return Err(PyValueError::new_err(text));
-            }
-        }
-        let counts = drafts.iter().map(|drafts| drafts.len() as u32).collect();
-        Ok(Self { counts, ids: drafts.concat(), parents: parents.map(|parents| parents.concat()) })
-    }
-
-    /// Takes parents from links between rows, if both are given.
-    pub fn with_links(
-        self,
-        first_child: Option<&Bound<'_, PyAny>>,
-        next_sibling: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let (first_child, next_sibling) = match (first_child, next_sibling) {
-            (None, None) => return Ok(self),
-            (Some(first_child), Some(next_sibling)) => (first_child, next_sibling),
-            _ => return Err(PyValueError::new_err("first_child and next_sibling come together")),
-        };
-        if self.parents.is_some() {
-            let text = "parents cannot be combined with first_child: a tree is held one way or the other";
-            return Err(PyValueError::new_err(text));
-        }
-        let first_child = integer_lists::<i32>(first_child, "first_child")?.concat();
-        let next_sibling = integer_lists::<i32>(next_sibling, "next_sibling")?.concat();
-        let parents = Drafts::parents_of(&self.counts, &first_child, &next_sibling).map_err(to_py_err)?;
-        Ok(Self { parents: Some(parents), ..self })
-    }
-
-    /// Returns how many rows `row_indices` name, if there are any.
-    fn rows(&self, row_indices: &[u32]) -> PyResult<Option<usize>> {
-        let (found, wanted) = (row_indices.len(), self.counts.len() + self.ids.len());
-        if found != 0 && found != wanted {
-            let wanted = format!("one per request and one per draft, {wanted}, or 0");
-            return Err(to_py_err(Error::length("row_indices", found, wanted)));
-        }
-        Ok((found != 0).then_some(found))
-    }
-}
 
 /// Reads how drafts are judged.
 pub fn mode(
@@ -107,14 +46,11 @@ pub fn mode(
     }
 }
 
-/// Checks that the drafter's probabilities are `rows` rows of a vocabulary: of the host and without gaps, or beside logits on a
-/// device there too.
+/// Checks that the drafter's probabilities are `rows` rows of a vocabulary, and lie on the host, or beside logits on a device there too.
 pub fn check_probs(probs: &Matrix, logits: Location, vocab: usize, rows: usize) -> PyResult<()> {
-    if probs.location == Location::Host {
-        probs.check_packed("draft_probs")?;
-    } else if probs.location == logits {
+    if probs.location != Location::Host && probs.location == logits {
         probs.check_f32("draft_probs")?;
-    } else {
+    } else if probs.location != Location::Host {
         let allowed = match logits {
             Location::Host => "on cpu, where logits are".to_owned(),
             other => format!("on {other}, where logits are, or on cpu"),
@@ -175,16 +111,13 @@ impl Inner {
                 // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the
                 // call.
                 let logits = unsafe { logits.logits(&options.row_indices) }?.with_kind(*kind);
+                let verify = |options: &BatchOptions<'_>| match backend {
+                    Backend::Host(host) => host.pool.verify(logits, slots, drafts, *mode, options, out),
+                    Backend::Device(pool) => pool.verify(logits, slots, drafts, *mode, options, out),
+                };
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the
                 // call.
-                let batch = unsafe { options.on_host() }?;
-                let hooks = options.hooks(caller);
-                let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-                let options = BatchOptions { hooks: &hooks, ..batch };
-                match backend {
-                    Backend::Host(host) => host.pool.verify(logits, slots, drafts, *mode, &options, out)?,
-                    Backend::Device(pool) => pool.verify(logits, slots, drafts, *mode, &options, out)?,
-                }
+                unsafe { options.with_hooks(caller, verify) }?;
             }
         }
         if let Backend::Device(pool) = &self.backend {
@@ -316,30 +249,17 @@ impl Pool {
         let (options, masks) = keywords.read(stream)?;
         let rows = lists.rows(&options.row_indices)?.unwrap_or(matrix.rows);
         self.check_masks(&options, &matrix)?;
-        let probs_array = draft_probs.map(|it| arrays::read(it, "draft_probs", stream)).transpose()?;
-        let probs = probs_array.as_ref().map(|array| array.matrix("draft_probs")).transpose()?;
-        probs.as_ref().map_or(Ok(()), |probs| check_probs(probs, matrix.location, matrix.width, rows))?;
-        let (on_host, on_device) = match probs {
-            Some(probs) if probs.location == Location::Host => (Some(probs), None),
-            on_device => (None, on_device),
-        };
-        // SAFETY: the elements are float32 on the host, as checked. `probs_array` keeps them alive during the
-        // call; Python's callers do not write them meanwhile.
-        let probs = on_host.map(|probs| unsafe { probs.elements::<f32>() });
-        let DraftLists { counts, ids, parents } = &lists;
+        let check = |probs: &Matrix| check_probs(probs, matrix.location, matrix.width, rows);
+        let probs = DraftProbs::read(draft_probs, stream, check)?;
         let work = Work {
             logits: matrix,
             kind,
             slots: &slots,
-            drafts: Drafts { counts, ids, parents: parents.as_deref(), probs },
-            probs: on_device,
+            drafts: lists.with_probs(probs.on_host()),
+            probs: probs.on_device(),
             mode,
             options: &options,
-            others: [
-                array.stream,
-                masks.as_ref().and_then(|masks| masks.stream),
-                probs_array.as_ref().and_then(|probs| probs.stream),
-            ],
+            others: [array.stream, masks.as_ref().and_then(|masks| masks.stream), probs.stream()],
             caller: self.caller(),
         };
         let kept = self.kept;
