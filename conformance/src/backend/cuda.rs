@@ -16,7 +16,7 @@ use gumball_spec::request::check_hook;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
-use gumball_spec::{Error, Kind, NONE, Result, Row, Status, Widths};
+use gumball_spec::{Error, Kind, NONE, Result, Row, SamplingParams, Status, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
@@ -545,6 +545,10 @@ impl Backend for Cuda {
 
     fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
         self.head_logits(case)
+    }
+
+    fn fast_head(&self, case: &HeadCase, params: &SamplingParams) -> Result<Option<Vec<u32>>> {
+        self.fast_logits(case, params).map(Some)
     }
 
     /// Devices have the screen of 8-bit codes only; the oracle answers for the other kind.

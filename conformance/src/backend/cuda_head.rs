@@ -75,6 +75,27 @@ impl Cuda {
         Ok(logits.into_iter().map(f32::to_bits).collect())
     }
 
+    /// Returns the bits of the logits that a fast head makes, after holding a step on them to the oracle's.
+    pub(super) fn fast_logits(&self, case: &HeadCase, params: &SamplingParams) -> Result<Vec<u32>> {
+        let (rows, vocab) = (case.rows(), case.vocab());
+        let head = self.copied(case, rows)?.fast()?;
+        let states = self.states(case, &(0..rows).collect::<Vec<_>>())?;
+        let request = Case::of(&vec![0.0; vocab], params.clone());
+        let hidden = states.rows()?;
+        let seen = self.run_step(&vec![Some(&request); rows], &[], false, |workspace| {
+            workspace.step_hidden(&head, &hidden, None, None)
+        })?;
+        let mut logits = vec![0.0f32; rows * vocab];
+        head.read_logits(&mut logits)?;
+        for (seen, logits) in seen.into_iter().flatten().zip(logits.chunks(vocab)) {
+            let expected = Oracle.sample(&Case::of(logits, params.clone()))?;
+            let differences =
+                differences(&Observed { kept: None, ..expected }, &Observed { kept: None, ..seen });
+            assert!(differences.is_empty(), "a step on a fast head's logits:\n{differences}{case:?}");
+        }
+        Ok(logits.into_iter().map(f32::to_bits).collect())
+    }
+
     /// Samples from the first hidden state of a case by a head with a screen, and by one without: beside padding, in a row of its own and
     /// in another's batch.
     pub(super) fn certified_row(&self, head: &HeadCase, case: &Case) -> Result<Observed> {

@@ -22,7 +22,7 @@ use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::verify::judged::{Drafts, judged};
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
-use gumball_spec::{Error, Result, Row, Status, oracle};
+use gumball_spec::{Error, Result, Row, SamplingParams, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
@@ -92,6 +92,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
         case.by_the_oracle()
+    }
+
+    /// Returns the bits of the logits that a fast head makes of hidden states, `[rows, vocab]`, after holding a step on them to the oracle's.
+    /// `None` from a backend without fast heads.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a scaling outside its range, and for weights of f32.
+    fn fast_head(&self, _case: &HeadCase, _params: &SamplingParams) -> Result<Option<Vec<u32>>> {
+        Ok(None)
     }
 
     /// Samples the row of a head by a certified head: `case` is the request, with the logits of the first hidden state, which the

@@ -1,4 +1,4 @@
-//! Heads: from hidden states to logits (H1 to H6).
+//! Heads: from hidden states to logits (H1 to H9).
 
 use gumball_spec::head::Scaling;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -26,6 +26,9 @@ rules!(head_rules:
     H5 weights_that_are_not_finite_change_no_other_token,
     H5 extreme_temperatures_and_logits_change_no_token,
     H6 drafts_are_verified_from_hidden_states_as_from_logits,
+    H9 a_fast_head_is_near_real_numbers,
+    H9 a_row_of_a_fast_head_does_not_depend_on_its_batch,
+    H9 infinities_and_nan_go_their_way_through_a_fast_head,
 );
 
 /// Returns the logits of a case, after holding their bits to the definition.
@@ -320,4 +323,80 @@ fn extreme_temperatures_and_logits_change_no_token(check: &Check<'_>) {
         check.certifies(&head, &request(weights.len(), params.clone()));
         check.certifies(&head, &request(weights.len(), SamplingParams { logprobs, ..params }));
     }
+}
+
+/// The elements of numbers as a type holds them.
+fn held(numbers: &crate::case::Logits) -> Vec<f64> {
+    let row = numbers.row();
+    (0..row.vocab()).map(|i| f64::from(row.logit(i))).collect()
+}
+
+fn a_fast_head_is_near_real_numbers(check: &Check<'_>) {
+    let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let drawn = SamplingParams { top_k: 7, top_p: 0.9, seed: Some(5), ..SamplingParams::default() };
+    // Around the ids of a warp and of a block, the elements of a chunk and of a stage, and rows that are not aligned to 16 bytes.
+    let shapes = [
+        (1, 1),
+        (15, 7),
+        (16, 8),
+        (17, 31),
+        (40, 32),
+        (33, 33),
+        (191, 127),
+        (192, 128),
+        (193, 136),
+        (209, 300),
+    ];
+    for (n, (vocab, width)) in shapes.into_iter().enumerate() {
+        for dtype in [Dtype::Bf16, Dtype::F16] {
+            let weights = rows::bell(vocab * width, 0.3, n as u64);
+            let mut case = HeadCase::new(dtype, &weights, &rows::bell(3 * width, 2.0, 77), width);
+            if n % 3 == 1 {
+                // Hidden states of another type are rounded to that of the weights.
+                let rounded: Vec<f32> = held(&case.hidden).into_iter().map(|h| h as f32).collect();
+                case.hidden = crate::case::Logits::new(Dtype::F32, &rounded);
+            }
+            let params = if n % 2 == 0 { &greedy } else { &drawn };
+            let Some(seen) = check.fast_head(&case, params) else { return };
+            let (weights, hidden) = (held(&case.weights), held(&case.hidden));
+            for (i, z) in seen.into_iter().enumerate() {
+                let (state, row) = (&hidden[i / vocab * width..], &weights[i % vocab * width..][..width]);
+                let terms = row.iter().zip(state).map(|(w, h)| w * h);
+                let (real, size) =
+                    terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+                let most = (width as f64 / 8.0 + 16.0) * size * 2f64.powi(-22);
+                assert!((f64::from(z) - real).abs() <= most, "{vocab} x {width}, {i}: {z} for {real}");
+            }
+        }
+    }
+}
+
+fn a_row_of_a_fast_head_does_not_depend_on_its_batch(check: &Check<'_>) {
+    let (vocab, width, most) = (205, 72, 66);
+    let (weights, states) = (rows::bell(vocab * width, 0.3, 7), rows::bell(most * width, 1.0, 50));
+    let params = SamplingParams { min_p: 0.1, seed: Some(9), ..SamplingParams::default() };
+    let batch = |count: usize| {
+        let mut case = HeadCase::new(Dtype::Bf16, &weights, &states[..count * width], width);
+        case.bias = Some(rows::bell(vocab, 1.0, 3));
+        case.scaling = Scaling { logit_scale: 0.5, softcap: 30.0 };
+        check.fast_head(&case, &params)
+    };
+    let Some(all) = batch(most) else { return };
+    // Around the numbers of hidden states that are multiplied at once.
+    for count in [1, 8, 9, 16, 17, 32, 33, 64, 65] {
+        let seen = batch(count).expect("a fast head");
+        let differ = seen.iter().zip(&all).position(|(seen, other)| seen.to_bits() != other.to_bits());
+        assert_eq!(differ, None, "{count} rows");
+    }
+}
+
+fn infinities_and_nan_go_their_way_through_a_fast_head(check: &Check<'_>) {
+    const INF: f32 = f32::INFINITY;
+    let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let weights = [1.0, 1.0, INF, 1.0, INF, -INF, f32::NAN, 0.0];
+    let case = HeadCase::new(Dtype::Bf16, &weights, &[2.0, 2.0, 2.0, f32::NAN], 2);
+    let Some(z) = check.fast_head(&case, &greedy) else { return };
+    assert_eq!((z[0], z[1]), (4.0, INF));
+    // Whatever made it, a NaN has these bits: infinities of both signs, a NaN among the weights, or one in the hidden state.
+    assert!(z[2..].iter().all(|z| z.to_bits() == 0x7FC0_0000), "{z:?}");
 }

@@ -6,10 +6,10 @@
 use std::fmt;
 
 use gumball_cpu::Output;
-use gumball_spec::Error;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::draft::DraftWords;
 use gumball_spec::verify::{DraftChain, Verified};
+use gumball_spec::{Error, SamplingParams};
 
 use crate::backend::Backend;
 use crate::case::{Case, Dtype};
@@ -228,6 +228,13 @@ impl Check<'_> {
         let (expected, seen) = (case.by_the_oracle(), self.backend.head(case));
         assert_eq!(seen, expected, "{} {}: {} of {case:?}", self.rule, self.name, self.backend.name());
         seen
+    }
+
+    /// Returns the logits of the backend's fast head, `[rows, vocab]`, after holding a step on them to the definition; `None` if it has none.
+    pub fn fast_head(&self, case: &HeadCase, params: &SamplingParams) -> Option<Vec<f32>> {
+        let bits = self.backend.fast_head(case, params);
+        let bits = bits.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name));
+        bits.map(|bits| bits.into_iter().map(f32::from_bits).collect())
     }
 
     /// Returns what the backend's certified head gives for a request and the first hidden state, after holding it to the definition.

@@ -1,6 +1,6 @@
 // head_states.cu: prepares hidden states for the kernels of a head, and decides which logits each row needs.
 //
-// Computes   each hidden state as f32, padded with zeros; for a screen its digits, 16 bits in two bytes, its length, the length of what
+// Computes   each hidden state as f32, padded with zeros, or for tensor cores in the type of the weights; for a screen its digits, 16 bits in two bytes, its length, the length of what
 //            the digits leave out, and its product with the mean row of weights
 // Never      reads the hidden state of padding
 // Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
@@ -67,6 +67,21 @@ DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
     return piece * DIGIT_CHUNK_BYTES + state / 4 * 512 + (4 * column + t) * 16 + i % 16;
 }
 
+// Rounds a hidden state to the type of the weights, W, and pads it with zeros. A NaN stays one.
+template <class T, class W>
+DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden, u32 row) {
+    u32* state = (u32*)args.short_states + (u64)row * (args.short_width / 2);
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < args.short_width / 2; i += HEAD_STATES_THREADS) {
+        const float low = 2 * i < args.width ? T::convert(hidden[2 * i]) : 0.0f;
+        const float high = 2 * i + 1 < args.width ? T::convert(hidden[2 * i + 1]) : 0.0f;
+        // The bits of a quiet NaN in both types.
+        const u32 of_low = low == low ? W::pack_two(low, 0.0f) & 0xFFFF : 0x7FFF;
+        const u32 of_high = high == high ? W::pack_two(high, 0.0f) & 0xFFFF : 0x7FFF;
+        state[i] = of_low | of_high << 16;
+    }
+}
+
 template <class T>
 DEVICE void prepare_state(const HeadStep& args) {
     __shared__ ReduceStorage reductions;
@@ -84,6 +99,18 @@ DEVICE void prepare_state(const HeadStep& args) {
     }
     const Params& params = args.step.params[slot];
     const typename T::Element* hidden = (const typename T::Element*)args.hidden + row * args.hidden_stride;
+    if (args.flags & (HEAD_FAST_BF16 | HEAD_FAST_F16)) {
+        if (args.flags & HEAD_FAST_BF16) {
+            round_state<T, Bf16>(args, hidden, row);
+        } else {
+            round_state<T, F16>(args, hidden, row);
+        }
+        if (threadIdx.x == 0) {
+            out.plan = PLAN_WHOLE;
+            atomicAdd(&args.counts[0], (u64)1);
+        }
+        return;
+    }
     float* state = args.states + (u64)row * args.padded_width;
     u32 largest = 0;
 #pragma unroll 4

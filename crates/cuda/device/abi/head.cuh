@@ -15,8 +15,8 @@
 #define HEAD_CONTENDERS_THREADS 1024
 #define LISTED_LOGITS_THREADS 256
 
-// How a block of head_logits and head_bounds reads rows of weights or codes: so many bytes of each at a time, copied to shared
-// memory some stages ahead. Longer pieces come faster from memory than short ones do.
+// A block of head_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
+// time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
 #define HEAD_STAGE_BYTES 256
 
 // The hidden states that head_logits multiplies at once, the ids of a block and its stages: in `_few` and in `_many`.
@@ -26,6 +26,23 @@
 #define HEAD_MANY_STATES 4
 #define HEAD_MANY_IDS 128
 #define HEAD_MANY_STAGES 3
+
+// A block of fast_logits: FAST_COPY_WARPS warps copy to shared memory, and up to FAST_PRODUCT_WARPS warps, as many as the
+// launch has besides, multiply 16 ids each.
+#define FAST_LOGITS_THREADS 512
+#define FAST_COPY_WARPS 4
+#define FAST_PRODUCT_WARPS 12
+#define FAST_WARP_IDS 16
+
+// A stage of it has this many bytes of each id's weights and of each hidden state, and there are at most so many stages.
+#define FAST_STAGE_BYTES 256
+#define FAST_MOST_STAGES 8
+
+// The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
+#define FAST_MOST_STATES 64
+
+// Rows of weights and hidden states are multiplied in pieces of this many elements.
+#define FAST_CHUNK 32
 
 // The ids of a block of head_bounds, and its stages.
 #define BOUND_BLOCK_IDS 64
@@ -68,6 +85,9 @@ enum HeadFlags : u32 {
     HEAD_ALIGNED = 1 << 0,
     // A screen bounds logits; otherwise all are computed.
     HEAD_SCREENED = 1 << 1,
+    // Tensor cores multiply: hidden states are rounded to `short_states`, to bf16 or f16 as the weights have it.
+    HEAD_FAST_BF16 = 1 << 2,
+    HEAD_FAST_F16 = 1 << 3,
 };
 
 // A hidden state as a screen has it, and what its row needs.
@@ -156,7 +176,14 @@ struct HeadStep {
     u32 bounds_stride;
     u32 bound_tiles;
     u32 unscreened_count;
-    u32 reserved;
+    // The width, rounded up to a multiple of FAST_CHUNK.
+    u32 short_width;
+    // `[rows, rounded up to a multiple of FAST_MOST_STATES; short_width]`: hidden states in the type of the weights, zeros behind
+    // the width.
+    void* short_states;
+    // The ids that a block of fast_logits has at a time, a multiple of FAST_WARP_IDS, and the stages in its shared memory.
+    u32 fast_ids;
+    u32 fast_stages;
 };
 
 // The layout of the structs on the host, in bytes.
@@ -178,7 +205,7 @@ static_assert(OFFSET_OF(HeadRow, reserved) == 76);
 static_assert(OFFSET_OF(HeadRow, mask) == 88);
 static_assert(OFFSET_OF(HeadRow, allowed) == 96);
 static_assert(OFFSET_OF(HeadRow, touched) == 104);
-static_assert(sizeof(HeadStep) == 456 && alignof(HeadStep) == 8);
+static_assert(sizeof(HeadStep) == 472 && alignof(HeadStep) == 8);
 static_assert(OFFSET_OF(HeadStep, step) == 0);
 static_assert(OFFSET_OF(HeadStep, weights) == 240);
 static_assert(OFFSET_OF(HeadStep, bias) == 248);
@@ -212,4 +239,7 @@ static_assert(OFFSET_OF(HeadStep, counts) == 432);
 static_assert(OFFSET_OF(HeadStep, bounds_stride) == 440);
 static_assert(OFFSET_OF(HeadStep, bound_tiles) == 444);
 static_assert(OFFSET_OF(HeadStep, unscreened_count) == 448);
-static_assert(OFFSET_OF(HeadStep, reserved) == 452);
+static_assert(OFFSET_OF(HeadStep, short_width) == 452);
+static_assert(OFFSET_OF(HeadStep, short_states) == 456);
+static_assert(OFFSET_OF(HeadStep, fast_ids) == 464);
+static_assert(OFFSET_OF(HeadStep, fast_stages) == 468);

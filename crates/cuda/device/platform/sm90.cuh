@@ -1,6 +1,6 @@
 // sm90.cuh: bulk copies to shared memory, the mbarriers that warps wait for, and exchange between blocks of a cluster.
 //
-// Requires   sm_90, or a host that runs the blocks of a cluster concurrently
+// Requires   sm_90, or a host that runs the blocks of a cluster concurrently; mbarriers that count threads alone: sm_80
 #pragma once
 
 #include "platform/portability.cuh"
@@ -56,6 +56,12 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
     }
 }
 
+// Arrives at the mbarrier once all copies that this thread has started by `cp_async` are complete. Threads that wait for the phase see
+// what was copied.
+DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
 // True in one lane of the warp. All 32 lanes call it.
 DEVICE bool elect_one() {
     u32 elected;
@@ -108,13 +114,31 @@ DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier)
 
 #else
 
+// From sm_80 on there are mbarriers that count threads.
+DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
+}
+DEVICE void mbarrier_arrive(Mbarrier* barrier) {
+    u64 state;
+    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(smem_address(barrier)) : "memory");
+}
+DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
+    u32 done = 0;
+    while (done == 0) {
+        asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(smem_address(barrier)), "r"(parity)
+                     : "memory");
+    }
+}
+DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
 // The host never launches kernels that call these below sm_90.
-DEVICE void mbarrier_init(Mbarrier*, u32) {}
 DEVICE void fence_mbarrier_init() {}
 DEVICE void mbarrier_arrive(Mbarrier*, u32) {}
-DEVICE void mbarrier_arrive(Mbarrier*) {}
 DEVICE void bulk_copy_async(Mbarrier*, void*, const void*, u32) {}
-DEVICE void mbarrier_wait_parity(Mbarrier*, u32) {}
 DEVICE bool elect_one() { return true; }
 DEVICE u32 cluster_ctarank() { return 0; }
 DEVICE u32 cluster_nctarank() { return 1; }
@@ -179,6 +203,7 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
         emulator::yield();
     }
 }
+DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) { mbarrier_arrive(barrier); }
 DEVICE bool elect_one() { return threadIdx.x % 32 == 0; }
 DEVICE u32 cluster_ctarank() { return emulator::rank; }
 DEVICE u32 cluster_nctarank() { return emulator::cluster->size; }

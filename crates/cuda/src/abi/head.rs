@@ -20,8 +20,8 @@ shared! {
         HEAD_CONTENDERS_THREADS: u32 = 1024;
         LISTED_LOGITS_THREADS: u32 = 256;
 
-        /// How a block of head_logits and head_bounds reads rows of weights or codes: so many bytes of each at a time, copied to shared
-        /// memory some stages ahead. Longer pieces come faster from memory than short ones do.
+        /// A block of head_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
+        /// time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
         HEAD_STAGE_BYTES: u32 = 256;
 
         /// The hidden states that head_logits multiplies at once, the ids of a block and its stages: in `_few` and in `_many`.
@@ -31,6 +31,23 @@ shared! {
         HEAD_MANY_STATES: u32 = 4;
         HEAD_MANY_IDS: u32 = 128;
         HEAD_MANY_STAGES: u32 = 3;
+
+        /// A block of fast_logits: FAST_COPY_WARPS warps copy to shared memory, and up to FAST_PRODUCT_WARPS warps, as many as the
+        /// launch has besides, multiply 16 ids each.
+        FAST_LOGITS_THREADS: u32 = 512;
+        FAST_COPY_WARPS: u32 = 4;
+        FAST_PRODUCT_WARPS: u32 = 12;
+        FAST_WARP_IDS: u32 = 16;
+
+        /// A stage of it has this many bytes of each id's weights and of each hidden state, and there are at most so many stages.
+        FAST_STAGE_BYTES: u32 = 256;
+        FAST_MOST_STAGES: u32 = 8;
+
+        /// The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
+        FAST_MOST_STATES: usize = 64;
+
+        /// Rows of weights and hidden states are multiplied in pieces of this many elements.
+        FAST_CHUNK: usize = 32;
 
         /// The ids of a block of head_bounds, and its stages.
         BOUND_BLOCK_IDS: u32 = 64;
@@ -74,6 +91,9 @@ shared! {
         ALIGNED = 1 << 0;
         /// A screen bounds logits; otherwise all are computed.
         SCREENED = 1 << 1;
+        /// Tensor cores multiply: hidden states are rounded to `short_states`, to bf16 or f16 as the weights have it.
+        FAST_BF16 = 1 << 2;
+        FAST_F16 = 1 << 3;
     }
 
     /// A hidden state as a screen has it, and what its row needs.
@@ -162,6 +182,13 @@ shared! {
         bounds_stride: u32;
         bound_tiles: u32;
         unscreened_count: u32;
-        reserved: u32;
+        /// The width, rounded up to a multiple of FAST_CHUNK.
+        short_width: u32;
+        /// `[rows, rounded up to a multiple of FAST_MOST_STATES; short_width]`: hidden states in the type of the weights, zeros behind
+        /// the width.
+        short_states: (void*);
+        /// The ids that a block of fast_logits has at a time, a multiple of FAST_WARP_IDS, and the stages in its shared memory.
+        fast_ids: u32;
+        fast_stages: u32;
     }
 }

@@ -9,7 +9,7 @@ use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
 use crate::programs::kernels::{
-    HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_RACE, HEAD_STATES, LISTED_LOGITS,
+    FAST_LOGITS, HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_RACE, HEAD_STATES, LISTED_LOGITS,
 };
 
 /// Enqueues the kernels of a head over a step's rows, before the step's survey. `weights` and `hidden` are the types of their elements.
@@ -23,6 +23,9 @@ pub(crate) unsafe fn enqueue(
     head: &abi::HeadStep,
 ) -> Result<()> {
     let (rows, vocab, tiles) = (head.step.rows as usize, head.step.vocab as usize, head.step.tiles as usize);
+    let is_fast = head.flags & (head_flags::FAST_BF16 | head_flags::FAST_F16) != 0;
+    let (shape, of_fast) = tuning::fast_logits(limits, (rows, vocab));
+    let head = &abi::HeadStep { fast_ids: shape.ids, fast_stages: shape.stages, ..*head };
     let argument = bytemuck::bytes_of(head);
     let is_screened = head.flags & head_flags::SCREENED != 0;
     let (states, listed) = (HEAD_STATES.of(Kind::Logits, hidden), LISTED_LOGITS.of(Kind::Logits, weights));
@@ -35,6 +38,9 @@ pub(crate) unsafe fn enqueue(
         // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights, which nobody writes.
         unsafe { runtime.launch_dependent(kernel, grid, argument) }
     };
+    if let Some(fast) = FAST_LOGITS.of_short(weights).filter(|_| is_fast) {
+        return then(fast, of_fast);
+    }
     if is_screened {
         then(HEAD_BOUNDS.kernel(), tuning::head_bounds(vocab, rows))?;
         then(HEAD_RACE.kernel(), tuning::head_race(rows, tiles))?;

@@ -8,7 +8,8 @@ use gumball_spec::{Error, Kind, Result, Row, TILE};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, HEAD_MANY_STATES, HeadRow, SCREENED_STATES, head_flags,
+    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_CHUNK, FAST_MOST_STATES, HEAD_MANY_STATES, HeadRow,
+    SCREENED_STATES, head_flags,
 };
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
@@ -54,6 +55,8 @@ pub struct Head<'w> {
     bias: Option<Buffer>,
     scaling: Scaling,
     screen: Option<Screen>,
+    /// Hidden states in the type of the weights, if tensor cores multiply.
+    short_states: Option<Buffer>,
     most_rows: usize,
     capacity: usize,
     states: Buffer,
@@ -135,6 +138,7 @@ impl<'w> Head<'w> {
             _owned: None,
             scaling,
             screen: None,
+            short_states: None,
             most_rows: MOST_ROWS,
             capacity: rows,
             runtime: Arc::clone(runtime),
@@ -175,14 +179,41 @@ impl<'w> Head<'w> {
         Ok(Head { _owned: Some(buffer), ..head })
     }
 
+    /// Computes logits on tensor cores from now on. They add in an order of their own, which is neither that of H1 nor that of another
+    /// device. A logit depends on its row's hidden state alone, not on other rows or on how many there are. Hidden states are rounded to the
+    /// type of the weights first.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
+    /// - [`Error::Conflict`] if the head has a screen: it decides as the exact head would.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn fast(mut self) -> Result<Self> {
+        if self.weights.dtype == Dtype::F32 {
+            return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
+        }
+        if self.screen.is_some() {
+            let reason = "a screen decides as the exact head would";
+            return Err(Error::Conflict { parameter: "fast", other: "screen", reason });
+        }
+        let rows = self.capacity.next_multiple_of(FAST_MOST_STATES);
+        let bytes = [rows, short_width(self.width()), size_of::<u16>()];
+        self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &bytes)?);
+        Ok(self)
+    }
+
     /// Adds a screen, which is copied to the device. Then the logits that decide a row are computed, and no others, where the request allows
     /// it; the tokens stay the same. A screen that leaves more than a quarter of the ids out is not used.
     ///
     /// # Errors
     /// - [`Error::Length`] if a part of the screen has another length than the head's vocabulary and width demand.
     /// - [`Error::OutOfRange`] for an unscreened id outside the vocabulary.
+    /// - [`Error::Conflict`] if the head is fast: a screen decides as the exact head would.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_screen(mut self, screen: &HeadScreen<'_>) -> Result<Self> {
+        if self.short_states.is_some() {
+            let reason = "a screen decides as the exact head would";
+            return Err(Error::Conflict { parameter: "screen", other: "fast", reason });
+        }
         let (vocab, width) = (self.weights.rows, self.weights.vocab);
         let HeadScreen { padded, .. } = *screen;
         if padded < width {
@@ -289,6 +320,12 @@ impl<'w> Head<'w> {
         }
         let row_bytes = self.width() * self.weights.dtype.bytes();
         let is_aligned = self.weights.address.is_multiple_of(16) && row_bytes.is_multiple_of(16);
+        let aligned = if is_aligned { head_flags::ALIGNED } else { 0 };
+        let fast = match self.weights.dtype {
+            _ if self.short_states.is_none() => 0,
+            Dtype::F16 => head_flags::FAST_F16,
+            _ => head_flags::FAST_BF16,
+        };
         let head = abi::HeadStep {
             weights: self.weights.address,
             bias: self.bias.as_ref().map_or(0, Buffer::address),
@@ -301,7 +338,9 @@ impl<'w> Head<'w> {
             padded_width: padded_width(self.width()) as u32,
             logit_scale: self.scaling.logit_scale,
             softcap: self.scaling.softcap,
-            flags: if is_aligned { head_flags::ALIGNED } else { 0 },
+            flags: aligned | fast,
+            short_width: short_width(self.width()) as u32,
+            short_states: self.short_states.as_ref().map_or(0, Buffer::address),
             counts: self.counts.address(),
             ..abi::HeadStep::default()
         };
@@ -422,6 +461,10 @@ fn check_width(width: usize) -> Result<()> {
 
 fn padded_width(width: usize) -> usize {
     width.next_multiple_of(gumball_spec::head::PARTIAL_SUMS)
+}
+
+fn short_width(width: usize) -> usize {
+    width.next_multiple_of(FAST_CHUNK)
 }
 
 /// Bounds from the start of a row to the start of the next: whole tiles of the race.

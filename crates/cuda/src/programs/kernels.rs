@@ -114,6 +114,8 @@ kernels! {
     // Widen hidden states, and compute their logits.
     "head_states" { HEAD_STATES: BY_DTYPE }
     "head_logits" { HEAD_LOGITS: BY_DTYPE.sized(FEW_OR_MANY), LISTED_LOGITS: BY_DTYPE }
+    // Computes logits of hidden states on tensor cores.
+    "fast_logits" { FAST_LOGITS: BY_SHORT_DTYPE }
     // Bound logits by a screen, and find those that decide their rows.
     "head_bounds" { HEAD_BOUNDS: ONE, HEAD_RACE: ONE, HEAD_CONTENDERS: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
@@ -159,6 +161,10 @@ const ONE: Members = Members { types: &[("", None)], sizes: &[""], kinds: 1 };
 /// A kernel for each type of logits.
 const BY_DTYPE: Members = Members { types: TYPES.first_chunk::<3>().unwrap(), ..ONE };
 
+/// A kernel for each type of two bytes.
+const BY_SHORT_DTYPE: Members =
+    Members { types: &[("_bf16", Some(Dtype::Bf16)), ("_f16", Some(Dtype::F16))], ..ONE };
+
 /// A kernel for each type and kind of rows.
 const BY_ROWS: Members = Members { kinds: 2, ..BY_DTYPE };
 
@@ -201,6 +207,15 @@ impl Family {
     /// Returns the kernel for rows of a kind and a type, which also is the type of its output.
     pub const fn of(self, kind: Kind, dtype: Dtype) -> Kernel {
         self.at(dtype as usize, 0, kind as usize)
+    }
+
+    /// Returns the kernel for a type of two bytes, or `None` for f32.
+    pub const fn of_short(self, dtype: Dtype) -> Option<Kernel> {
+        match dtype {
+            Dtype::F32 => None,
+            Dtype::Bf16 => Some(self.at(0, 0, 0)),
+            Dtype::F16 => Some(self.at(1, 0, 0)),
+        }
     }
 
     /// Returns the kernel for rows of a kind and a type, and a size of its warps' work.

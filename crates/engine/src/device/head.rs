@@ -73,6 +73,7 @@ impl<'w> DeviceHead<'w> {
     ///
     /// # Errors
     /// - [`Error::Length`] if the screen has another vocabulary or width.
+    /// - [`Error::Conflict`] if the head is fast.
     /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory.
     pub fn with_screen(self, certified: &Certified<'_>) -> Result<Self> {
         let Some(screen) = certified.screen() else {
@@ -91,6 +92,19 @@ impl<'w> DeviceHead<'w> {
             unscreened: screen.unscreened,
         };
         Ok(Self { head: self.head.with_screen(&screen)? })
+    }
+
+    /// Makes it a fast head: from now on the device's tensor cores compute the logits (H9 in `docs/semantics.md`). Tokens are then those
+    /// of the device, the same in any batch; they may differ from those of the exact head, and of another device.
+    ///
+    /// Hidden states of another type are rounded to that of the weights.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
+    /// - [`Error::Conflict`] if the head has a screen, whose tokens are the exact head's.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn fast(self) -> Result<Self> {
+        Ok(Self { head: self.head.fast()? })
     }
 
     /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed. Tokens do

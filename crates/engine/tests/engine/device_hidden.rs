@@ -211,3 +211,48 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
     assert_eq!(pools[1].needs_whole_row(slots[0]), Ok(Some(WholeRow::Route)));
     assert_eq!((head.counts().unwrap().certified_rows, head.counts().unwrap().whole_rows), (0, 9));
 }
+
+#[test]
+fn a_fast_head_decides_as_its_own_logits_do() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let of_host = exact(&weights);
+    let head = DeviceHead::new(&device, &of_host, ROWS).unwrap().fast().unwrap();
+    for captured in [false, true] {
+        let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
+        let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
+        for (kind, slot) in slots.iter().enumerate() {
+            assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
+        }
+        let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+        for step in 0..STEPS {
+            let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
+            let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
+            if captured {
+                let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
+                let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
+                on_device.assign(&slots, &DeviceOptions::default()).unwrap();
+                let graph = on_device.capture_hidden(&head, &[DeviceInput::from(rows)]).unwrap();
+                on_device.replay(&graph).unwrap();
+                on_device.fetch(&mut seen).unwrap();
+            } else {
+                on_device.step_hidden(&head, states, &slots, &BatchOptions::default(), &mut seen).unwrap();
+            }
+            let mut z = vec![0.0; ROWS * VOCAB];
+            head.read_logits(&mut z).unwrap();
+            let logits = Logits::new(&z, ROWS, VOCAB).unwrap();
+            host.step(logits, &slots, &BatchOptions::default(), &mut expected).unwrap();
+            assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
+        }
+    }
+    assert_eq!(head.counts().unwrap().whole_rows, 2 * STEPS * ROWS as u64);
+    let certified = Certified::new(of_host.clone());
+    let screened = DeviceHead::new(&device, &certified, ROWS).unwrap().fast();
+    assert!(matches!(screened, Err(Error::Conflict { parameter: "fast", other: "screen", .. })));
+    let refused = head.with_screen(&certified);
+    assert!(matches!(refused, Err(Error::Conflict { parameter: "screen", other: "fast", .. })));
+    let wide = vec![1.0f32; 2 * WIDTH];
+    let wide = Exact::new(&wide[..], 2, WIDTH, HeadOptions::default()).unwrap();
+    let refused = DeviceHead::new(&device, &wide, 1).unwrap().fast();
+    assert!(matches!(refused, Err(Error::OutOfRange { parameter: "weights", .. })));
+}

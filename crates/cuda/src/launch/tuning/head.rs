@@ -2,7 +2,8 @@
 
 use super::WARP;
 use crate::abi::{
-    BOUND_BLOCK_IDS, BOUND_STAGES, CODE_CHUNK, DIGIT_CHUNK_BYTES, HEAD_BOUNDS_THREADS,
+    BOUND_BLOCK_IDS, BOUND_STAGES, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_COPY_WARPS, FAST_MOST_STAGES,
+    FAST_MOST_STATES, FAST_PRODUCT_WARPS, FAST_STAGE_BYTES, FAST_WARP_IDS, HEAD_BOUNDS_THREADS,
     HEAD_CONTENDERS_THREADS, HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES, HEAD_LOGITS_THREADS,
     HEAD_MANY_IDS, HEAD_MANY_STAGES, HEAD_MANY_STATES, HEAD_RACE_THREADS, HEAD_STAGE_BYTES,
     HEAD_STATES_THREADS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, SCREENED_STATES,
@@ -46,6 +47,36 @@ pub(crate) fn head_logits(
         return (Size::Many, many);
     }
     (Size::Few, grid(HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES))
+}
+
+/// How `fast_logits` shares the ids and a block's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FastShape {
+    /// The ids that a block has at a time.
+    pub ids: u32,
+    pub stages: u32,
+}
+
+/// The stages that keep a multiprocessor's copies going, if they fit.
+const ENOUGH_STAGES: u32 = 3;
+
+/// Returns the shape and grid of `fast_logits`. A block takes as many ids at a time as leave room for enough stages: hidden states are
+/// copied once for each set of ids.
+pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (FastShape, Grid) {
+    let states = rows.next_power_of_two().clamp(8, FAST_MOST_STATES) as u32;
+    let of = |warps: u32| {
+        let ids = warps * FAST_WARP_IDS;
+        let stage = (ids + states) * FAST_STAGE_BYTES;
+        let stages = (limits.dynamic_smem_per_block as u32 / stage).clamp(1, FAST_MOST_STAGES);
+        (FastShape { ids, stages }, stages * stage)
+    };
+    let mut warps = FAST_PRODUCT_WARPS;
+    while warps > 1 && of(warps).0.stages < ENOUGH_STAGES {
+        warps -= 1;
+    }
+    let (shape, smem) = of(warps);
+    let blocks = limits.multiprocessors.min(vocab.div_ceil(FAST_WARP_IDS as usize)) as u32;
+    (shape, Grid::new(blocks, (FAST_COPY_WARPS + warps) * WARP as u32).with_dynamic_smem(smem))
 }
 
 /// Returns the grid of `listed_logits`.

@@ -20,7 +20,9 @@ pub(crate) use drafts::{
 };
 pub(crate) use exchange::{chunk_bytes, send_results, send_rows};
 pub(crate) use finish::{finish, finish_shards};
-pub(crate) use head::{head_bounds, head_contenders, head_logits, head_race, head_states, listed_logits};
+pub(crate) use head::{
+    fast_logits, head_bounds, head_contenders, head_logits, head_race, head_states, listed_logits,
+};
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{
     Plan, judge_drafts, params_from_columns, plan, selected_tokens, verify_survey, write_rows,
