@@ -66,10 +66,6 @@ struct BoundStage {
 
     U32x4* quads;
 
-    // Where a quad of a row lies: rows with odd numbers have theirs in another order, so that the lanes of neighbouring rows read
-    // different banks.
-    static DEVICE_MEMBER u32 place(u32 row, u32 quad) { return row * ROW_QUADS + (quad ^ (row % 2 * 4)); }
-
     // Starts to copy the chunks from `first` on of the ids from `first_id` on. The last id stands in for those beyond the vocabulary.
     DEVICE_MEMBER void copy_codes(const HeadStep& args, u32 first_id, u32 first) const {
         const u32 left = args.codes_width / CODE_CHUNK - first, last = args.step.vocab - 1;
@@ -79,7 +75,7 @@ struct BoundStage {
             const u32 id = first_id + row < last ? first_id + row : last;
             if (quad / 4 < left) {
                 const char* codes = (const char*)args.codes + (u64)id * args.codes_width + first * CODE_CHUNK;
-                cp_async(quads + place(row, quad), codes + 16 * quad);
+                cp_async(quads + quad_place(row, quad), codes + 16 * quad);
             }
         }
     }
@@ -97,7 +93,7 @@ struct BoundStage {
     }
 
     // The quads that a lane multiplies: of ids `id` and `id + 8` of the block, and of a product's columns.
-    DEVICE_MEMBER U32x4 codes(u32 id, u32 chunk) const { return quads[place(id, 4 * chunk + lane_id() % 4)]; }
+    DEVICE_MEMBER U32x4 codes(u32 id, u32 chunk) const { return quads[quad_place(id, 4 * chunk + lane_id() % 4)]; }
     DEVICE_MEMBER U32x4 digits(u32 chunk, u32 tile) const {
         return quads[BOUND_BLOCK_IDS * ROW_QUADS + (chunk * TILES + tile) * 32 + lane_id()];
     }

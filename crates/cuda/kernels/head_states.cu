@@ -67,18 +67,23 @@ DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
     return piece * DIGIT_CHUNK_BYTES + state / 4 * 512 + (4 * column + t) * 16 + i % 16;
 }
 
-// Rounds a hidden state to the type of the weights, W, and pads it with zeros. A NaN stays one.
+// Rounds a hidden state to the type of the weights, W, and pads it with zeros to whole stages of fast_logits. A NaN stays one.
 template <class T, class W>
 DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden, u32 row) {
-    u32* state = (u32*)args.short_states + (u64)row * (args.short_width / 2);
+    constexpr u32 STAGE_WORDS = FAST_STAGE_ELEMENTS / 2;
+    const u32 stages = (args.short_width + FAST_STAGE_ELEMENTS - 1) / FAST_STAGE_ELEMENTS;
+    const u64 first_stage = (u64)(row / FAST_MOST_STATES) * stages;
+    u32* words = (u32*)args.short_states;
 #pragma unroll 4
-    for (u32 i = threadIdx.x; i < args.short_width / 2; i += HEAD_STATES_THREADS) {
+    for (u32 i = threadIdx.x; i < stages * STAGE_WORDS; i += HEAD_STATES_THREADS) {
         const float low = 2 * i < args.width ? T::convert(hidden[2 * i]) : 0.0f;
         const float high = 2 * i + 1 < args.width ? T::convert(hidden[2 * i + 1]) : 0.0f;
         // The bits of a quiet NaN in both types.
         const u32 of_low = low == low ? W::pack_two(low, 0.0f) & 0xFFFF : 0x7FFF;
         const u32 of_high = high == high ? W::pack_two(high, 0.0f) & 0xFFFF : 0x7FFF;
-        state[i] = of_low | of_high << 16;
+        const u32 quad = quad_place(row % FAST_MOST_STATES, i % STAGE_WORDS / 4);
+        words[(first_stage + i / STAGE_WORDS) * FAST_MOST_STATES * STAGE_WORDS + quad * 4 + i % 4] = of_low | of_high
+                                                                                                                  << 16;
     }
 }
 

@@ -15,7 +15,7 @@
 #define HEAD_CONTENDERS_THREADS 1024
 #define LISTED_LOGITS_THREADS 256
 
-// A block of head_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
+// A block of head_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
 // time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
 #define HEAD_STAGE_BYTES 256
 
@@ -34,8 +34,8 @@
 #define FAST_PRODUCT_WARPS 12
 #define FAST_WARP_IDS 16
 
-// A stage of it has this many bytes of each id's weights and of each hidden state, and there are at most so many stages.
-#define FAST_STAGE_BYTES 256
+// The elements of two bytes in HEAD_STAGE_BYTES, and the most stages of fast_logits.
+#define FAST_STAGE_ELEMENTS 128
 #define FAST_MOST_STAGES 8
 
 // The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
@@ -178,8 +178,8 @@ struct HeadStep {
     u32 unscreened_count;
     // The width, rounded up to a multiple of FAST_CHUNK.
     u32 short_width;
-    // `[rows, rounded up to a multiple of FAST_MOST_STATES; short_width]`: hidden states in the type of the weights, zeros behind
-    // the width.
+    // `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
+    // zeros behind the width, as they lie in a stage of fast_logits.
     void* short_states;
     // The ids that a block of fast_logits has at a time, a multiple of FAST_WARP_IDS, and the stages in its shared memory.
     u32 fast_ids;

@@ -33,6 +33,10 @@ DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
     return z != z ? HEAD_NAN : z;
 }
 
+// Where a quad of a row of HEAD_STAGE_BYTES lies in a stage in shared memory: rows with odd numbers have theirs in another order, so that the
+// lanes of neighbouring rows read different banks.
+DEVICE u32 quad_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ (row % 2 * 4)); }
+
 // Which of up to 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
 template <class F>
 DEVICE u32 rows_that(const HeadStep& args, u32 first, u32 count, F holds) {

@@ -20,7 +20,7 @@ shared! {
         HEAD_CONTENDERS_THREADS: u32 = 1024;
         LISTED_LOGITS_THREADS: u32 = 256;
 
-        /// A block of head_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
+        /// A block of head_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
         /// time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
         HEAD_STAGE_BYTES: u32 = 256;
 
@@ -39,8 +39,8 @@ shared! {
         FAST_PRODUCT_WARPS: u32 = 12;
         FAST_WARP_IDS: u32 = 16;
 
-        /// A stage of it has this many bytes of each id's weights and of each hidden state, and there are at most so many stages.
-        FAST_STAGE_BYTES: u32 = 256;
+        /// The elements of two bytes in HEAD_STAGE_BYTES, and the most stages of fast_logits.
+        FAST_STAGE_ELEMENTS: usize = 128;
         FAST_MOST_STAGES: u32 = 8;
 
         /// The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
@@ -184,8 +184,8 @@ shared! {
         unscreened_count: u32;
         /// The width, rounded up to a multiple of FAST_CHUNK.
         short_width: u32;
-        /// `[rows, rounded up to a multiple of FAST_MOST_STATES; short_width]`: hidden states in the type of the weights, zeros behind
-        /// the width.
+        /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
+        /// zeros behind the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The ids that a block of fast_logits has at a time, a multiple of FAST_WARP_IDS, and the stages in its shared memory.
         fast_ids: u32;

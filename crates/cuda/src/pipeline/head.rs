@@ -8,8 +8,8 @@ use gumball_spec::{Error, Kind, Result, Row, TILE};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_CHUNK, FAST_MOST_STATES, HEAD_MANY_STATES, HeadRow,
-    SCREENED_STATES, head_flags,
+    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS,
+    HEAD_MANY_STATES, HeadRow, SCREENED_STATES, head_flags,
 };
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
@@ -196,7 +196,7 @@ impl<'w> Head<'w> {
             return Err(Error::Conflict { parameter: "fast", other: "screen", reason });
         }
         let rows = self.capacity.next_multiple_of(FAST_MOST_STATES);
-        let bytes = [rows, short_width(self.width()), size_of::<u16>()];
+        let bytes = [rows, self.width().next_multiple_of(FAST_STAGE_ELEMENTS), size_of::<u16>()];
         self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &bytes)?);
         Ok(self)
     }

@@ -3,10 +3,10 @@
 use super::WARP;
 use crate::abi::{
     BOUND_BLOCK_IDS, BOUND_STAGES, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_COPY_WARPS, FAST_MOST_STAGES,
-    FAST_MOST_STATES, FAST_PRODUCT_WARPS, FAST_STAGE_BYTES, FAST_WARP_IDS, HEAD_BOUNDS_THREADS,
-    HEAD_CONTENDERS_THREADS, HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES, HEAD_LOGITS_THREADS,
-    HEAD_MANY_IDS, HEAD_MANY_STAGES, HEAD_MANY_STATES, HEAD_RACE_THREADS, HEAD_STAGE_BYTES,
-    HEAD_STATES_THREADS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, SCREENED_STATES,
+    FAST_MOST_STATES, FAST_PRODUCT_WARPS, FAST_WARP_IDS, HEAD_BOUNDS_THREADS, HEAD_CONTENDERS_THREADS,
+    HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES, HEAD_LOGITS_THREADS, HEAD_MANY_IDS, HEAD_MANY_STAGES,
+    HEAD_MANY_STATES, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS, LISTED_BYTES,
+    LISTED_LOGITS_THREADS, LISTED_STRIDE, SCREENED_STATES,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -66,7 +66,7 @@ pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) 
     let states = rows.next_power_of_two().clamp(8, FAST_MOST_STATES) as u32;
     let of = |warps: u32| {
         let ids = warps * FAST_WARP_IDS;
-        let stage = (ids + states) * FAST_STAGE_BYTES;
+        let stage = (ids + states) * HEAD_STAGE_BYTES;
         let stages = (limits.dynamic_smem_per_block as u32 / stage).clamp(1, FAST_MOST_STAGES);
         (FastShape { ids, stages }, stages * stage)
     };
