@@ -6,7 +6,7 @@
 // Never      reads weights; drops an id whose edits, mask or bound leave a doubt
 // Twins      CPU cpu/src/head/screen.rs, cpu/src/contenders.rs | why docs/heads.md
 // Shapes     codes [vocab, codes_width]; upper, lower [rows, bounds_stride]; maxima [rows, bound_tiles]
-// Grid       head_bounds: x = a block for each BOUND_BLOCK_IDS ids, with BOUND_STAGES stages in dynamic shared memory;
+// Grid       head_bounds: x = any number of blocks, which share the ids, as block/stage_queue.cuh says;
 //            head_race: a warp for each tile of each row; head_contenders: x = rows
 // Traffic    in: the codes, once for each SCREENED_STATES rows; out: 12 bytes an id and row
 // Requires   head_states before head_bounds, which comes before head_race, and that before head_contenders
@@ -15,9 +15,9 @@
 // and no other id is measured by it. Both bounds of these ids, and of banned ones, are -inf.
 
 #include "block/reduce.cuh"
+#include "block/stage_queue.cuh"
 #include "math/arrival.cuh"
 #include "platform/matrix.cuh"
-#include "platform/sm90.cuh"
 #include "stage/head.cuh"
 
 struct Bounds {
@@ -58,159 +58,156 @@ DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
            (row.allowed && !has_id(row.allowed, id));
 }
 
-// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a block, and the digits of 4 TILES hidden states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and behind those of `queue_ids` ids the digits of 4 TILES hidden
+// states that meet them.
 template <u32 TILES>
 struct BoundStage {
-    static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, CHUNKS = HEAD_STAGE_BYTES / CODE_CHUNK;
-    static constexpr u32 DIGIT_QUADS = CHUNKS * TILES * 32, QUADS = BOUND_BLOCK_IDS * ROW_QUADS + DIGIT_QUADS;
+    static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, TILE_QUADS = 32, CHUNK_QUADS = DIGIT_CHUNK_BYTES / 16;
 
-    U32x4* quads;
-
-    // Starts to copy the chunks from `first` on of the ids from `first_id` on. The last id stands in for those beyond the vocabulary.
-    DEVICE_MEMBER void copy_codes(const HeadStep& args, u32 first_id, u32 first) const {
-        const u32 left = args.codes_width / CODE_CHUNK - first, last = args.step.vocab - 1;
+    // Starts to copy a copying thread's quads of a stage: codes of `ids` ids from `first_id` on, and a group's digits.
+    static DEVICE_MEMBER void copy(const HeadStep& args, U32x4* quads, u32 first_id, u32 ids, u32 group, u32 number) {
+        constexpr u32 THREADS = HEAD_COPY_WARPS * 32, ROWS = THREADS / ROW_QUADS;
+        const u32 all_chunks = args.codes_width / CODE_CHUNK, first_chunk = number * BOUND_STAGE_CHUNKS;
+        const u32 left = all_chunks - first_chunk, chunks = left < BOUND_STAGE_CHUNKS ? left : BOUND_STAGE_CHUNKS;
+        const u32 quad = threadIdx.x % ROW_QUADS, first = threadIdx.x / ROW_QUADS;
+        if (quad / (CODE_CHUNK / 16) < chunks) {
+            const char* from = (const char*)args.codes + (u64)(first_id + first) * args.codes_width;
+            from += (u64)first_chunk * CODE_CHUNK + 16 * quad;
+            // The thread's rows are an even number apart, so their quads are in the same order.
+            U32x4* to = quads + quad_place(first, quad);
+            const u32 own = ids > first ? (ids - first + ROWS - 1) / ROWS : 0;
 #pragma unroll 4
-        for (u32 i = threadIdx.x; i < BOUND_BLOCK_IDS * ROW_QUADS; i += HEAD_BOUNDS_THREADS) {
-            const u32 row = i / ROW_QUADS, quad = i % ROW_QUADS;
-            const u32 id = first_id + row < last ? first_id + row : last;
-            if (quad / 4 < left) {
-                const char* codes = (const char*)args.codes + (u64)id * args.codes_width + first * CODE_CHUNK;
-                cp_async(quads + quad_place(row, quad), codes + 16 * quad);
+            for (u32 n = 0; n < own; n++) {
+                cp_async(to + n * (ROWS * ROW_QUADS), from);
+                from += (u64)ROWS * args.codes_width;
             }
         }
-    }
-
-    // Starts to copy the digits that meet these chunks, those of a group of hidden states.
-    DEVICE_MEMBER void copy_digits(const HeadStep& args, u32 group, u32 first) const {
-        const u32 chunks = args.codes_width / CODE_CHUNK, left = chunks - first;
-        const char* digits = (const char*)args.digits + ((u64)group * chunks + first) * DIGIT_CHUNK_BYTES;
-        for (u32 i = threadIdx.x; i < DIGIT_QUADS; i += HEAD_BOUNDS_THREADS) {
-            const u32 chunk = i / (32 * TILES), quad = i % (32 * TILES);
-            if (chunk < left) {
-                cp_async(quads + BOUND_BLOCK_IDS * ROW_QUADS + i, digits + chunk * DIGIT_CHUNK_BYTES + 16 * quad);
-            }
+        const U32x4* digits = (const U32x4*)args.digits + ((u64)group * all_chunks + first_chunk) * CHUNK_QUADS;
+        U32x4* to = quads + args.queue_ids * ROW_QUADS;
+        for (u32 i = threadIdx.x; i < chunks * TILES * TILE_QUADS; i += THREADS) {
+            cp_async(to + i, digits + i / (TILES * TILE_QUADS) * CHUNK_QUADS + i % (TILES * TILE_QUADS));
         }
-    }
-
-    // The quads that a lane multiplies: of ids `id` and `id + 8` of the block, and of a product's columns.
-    DEVICE_MEMBER U32x4 codes(u32 id, u32 chunk) const { return quads[quad_place(id, 4 * chunk + lane_id() % 4)]; }
-    DEVICE_MEMBER U32x4 digits(u32 chunk, u32 tile) const {
-        return quads[BOUND_BLOCK_IDS * ROW_QUADS + (chunk * TILES + tile) * 32 + lane_id()];
     }
 };
 
-// Bounds the logits of a block's ids for up to 4 TILES hidden states, those of a group. A warp has BOUND_IDS ids; its lane 4 g + t has the
-// codes of the ids g and g + 8 that begin at 16 t in each chunk, and gets the products of both ids with the hidden states t and 4 + t.
-// `screened` has a bit for each hidden state of the group whose row has bounds.
+// Bounds the logits of a block's ids for up to 4 TILES hidden states, those of a group. A multiplying warp has BOUND_IDS ids of a set; its
+// lane 4 g + t has the codes of the ids g and g + 8 that begin at 16 t in each chunk, and gets the products of both ids with the hidden
+// states t and 4 + t. `screened` has a bit for each hidden state of the group whose row has bounds.
 template <u32 TILES>
-DEVICE void bound_ids(const HeadStep& args, U32x4* smem, u32 group, u32 screened) {
+DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, u32 group, u32 screened) {
     typedef BoundStage<TILES> Stage;
-    const u32 lane = lane_id(), g = lane / 4, t = lane % 4, first_id = blockIdx.x * BOUND_BLOCK_IDS;
-    const u32 own = warp_id() * BOUND_IDS + g, first_row = group * SCREENED_STATES, last = args.step.vocab - 1;
-    const u32 chunks = args.codes_width / CODE_CHUNK, stages = (chunks + Stage::CHUNKS - 1) / Stage::CHUNKS;
-    const auto stage = [=](u32 number) INLINE { return Stage{smem + number % BOUND_STAGES * Stage::QUADS}; };
-    for (u32 i = 0; i + 1 < BOUND_STAGES; i++) {
-        if (i < stages) {
-            stage(i).copy_codes(args, first_id, i * Stage::CHUNKS);
-            stage(i).copy_digits(args, group, i * Stage::CHUNKS);
-        }
-        cp_async_commit_group();
-    }
-    // These loads overlap the copies.
-    ScreenedId ids[2];
-#pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-        const u32 id = first_id + own + 8 * i;
-        ids[i] = ScreenedId(args, id < last ? id : last);
-    }
-    HeadRow rows[TILES];
-#pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-        const u32 row = first_row + 4 * tile + t;
-        rows[tile] = args.head_rows[row < args.step.rows ? row : first_row];
-    }
-    int sums[TILES][4] = {};
-#pragma unroll 1
-    for (u32 i = 0; i < stages; i++) {
-        cp_async_wait_group<BOUND_STAGES - 2>();
-        // RAW on the stage: each thread has waited for its own copies, all threads read all of them. WAR on the stage before it, which is
-        // copied to next: all threads have read it.
-        __syncthreads();
-        const u32 next = i + BOUND_STAGES - 1;
-        if (next < stages) {
-            stage(next).copy_codes(args, first_id, next * Stage::CHUNKS);
-            stage(next).copy_digits(args, group, next * Stage::CHUNKS);
-        }
-        cp_async_commit_group();
-#pragma unroll
-        for (u32 chunk = 0; chunk < Stage::CHUNKS; chunk++) {
-            if (i * Stage::CHUNKS + chunk >= chunks) {
-                break;
-            }
-            const U32x4 low = stage(i).codes(own, chunk), high = stage(i).codes(own + 8, chunk);
-#pragma unroll
-            for (u32 tile = 0; tile < TILES; tile++) {
-                const U32x4 digits = stage(i).digits(chunk, tile);
-#pragma unroll
-                for (u32 k = 0; k < 4; k += 2) {
-                    const u32 a[4] = {low.word[k], high.word[k], low.word[k + 1], high.word[k + 1]};
-                    const u32 b[2] = {digits.word[k], digits.word[k + 1]};
-                    mma_s8(sums[tile], a, b);
-                }
+    const IdSets sets(args.step.vocab, args.queue_ids);
+    const u32 chunks = args.codes_width / CODE_CHUNK, stages = (chunks + BOUND_STAGE_CHUNKS - 1) / BOUND_STAGE_CHUNKS;
+    const u32 vocab = args.step.vocab, last = vocab - 1, first_row = group * SCREENED_STATES;
+    if (warp_id() < HEAD_COPY_WARPS) {
+        for (u32 set = 0; set < sets.count; set++) {
+            const u32 first_id = sets.first(set), left = first_id < vocab ? vocab - first_id : 0;
+            for (u32 i = 0; i < stages; i++) {
+                queue.acquire_empty();
+                Stage::copy(args, queue.quads(), first_id, left < sets.ids ? left : sets.ids, group, i);
+                queue.fill(false);
             }
         }
+        return;
     }
-    // WAR on all stages: those of the next group are copied to them.
-    __syncthreads();
-    const u32 bound_tile = first_id / BOUND_IDS + warp_id();
-#pragma unroll
-    for (u32 tile = 0; tile < TILES; tile++) {
-        const u32 row = first_row + 4 * tile + t;
-        const bool has_bounds = screened >> (4 * tile + t) & 1;
-        const HeadRow& head_row = rows[tile];
-        float most = -INF_F32, least = -INF_F32;
+    const u32 lane = lane_id(), g = lane / 4, t = lane % 4, own = (warp_id() - HEAD_COPY_WARPS) * BOUND_IDS + g;
+    for (u32 set = 0; set < sets.count; set++) {
+        const u32 first_id = sets.first(set);
+        // These loads overlap the copies.
+        ScreenedId ids[2];
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
             const u32 id = first_id + own + 8 * i;
-            if (has_bounds && id <= last) {
-                Bounds bounds{-INF_F32, -INF_F32};
-                const bool is_edited = head_row.touched && has_id(head_row.touched, id);
-                if (ids[i].is_bounded() && !is_edited && !is_banned(args, head_row, id)) {
-                    // The high digits are worth 256 of the low ones.
-                    const i64 product = 256 * (i64)sums[tile][2 * i] + sums[tile][2 * i + 1];
-                    bounds = bounds_of(args, head_row, ids[i], id, product);
-                }
-                args.upper[(u64)row * args.bounds_stride + id] = bounds.upper;
-                args.lower[(u64)row * args.bounds_stride + id] = bounds.lower;
-                args.logits[(u64)row * args.step.vocab + id] = -INF_F32;
-                most = max_f32(most, bounds.upper);
-                least = max_f32(least, bounds.lower);
-            }
+            ids[i] = ScreenedId(args, id < last ? id : last);
         }
-        // Lanes with the same t have the same row.
+        HeadRow rows[TILES];
 #pragma unroll
-        for (u32 apart = 4; apart < 32; apart *= 2) {
-            most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, (int)apart));
-            least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, (int)apart));
+        for (u32 tile = 0; tile < TILES; tile++) {
+            const u32 row = first_row + 4 * tile + t;
+            rows[tile] = args.head_rows[row < args.step.rows ? row : first_row];
         }
-        if (g == 0 && has_bounds && bound_tile < args.bound_tiles) {
-            args.upper_maxima[(u64)row * args.bound_tiles + bound_tile] = most;
-            args.lower_maxima[(u64)row * args.bound_tiles + bound_tile] = least;
+        int sums[TILES][4] = {};
+#pragma unroll 1
+        for (u32 i = 0; i < stages; i++) {
+            queue.acquire_full();
+            const U32x4 *codes = queue.quads(), *all_digits = codes + args.queue_ids * Stage::ROW_QUADS;
+#pragma unroll
+            for (u32 chunk = 0; chunk < BOUND_STAGE_CHUNKS; chunk++) {
+                if (i * BOUND_STAGE_CHUNKS + chunk >= chunks) {
+                    break;
+                }
+                const U32x4 low = codes[quad_place(own, 4 * chunk + t)],
+                            high = codes[quad_place(own + 8, 4 * chunk + t)];
+#pragma unroll
+                for (u32 tile = 0; tile < TILES; tile++) {
+                    const U32x4 digits = all_digits[(chunk * TILES + tile) * Stage::TILE_QUADS + lane];
+#pragma unroll
+                    for (u32 k = 0; k < 4; k += 2) {
+                        const u32 a[4] = {low.word[k], high.word[k], low.word[k + 1], high.word[k + 1]};
+                        const u32 b[2] = {digits.word[k], digits.word[k + 1]};
+                        mma_s8(sums[tile], a, b);
+                    }
+                }
+            }
+            queue.release();
+        }
+        // A warp beyond the set's ids multiplied what was in shared memory.
+        if (own - g >= sets.ids) {
+            continue;
+        }
+        const u32 bound_tile = (first_id + own) / BOUND_IDS;
+#pragma unroll
+        for (u32 tile = 0; tile < TILES; tile++) {
+            const u32 row = first_row + 4 * tile + t;
+            const bool has_bounds = screened >> (4 * tile + t) & 1;
+            const HeadRow& head_row = rows[tile];
+            float most = -INF_F32, least = -INF_F32;
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                const u32 id = first_id + own + 8 * i;
+                if (has_bounds && id <= last) {
+                    Bounds bounds{-INF_F32, -INF_F32};
+                    const bool is_edited = head_row.touched && has_id(head_row.touched, id);
+                    if (ids[i].is_bounded() && !is_edited && !is_banned(args, head_row, id)) {
+                        // The high digits are worth 256 of the low ones.
+                        const i64 product = 256 * (i64)sums[tile][2 * i] + sums[tile][2 * i + 1];
+                        bounds = bounds_of(args, head_row, ids[i], id, product);
+                    }
+                    args.upper[(u64)row * args.bounds_stride + id] = bounds.upper;
+                    args.lower[(u64)row * args.bounds_stride + id] = bounds.lower;
+                    args.logits[(u64)row * args.step.vocab + id] = -INF_F32;
+                    most = max_f32(most, bounds.upper);
+                    least = max_f32(least, bounds.lower);
+                }
+            }
+            // Lanes with the same t have the same row.
+#pragma unroll
+            for (u32 apart = 4; apart < 32; apart *= 2) {
+                most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, (int)apart));
+                least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, (int)apart));
+            }
+            if (g == 0 && has_bounds && bound_tile < args.bound_tiles) {
+                args.upper_maxima[(u64)row * args.bound_tiles + bound_tile] = most;
+                args.lower_maxima[(u64)row * args.bound_tiles + bound_tile] = least;
+            }
         }
     }
 }
 
-KERNEL(head_bounds, HEAD_BOUNDS_THREADS, HeadStep, args) {
+KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) {
     DYNAMIC_SMEM(smem);
+    __shared__ StageMbarriers mbarriers;
+    StageQueue queue(mbarriers, smem, args.queue_stages);
+    queue.stage_quads = args.queue_ids * (HEAD_STAGE_BYTES / 16) + BOUND_STAGE_CHUNKS * (DIGIT_CHUNK_BYTES / 16);
     grid_dependency_wait();
     trigger_dependents();
     for (u32 group = 0; group < args.state_groups; group++) {
         const auto has_bounds = [](u32 plan) INLINE { return plan > PLAN_WHOLE; };
         const u32 screened = rows_that(args, group * SCREENED_STATES, SCREENED_STATES, has_bounds);
         if (screened >> 4 != 0) {
-            bound_ids<2>(args, smem, group, screened);
+            bound_ids<2>(args, queue, group, screened);
         } else if (screened != 0) {
-            bound_ids<1>(args, smem, group, screened);
+            bound_ids<1>(args, queue, group, screened);
         }
     }
 }

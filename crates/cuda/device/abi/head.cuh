@@ -10,7 +10,6 @@
 // The threads of a block of each kernel.
 #define HEAD_STATES_THREADS 1024
 #define HEAD_LOGITS_THREADS 128
-#define HEAD_BOUNDS_THREADS 128
 #define HEAD_RACE_THREADS 256
 #define HEAD_CONTENDERS_THREADS 1024
 #define LISTED_LOGITS_THREADS 256
@@ -27,16 +26,16 @@
 #define HEAD_MANY_IDS 128
 #define HEAD_MANY_STAGES 3
 
-// A block of fast_logits: FAST_COPY_WARPS warps copy to shared memory, and up to FAST_PRODUCT_WARPS warps, as many as the
-// launch has besides, multiply 16 ids each.
-#define FAST_LOGITS_THREADS 512
-#define FAST_COPY_WARPS 4
-#define FAST_PRODUCT_WARPS 12
-#define FAST_WARP_IDS 16
+// A block of fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
+// many as the launch has besides, multiply HEAD_WARP_IDS ids each. There are at most HEAD_MOST_STAGES stages.
+#define HEAD_QUEUE_THREADS 512
+#define HEAD_COPY_WARPS 4
+#define HEAD_PRODUCT_WARPS 12
+#define HEAD_WARP_IDS 16
+#define HEAD_MOST_STAGES 8
 
-// The elements of two bytes in HEAD_STAGE_BYTES, and the most stages of fast_logits.
+// The elements of two bytes in HEAD_STAGE_BYTES.
 #define FAST_STAGE_ELEMENTS 128
-#define FAST_MOST_STAGES 8
 
 // The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
 #define FAST_MOST_STATES 64
@@ -44,9 +43,8 @@
 // Rows of weights and hidden states are multiplied in pieces of this many elements.
 #define FAST_CHUNK 32
 
-// The ids of a block of head_bounds, and its stages.
-#define BOUND_BLOCK_IDS 64
-#define BOUND_STAGES 3
+// The chunks of codes of a stage of head_bounds.
+#define BOUND_STAGE_CHUNKS 4
 
 // The bytes of a row of weights that half a warp of listed_logits copies to shared memory at a time, and those from its copy to
 // that of the next half. Behind the copies of all halves lie the elements of a hidden state that meet them.
@@ -181,9 +179,10 @@ struct HeadStep {
     // `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
     // zeros behind the width, as they lie in a stage of fast_logits.
     void* short_states;
-    // The ids that a block of fast_logits has at a time, a multiple of FAST_WARP_IDS, and the stages in its shared memory.
-    u32 fast_ids;
-    u32 fast_stages;
+    // The most ids that a block of fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
+    // shared memory.
+    u32 queue_ids;
+    u32 queue_stages;
 };
 
 // The layout of the structs on the host, in bytes.
@@ -241,5 +240,5 @@ static_assert(OFFSET_OF(HeadStep, bound_tiles) == 444);
 static_assert(OFFSET_OF(HeadStep, unscreened_count) == 448);
 static_assert(OFFSET_OF(HeadStep, short_width) == 452);
 static_assert(OFFSET_OF(HeadStep, short_states) == 456);
-static_assert(OFFSET_OF(HeadStep, fast_ids) == 464);
-static_assert(OFFSET_OF(HeadStep, fast_stages) == 468);
+static_assert(OFFSET_OF(HeadStep, queue_ids) == 464);
+static_assert(OFFSET_OF(HeadStep, queue_stages) == 468);

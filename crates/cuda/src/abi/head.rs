@@ -15,7 +15,6 @@ shared! {
         /// The threads of a block of each kernel.
         HEAD_STATES_THREADS: u32 = 1024;
         HEAD_LOGITS_THREADS: u32 = 128;
-        HEAD_BOUNDS_THREADS: u32 = 128;
         HEAD_RACE_THREADS: u32 = 256;
         HEAD_CONTENDERS_THREADS: u32 = 1024;
         LISTED_LOGITS_THREADS: u32 = 256;
@@ -32,16 +31,16 @@ shared! {
         HEAD_MANY_IDS: u32 = 128;
         HEAD_MANY_STAGES: u32 = 3;
 
-        /// A block of fast_logits: FAST_COPY_WARPS warps copy to shared memory, and up to FAST_PRODUCT_WARPS warps, as many as the
-        /// launch has besides, multiply 16 ids each.
-        FAST_LOGITS_THREADS: u32 = 512;
-        FAST_COPY_WARPS: u32 = 4;
-        FAST_PRODUCT_WARPS: u32 = 12;
-        FAST_WARP_IDS: u32 = 16;
+        /// A block of fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
+        /// many as the launch has besides, multiply HEAD_WARP_IDS ids each. There are at most HEAD_MOST_STAGES stages.
+        HEAD_QUEUE_THREADS: u32 = 512;
+        HEAD_COPY_WARPS: u32 = 4;
+        HEAD_PRODUCT_WARPS: u32 = 12;
+        HEAD_WARP_IDS: u32 = 16;
+        HEAD_MOST_STAGES: u32 = 8;
 
-        /// The elements of two bytes in HEAD_STAGE_BYTES, and the most stages of fast_logits.
+        /// The elements of two bytes in HEAD_STAGE_BYTES.
         FAST_STAGE_ELEMENTS: usize = 128;
-        FAST_MOST_STAGES: u32 = 8;
 
         /// The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
         FAST_MOST_STATES: usize = 64;
@@ -49,9 +48,8 @@ shared! {
         /// Rows of weights and hidden states are multiplied in pieces of this many elements.
         FAST_CHUNK: usize = 32;
 
-        /// The ids of a block of head_bounds, and its stages.
-        BOUND_BLOCK_IDS: u32 = 64;
-        BOUND_STAGES: u32 = 3;
+        /// The chunks of codes of a stage of head_bounds.
+        BOUND_STAGE_CHUNKS: usize = 4;
 
         /// The bytes of a row of weights that half a warp of listed_logits copies to shared memory at a time, and those from its copy to
         /// that of the next half. Behind the copies of all halves lie the elements of a hidden state that meet them.
@@ -187,8 +185,9 @@ shared! {
         /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
         /// zeros behind the width, as they lie in a stage of fast_logits.
         short_states: (void*);
-        /// The ids that a block of fast_logits has at a time, a multiple of FAST_WARP_IDS, and the stages in its shared memory.
-        fast_ids: u32;
-        fast_stages: u32;
+        /// The most ids that a block of fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
+        /// shared memory.
+        queue_ids: u32;
+        queue_stages: u32;
     }
 }

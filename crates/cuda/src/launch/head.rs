@@ -23,11 +23,12 @@ pub(crate) unsafe fn enqueue(
     head: &abi::HeadStep,
 ) -> Result<()> {
     let (rows, vocab, tiles) = (head.step.rows as usize, head.step.vocab as usize, head.step.tiles as usize);
-    let is_fast = head.flags & (head_flags::FAST_BF16 | head_flags::FAST_F16) != 0;
-    let (shape, of_fast) = tuning::fast_logits(limits, (rows, vocab));
-    let head = &abi::HeadStep { fast_ids: shape.ids, fast_stages: shape.stages, ..*head };
-    let argument = bytemuck::bytes_of(head);
     let is_screened = head.flags & head_flags::SCREENED != 0;
+    let is_fast = head.flags & (head_flags::FAST_BF16 | head_flags::FAST_F16) != 0;
+    let (shape, of_queue) =
+        if is_fast { tuning::fast_logits(limits, (rows, vocab)) } else { tuning::head_bounds(limits, vocab) };
+    let head = &abi::HeadStep { queue_ids: shape.ids, queue_stages: shape.stages, ..*head };
+    let argument = bytemuck::bytes_of(head);
     let (states, listed) = (HEAD_STATES.of(Kind::Logits, hidden), LISTED_LOGITS.of(Kind::Logits, weights));
     let (size, of_whole) = tuning::head_logits(limits, (rows, vocab), weights.bytes(), is_screened);
     let whole = HEAD_LOGITS.sized(size, Kind::Logits, weights);
@@ -39,10 +40,10 @@ pub(crate) unsafe fn enqueue(
         unsafe { runtime.launch_dependent(kernel, grid, argument) }
     };
     if let Some(fast) = FAST_LOGITS.of_short(weights).filter(|_| is_fast) {
-        return then(fast, of_fast);
+        return then(fast, of_queue);
     }
     if is_screened {
-        then(HEAD_BOUNDS.kernel(), tuning::head_bounds(vocab, rows))?;
+        then(HEAD_BOUNDS.kernel(), of_queue)?;
         then(HEAD_RACE.kernel(), tuning::head_race(rows, tiles))?;
         then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, rows))?;
         then(listed, tuning::listed_logits(limits))?;

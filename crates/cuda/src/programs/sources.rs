@@ -34,6 +34,7 @@ const DEVICE: &[Source] = device_files![
     "warp/tile.cuh",
     "warp/edited_row.cuh",
     "warp/softmax.cuh",
+    "block/stage_queue.cuh",
     "block/reduce.cuh",
     "block/survey_grid.cuh",
     "block/survey_requests.cuh",

@@ -2,11 +2,10 @@
 
 use super::WARP;
 use crate::abi::{
-    BOUND_BLOCK_IDS, BOUND_STAGES, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_COPY_WARPS, FAST_MOST_STAGES,
-    FAST_MOST_STATES, FAST_PRODUCT_WARPS, FAST_WARP_IDS, HEAD_BOUNDS_THREADS, HEAD_CONTENDERS_THREADS,
+    BOUND_STAGE_CHUNKS, DIGIT_CHUNK_BYTES, FAST_MOST_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS,
     HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES, HEAD_LOGITS_THREADS, HEAD_MANY_IDS, HEAD_MANY_STAGES,
-    HEAD_MANY_STATES, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS, LISTED_BYTES,
-    LISTED_LOGITS_THREADS, LISTED_STRIDE, SCREENED_STATES,
+    HEAD_MANY_STATES, HEAD_MOST_STAGES, HEAD_PRODUCT_WARPS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES,
+    HEAD_STATES_THREADS, HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -49,10 +48,10 @@ pub(crate) fn head_logits(
     (Size::Few, grid(HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES))
 }
 
-/// How `fast_logits` shares the ids and a block's memory.
+/// How a kernel with a queue of stages shares the ids and a block's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FastShape {
-    /// The ids that a block has at a time.
+pub(crate) struct QueueShape {
+    /// The most ids that a block has at a time.
     pub ids: u32,
     pub stages: u32,
 }
@@ -60,23 +59,33 @@ pub(crate) struct FastShape {
 /// The stages that keep a multiprocessor's copies going, if they fit.
 const ENOUGH_STAGES: u32 = 3;
 
-/// Returns the shape and grid of `fast_logits`. A block takes as many ids at a time as leave room for enough stages: hidden states are
-/// copied once for each set of ids.
-pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (FastShape, Grid) {
-    let states = rows.next_power_of_two().clamp(8, FAST_MOST_STATES) as u32;
+/// Returns the shape and grid of a kernel with a queue of stages, each of which has `state_bytes` of hidden states. A block takes as many
+/// ids at a time as leave room for enough stages: hidden states are copied once for each set of ids.
+fn queue(limits: &DeviceLimits, vocab: usize, state_bytes: u32) -> (QueueShape, Grid) {
     let of = |warps: u32| {
-        let ids = warps * FAST_WARP_IDS;
-        let stage = (ids + states) * HEAD_STAGE_BYTES;
-        let stages = (limits.dynamic_smem_per_block as u32 / stage).clamp(1, FAST_MOST_STAGES);
-        (FastShape { ids, stages }, stages * stage)
+        let ids = warps * HEAD_WARP_IDS;
+        let stage = ids * HEAD_STAGE_BYTES + state_bytes;
+        let stages = (limits.dynamic_smem_per_block as u32 / stage).clamp(1, HEAD_MOST_STAGES);
+        (QueueShape { ids, stages }, stages * stage)
     };
-    let mut warps = FAST_PRODUCT_WARPS;
+    let mut warps = HEAD_PRODUCT_WARPS;
     while warps > 1 && of(warps).0.stages < ENOUGH_STAGES {
         warps -= 1;
     }
     let (shape, smem) = of(warps);
-    let blocks = limits.multiprocessors.min(vocab.div_ceil(FAST_WARP_IDS as usize)) as u32;
-    (shape, Grid::new(blocks, (FAST_COPY_WARPS + warps) * WARP as u32).with_dynamic_smem(smem))
+    let blocks = limits.multiprocessors.min(vocab.div_ceil(HEAD_WARP_IDS as usize)) as u32;
+    (shape, Grid::new(blocks, (HEAD_COPY_WARPS + warps) * WARP as u32).with_dynamic_smem(smem))
+}
+
+/// Returns the shape and grid of `fast_logits`.
+pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
+    let states = rows.next_power_of_two().clamp(8, FAST_MOST_STATES) as u32;
+    queue(limits, vocab, states * HEAD_STAGE_BYTES)
+}
+
+/// Returns the shape and grid of `head_bounds`.
+pub(crate) fn head_bounds(limits: &DeviceLimits, vocab: usize) -> (QueueShape, Grid) {
+    queue(limits, vocab, (BOUND_STAGE_CHUNKS * DIGIT_CHUNK_BYTES) as u32)
 }
 
 /// Returns the grid of `listed_logits`.
@@ -86,15 +95,6 @@ pub(crate) fn listed_logits(limits: &DeviceLimits) -> Grid {
     // A hidden state has f32 elements for weights of 2 bytes at least.
     let of_state = LISTED_BYTES / 2 * size_of::<f32>() as u32;
     Grid::new(blocks, LISTED_LOGITS_THREADS).with_dynamic_smem(halves * LISTED_STRIDE + of_state)
-}
-
-/// Returns the grid of `head_bounds` for a step of `rows` rows.
-pub(crate) fn head_bounds(vocab: usize, rows: usize) -> Grid {
-    let tiles = if rows.min(SCREENED_STATES) > 4 { 2 } else { 1 };
-    let of_states = HEAD_STAGE_BYTES as usize / CODE_CHUNK * DIGIT_CHUNK_BYTES / 2 * tiles;
-    let stage = BOUND_BLOCK_IDS * HEAD_STAGE_BYTES + of_states as u32;
-    let blocks = vocab.div_ceil(BOUND_BLOCK_IDS as usize);
-    Grid::new(blocks as u32, HEAD_BOUNDS_THREADS).with_dynamic_smem(BOUND_STAGES * stage)
 }
 
 /// Returns the grid of `head_race`: a warp has a tile of a row.
