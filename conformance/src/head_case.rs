@@ -2,6 +2,7 @@
 
 use gumball_cpu::{Level, Task};
 use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Spread, Weights, Widened};
+use gumball_spec::head::clusters::Clusters;
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::{Error, Result, Row};
 
@@ -20,6 +21,30 @@ pub struct HeadCase {
     pub bias: Option<Vec<f32>>,
     /// What follows the product.
     pub scaling: Scaling,
+}
+
+/// Clusters of a head's ids (H7).
+#[derive(Clone, Debug)]
+pub struct ClusterCase {
+    /// Every id once, cluster by cluster.
+    pub ids: Vec<u32>,
+    /// The ids of a cluster.
+    pub capacity: usize,
+    /// A centroid for each cluster, of the head's width.
+    pub centroids: Vec<f32>,
+    /// How many clusters are probed.
+    pub probes: usize,
+    /// Ids that are computed for every hidden state.
+    pub special_ids: Vec<u32>,
+}
+
+impl ClusterCase {
+    /// Returns them as the definition takes them.
+    #[must_use]
+    pub fn clusters(&self) -> Clusters<'_> {
+        let Self { ids, capacity, centroids, probes, special_ids } = self;
+        Clusters { ids, capacity: *capacity, centroids, probes: *probes, special_ids }
+    }
 }
 
 /// What a certified head reads before it computes logits.
@@ -77,6 +102,17 @@ impl HeadCase {
         self.scaling.check()?;
         let of_row = |row| logits(self.weights.row(), self.state(row), self.bias.as_deref(), &self.scaling);
         Ok((0..self.rows()).flat_map(of_row).map(f32::to_bits).collect())
+    }
+
+    /// Returns the row that the definition gives for clusters and the first hidden state (H8).
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] or [`Error::Length`] for clusters or a scaling that are none of this head.
+    pub fn clustered_by_the_oracle(&self, clusters: &ClusterCase) -> Result<Vec<f32>> {
+        self.scaling.check()?;
+        let clusters = clusters.clusters();
+        clusters.check(self.vocab(), self.width)?;
+        Ok(clusters.logits(self.weights.row(), self.state(0), self.bias.as_deref(), &self.scaling))
     }
 
     /// Returns a row of the logits that decide a request, and -inf elsewhere: or all of them, where all may.

@@ -26,7 +26,7 @@ use gumball_spec::{Error, Result, Row, SamplingParams, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::{HeadCase, ScreenKind};
+use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
 use crate::observed::{Observed, differences};
 
 pub use cuda::Cuda;
@@ -110,6 +110,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn certified(&self, _head: &HeadCase, _screen: ScreenKind, case: &Case) -> Result<Observed> {
         Ok(Observed { kept: None, ..Oracle.sample(case)? })
+    }
+
+    /// Samples the row of a head by a clustered head, from the first hidden state: `case` is the request, with the logits of the definition's row,
+    /// which the head does not see. A backend without heads takes the logits.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn clustered(&self, _head: &HeadCase, _clusters: &ClusterCase, case: &Case) -> Result<Observed> {
+        self.sample(case)
     }
 
     /// Verifies drafts from hidden states: those of the head are the request's rows, in turn, and the drafts' rows hold their logits. A

@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::case::{Case, Dtype};
 use crate::compare;
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::{HeadCase, ScreenKind};
+use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
 use crate::observed::Observed;
 
 /// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
@@ -65,6 +65,7 @@ macro_rules! families {
     };
 }
 
+pub mod clustered_head;
 pub mod head;
 
 pub mod edit;
@@ -84,6 +85,7 @@ pub mod params;
 
 families! {
     head => head_rules,
+    clustered_head => clustered_head_rules,
     edit::penalties => penalty_rules,
     edit::dry => dry_rules,
     edit::bans => ban_rules,
@@ -251,6 +253,22 @@ impl Check<'_> {
             if !differences.is_empty() {
                 self.fail(&case, format_args!("has, by a certified head, {screen:?},\n{differences}"));
             }
+        }
+        expected
+    }
+
+    /// Returns what the backend's clustered head gives for a request and the first hidden state, after holding it to the definition.
+    /// `case` is the request; its logits are of no matter.
+    pub fn clusters(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Observed {
+        let logits = head.clustered_by_the_oracle(clusters);
+        let logits = logits.unwrap_or_else(|error| panic!("refused: {error}"));
+        let case = Case { logits: crate::Logits::new(Dtype::F32, &logits), ..case.clone() };
+        let expected = self.sees(&case);
+        let seen = self.backend.clustered(head, clusters, &case);
+        let seen = seen.unwrap_or_else(|error| self.fail(&case, format_args!("refused: {error}")));
+        let differences = crate::observed::differences(&expected, &seen);
+        if !differences.is_empty() {
+            self.fail(&case, format_args!("has, by clusters {clusters:?},\n{differences}"));
         }
         expected
     }

@@ -1,7 +1,9 @@
 //! The head: from a hidden state to the logits of a row, naively (rules H1 to H4).
 //!
 //! One function for one product, one for what follows it. Weights and hidden states may be f32, bf16 or f16; all arithmetic
-//! is f32, in one order that sixteen SIMD lanes and two threads of a GPU can keep alike.
+//! is f32, in one order that sixteen SIMD lanes and two threads of a GPU can keep alike. [`clusters`] has the row of a clustered head (H7, H8).
+
+pub mod clusters;
 
 use crate::num::exp2;
 use crate::{Error, Result, Row};

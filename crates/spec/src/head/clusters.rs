@@ -1,0 +1,232 @@
+//! Which ids a clustered head computes for a hidden state, and the row that comes of it, naively (rules H7 and H8).
+//!
+//! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the largest products with the hidden state are
+//! probed: the logits of their ids are computed, and those of the special ids.
+
+use super::{Scaling, logits, product};
+use crate::num::key;
+use crate::row::clean;
+use crate::{Error, Result, Row};
+
+/// How many ids an error names at most.
+const NAMED: usize = 8;
+
+/// Clusters of ids, and how many of them a hidden state probes.
+#[derive(Clone, Copy, Debug)]
+pub struct Clusters<'a> {
+    /// Every id once: those of cluster 0, then those of cluster 1, and so on.
+    pub ids: &'a [u32],
+    /// The ids of a cluster; the last one has what is left.
+    pub capacity: usize,
+    /// `[clusters, width]`: a centroid for each cluster.
+    pub centroids: &'a [f32],
+    /// How many clusters are probed.
+    pub probes: usize,
+    /// Ids that are computed for every hidden state.
+    pub special_ids: &'a [u32],
+}
+
+impl Clusters<'_> {
+    /// Returns how many clusters there are.
+    ///
+    /// # Panics
+    /// If the capacity is 0.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.ids.len().div_ceil(self.capacity)
+    }
+
+    /// Checks the clusters of a head with `vocab` ids and hidden states of `width` elements.
+    ///
+    /// # Errors
+    /// - Those of [`check_ids`] and [`check_special_ids`].
+    /// - [`Error::Length`] if there is not one centroid of `width` elements for each cluster.
+    /// - [`Error::OutOfRange`] for a centroid that is not finite, or `probes` outside 1..=clusters.
+    pub fn check(&self, vocab: usize, width: usize) -> Result<()> {
+        check_ids(self.ids, self.capacity, vocab)?;
+        let count = self.count();
+        if self.centroids.len() != count * width {
+            let allowed = format!("{count} centroids of {width} elements, one for each cluster");
+            return Err(Error::length("centroids", self.centroids.len(), allowed));
+        }
+        if let Some(place) = self.centroids.iter().position(|x| !x.is_finite()) {
+            let value = format!("{} in that of cluster {}", self.centroids[place], place / width);
+            return Err(Error::out_of_range("centroids", value, "finite"));
+        }
+        check_probes(self.probes, count)?;
+        check_special_ids(self.special_ids, vocab)
+    }
+
+    /// Returns the clusters that a hidden state probes, in the order of their scores (H7).
+    #[must_use]
+    pub fn probed(&self, hidden: Row<'_>) -> Vec<u32> {
+        let width = hidden.vocab();
+        let score = |cluster: u32| {
+            let centroid = &self.centroids[cluster as usize * width..][..width];
+            clean(product(Row::F32(centroid), hidden))
+        };
+        let mut keys: Vec<(u64, u32)> =
+            (0..self.count() as u32).map(|cluster| (key(score(cluster), cluster), cluster)).collect();
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        keys.into_iter().take(self.probes).map(|(_, cluster)| cluster).collect()
+    }
+
+    /// Returns whether each id is in the probed set of a hidden state (H7).
+    #[must_use]
+    pub fn is_probed(&self, hidden: Row<'_>) -> Vec<bool> {
+        let mut is_probed = vec![false; self.ids.len()];
+        for cluster in self.probed(hidden) {
+            let start = cluster as usize * self.capacity;
+            let end = (start + self.capacity).min(self.ids.len());
+            self.ids[start..end].iter().for_each(|id| is_probed[*id as usize] = true);
+        }
+        self.special_ids.iter().for_each(|id| is_probed[*id as usize] = true);
+        is_probed
+    }
+
+    /// Returns the row of a hidden state: the logits of the probed set, -inf elsewhere (H8).
+    ///
+    /// # Panics
+    /// Where [`logits`] does.
+    #[must_use]
+    pub fn logits(
+        &self,
+        weights: Row<'_>,
+        hidden: Row<'_>,
+        bias: Option<&[f32]>,
+        scaling: &Scaling,
+    ) -> Vec<f32> {
+        let whole = logits(weights, hidden, bias, scaling);
+        let row = whole.into_iter().zip(self.is_probed(hidden));
+        row.map(|(z, is_probed)| if is_probed { z } else { f32::NEG_INFINITY }).collect()
+    }
+}
+
+/// Checks that every id of a vocabulary stands in clusters once.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary, or one that stands there twice.
+/// - [`Error::Length`] if there are not as many ids as in the vocabulary.
+pub fn check_ids(ids: &[u32], capacity: usize, vocab: usize) -> Result<()> {
+    if !(1..=vocab).contains(&capacity) {
+        return Err(Error::out_of_range("capacity", capacity, format!("in 1..={vocab}, the vocabulary")));
+    }
+    if ids.len() != vocab {
+        let allowed = format!("{vocab} ids, each of the vocabulary once");
+        return Err(Error::length("cluster_ids", ids.len(), allowed));
+    }
+    let mut clusters = vec![u32::MAX; vocab];
+    let mut twice = None;
+    for (place, id) in ids.iter().enumerate() {
+        let cluster = place / capacity;
+        let Some(of_id) = clusters.get_mut(*id as usize) else {
+            let value = format!("{id} in cluster {cluster}");
+            return Err(Error::out_of_range("cluster_ids", value, format!("ids in 0..{vocab}")));
+        };
+        if *of_id != u32::MAX {
+            twice = twice.or(Some((*id, *of_id, cluster)));
+        }
+        *of_id = cluster as u32;
+    }
+    let Some((id, first, second)) = twice else { return Ok(()) };
+    let missing = (0..vocab as u32).filter(|id| clusters[*id as usize] == u32::MAX);
+    let value = format!("{id} in cluster {first} and in cluster {second}, and lacks {}", named(missing));
+    Err(Error::out_of_range("cluster_ids", value, format!("each id in 0..{vocab} in one cluster")))
+}
+
+/// Checks a number of probes.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if it is outside 1..=clusters.
+pub fn check_probes(probes: usize, clusters: usize) -> Result<()> {
+    if (1..=clusters).contains(&probes) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("probes", probes, format!("in 1..={clusters}, the number of clusters")))
+}
+
+/// Checks that special ids are ids.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if some lie outside the vocabulary; it names them.
+pub fn check_special_ids(special_ids: &[u32], vocab: usize) -> Result<()> {
+    let missing = || special_ids.iter().copied().filter(|id| *id as usize >= vocab);
+    if missing().next().is_none() {
+        return Ok(());
+    }
+    Err(Error::out_of_range("special_ids", named(missing()), format!("ids in 0..{vocab}")))
+}
+
+/// Names ids, the first ones if there are many.
+fn named(ids: impl Iterator<Item = u32>) -> String {
+    let ids: Vec<u32> = ids.collect();
+    let mut text = ids.iter().take(NAMED).map(u32::to_string).collect::<Vec<_>>().join(", ");
+    if ids.len() > NAMED {
+        text += &format!(" and {} more", ids.len() - NAMED);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTERS: Clusters<'_> = Clusters {
+        ids: &[4, 1, 0, 3, 2],
+        capacity: 2,
+        centroids: &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0],
+        probes: 1,
+        special_ids: &[],
+    };
+
+    #[test]
+    fn clusters_of_equal_scores_are_taken_by_number() {
+        assert_eq!(CLUSTERS.probed(Row::F32(&[1.0, 0.0])), [0]);
+        assert_eq!(Clusters { probes: 3, ..CLUSTERS }.probed(Row::F32(&[1.0, 0.0])), [0, 2, 1]);
+        assert_eq!(Clusters { probes: 2, ..CLUSTERS }.probed(Row::F32(&[f32::NAN, 0.0])), [0, 1]);
+        // -0 and +0 are equal.
+        assert_eq!(CLUSTERS.probed(Row::F32(&[-0.0, 0.0])), [0]);
+    }
+
+    #[test]
+    fn a_row_has_the_logits_of_probed_and_special_ids() {
+        let (weights, hidden) = ([1.0, 2.0, 3.0, 4.0, 5.0].map(|w| [w, 0.5]).concat(), [0.0, 2.0]);
+        let row = |clusters: Clusters<'_>| {
+            clusters.logits(Row::F32(&weights), Row::F32(&hidden), None, &Scaling::default())
+        };
+        const NONE: f32 = f32::NEG_INFINITY;
+        assert_eq!(row(CLUSTERS), [1.0, NONE, NONE, 1.0, NONE]);
+        assert_eq!(row(Clusters { special_ids: &[2, 0], ..CLUSTERS }), [1.0, NONE, 1.0, 1.0, NONE]);
+        assert_eq!(row(Clusters { probes: 3, ..CLUSTERS }), [1.0; 5]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_clusters_is_named() {
+        let refused = |clusters: Clusters<'_>| clusters.check(5, 2).unwrap_err().to_string();
+        assert_eq!(CLUSTERS.check(5, 2), Ok(()));
+        assert_eq!(
+            refused(Clusters { ids: &[4, 1, 0, 4, 4], ..CLUSTERS }),
+            "cluster_ids is 4 in cluster 0 and in cluster 1, and lacks 2, 3, but must be each id in 0..5 in one cluster"
+        );
+        assert_eq!(
+            refused(Clusters { ids: &[4, 1, 5, 3, 2], ..CLUSTERS }),
+            "cluster_ids is 5 in cluster 1, but must be ids in 0..5"
+        );
+        assert!(refused(Clusters { ids: &[4, 1], ..CLUSTERS }).starts_with("cluster_ids has length 2"));
+        for capacity in [0, 6] {
+            assert!(refused(Clusters { capacity, ..CLUSTERS }).starts_with("capacity is"));
+        }
+        assert!(refused(Clusters { centroids: &[0.0; 5], ..CLUSTERS }).contains("3 centroids of 2 elements"));
+        assert_eq!(
+            refused(Clusters { centroids: &[0.0, 0.0, 0.0, f32::NAN, 0.0, 0.0], ..CLUSTERS }),
+            "centroids is NaN in that of cluster 1, but must be finite"
+        );
+        for probes in [0, 4] {
+            assert!(refused(Clusters { probes, ..CLUSTERS }).starts_with("probes is"));
+        }
+        assert_eq!(
+            refused(Clusters { special_ids: &[1, 7, 5], ..CLUSTERS }),
+            "special_ids is 7, 5, but must be ids in 0..5"
+        );
+    }
+}
