@@ -1,8 +1,11 @@
 //! A case of a head: weights, a batch of hidden states and what follows the product, owned.
 
 use gumball_cpu::{Level, Task};
-use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Spread, Weights, Widened};
-use gumball_spec::head::clusters::Clusters;
+use gumball_head::{
+    Bounds, Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, Probes,
+    Spread, Weights, Widened,
+};
+use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::{Error, Result, Row};
 
@@ -41,9 +44,9 @@ pub struct ClusterCase {
 impl ClusterCase {
     /// Returns them as the definition takes them.
     #[must_use]
-    pub fn clusters(&self) -> Clusters<'_> {
+    pub fn clusters(&self) -> ClustersOfSpec<'_> {
         let Self { ids, capacity, centroids, probes, special_ids } = self;
-        Clusters { ids, capacity: *capacity, centroids, probes: *probes, special_ids }
+        ClustersOfSpec { ids, capacity: *capacity, centroids, probes: *probes, special_ids }
     }
 }
 
@@ -148,6 +151,46 @@ impl HeadCase {
             }
         }
         certified.exact().logits(&widened, Spread::Caller, &mut row)?;
+        Ok(row)
+    }
+
+    /// Returns the clustered head of the case at a level.
+    ///
+    /// # Errors
+    /// Those of the head.
+    pub fn clustered(&self, clusters: &ClusterCase, level: Level) -> Result<Clustered<'static>> {
+        let ClusterCase { ids, capacity, centroids, probes, special_ids } = clusters;
+        let options =
+            ClusteredOptions { probes: Some(*probes), special_ids: special_ids.clone(), most_rows: None };
+        let clusters = Clusters::with_short_last(ids.clone(), *capacity, centroids.clone(), self.width)?;
+        Clustered::new(&self.exact(level)?, clusters, &options)
+    }
+
+    /// Returns the row of a clustered head at a level, over one thread and over several, in a batch that is computed whole and in one that is not.
+    ///
+    /// # Errors
+    /// Those of the head.
+    ///
+    /// # Panics
+    /// If threads or the batch change a bit.
+    pub fn clustered_row(&self, clusters: &ClusterCase, level: Level) -> Result<Vec<f32>> {
+        let head = self.clustered(clusters, level)?;
+        let states = HiddenStates::new(self.hidden.row(), self.rows(), self.width)?;
+        let mut probes = Probes::default();
+        let mut rows = |count: usize, spread| -> Result<Vec<f32>> {
+            let mut widened = Widened::default();
+            widened.fill_rows(states, std::iter::repeat_n(0, count));
+            let mut out = vec![0.0; count * self.vocab()];
+            head.rows(&widened, spread, &mut probes, &mut out)?;
+            Ok(out)
+        };
+        let row = rows(1, Spread::Caller)?;
+        for (count, spread) in [(1, Spread::Rayon), (head.most_rows() + 1, Spread::Caller)] {
+            let same = rows(count, spread)?
+                .chunks(self.vocab())
+                .all(|other| other.iter().zip(&row).all(|(a, b)| a.to_bits() == b.to_bits()));
+            assert!(same, "{count} rows, {spread:?}: another row of {self:?} by {clusters:?}");
+        }
         Ok(row)
     }
 

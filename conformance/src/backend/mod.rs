@@ -376,6 +376,12 @@ impl Backend for Cpu {
         })
     }
 
+    fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {
+        let level = self.workspace.lock().unwrap_or_else(PoisonError::into_inner).level();
+        let row = head.clustered_row(clusters, level)?;
+        self.sample(&Case { logits: Logits::new(Dtype::F32, &row), ..case.clone() })
+    }
+
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         workspace.judge(trial, judgement)

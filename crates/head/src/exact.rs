@@ -170,7 +170,7 @@ impl<'w> Exact<'w> {
     }
 
     /// Computes the logits of neighbouring ids.
-    fn piece(&self, ids: Range<usize>, states: &[f32], out: &mut [&mut [f32]]) {
+    pub(crate) fn piece(&self, ids: Range<usize>, states: &[f32], out: &mut [&mut [f32]]) {
         let weights = self.weights.part(ids.start * self.width..ids.end * self.width);
         let bias = self.bias.as_ref().map(|bias| &bias[ids]);
         self.lanes.logits(weights, self.width, states, bias, &self.scaling, out);

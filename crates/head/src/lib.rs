@@ -18,6 +18,8 @@
 //!
 //! [`Certified`] reads a small copy of the weights and a few rows of their own, where those decide the token.
 //!
+//! [`Clustered`] reads the weights of the [`Clusters`] of ids whose centroids look likeliest, and is approximate.
+//!
 //! [`Artefact`] is what such a head derives from its weights, in a file ([`artefact`]).
 //!
 //! It draws no tokens: `gumball-engine` does, from what comes out.
@@ -40,11 +42,19 @@ mod two_level;
 
 mod certified;
 
+mod clusters;
+mod grouping;
+
+mod clustered;
+
 pub mod artefact;
 
 pub use artefact::{Artefact, ArtefactError};
 pub use certified::{Bounds, Certified, SecondLevel, Settled};
+pub use clustered::{Clustered, ClusteredOptions, Probed, Probes};
+pub use clusters::{Clusters, WeightsMut};
 pub use exact::{Exact, HeadOptions};
+pub use grouping::{ClusterBuild, ClusterProgress};
 pub use gumball_cpu::{Contest, Decisive, Level, MappedFile, WholeRow, decisive_of_drafts};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use screen::ScreenArrays;

@@ -108,9 +108,7 @@ impl Clusters<'_> {
 /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary, or one that stands there twice.
 /// - [`Error::Length`] if there are not as many ids as in the vocabulary.
 pub fn check_ids(ids: &[u32], capacity: usize, vocab: usize) -> Result<()> {
-    if !(1..=vocab).contains(&capacity) {
-        return Err(Error::out_of_range("capacity", capacity, format!("in 1..={vocab}, the vocabulary")));
-    }
+    check_capacity(capacity, vocab)?;
     if ids.len() != vocab {
         let allowed = format!("{vocab} ids, each of the vocabulary once");
         return Err(Error::length("cluster_ids", ids.len(), allowed));
@@ -132,6 +130,17 @@ pub fn check_ids(ids: &[u32], capacity: usize, vocab: usize) -> Result<()> {
     let missing = (0..vocab as u32).filter(|id| clusters[*id as usize] == u32::MAX);
     let value = format!("{id} in cluster {first} and in cluster {second}, and lacks {}", named(missing));
     Err(Error::out_of_range("cluster_ids", value, format!("each id in 0..{vocab} in one cluster")))
+}
+
+/// Checks how many ids a cluster has.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if it is outside 1..=vocab.
+pub fn check_capacity(capacity: usize, vocab: usize) -> Result<()> {
+    if (1..=vocab).contains(&capacity) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("capacity", capacity, format!("in 1..={vocab}, the vocabulary")))
 }
 
 /// Checks a number of probes.
