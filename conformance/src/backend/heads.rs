@@ -13,7 +13,7 @@ use gumball_spec::Result;
 
 use super::verbs::Verbs;
 use crate::case::Dtype;
-use crate::head_case::HeadCase;
+use crate::head_case::{ClusterCase, HeadCase};
 
 /// A pool whose rows come from hidden states.
 #[derive(Debug)]
@@ -21,13 +21,15 @@ pub struct Heads {
     pool: Pool,
     /// The head, if it is not to be made of the logits.
     given: Option<HeadCase>,
+    /// The clusters by which it makes the rows of steps.
+    clusters: Option<ClusterCase>,
 }
 
 impl Heads {
     /// Takes a pool.
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self { pool, given: None }
+        Self { pool, given: None, clusters: None }
     }
 
     /// Returns the head of rows of logits, with their hidden states; `None` where there is none. Rows that nothing reads are NaN.
@@ -90,6 +92,11 @@ impl Verbs for Heads {
     ) -> Result<()> {
         let head = self.head_of(logits, |row| slots.get(row).is_some_and(|slot| *slot != PADDING));
         let Some(head) = head else { return self.pool.step(logits, slots, options, out) };
+        if let Some(clusters) = &self.clusters {
+            let clustered = head.clustered(clusters, self.pool.level())?;
+            let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
+            return self.pool.step_hidden(&clustered, states, slots, options, out);
+        }
         with_certified(&mut self.pool, &head, |pool, certified, states| {
             let mut plain = Outputs::new();
             pool.step_hidden(certified, states, slots, options, &mut plain)?;
@@ -153,5 +160,9 @@ impl Verbs for Heads {
 
     fn give_head(&mut self, head: Option<&HeadCase>) {
         self.given = head.cloned();
+    }
+
+    fn give_clusters(&mut self, clusters: Option<&ClusterCase>) {
+        self.clusters = clusters.cloned();
     }
 }

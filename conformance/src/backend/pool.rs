@@ -27,7 +27,7 @@ use super::verified::verify;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::HeadCase;
+use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::Observed;
 
 /// Elements between rows, which hold what would win every draw.
@@ -344,6 +344,18 @@ impl<P: Verbs> Backend for Pooled<P> {
             pool.release(slot)?;
             walked
         })
+    }
+
+    fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {
+        let answer = self.with_pool(case.vocab(), widths(&[case]), |pool| {
+            pool.give_head(Some(head));
+            pool.give_clusters(Some(clusters));
+            let answers = Self::step_in(pool, &[case]);
+            pool.give_clusters(None);
+            pool.give_head(None);
+            answers?.pop().expect("one case, one answer")
+        });
+        self.or_oracle(case, answer)
     }
 
     fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {

@@ -8,7 +8,7 @@ use gumball_engine::{
 };
 use gumball_spec::Result;
 
-use crate::head_case::HeadCase;
+use crate::head_case::{ClusterCase, HeadCase};
 
 /// The verbs that pools have in common, whatever they run on.
 pub trait Verbs: fmt::Debug + Send + Sized {
@@ -74,6 +74,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// Takes a head whose hidden states are the rows of calls that follow, in turn, beside their logits; a pool without heads takes the
     /// logits.
     fn give_head(&mut self, _head: Option<&HeadCase>) {}
+
+    /// Takes clusters, by which the head that was given makes the rows of steps; a pool without heads takes the logits.
+    fn give_clusters(&mut self, _clusters: Option<&ClusterCase>) {}
 
     /// Draws drafts. Only for pools that do.
     ///

@@ -15,7 +15,8 @@ use crate::sequence::Sequence;
 impl Pool {
     /// Chooses the next token of each hidden state, and appends it to the sequence in the row's slot.
     ///
-    /// What comes out is, bit for bit, what [`Pool::step`] makes of the logits that rules H1 and H2 give, with either kind of head. On
+    /// What comes out is, bit for bit, what [`Pool::step`] makes of the logits that rules H1 and H2 give, with the exact head and with a certified one; with a clustered
+    /// head what it makes of rows that have the logits of probed ids only (H8), which [`Outputs::is_approximate`] says. On
     /// the caller's thread it allocates nothing once `out`, the stages, the histories and the memory for logits have grown; over
     /// threads, rayon's queues may.
     ///
@@ -45,6 +46,7 @@ impl Pool {
             pool.fill_rows(head, states, &tasks, buffers)?;
             pool.compute(buffers.rows(pool.vocab)?, slots, options, out)
         })?;
+        out.mark_approximate(head.is_approximate());
         self.advance(slots, out);
         Ok(())
     }

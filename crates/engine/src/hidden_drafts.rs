@@ -23,7 +23,7 @@ use crate::verify::{Drafts, Verification, VerifyMode, request_of};
 impl Pool {
     /// Verifies the drafts of each request against the target's hidden states, and appends the emitted tokens to its sequence.
     ///
-    /// What comes out is, bit for bit, what [`Pool::verify`] makes of the logits that rules H1 and H2 give, with either kind of head. A
+    /// What comes out is, bit for bit, what [`Pool::verify`] makes of the head's rows: of the logits that rules H1 and H2 give, with a clustered head of those of probed ids (H8). A
     /// certified head computes a part of a row in the modes [`VerifyMode::Coupled`] and [`VerifyMode::Greedy`], and in any mode for a request
     /// without drafts, under the conditions of [`Pool::needs_whole_row`]; rows that are judged by probabilities take the exact head.
     /// Rows behind a draft outside the vocabulary are not computed. The logits of all others are held at once.
@@ -74,13 +74,14 @@ impl Pool {
             pool.fill_rows(head, states, &tasks, buffers)?;
             pool.judge(buffers.rows(pool.vocab)?, slots, drafts, mode, options, out)
         })?;
+        out.outputs.mark_approximate(head.is_approximate());
         self.append(slots, out);
         Ok(())
     }
 
     /// Draws drafts from the hidden states of a draft model, for the requests in `slots`, and changes no sequence.
     ///
-    /// What comes out is, bit for bit, what [`Pool::draft`] makes of the logits that rules H1 and H2 give, with either kind of head. A
+    /// What comes out is, bit for bit, what [`Pool::draft`] makes of the head's rows: of the logits that rules H1 and H2 give, with a clustered head of those of probed ids (H8). A
     /// certified head computes a part of a row where that decides its drafts: at temperature 0, behind top-k or min-p, and, for
     /// one draft of a row that no block judges and without probabilities, in a plain race. What logprobs the request asks for does not matter.
     ///

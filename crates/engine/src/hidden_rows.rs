@@ -3,6 +3,7 @@
 //! ```text
 //! rows that a certified head can decide:    bounds of all their logits; then the logits that matter, -inf elsewhere
 //! all other rows, and those it gives up:    all logits
+//! rows of a clustered head:                 the logits of their probed sets, -inf elsewhere
 //! rows that nothing reads:                  nothing
 //! ```
 //!
@@ -12,7 +13,7 @@
 use std::sync::PoisonError;
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, Contest, Decisive, HiddenStates, Settled, Spread, WholeRow};
+use gumball_head::{Certified, Clustered, Contest, Decisive, HiddenStates, Settled, Spread, WholeRow};
 use gumball_spec::{Error, Result, memory};
 use rayon::prelude::*;
 
@@ -47,8 +48,8 @@ pub(crate) trait RowTasks: Sync {
 impl Pool {
     /// Checks that a head has the pool's vocabulary, and hidden states have the head's width.
     pub(crate) fn check_head(&self, head: Head<'_>, states: HiddenStates<'_>) -> Result<()> {
-        check_vocab(self.vocab, head.exact().vocab())?;
-        head.exact().check_width(states.width())
+        check_vocab(self.vocab, head.vocab())?;
+        head.check_width(states.width())
     }
 
     /// Works with the memory of the pool's heads, which is put back whatever comes.
@@ -68,6 +69,9 @@ impl Pool {
         buffers: &mut HeadBuffers,
     ) -> Result<()> {
         self.choose_rows(head, states, tasks, buffers);
+        if let Head::Clustered(clustered) = head {
+            return self.probe_rows(clustered, states, buffers);
+        }
         let screened = buffers.decisive.len();
         if let Head::Certified(certified) = head
             && screened > 0
@@ -100,7 +104,11 @@ impl Pool {
         memory::reserve(MEMORY, logits, self.elements(held)?)?;
         logits.resize(self.elements(held)?, 0.0);
         if whole.rows() > 0 {
-            let exact = head.exact();
+            let exact = match head {
+                Head::Exact(exact) => exact,
+                Head::Certified(certified) => certified.exact(),
+                Head::Clustered(_) => unreachable!("its rows are computed above"),
+            };
             let states = &*whole;
             let place = screened * self.vocab..(screened + states.rows()) * self.vocab;
             self.workers.threads().run(
@@ -109,6 +117,39 @@ impl Pool {
                 |logits| exact.logits(states, Spread::Caller, logits),
             )?;
         }
+        Ok(())
+    }
+
+    /// Computes the rows that something reads by a clustered head, whatever they are for.
+    fn probe_rows(
+        &self,
+        clustered: &Clustered<'_>,
+        states: HiddenStates<'_>,
+        buffers: &mut HeadBuffers,
+    ) -> Result<()> {
+        let HeadBuffers { whole, logits, lines, rows, probes, counts, .. } = buffers;
+        lines.clear();
+        lines.resize(states.rows(), 0);
+        (0..).zip(&*rows).for_each(|(line, row)| lines[*row] = line);
+        whole.fill_rows(states, rows.iter().copied());
+        // A row that nothing reads names a line, too.
+        let held = self.elements(rows.len().max(1))?;
+        memory::reserve(MEMORY, logits, held)?;
+        logits.resize(held, 0.0);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let states = &*whole;
+        let probed = self.workers.threads().run(
+            (&mut logits[..], probes),
+            |(logits, probes)| clustered.rows(states, Spread::Rayon, probes, logits),
+            |(logits, probes)| clustered.rows(states, Spread::Caller, probes, logits),
+        )?;
+        let count = rows.len() as u64;
+        *(if probed.is_whole { &mut counts.whole_rows } else { &mut counts.clustered_rows }) += count;
+        counts.clustered_logits += probed.logits as u64;
+        counts.weight_reads += u64::from(probed.is_whole);
+        counts.centroid_reads += 1;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::score::{Scored, Scoring};
 impl Pool {
     /// Returns the logprobs of known tokens from hidden states, without the logits of all rows: those of `chunk_rows` are held at a time.
     ///
-    /// What comes out is, bit for bit, what [`Pool::score`] makes of the logits that rules H1 and H2 give, with either kind of head and
+    /// What comes out is, bit for bit, what [`Pool::score`] makes of the head's rows, of the logits that rules H1 and H2 give, with a clustered head of those of probed ids (H8), and with
     /// any number of rows at a time. The exact head reads its weights once for `chunk_rows` rows. A certified head computes a part of a row
     /// where that decides its logprobs: in mode `processed` behind top-k or min-p, and at temperature 0 also in mode `tempered`; and if
     /// `chunk_rows` is not above [`Certified::most_rows`](crate::head::Certified::most_rows).
@@ -47,7 +47,7 @@ impl Pool {
         let scoring = Scoring::new(scored, states.rows(), self.vocab, options)?;
         let keep_ids = out.collects_kept();
         let mut rest = out.reshape(Layout { rows: states.rows(), widths: scoring.widths() })?;
-        self.with_head_buffers(|pool, buffers| {
+        self.with_head_buffers(|pool, buffers| -> Result<()> {
             while !rest.range().is_empty() {
                 let range = rest.range();
                 let count = range.len().min(chunk_rows);
@@ -59,7 +59,9 @@ impl Pool {
                 pool.score_rows(&scoring, buffers.rows(pool.vocab)?, rows)?;
             }
             Ok(())
-        })
+        })?;
+        out.mark_approximate(head.is_approximate());
+        Ok(())
     }
 }
 

@@ -1,6 +1,8 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
-use gumball_head::{Bounds, Certified, Contest, Decisive, Exact, HiddenStates, Settled, Spread, Widened};
+use gumball_head::{
+    Bounds, Certified, Clustered, Contest, Decisive, Exact, HiddenStates, Probes, Settled, Spread, Widened,
+};
 use gumball_spec::Result;
 
 use crate::workers::Threads;
@@ -14,6 +16,8 @@ pub enum Head<'a> {
     Exact(&'a Exact<'a>),
     /// The logits that decide a row are computed, where that is possible.
     Certified(&'a Certified<'a>),
+    /// The logits of the ids whose clusters look likeliest are computed: an approximation (H7, H8).
+    Clustered(&'a Clustered<'a>),
 }
 
 impl<'a> From<&'a Exact<'_>> for Head<'a> {
@@ -28,27 +32,62 @@ impl<'a> From<&'a Certified<'_>> for Head<'a> {
     }
 }
 
+impl<'a> From<&'a Clustered<'_>> for Head<'a> {
+    fn from(head: &'a Clustered<'_>) -> Self {
+        Head::Clustered(head)
+    }
+}
+
 impl<'a> Head<'a> {
-    /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified head as the exact one does.
+    /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified or clustered head as the exact one does.
     ///
     /// # Shapes and units
     /// `states`: R hidden states of the head's width. `out`: `[R, vocab]`.
     ///
     /// # Errors
     /// - [`Error::Length`](crate::Error::Length) if hidden states have another width than the head, or `out` another length.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses a clustered head 4 bytes for each logit.
     pub fn logits(self, states: HiddenStates<'_>, out: &mut [f32]) -> Result<()> {
-        let (exact, states) = (self.exact(), Widened::of(states));
-        Threads::Shared.run(
-            out,
-            |out| exact.logits(&states, Spread::Rayon, out),
-            |out| exact.logits(&states, Spread::Caller, out),
-        )
+        let states = Widened::of(states);
+        let compute = |spread, out: &mut [f32]| match self {
+            Head::Exact(exact) => exact.logits(&states, spread, out),
+            Head::Certified(certified) => certified.exact().logits(&states, spread, out),
+            Head::Clustered(clustered) => clustered.logits(&states, spread, &mut Probes::default(), out),
+        };
+        Threads::Shared.run(out, |out| compute(Spread::Rayon, out), |out| compute(Spread::Caller, out))
     }
 
-    pub(crate) fn exact(&self) -> &'a Exact<'a> {
+    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: those of a clustered head are.
+    #[must_use]
+    pub fn is_approximate(self) -> bool {
+        matches!(self, Head::Clustered(_))
+    }
+
+    /// Returns the number of ids.
+    #[must_use]
+    pub fn vocab(self) -> usize {
         match self {
-            Head::Exact(exact) => exact,
-            Head::Certified(certified) => certified.exact(),
+            Head::Exact(exact) => exact.vocab(),
+            Head::Certified(certified) => certified.exact().vocab(),
+            Head::Clustered(clustered) => clustered.vocab(),
+        }
+    }
+
+    /// Returns the elements of a hidden state.
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Head::Exact(exact) => exact.width(),
+            Head::Certified(certified) => certified.exact().width(),
+            Head::Clustered(clustered) => clustered.width(),
+        }
+    }
+
+    pub(crate) fn check_width(self, width: usize) -> Result<()> {
+        match self {
+            Head::Exact(exact) => exact.check_width(width),
+            Head::Certified(certified) => certified.exact().check_width(width),
+            Head::Clustered(clustered) => clustered.check_width(width),
         }
     }
 }
@@ -63,12 +102,18 @@ pub fn certify(exact: Exact<'_>) -> Certified<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeadCounts {
-    /// Rows whose logits were all computed.
+    /// Rows whose logits were all computed; of a clustered head those of calls with many rows.
     pub whole_rows: u64,
     /// Rows that a certified head decided by a part of their logits.
     pub certified_rows: u64,
     /// How many logits that took, for all of these rows.
     pub certified_logits: u64,
+    /// Rows of which a clustered head computed the probed sets alone.
+    pub clustered_rows: u64,
+    /// How many logits that took, for all of these rows; one that several rows of a call need counts for each.
+    pub clustered_logits: u64,
+    /// How many times centroids were read: once for all rows of a call, or of a chunk of a score, by a clustered head.
+    pub centroid_reads: u64,
     /// How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed. Devices do
     /// not count it, nor the next.
     pub weight_reads: u64,
@@ -86,6 +131,9 @@ impl HeadCounts {
             whole_rows: self.whole_rows - earlier.whole_rows,
             certified_rows: self.certified_rows - earlier.certified_rows,
             certified_logits: self.certified_logits - earlier.certified_logits,
+            clustered_rows: self.clustered_rows - earlier.clustered_rows,
+            clustered_logits: self.clustered_logits - earlier.clustered_logits,
+            centroid_reads: self.centroid_reads - earlier.centroid_reads,
             weight_reads: self.weight_reads - earlier.weight_reads,
             screen_reads: self.screen_reads - earlier.screen_reads,
             lowered_bounds: self.lowered_bounds - earlier.lowered_bounds,
@@ -99,6 +147,9 @@ impl HeadCounts {
             whole_rows: self.whole_rows + other.whole_rows,
             certified_rows: self.certified_rows + other.certified_rows,
             certified_logits: self.certified_logits + other.certified_logits,
+            clustered_rows: self.clustered_rows + other.clustered_rows,
+            clustered_logits: self.clustered_logits + other.clustered_logits,
+            centroid_reads: self.centroid_reads + other.centroid_reads,
             weight_reads: self.weight_reads + other.weight_reads,
             screen_reads: self.screen_reads + other.screen_reads,
             lowered_bounds: self.lowered_bounds + other.lowered_bounds,
@@ -118,6 +169,8 @@ pub(crate) struct HeadBuffers {
     /// For each row of the batch its line of the logits; 0 for one that nothing reads.
     pub(crate) lines: Vec<u32>,
     pub(crate) bounds: Bounds,
+    /// What a clustered head computes of the rows that something reads.
+    pub(crate) probes: Probes,
     /// The rows that are screened, and then those that are not, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
     pub(crate) decisive: Vec<Decisive>,

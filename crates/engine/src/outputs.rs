@@ -18,6 +18,7 @@ pub struct Outputs {
     words: Vec<u32>,
     with_kept: bool,
     kept: Vec<Vec<u32>>,
+    is_approximate: bool,
 }
 
 impl Outputs {
@@ -39,6 +40,18 @@ impl Outputs {
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// Returns whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those of the ids that it computed, and
+    /// approximate those of the exact head.
+    #[must_use]
+    pub fn is_approximate(&self) -> bool {
+        self.is_approximate
+    }
+
+    /// Says by what kind of head the rows were made; rows that are written anew are exact ones until it is said.
+    pub(crate) fn mark_approximate(&mut self, is_approximate: bool) {
+        self.is_approximate = is_approximate;
     }
 
     /// Returns the buffer, in the layout of [`Layout`].
@@ -165,6 +178,7 @@ impl Outputs {
     fn resize(&mut self, layout: Layout) -> Result<()> {
         self.reserve(layout)?;
         self.layout = layout;
+        self.is_approximate = false;
         if self.words.len() < layout.words() {
             self.words.resize(layout.words(), 0);
         }

@@ -29,11 +29,19 @@ impl DeviceHead<'static> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
-    /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
+    /// - [`Error::Unavailable`] for a clustered head or a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
     ///   certified head a byte for each weight and some 10 bytes for each logit of the rows that it screens.
     pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
         let head = head.into();
-        let exact = head.exact();
+        let exact = match head {
+            Head::Exact(exact) => exact,
+            Head::Certified(certified) => certified.exact(),
+            Head::Clustered(_) => {
+                let reason =
+                    "clustered heads are for pools on the host; take an exact or a certified one".to_owned();
+                return Err(Error::Unavailable { resource: "clustered head on a device", reason });
+            }
+        };
         let shape = (exact.vocab(), exact.width());
         let copied = CudaHead::copied(
             device.runtime(),
@@ -44,7 +52,7 @@ impl DeviceHead<'static> {
             rows,
         )?;
         match head {
-            Head::Exact(_) => Ok(Self { head: copied }),
+            Head::Exact(_) | Head::Clustered(_) => Ok(Self { head: copied }),
             Head::Certified(certified) => Self { head: copied }.with_screen(certified),
         }
     }

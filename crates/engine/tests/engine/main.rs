@@ -21,6 +21,7 @@ mod device_verify;
 mod draft;
 mod draft_trees;
 mod hidden;
+mod hidden_clustered;
 mod hidden_drafts;
 mod invariance;
 mod limits;

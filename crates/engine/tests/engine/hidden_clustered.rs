@@ -1,0 +1,270 @@
+//! Steps, drafts and scores by a clustered head: what comes of the rows of the definition, in any batch, and marked approximate.
+
+use allocation_counter::measure;
+use gumball_engine::head::{Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates};
+use gumball_engine::{
+    BatchOptions, Drafts, Head, HeadCounts, Logits, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES,
+    Paths, Pool, PoolConfig, Proposals, RACE, Row, RowHook, SamplingParams, Scored, Status, Verification,
+    VerifyMode, Widths, bf16,
+};
+use gumball_spec::head::clusters::Clusters as OfSpec;
+use gumball_spec::num::philox4x32_10;
+
+use crate::cases::{KINDS, VOCAB, params, pool};
+use crate::hidden::{WIDTH, mixture, numbers, scaling};
+
+const CAPACITY: usize = 12;
+const PROBES: usize = 9;
+const SPECIAL: [u32; 2] = [3, 899];
+
+/// A clustered head, with what the definition needs of it.
+struct Case {
+    weights: Vec<bf16>,
+    clusters: Clusters,
+}
+
+impl Case {
+    fn new() -> Self {
+        let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+        let mut ids: Vec<u32> = (0..VOCAB as u32).collect();
+        ids.sort_by_key(|id| philox4x32_10(4, [*id, 0, 8, 0])[0]);
+        let centroids = numbers(VOCAB / CAPACITY * WIDTH, 2, 1.0);
+        let centroids = centroids.iter().map(|x| x.to_f32()).collect();
+        Self { weights, clusters: Clusters::new(ids, CAPACITY, centroids).unwrap() }
+    }
+
+    fn exact(&self) -> Exact<'_> {
+        let options = HeadOptions { scaling: scaling(), ..Default::default() };
+        Exact::new(&self.weights, VOCAB, WIDTH, options).unwrap()
+    }
+
+    fn head(&self, most_rows: usize) -> Clustered<'static> {
+        let options = ClusteredOptions {
+            probes: Some(PROBES),
+            special_ids: SPECIAL.to_vec(),
+            most_rows: Some(most_rows),
+        };
+        Clustered::new(&self.exact(), self.clusters.clone(), &options).unwrap()
+    }
+
+    /// Returns the rows of hidden states by the definition.
+    fn by_definition(&self, states: &HiddenStates<'_>) -> Vec<f32> {
+        let clusters = OfSpec {
+            ids: self.clusters.ids(),
+            capacity: CAPACITY,
+            centroids: self.clusters.centroids(),
+            probes: PROBES,
+            special_ids: &SPECIAL,
+        };
+        let row = |row| clusters.logits(Row::Bf16(&self.weights), states.row(row), None, &scaling());
+        (0..states.rows()).flat_map(row).collect()
+    }
+}
+
+#[test]
+fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
+    const ROWS: usize = 18;
+    let case = Case::new();
+    for route in [RACE, ORACLE, PROBABILITIES] {
+        for (threads, with_kept, most_rows) in [(1, false, 100), (3, true, 100), (3, false, 4), (1, true, 0)]
+        {
+            let widths = Widths { top_n: 3, ids: 2 };
+            let config = || PoolConfig {
+                threads: Some(threads),
+                widths,
+                route: route.to_owned(),
+                ..PoolConfig::new(VOCAB)
+            };
+            let mut pools = [Pool::new(config()).unwrap(), Pool::new(config()).unwrap()];
+            let kinds = (0..ROWS).filter(|kind| route != PROBABILITIES || kind % 6 < 5);
+            let mut slots: Vec<i32> = Vec::new();
+            for kind in kinds {
+                let [a, b] = &mut pools;
+                slots.push(a.admit(mixture(kind), &[1, 2, 1]).unwrap());
+                assert_eq!(b.admit(mixture(kind), &[1, 2, 1]), Ok(slots[slots.len() - 1]));
+            }
+            slots.insert(3, PADDING);
+            let words = [0xFFFF_FFF7; 29].repeat(slots.len());
+            let masks = Masks::new(&words, slots.len(), 29, 29).unwrap();
+            let hook = |z: &mut [f32]| z[3] += 0.5;
+            let mut hooks: Vec<Option<RowHook<'_>>> = vec![None; slots.len()];
+            if route == RACE {
+                hooks[1] = Some(&hook);
+            }
+            let options = BatchOptions { masks, hooks: &hooks, ..BatchOptions::default() };
+            let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
+            let (mut expected, mut seen) = (new(), new());
+            let head = case.head(most_rows);
+            for step in 0..6 {
+                let mut data = numbers(slots.len() * WIDTH, 100 + step, 3.0);
+                match step {
+                    2 => data[0] = bf16::NAN,
+                    3 => data[..WIDTH].fill(bf16::ZERO),
+                    _ => {}
+                }
+                let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+                let z = case.by_definition(&states);
+                let z = Logits::new(&z, slots.len(), VOCAB).unwrap();
+                let [of_logits, of_states] = &mut pools;
+                of_logits.step(z, &slots, &options, &mut expected).unwrap();
+                of_states.step_hidden(&head, states, &slots, &options, &mut seen).unwrap();
+                assert_eq!(
+                    seen.words(),
+                    expected.words(),
+                    "{route}, {threads} threads, {most_rows}, step {step}"
+                );
+                assert!(!with_kept || (0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
+                assert_eq!((seen.is_approximate(), expected.is_approximate()), (true, false));
+            }
+            let (counts, rows) = (pools[1].head_counts(), 6 * (slots.len() as u64 - 1));
+            let HeadCounts {
+                whole_rows, clustered_rows, clustered_logits, centroid_reads, weight_reads, ..
+            } = counts;
+            let of_row = (PROBES * CAPACITY + SPECIAL.len()) as u64;
+            let expected = match most_rows {
+                100 => (0, rows, rows * of_row, 6, 0),
+                _ => (rows, 0, 0, 6, 6),
+            };
+            assert_eq!(
+                (whole_rows, clustered_rows, clustered_logits, centroid_reads, weight_reads),
+                expected
+            );
+        }
+    }
+}
+
+#[test]
+fn a_row_that_a_mask_leaves_empty_can_be_stepped_by_the_exact_head() {
+    let case = Case::new();
+    let (exact, head) = (case.exact(), case.head(8));
+    assert_eq!([Head::from(&exact).is_approximate(), Head::from(&head).is_approximate()], [false, true]);
+    let mut pool = pool(1);
+    let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let slot = pool.admit(greedy, &[1]).unwrap();
+    let data = numbers(WIDTH, 5, 3.0);
+    let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+    let row = case.by_definition(&states);
+    let outside = row.iter().position(|z| *z == f32::NEG_INFINITY).unwrap();
+    let mut words = [0; 29];
+    words[outside / 32] = 1 << (outside % 32);
+    let options = BatchOptions { masks: Masks::new(&words, 1, 29, 29).unwrap(), ..BatchOptions::default() };
+    let mut out = Outputs::new();
+    pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap();
+    assert_eq!((out.tokens(), out.status(0)), (&[NONE][..], Status::EMPTY));
+    assert_eq!(pool.sequence(slot).unwrap().position(), 1);
+    pool.step_hidden(&exact, states, &[slot], &options, &mut out).unwrap();
+    assert_eq!(out.tokens(), [outside as i32]);
+    assert!(!out.is_approximate());
+}
+
+#[test]
+fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
+    let case = Case::new();
+    for (threads, most_rows) in [(1, 100), (3, 100), (1, 2)] {
+        let head = case.head(most_rows);
+        for mode in [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection] {
+            let mut pools = [pool(threads), pool(threads)];
+            let kinds: Vec<usize> = (0..KINDS).filter(|kind| *kind != 4).collect();
+            let mut slots = vec![PADDING];
+            for kind in &kinds {
+                let [a, b] = &mut pools;
+                slots.push(a.admit(params(*kind, 3), &[1, 2, 1]).unwrap());
+                assert_eq!(b.admit(params(*kind, 3), &[1, 2, 1]), Ok(slots[slots.len() - 1]));
+            }
+            let (mut expected, mut seen) = (Verification::with_kept(), Verification::with_kept());
+            for pass in 0..3 {
+                let counts: Vec<u32> = (0..slots.len() as u32).map(|i| (i + pass) % 3).collect();
+                let rows = slots.len() + counts.iter().sum::<u32>() as usize;
+                let data = numbers(rows * WIDTH, 300 + u64::from(pass), 4.0);
+                let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+                let z = case.by_definition(&states);
+                // Drafts are the likeliest tokens of the rows before them, most of which are accepted by greedy requests.
+                let best = |row: usize| {
+                    let z = &z[row * VOCAB..][..VOCAB];
+                    (0..VOCAB).max_by(|a, b| z[*a].total_cmp(&z[*b])).unwrap() as i32
+                };
+                let (mut ids, mut row) = (Vec::new(), 0);
+                for count in &counts {
+                    ids.extend((0..*count as usize).map(|draft| best(row + draft)));
+                    row += *count as usize + 1;
+                }
+                let drafts = Drafts { counts: &counts, ids: &ids, parents: None, probs: None };
+                let options = BatchOptions::default();
+                let z = Logits::new(&z, rows, VOCAB).unwrap();
+                let [a, b] = &mut pools;
+                a.verify(z, &slots, &drafts, mode, &options, &mut expected).unwrap();
+                b.verify_hidden(&head, states, &slots, &drafts, mode, &options, &mut seen).unwrap();
+                assert_eq!(seen.outputs().words(), expected.outputs().words(), "{mode:?}, pass {pass}");
+                assert_eq!(seen.accepted(), expected.accepted());
+                assert!(seen.outputs().is_approximate() && !expected.outputs().is_approximate());
+            }
+            // Drafts of the head's own.
+            let data = numbers(slots.len() * WIDTH, 9, 4.0);
+            let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+            let z = case.by_definition(&states);
+            let z = Logits::new(&z, slots.len(), VOCAB).unwrap();
+            let (paths, options) = (Paths::default(), BatchOptions::default());
+            let (mut expected, mut seen) = (Proposals::new(2), Proposals::new(2));
+            let [a, b] = &mut pools;
+            a.draft(z, &slots, &paths, mode, &options, &mut expected).unwrap();
+            b.draft_hidden(&head, states, &slots, &paths, mode, &options, &mut seen).unwrap();
+            assert!((0..slots.len()).all(|row| seen.row(row) == expected.row(row)));
+        }
+        let mut pool = pool(threads);
+        let (ids, rows) = ([3, 5, 899, 3, 7, 12, 3], 6);
+        let data = numbers(rows * WIDTH, 11, 4.0);
+        let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+        let z = case.by_definition(&states);
+        for kind in (0..KINDS).filter(|kind| *kind != 4 && *kind != 5) {
+            let params = params(kind, 3);
+            let scored = Scored { params: &params, ids: &ids, prompt_len: 2, start: 1 };
+            let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
+            let options = BatchOptions::default();
+            pool.score(Logits::new(&z, rows, VOCAB).unwrap(), scored, &options, &mut expected).unwrap();
+            for chunk_rows in [1, 4, 100] {
+                pool.score_hidden(&head, states, scored, &options, chunk_rows, &mut seen).unwrap();
+                assert_eq!(seen.words(), expected.words(), "kind {kind} in chunks of {chunk_rows}");
+                assert!(seen.is_approximate());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_allocates_nothing_after_warm_up() {
+    let case = Case::new();
+    for most_rows in [100, 2] {
+        let head = case.head(most_rows);
+        let mut pool = pool(1);
+        let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 3), &[1, 2]).unwrap()).collect();
+        let data: Vec<_> = (0..8).map(|step| numbers(KINDS * WIDTH, step % 3, 3.0)).collect();
+        let mut out = Outputs::new();
+        let mut run = |pool: &mut Pool| {
+            for data in &data {
+                let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
+                pool.step_hidden(&head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+            }
+        };
+        run(&mut pool);
+        slots.iter().for_each(|slot| pool.truncate(*slot, 0).unwrap());
+        assert_eq!(measure(|| run(&mut pool)).count_total, 0);
+    }
+}
+
+#[test]
+fn a_clustered_head_of_another_shape_is_refused() {
+    let case = Case::new();
+    let head = case.head(8);
+    let mut pool = Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB - 1) }).unwrap();
+    let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
+    let data = numbers(WIDTH, 1, 1.0);
+    let (options, mut out) = (BatchOptions::default(), Outputs::new());
+    let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+    let error = pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap_err().to_string();
+    assert!(error.starts_with("logits has length 900, but must have 899"), "{error}");
+    let mut pool = crate::cases::pool(1);
+    let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
+    let states = HiddenStates::new(&data, 1, WIDTH - 1).unwrap();
+    let error = pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap_err().to_string();
+    assert!(error.starts_with("hidden has length 36"), "{error}");
+}
