@@ -1,8 +1,9 @@
-"""vLLM's rejection sampler over Gumball's operators, with the calls of model runner V2 of release 0.33.
+"""vLLM's sampler and rejection sampler over Gumball's operators, with the calls of model runner V2 of releases 0.32 and 0.33.
 
-It is made as vLLM's `RejectionSampler` and called as that; a model's state hands it out::
+The rejection sampler is made as vLLM's `RejectionSampler` and called as that; a model's state hands both out::
 
     def custom_sampler(self, sampler):
+        sampler = sampler_of(sampler)
         return sampler, RejectionSampler(sampler, self.vllm_config.speculative_config, self.device)
 
 This module needs torch. vLLM itself is needed only for what its sampler is asked: logprobs, counts of NaN, sampling masks.
@@ -10,6 +11,7 @@ This module needs torch. vLLM itself is needed only for what its sampler is aske
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import sys
@@ -17,12 +19,12 @@ from typing import Any
 
 import torch
 
-from .. import operators
-from .._gumball import sample_rows
-from .judged import judged, judged_chains
-from .walks import accepted_in_chains, write_at
+from ... import operators
+from ..._gumball import sample_rows
+from ..judged import judged, judged_chains
+from ..walks import accepted_in_chains, write_at
 
-__all__ = ["RejectionSampler", "SamplerOutput"]
+__all__ = ["RejectionSampler", "SamplerOutput", "sampler_of"]
 
 _GPU = "vllm.v1.worker.gpu"
 # The most bytes of probabilities that are held at once; a request alone may need more.
@@ -153,26 +155,7 @@ class RejectionSampler:
         self, logits: torch.Tensor, batch: Any, pos: torch.Tensor, rows: _Rows
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Draws a token from every row, and accepts the drafts that equal them."""
-        states, index = self.sampler.sampling_states, batch.expanded_idx_mapping
-        # The sampler has divided by the temperature; what is left of it is whether a request is greedy.
-        temperature = (states.temperature.gpu[index] != 0).to(torch.float32)
-        drawn = sample_rows(
-            logits,
-            "logits",
-            None,
-            "logits",
-            None,
-            None,
-            seed=states.seeds.gpu[index],
-            position=pos.to(torch.int64) + 1,
-            draw=0,
-            dtype="int64",
-            return_statuses=False,
-            stream=None,
-            zero_for_none=True,
-            temperature=temperature,
-        )
-        picks = torch.as_tensor(drawn)[rows.index]
+        picks = _drawn(logits, self.sampler.sampling_states, batch.expanded_idx_mapping, pos)[rows.index]
         accepted = accepted_in_chains(rows.drafts, picks) & rows.there
         return picks, accepted.sum(1, dtype=torch.int32)
 
@@ -247,6 +230,61 @@ class RejectionSampler:
         given = processed if mode.startswith("processed") else logits
         compute = _vllm("sample.logprob").compute_topk_scores
         return compute(given, most, flat, bounds, logits_mode=mode.endswith("_logits"))
+
+
+def sampler_of(sampler: Any) -> Any:
+    """Returns a copy of vLLM's sampler that shares its state and draws its tokens by Gumball.
+
+    vLLM edits and filters the logits and computes logprobs, as before. A draw depends on the request's seed and on the number of tokens
+    before it, so a :class:`RejectionSampler` over the returned sampler gives the same tokens with drafts.
+    """
+    kind = type(sampler)
+    made = copy.copy(sampler)
+    made.__class__ = type(f"Gumball{kind.__name__}", (_Draws, kind), {})
+    return made
+
+
+class _Draws:
+    """The one method of vLLM's sampler that draws."""
+
+    sampling_states: Any
+
+    def _sample_random(
+        self,
+        processed_logits: torch.Tensor,
+        expanded_idx_mapping: torch.Tensor,
+        idx_mapping_np: Any,
+        pos: torch.Tensor,
+        top_k: torch.Tensor | None,
+        top_p: torch.Tensor | None,
+        use_fused_sampler: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        filters = importlib.import_module("vllm.v1.sample.ops.topk_topp_sampler")
+        processed = filters.apply_top_k_top_p(processed_logits, top_k, top_p)
+        return _drawn(processed, self.sampling_states, expanded_idx_mapping, pos), processed
+
+
+def _drawn(logits: torch.Tensor, states: Any, index: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
+    """A token of each row, int64. logits: divided by the temperature; index: each row's request state; pos: the token before."""
+    # What is left of the temperature is whether a request is greedy.
+    temperature = (states.temperature.gpu[index] != 0).to(torch.float32)
+    drawn = sample_rows(
+        logits,
+        "logits",
+        None,
+        "logits",
+        None,
+        None,
+        seed=states.seeds.gpu[index],
+        position=pos.to(torch.int64) + 1,
+        draw=0,
+        dtype="int64",
+        return_statuses=False,
+        stream=None,
+        zero_for_none=True,
+        temperature=temperature,
+    )
+    return torch.as_tensor(drawn)
 
 
 def _vllm(name: str) -> Any:

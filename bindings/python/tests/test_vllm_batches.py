@@ -1,0 +1,257 @@
+"""vLLM's batches without vLLM: requests that come, go, move and are preempted, and what of their parameters is refused.
+
+The batch below changes as vLLM's `InputBatch` does. With vLLM itself `ci/vllm` tests the same.
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gumball import LogprobsParams, Mirostat, Sampler, SamplingParams
+
+torch = pytest.importorskip("torch")
+
+from gumball.compat.vllm import RefusedError, Requests, biased, draw, params_of, verify
+
+VOCAB, LENGTH = 40, 12
+ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
+
+
+def theirs(**chosen: Any) -> Any:
+    """A request of vLLM's, with its defaults."""
+    fields = {
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "frequency_penalty": 0.0,
+    }
+    fields |= {"presence_penalty": 0.0, "allowed_token_ids": None, "bad_words_token_ids": None, "min_tokens": 0}
+    fields |= {"all_stop_token_ids": set(), "seed": None, "logprobs": None, "logprob_token_ids": None}
+    return SimpleNamespace(**(fields | {"logit_bias": None, "extra_args": None} | chosen))
+
+
+def row(history: list[int]) -> Any:
+    return ROWS[(history[-1] * 5 + len(history)) % len(ROWS)]
+
+
+class Engine:
+    """A batch whose rows change at random; each request has the engine's own list of its output."""
+
+    def __init__(self, requests: Requests, rng: random.Random) -> None:
+        self.requests, self.rng = requests, rng
+        self.rows: list[Any] = []
+        self.waiting: list[Any] = []
+        self.changes: dict[str, list[Any]] = {"removed": [], "added": [], "moved": []}
+
+    def add(self, request: Any) -> None:
+        self.rows.append(request)
+        self.changes["added"].append((len(self.rows) - 1, request.params, request.prompt, request.output))
+
+    def remove(self, index: int) -> Any:
+        """Takes a row out; the last one moves into its place."""
+        request = self.rows[index]
+        self.changes["removed"].append(len(self.rows) - 1 if index == len(self.rows) - 1 else index)
+        last = self.rows.pop()
+        if last is not request:
+            # vLLM takes an index that is filled again out of the list of those removed.
+            self.changes["removed"].pop()
+            self.changes["moved"].append((len(self.rows), index, False))
+            self.rows[index] = last
+        return request
+
+    def flush(self) -> None:
+        self.requests.update(*self.changes.values(), len(self.rows))
+        self.changes = {name: [] for name in self.changes}
+
+    def change(self) -> None:
+        """One kind of change a step, since vLLM takes the kinds in its own turn."""
+        kind = self.rng.random()
+        if self.waiting and (kind < 0.5 or not self.rows):
+            self.add(self.waiting.pop(0))
+        elif len(self.rows) > 1 and kind < 0.6:
+            self.waiting.append(self.remove(self.rng.randrange(len(self.rows))))
+        elif len(self.rows) > 1 and kind < 0.8:
+            one, other = self.rng.sample(range(len(self.rows)), 2)
+            self.rows[one], self.rows[other] = self.rows[other], self.rows[one]
+            self.changes["moved"].append((one, other, True))
+        self.flush()
+
+
+KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"top_p": 0.9}, {"top_p": 0.9}),
+    ({"temperature": 0.0, "frequency_penalty": 0.7}, {"temperature": 0.0, "frequency_penalty": 0.7}),
+    ({"extra_args": {"mirostat_tau": 2.0}}, {"mirostat": Mirostat(2.0, 0.1)}),
+    ({"repetition_penalty": 1.3}, {"repetition_penalty": 1.3}),
+]
+
+
+@pytest.mark.parametrize("drafts", [0, 3])
+def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: int) -> None:
+    rng = random.Random(5 + drafts)
+    requests = Requests(rows=8, most_drafts=drafts)
+    engine = Engine(requests, rng)
+    everybody = []
+    for i in range(24):
+        given, ours = KINDS[i % len(KINDS)]
+        prompt = [rng.randrange(VOCAB) for _ in range(1 + i % 5)]
+        alone = Sampler(SamplingParams(seed=i, **ours), VOCAB, prompt=prompt)
+        while len(alone.output) < LENGTH:
+            alone.sample(row(alone.history).numpy())
+        request = SimpleNamespace(params=theirs(seed=i, **given), prompt=prompt, output=[], wanted=alone.output)
+        everybody.append(request)
+    engine.waiting = list(everybody)
+    accepted = 0
+    while engine.waiting or engine.rows:
+        if len(engine.rows) < 8:
+            engine.change()
+        for index in reversed(range(len(engine.rows))):
+            if len(engine.rows[index].output) >= LENGTH:
+                engine.remove(index)
+                engine.flush()
+        if not engine.rows:
+            continue
+        histories = [one.prompt + one.output for one in engine.rows]
+        # A prompt that is not read to its end: its token is thrown away.
+        discarded = [not one.output and rng.random() < 0.5 for one in engine.rows]
+        if drafts and rng.random() < 0.7:
+            guesses = [
+                [] if early else [id if rng.random() < 0.8 else 0 for id in one.wanted[len(one.output) :][:drafts]]
+                for one, early in zip(engine.rows, discarded, strict=True)
+            ]
+            logits = [
+                row(history + line[:j])
+                for history, line in zip(histories, guesses, strict=True)
+                for j in range(len(line) + 1)
+            ]
+            counts = [len(line) for line in guesses]
+            drawn = verify(requests, torch.stack(logits), counts, [id for line in guesses for id in line])
+            assert drawn.tokens.shape == (len(counts), 1 + max(counts))
+        else:
+            drawn = draw(requests, torch.stack([row(history) for history in histories]))
+            assert drawn.logprobs is None and drawn.tokens.dtype == torch.int32
+        for one, line, early in zip(
+            engine.rows, drawn.tokens.reshape(len(engine.rows), -1).tolist(), discarded, strict=True
+        ):
+            if not early:
+                emitted = [id for id in line if id >= 0]
+                accepted += len(emitted) - 1
+                one.output += emitted
+    for one in everybody:
+        assert one.output[:LENGTH] == one.wanted
+    assert (accepted > 0) == (drafts > 0)
+
+
+def test_requests_without_seeds_differ_and_keep_theirs_when_they_come_back() -> None:
+    requests = Requests(rows=4, seed=3)
+    params = theirs()
+    outputs: list[list[int]] = [[], []]
+    # Samples of one request, with the same parameters.
+    requests.update([], [(i, params, [1], outputs[i]) for i in range(2)], [], 2)
+    seeds = [one.seed for one in requests.rows if one is not None]
+    assert len(set(seeds)) == 2
+    for _ in range(3):
+        for output, token in zip(
+            outputs, draw(requests, torch.stack([row([1, *line]) for line in outputs])).tokens.tolist(), strict=True
+        ):
+            output.append(token)
+    requests.update([0, 1], [], [], 0)
+    requests.update([], [(0, params, [1], list(outputs[1])), (1, params, [1], list(outputs[0]))], [], 2)
+    assert [one.seed for one in requests.rows if one is not None] == seeds[::-1]
+    other = Requests(rows=4, seed=3)
+    other.update([], [(0, params, [1], [])], [], 1)
+    assert other.rows[0] is not None and other.rows[0].seed == seeds[0]
+
+
+def test_logprobs_are_laid_out_as_vllms() -> None:
+    requests = Requests(rows=4, top_n=5)
+    z = torch.stack([row([i]) for i in range(3)])
+    z[1, 3:] = -torch.inf
+    added = [theirs(seed=1, logprobs=2), theirs(seed=2, logprobs=5), theirs(seed=3, logprob_token_ids=[7, 8, 9])]
+    requests.update([], [(i, one, [1], []) for i, one in enumerate(added)], [], 3)
+    drawn = draw(requests, z, width=5)
+    assert drawn.logprobs is not None
+    ids, logprobs, ranks = drawn.logprobs
+    assert ids.shape == logprobs.shape == (3, 6) and ids.dtype == torch.int32 and ranks.dtype == torch.int64
+    scores = z.log_softmax(1)
+    assert ids[:, 0].tolist() == drawn.tokens.tolist()
+    assert torch.allclose(logprobs[:, 0], scores.gather(1, drawn.tokens.long().unsqueeze(1))[:, 0], atol=1e-5)
+    assert ids[0, 1:3].tolist() == scores[0].topk(2).indices.tolist()
+    # Where fewer tokens are possible than are listed, others fill the list, none twice, with -inf.
+    assert len(set(ids[1, 1:].tolist())) == 5 and logprobs[1, 4:].isneginf().all()
+    assert ids[2, 1:4].tolist() == [7, 8, 9] and torch.allclose(logprobs[2, 1:4], scores[2, 7:10], atol=1e-5)
+    assert (ranks >= 1).all()
+
+
+def test_a_row_without_a_token_gives_token_0_and_goes_on() -> None:
+    requests = Requests(rows=2, most_drafts=2)
+    output: list[int] = []
+    requests.update([], [(0, theirs(seed=1), [1], output)], [], 1)
+    nothing = torch.full((1, VOCAB), -torch.inf)
+    assert draw(requests, nothing).tokens.tolist() == [0]
+    output.append(0)
+    assert verify(requests, nothing.expand(3, VOCAB).contiguous(), [2], [4, 5]).tokens.tolist() == [[0, -1, -1]]
+    output.append(0)
+    pool = requests.pool
+    assert pool is not None and requests.slots(nothing) == [0] and pool.history(0) == [1, 0, 0]
+
+
+def test_a_bias_is_added_before_a_repetition_penalty() -> None:
+    requests = Requests(rows=2)
+    both = theirs(seed=1, logit_bias={3: 2.5}, repetition_penalty=1.2)
+    requests.update([], [(0, theirs(seed=1, logit_bias={3: 2.5}), [1], []), (1, both, [1], [])], [], 2)
+    z = ROWS[:2].clone()
+    edited = biased(requests, z)
+    assert torch.equal(z, ROWS[:2]) and torch.equal(edited[0], z[0])
+    assert edited[1, 3] == z[1, 3] + 2.5 and (edited[1] != z[1]).sum() == 1
+
+
+def test_parameters_are_translated() -> None:
+    assert params_of(theirs()) == SamplingParams()
+    # What vLLM has set off for a greedy request.
+    assert params_of(theirs(temperature=1e-6)) == SamplingParams(temperature=0)
+    given = theirs(seed=-1, min_tokens=3, all_stop_token_ids={5, 2}, top_k=-1, logprobs=4, bad_words_token_ids=[[1, 2]])
+    wanted = SamplingParams(
+        seed=2**64 - 1, min_tokens=3, stop_ids=[2, 5], bad_words=[[1, 2]], logprobs=LogprobsParams(top_n=4)
+    )
+    assert params_of(given) == wanted
+    assert params_of(theirs(min_p=0.1, top_p=0.5)).order[1:5] == ("min_p", "top_k", "typical_p", "top_p")
+    extra = {
+        "order": "top_k, top_p",
+        "temperature_last": 1,
+        "dynamic_temperature_min": 0.5,
+        "dynamic_temperature_max": 1,
+    }
+    made = params_of(theirs(extra_args=extra))
+    assert made.order == ["top_k", "top_p"] and made.temperature_last and made.dynamic_temperature is not None
+    assert params_of(theirs(logprobs=-1)).logprobs is None
+    assert params_of(theirs(logprobs=3), logprobs_mode="raw_logits").logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"extra_args": {"xtc_treshold": 0.1}}, "xtc_threshold"),
+        ({"extra_args": {"typical_p": "much"}}, "must be a number"),
+        ({"extra_args": {"dry_allowed_length": 1.5}}, "whole number"),
+        ({"extra_args": {"dry_breakers": 7}}, "list of ids"),
+        ({"extra_args": {"mirostat_eta": 0.1}}, "without mirostat_tau"),
+        ({"extra_args": {"mirostat_tau": 3}, "top_p": 0.5}, "mirostat"),
+        ({"extra_args": {"banned_ids": [VOCAB]}}, "banned_ids"),
+        ({"extra_args": {"order": "top_q"}}, "top_q"),
+        ({"logit_bias": {1: float("nan")}}, "logit_bias"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(RefusedError, match=text):
+        params_of(theirs(**given), vocab=VOCAB)
+
+
+def test_long_lists_of_processed_logprobs_are_refused() -> None:
+    with pytest.raises(RefusedError, match="at most 128"):
+        params_of(theirs(logprobs=-1), logprobs_mode="processed_logprobs")

@@ -1,0 +1,33 @@
+"""The plug-in of vLLM that makes it draw its tokens with Gumball.
+
+vLLM calls :func:`register` in each of its processes, by the entry point `vllm.general_plugins`. What it adapts is in
+:mod:`gumball.compat.vllm`; here are only the places of vLLM where it is put.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["SWITCH", "is_on", "register"]
+
+SWITCH = "GUMBALL_VLLM"
+"""The environment variable that switches the plug-in off where it is 0."""
+
+
+def is_on() -> bool:
+    """Whether the plug-in is to be used in this process. Raises ValueError if the switch is neither 0 nor 1."""
+    value = os.environ.get(SWITCH, "1")
+    if value not in ("0", "1"):
+        raise ValueError(f"{SWITCH} is {value!r}, but must be 1 (the default), or 0 for vLLM's own sampler")
+    return value == "1"
+
+
+def register() -> None:
+    """Puts Gumball's samplers into vLLM's model runners. Does nothing if the switch is 0, or if that was done.
+
+    Raises RuntimeError if this release of vLLM lacks one of the places where they go.
+    """
+    if is_on():
+        from . import places
+
+        places.take()

@@ -1,0 +1,156 @@
+"""vLLM's requests: checked where they enter, and followed through the batches of model runner V1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from vllm.exceptions import VLLMValidationError
+from vllm.v1.sample.logits_processor import (
+    LogitBiasLogitsProcessor,
+    LogitsProcessor,
+    LogitsProcessors,
+    MinPLogitsProcessor,
+    MinTokensLogitsProcessor,
+    MoveDirectionality,
+)
+
+from gumball.compat.vllm import RefusedError, Requests, params_of
+from gumball.compat.vllm.params import EXTRA_NAMES
+
+__all__ = ["Follower", "builder", "follower_of", "validator"]
+
+# The most drafts that a pool verifies for a request.
+MOST_DRAFTS = 64
+
+# What these do, the pool does.
+_BUILT_IN = (MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor)
+
+
+class Follower(LogitsProcessor):
+    """A logits processor that touches no logits: vLLM tells it of every change of the batch."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        model, speculation = vllm_config.model_config, vllm_config.speculative_config
+        self.requests = Requests(
+            rows=vllm_config.scheduler_config.max_num_seqs,
+            most_drafts=0 if speculation is None else speculation.num_speculative_tokens,
+            seed=model.seed or 0,
+            logprobs_mode=model.logprobs_mode,
+            top_n=model.max_logprobs,
+        )
+        # Processors of the user's, which edit logits before the penalties.
+        self.others: list[LogitsProcessor] = []
+
+    def is_argmax_invariant(self) -> bool:
+        """True: it leaves logits as they are."""
+        return True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Returns the logits."""
+        return logits
+
+    def update_state(self, batch_update: Any) -> None:
+        """Takes over a change of the batch."""
+        if batch_update is None:
+            return
+        swap = MoveDirectionality.SWAP
+        moved = [(one, other, how == swap) for one, other, how in batch_update.moved]
+        self.requests.update(batch_update.removed, batch_update.added, moved, batch_update.batch_size)
+
+
+def follower_of(processors: LogitsProcessors) -> Follower | None:
+    """The follower among a batch's processors; None for the batches by which vLLM warms up."""
+    return next((one for one in processors.argmax_invariant if isinstance(one, Follower)), None)
+
+
+def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsProcessors]:
+    """Returns vLLM's `build_logitsprocs` with a follower in place of its own processors.
+
+    Processors of the user's stay. What it returns raises ValueError for one that edits logits after the temperature, and for what else the
+    engine cannot be configured to.
+    """
+
+    def build_logitsprocs(
+        vllm_config: Any,
+        device: torch.device,
+        is_pin_memory: bool,
+        is_pooling_model: bool,
+        custom_logitsprocs: Any = (),
+    ) -> LogitsProcessors:
+        processors = original(vllm_config, device, is_pin_memory, is_pooling_model, custom_logitsprocs)
+        if is_pooling_model:
+            return processors
+        _refuse_configuration(vllm_config)
+        follower = Follower(vllm_config, device, is_pin_memory)
+        follower.others = [one for one in processors.all if not isinstance(one, _BUILT_IN)]
+        for one in follower.others:
+            if one.is_argmax_invariant():
+                raise ValueError(
+                    f"the logits processor {type(one).__name__} says that it is argmax invariant, so vLLM would call it behind the "
+                    "temperature; Gumball calls none there. Let is_argmax_invariant return False if it may come before the "
+                    "penalties, or set GUMBALL_VLLM=0"
+                )
+        return LogitsProcessors([follower, *follower.others])
+
+    return build_logitsprocs
+
+
+def _refuse_configuration(vllm_config: Any) -> None:
+    speculation = vllm_config.speculative_config
+    if vllm_config.model_config.logprobs_mode == "processed_logits":
+        raise ValueError(
+            "--logprobs-mode is processed_logits, which Gumball has not, as it never makes such a row; "
+            "take processed_logprobs, or set GUMBALL_VLLM=0"
+        )
+    if speculation is None:
+        return
+    if speculation.num_speculative_tokens > MOST_DRAFTS:
+        raise ValueError(
+            f"num_speculative_tokens is {speculation.num_speculative_tokens}, but Gumball verifies at most {MOST_DRAFTS} drafts; "
+            "lower it, or set GUMBALL_VLLM=0"
+        )
+    if speculation.rejection_sample_method == "synthetic":
+        raise ValueError(
+            "rejection_sample_method is synthetic, which accepts drafts whatever the model says; Gumball does not. "
+            "Leave it out, or set GUMBALL_VLLM=0"
+        )
+
+
+def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any], Callable[[Any], None]]:
+    """Returns the method of vLLM's `InputProcessor` that makes its check of requests, with ours behind it."""
+
+    def _build_logits_processors_params_validator(self: Any) -> Callable[[Any], None]:
+        theirs = original(self)
+        config = self.vllm_config
+        vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
+        speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
+
+        def validate(params: Any) -> None:
+            theirs(params)
+            try:
+                if newer:
+                    _refuse_extra(params)
+                else:
+                    params_of(params, logprobs_mode=mode, vocab=vocab)
+            except RefusedError as error:
+                raise VLLMValidationError(str(error)) from error
+            if not newer and speculates and params.thinking_token_budget is not None:
+                raise VLLMValidationError(
+                    "thinking_token_budget beside speculation is not what Gumball does; leave it out, or start the server "
+                    "without speculation or with GUMBALL_VLLM=0"
+                )
+
+        return validate
+
+    return _build_logits_processors_params_validator
+
+
+def _refuse_extra(params: Any) -> None:
+    for name in params.extra_args or {}:
+        if name in EXTRA_NAMES:
+            raise RefusedError(
+                f"extra_args has {name!r}, but model runner V2 edits and filters logits itself; leave it out, "
+                "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"
+            )

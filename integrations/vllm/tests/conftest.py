@@ -1,0 +1,73 @@
+"""The real vLLM on the CPU, with the default model of `gumball generate`; without one of them a test is skipped and says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+# What vLLM is told before it is imported: a small cache, no binding of threads, the engine in this process.
+SETTINGS = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+os.environ.update(SETTINGS)
+
+if find_spec("vllm") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    """The folder of the model, made once and kept beside the file that it is made from."""
+    import real_model
+
+    if not real_model.gguf().exists():
+        pytest.skip(f"the default model is not there ({real_model.FILE}); `cargo gumball generate` fetches it")
+    folder = real_model.gguf().parent / "SmolLM2-135M-Instruct-safetensors"
+    if not (folder / "done").exists():
+        done = subprocess.run(
+            [sys.executable, str(HERE / "real_model.py"), str(folder)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded(model: Path) -> Any:
+    """Recorded rows of logits, [rows, vocab] float32."""
+    import numpy as np
+
+    return np.load(model / "recorded.npy")
+
+
+@pytest.fixture(scope="module")
+def engine(request: Any, model: Path, tmp_path_factory: Any) -> Iterator[Any]:
+    """An engine whose model gives recorded rows; a test module says in OPTIONS what else it is."""
+    import recorded_model
+
+    folder = recorded_model.write(tmp_path_factory.mktemp("recorded"), model)
+    yield from closing(recorded_model.engine(folder, **getattr(request.module, "OPTIONS", {})))
+
+
+def closing(made: Any) -> Iterator[Any]:
+    """Yields an engine and then shuts it down."""
+    import gc
+
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    yield made
+    made.llm_engine.engine_core.shutdown()
+    del made
+    gc.collect()
+    cleanup_dist_env_and_memory()

@@ -1,0 +1,210 @@
+"""On recorded logits: what vLLM's requests draw is what a `gumball.Sampler` draws, alone, in batches, and after preemption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_model import row_of
+from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
+
+import gumball
+from gumball import Dry, LogprobsParams, Mirostat
+
+OPTIONS: dict[str, Any] = {"num_gpu_blocks_override": 80, "block_size": 32, "max_logprobs": 200}
+PROMPT, LENGTH = [1, 4093, 338, 264, 1123], 24
+EOS = 2
+
+# What a request of vLLM says, and what it is here.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "greedy": ({"temperature": 0}, {"temperature": 0}),
+    "top-k, top-p": ({"temperature": 0.8, "top_k": 50, "top_p": 0.9}, {"temperature": 0.8, "top_k": 50, "top_p": 0.9}),
+    "min-p alone": ({"min_p": 0.05}, {"min_p": 0.05}),
+    "min-p before top-p": (
+        {"min_p": 0.1, "top_p": 0.8, "top_k": 40},
+        {"min_p": 0.1, "top_p": 0.8, "top_k": 40, "order": ["min_p", "top_k", "top_p"]},
+    ),
+    "penalties": (
+        {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3},
+        {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3},
+    ),
+    "greedy with penalties": (
+        {"temperature": 0, "repetition_penalty": 1.2},
+        {"temperature": 0, "repetition_penalty": 1.2},
+    ),
+    "bias": ({"logit_bias": {100: 9.0, 7: -100.0}}, {"logit_bias": {100: 9.0, 7: -100.0}}),
+    "allowed ids": (
+        {"allowed_token_ids": list(range(300, 340))},
+        {"allowed_ids": list(range(300, 340))},
+    ),
+    "min tokens": (
+        {"min_tokens": 12, "temperature": 1.5, "logit_bias": {EOS: 20.0}, "ignore_eos": False},
+        {"min_tokens": 12, "temperature": 1.5, "logit_bias": {EOS: 20.0}, "stop_ids": [EOS]},
+    ),
+    "dry": (
+        {"temperature": 0.5, "extra_args": {"dry_multiplier": 2.0, "dry_allowed_length": 1, "dry_breakers": [28]}},
+        {"temperature": 0.5, "dry": Dry(2.0, allowed_length=1, breakers=(28,))},
+    ),
+    "xtc": (
+        {"extra_args": {"xtc_probability": 0.7, "xtc_threshold": 0.05}},
+        {"xtc_probability": 0.7, "xtc_threshold": 0.05},
+    ),
+    "typical-p": ({"extra_args": {"typical_p": 0.7}}, {"typical_p": 0.7}),
+    "top-n-sigma": ({"extra_args": {"top_n_sigma": 1.5}}, {"top_n_sigma": 1.5}),
+    "mirostat": ({"extra_args": {"mirostat_tau": 3.0}}, {"mirostat": Mirostat(3.0, 0.1)}),
+    "large seed": ({"seed": -5}, {"seed": 2**64 - 5}),
+}
+
+
+def asked(named: dict[str, Any], seed: int, **more: Any) -> SamplingParams:
+    chosen = {"seed": seed, "max_tokens": LENGTH, "ignore_eos": True, "detokenize": False}
+    return SamplingParams(**(chosen | named | more))
+
+
+def alone(rows: Any, prompt: list[int], params: gumball.SamplingParams, length: int, stop: int = -1) -> list[int]:
+    """What a sampler of Gumball draws from the rows behind its own tokens."""
+    sampler = gumball.Sampler(params, rows.shape[1], prompt=prompt)
+    while len(sampler.output) < length and (not sampler.output or sampler.output[-1] != stop):
+        sampler.sample(rows[row_of(sampler.history[-1], len(rows))])
+    return sampler.output
+
+
+def tokens(engine: Any, prompts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
+    given = [{"prompt_token_ids": prompt} for prompt in prompts]
+    return [list(out.outputs[0].token_ids) for out in engine.generate(given, params, use_tqdm=False)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_request_draws_what_a_sampler_draws_alone_and_among_others(engine: Any, recorded: Any, name: str) -> None:
+    theirs, ours = CASES[name]
+    seed = theirs.get("seed", 7)
+    stop = EOS if theirs.get("ignore_eos") is False else -1
+    wanted = alone(recorded, PROMPT, gumball.SamplingParams(**({"seed": seed} | ours)), LENGTH, stop)
+    assert tokens(engine, [PROMPT], [asked(theirs, seed)]) == [wanted]
+    # Among others of every kind, of which some have prompts that come in parts.
+    others = [case for case, _ in CASES.values()]
+    params = [asked(others[i % len(others)], 1000 + i) for i in range(31)]
+    prompts = [[5, 6, 7 + i, 8] * (1 + 30 * (i % 5 == 0)) for i in range(31)]
+    at = len(name) % 31
+    params.insert(at, asked(theirs, seed))
+    prompts.insert(at, PROMPT)
+    assert tokens(engine, prompts, params)[at] == wanted
+
+
+def test_a_bias_comes_before_the_repetition_penalty(engine: Any, recorded: Any) -> None:
+    bias = {100: 25.0, 338: 30.0}
+    biased = recorded.copy()
+    for id, value in bias.items():
+        biased[:, id] += np.float32(value)
+    params = gumball.SamplingParams(seed=7, repetition_penalty=1.5)
+    wanted = alone(biased, PROMPT, params, LENGTH)
+    given = asked({"logit_bias": bias, "repetition_penalty": 1.5, "logprobs": 2}, 7)
+    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [given], use_tqdm=False)
+    assert list(out.outputs[0].token_ids) == wanted
+    # Logprobs are of the logits as they came.
+    row = recorded[row_of(PROMPT[-1], len(recorded))].astype(np.float64)
+    expected = row[wanted[0]] - np.log(np.exp(row - row.max()).sum()) - row.max()
+    assert abs(out.outputs[0].logprobs[0][wanted[0]].logprob - expected) < 1e-4
+
+
+def test_requests_that_are_preempted_go_on_with_the_same_tokens(engine: Any, recorded: Any) -> None:
+    # 32 requests of 160 tokens do not fit into 80 blocks of 32.
+    names = list(CASES)
+    params, prompts, wanted = [], [], []
+    for i in range(32):
+        theirs, ours = CASES[names[i % len(names)]]
+        if "min_tokens" in theirs:
+            theirs, ours = CASES["mirostat"]
+        seed = theirs.get("seed", 500 + i)
+        prompts.append([1, 40 + i] * 20)
+        params.append(asked(theirs, seed, max_tokens=120))
+        wanted.append(alone(recorded, prompts[i], gumball.SamplingParams(**({"seed": seed} | ours)), 120))
+    before = preemptions(engine)
+    assert tokens(engine, prompts, params) == wanted
+    assert preemptions(engine) > before
+
+
+def preemptions(engine: Any) -> int:
+    return sum(metric.value for metric in engine.get_metrics() if metric.name == "vllm:num_preemptions")
+
+
+def test_bad_words_are_not_completed(engine: Any, recorded: Any) -> None:
+    tokenizer = engine.get_tokenizer()
+    free = tokens(engine, [PROMPT], [asked({"temperature": 0}, 7)])[0]
+    word = tokenizer.decode(free[3:4]).strip()
+    given = asked({"temperature": 0, "bad_words": [word]}, 7)
+    banned = [tokenizer.encode(word, add_special_tokens=False), tokenizer.encode(" " + word, add_special_tokens=False)]
+    params = gumball.SamplingParams(temperature=0, seed=7, bad_words=banned)
+    wanted = alone(recorded, PROMPT, params, LENGTH)
+    assert tokens(engine, [PROMPT], [given]) == [wanted] != [free]
+
+
+def test_without_a_seed_requests_differ(engine: Any) -> None:
+    params = [asked({"seed": None}, 0) for _ in range(8)]
+    first = tokens(engine, [PROMPT] * 8, params)
+    assert len({tuple(line) for line in first}) == 8
+    assert not {tuple(line) for line in first} & {tuple(line) for line in tokens(engine, [PROMPT] * 8, params)}
+
+
+def test_samples_of_a_request_have_the_seeds_that_follow(engine: Any, recorded: Any) -> None:
+    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [asked({"n": 4}, 7)], use_tqdm=False)
+    wanted = [alone(recorded, PROMPT, gumball.SamplingParams(seed=7 + j), LENGTH) for j in range(4)]
+    assert [list(one.token_ids) for one in out.outputs] == wanted
+
+
+def test_logprobs_are_the_samplers(engine: Any, recorded: Any) -> None:
+    kinds: list[dict[str, Any]] = [
+        {"logprobs": 0},
+        {"logprobs": 5},
+        {"logprob_token_ids": [4, 100, 7]},
+        {"logprobs": None},
+    ]
+    given = [asked(kind | {"top_p": 0.9, "temperature": 0.7}, 7) for kind in kinds]
+    outs = [engine.generate([{"prompt_token_ids": PROMPT}], [one], use_tqdm=False)[0].outputs[0] for one in given]
+    batched = engine.generate([{"prompt_token_ids": PROMPT}] * 2, [given[0], given[1]], use_tqdm=False)
+    for kind, out in [*zip(kinds, outs, strict=True), *zip(kinds, (one.outputs[0] for one in batched))]:
+        if kind.get("logprobs", 0) is None:
+            assert out.logprobs is None
+            continue
+        ids = kind.get("logprob_token_ids", ())
+        wanted = LogprobsParams(top_n=kind.get("logprobs", 0), ids=ids)
+        params = gumball.SamplingParams(seed=7, top_p=0.9, temperature=0.7, logprobs=wanted)
+        sampler = gumball.Sampler(params, recorded.shape[1], prompt=PROMPT)
+        for token, found in zip(out.token_ids, out.logprobs, strict=True):
+            assert sampler.sample(recorded[row_of(sampler.history[-1], len(recorded))]) == token
+            ours = sampler.logprobs
+            assert found[token].logprob == ours.token.logprob
+            listed = [*ours.top, *ours.ids]
+            assert set(found) == {token, *(one.id for one in listed)}
+            assert all(found[one.id].logprob == one.logprob for one in listed)
+            if not ids:
+                assert found[token].rank == ours.token.rank and all(found[one.id].rank == one.rank for one in ours.top)
+
+
+def test_logprobs_of_more_tokens_than_a_pool_lists_are_vllms(engine: Any, recorded: Any) -> None:
+    plain = tokens(engine, [PROMPT], [asked({}, 7)])[0]
+    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [asked({"logprobs": 200}, 7)], use_tqdm=False)
+    assert list(out.outputs[0].token_ids) == plain and all(
+        len(found) in (200, 201) for found in out.outputs[0].logprobs
+    )
+
+
+REFUSED = {
+    "typical": ({"extra_args": {"typicalp": 0.5}}, "do you mean 'typical_p'"),
+    "range": ({"extra_args": {"typical_p": -1.0}}, "typical_p"),
+    "type": ({"extra_args": {"xtc_probability": "often"}}, "must be a number"),
+    "part": ({"extra_args": {"mirostat_eta": 0.2}}, "without mirostat_tau"),
+    "mirostat beside filters": ({"top_p": 0.5, "extra_args": {"mirostat_tau": 3.0}}, "mirostat"),
+    "vocabulary": ({"extra_args": {"banned_ids": [10**6]}}, "banned_ids"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_carried_is_refused(engine: Any, name: str) -> None:
+    theirs, text = REFUSED[name]
+    with pytest.raises(VLLMValidationError, match=text):
+        engine.generate([{"prompt_token_ids": PROMPT}], [asked(theirs, 7)], use_tqdm=False)
+    assert tokens(engine, [PROMPT], [asked({"extra_args": {"kv_transfer_params": {"a": 1}}, "max_tokens": 2}, 7)])
