@@ -19,6 +19,8 @@ SETTINGS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
+    # Threads that wait for each other are slow on a machine that has other work.
+    "OMP_NUM_THREADS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 os.environ.update(SETTINGS)

@@ -1,0 +1,112 @@
+"""The places in vLLM that the plug-in takes, the switch, and what of model runner V2 runs without a GPU."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import gumball_vllm
+import numpy as np
+import pytest
+import torch
+from gumball_vllm import places
+
+import gumball
+from gumball.compat import vllm as compat
+
+PROGRAM = """
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+load_general_plugins()
+import vllm.v1.sample.sampler, vllm.v1.sample.rejection_sampler
+from vllm.v1.worker import gpu_model_runner as runner
+print(runner.Sampler.__module__, runner.RejectionSampler.__module__, runner.build_logitsprocs.__module__)
+"""
+
+
+def modules(**variables: str) -> list[str]:
+    environment = os.environ | variables
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[-3:]
+
+
+def test_vllm_finds_the_plugin_and_its_switches() -> None:
+    ours = ["gumball_vllm.samplers", "gumball_vllm.samplers", "gumball_vllm.requests"]
+    assert modules() == ours
+    theirs = modules(GUMBALL_VLLM="0")
+    assert all(name.startswith("vllm.") for name in theirs)
+    assert modules(VLLM_PLUGINS="") == theirs
+
+
+def test_a_switch_that_is_neither_and_a_place_that_is_gone_are_errors(monkeypatch: Any) -> None:
+    monkeypatch.setenv(gumball_vllm.SWITCH, "off")
+    with pytest.raises(ValueError, match="'off', but must be 1"):
+        gumball_vllm.register()
+    with pytest.raises(RuntimeError, match="has no vllm.v1.sample.sampler.Sampler.backward.*GUMBALL_VLLM=0"):
+        places._find("vllm.v1.sample.sampler", "Sampler.backward")
+
+
+def test_the_replaced_methods_have_vllms_parameters() -> None:
+    places.take()
+    from gumball_vllm import samplers
+    from vllm.v1.worker.gpu.sample.sampler import Sampler as Newer
+
+    pairs = [
+        (samplers.Sampler.forward, samplers.VllmSampler.forward),
+        (samplers.RejectionSampler.forward, samplers.VllmRejectionSampler.forward),
+        (compat.runner_v2._Draws._sample_random, Newer._sample_random),
+    ]
+    for ours, theirs in pairs:
+        assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+
+
+def backed(values: Any) -> Any:
+    return SimpleNamespace(gpu=values, np=values.numpy())
+
+
+def test_the_sampler_of_runner_v2_draws_by_seed_and_position() -> None:
+    """vLLM's own class and filters, with the state that its draw reads."""
+    from vllm.v1.worker.gpu.model_states.interface import ModelState
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
+
+    places.take()
+    temperature = torch.tensor([0.0, 0.7, 1.0, 1.0])
+    states = SimpleNamespace(temperature=backed(temperature), seeds=backed(torch.tensor([1, -2, 3, 4])))
+    top_k = torch.tensor([50, 50, 7, 50])
+    states.get_top_k_top_p = lambda index, index_np: (top_k[index], None)
+    states.any_greedy = states.any_explicit_seed = lambda index_np: True
+    theirs = Sampler.__new__(Sampler)
+    theirs.__dict__ |= {
+        "sampling_states": states,
+        "needs_logits_processing": np.zeros(4, bool),
+        "use_flashinfer": False,
+        "use_xpu_sampler": False,
+        "logprobs_mode": "raw_logprobs",
+    }
+    config = SimpleNamespace(speculative_config=None)
+    ours, verifier = ModelState.custom_sampler(SimpleNamespace(vllm_config=config, device="cpu"), theirs)
+    assert verifier is None and isinstance(ours, Sampler) and ours.sampling_states is states
+    index = torch.tensor([2, 0, 3, 1])
+    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1)) * 2
+    scaled = logits / torch.where(temperature == 0, 1, temperature)[index].unsqueeze(1)
+    pos = torch.tensor([0, 4, 9, 2])
+    sampled, _ = ours.sample(scaled.clone(), index, index, index.numpy(), pos, index, index, index.numpy())
+    assert sampled.dtype == torch.int64
+    for row, state in enumerate(index.tolist()):
+        params = gumball.SamplingParams(
+            temperature=float(temperature[state] != 0),
+            top_k=int(top_k[state]),
+            seed=int(states.seeds.gpu[state]) % 2**64,
+        )
+        # The token at `pos` is the last of the history.
+        alone = gumball.Sampler(params, 50, prompt=[0] * (int(pos[row]) + 1))
+        assert alone.sample(scaled[row].numpy()) == sampled[row]
+    speculation = SimpleNamespace(rejection_sample_method="standard", num_speculative_tokens=3)
+    config = SimpleNamespace(speculative_config=speculation)
+    ours, verifier = ModelState.custom_sampler(SimpleNamespace(vllm_config=config, device="cpu"), theirs)
+    assert isinstance(verifier, compat.RejectionSampler) and verifier.sampler is ours

@@ -1,0 +1,98 @@
+"""Logits processors of the user's, budgets of thought, and engines that cannot be had."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from recorded_model import row_of
+from test_recorded import LENGTH, PROMPT, alone, asked, tokens
+from vllm.v1.sample.logits_processor import LogitsProcessor
+
+import gumball
+
+
+class Without(LogitsProcessor):
+    """Takes away every token below 1000 of requests that say so."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
+        self.rows: dict[int, bool] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        for row, params, _, _ in batch_update.added if batch_update else ():
+            self.rows[row] = bool((params.extra_args or {}).get("without"))
+
+    def apply(self, logits: Any) -> Any:
+        for row, on in self.rows.items():
+            if on and row < len(logits):
+                logits[row, :1000] = -float("inf")
+        return logits
+
+
+class Late(Without):
+    """The same, for a place behind the temperature."""
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+
+OPTIONS: dict[str, Any] = {
+    "logits_processors": [Without],
+    "reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"},
+}
+
+
+def test_a_processor_comes_before_the_penalties(engine: Any, recorded: Any) -> None:
+    params = gumball.SamplingParams(seed=7, repetition_penalty=1.3)
+    plain = alone(recorded, PROMPT, params, LENGTH)
+    edited = recorded.copy()
+    edited[:, :1000] = -float("inf")
+    wanted = alone(edited, PROMPT, params, LENGTH)
+    theirs = {"repetition_penalty": 1.3}
+    given = [asked(theirs, 7), asked(theirs | {"extra_args": {"without": 1}, "logprobs": 1}, 7)]
+    assert tokens(engine, [PROMPT] * 2, given) == [plain, wanted]
+    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], given[1:], use_tqdm=False)
+    # Raw logprobs are those before the processor: its most likely token is one that was taken away, somewhere.
+    listed = [max(found, key=lambda id: found[id].logprob) for found in out.outputs[0].logprobs]
+    rows = [row_of(id, len(recorded)) for id in [PROMPT[-1], *wanted[:-1]]]
+    assert listed == [int(recorded[row].argmax()) for row in rows] and min(listed) < 1000
+
+
+def test_a_budget_of_thought_ends_it(engine: Any) -> None:
+    tokenizer = engine.get_tokenizer()
+    start, end = (tokenizer.encode(text, add_special_tokens=False) for text in ("<think>", "</think>"))
+
+    def ends(theirs: dict[str, Any]) -> list[int]:
+        (line,) = tokens(engine, [[*PROMPT, *start]], [asked(theirs | {"max_tokens": 16}, 7)])
+        return [at for at in range(len(line)) if line[at : at + len(end)] == end]
+
+    assert ends({}) == [] and len(ends({"thinking_token_budget": 3})) == 1
+
+
+def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
+    from gumball_vllm import requests
+    from vllm.v1.sample.logits_processor import LogitsProcessors
+
+    def config(mode: str = "raw_logprobs", **speculation: Any) -> Any:
+        model = SimpleNamespace(logprobs_mode=mode, seed=0, max_logprobs=20)
+        scheduler = SimpleNamespace(max_num_seqs=4)
+        drafts = SimpleNamespace(**speculation) if speculation else None
+        return SimpleNamespace(model_config=model, scheduler_config=scheduler, speculative_config=drafts)
+
+    def build(one: Any, *others: Any) -> Any:
+        made = requests.builder(lambda *_: LogitsProcessors([kind(None, None, False) for kind in others]))
+        return made(one, "cpu", False, False)
+
+    assert build(config(), Without).non_argmax_invariant
+    with pytest.raises(ValueError, match="Late says that it is argmax invariant"):
+        build(config(), Late)
+    with pytest.raises(ValueError, match="processed_logits"):
+        build(config("processed_logits"))
+    with pytest.raises(ValueError, match="at most 64 drafts"):
+        build(config(num_speculative_tokens=65, rejection_sample_method="standard"))
+    with pytest.raises(ValueError, match="synthetic"):
+        build(config(num_speculative_tokens=4, rejection_sample_method="synthetic"))

@@ -1,0 +1,184 @@
+"""vLLM's OpenAI server with the plug-in: streaming, batches, logprobs, grammars, our parameters, drafts, refusals, and the way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import SETTINGS
+
+DRAFTS = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}'
+
+
+class Server:
+    """A server of vLLM in a process of its own, with the real model."""
+
+    def __init__(self, model: Path, log: Path, *options: str, **variables: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        environment = (
+            os.environ | SETTINGS | {"VLLM_LOGGING_LEVEL": "INFO", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"} | variables
+        )
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        command += ["--model", str(model), "--served-model-name", "m"]
+        command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32"]
+        command += ["--host", "127.0.0.1", "--port", str(self.port), *options]
+        self.log = log
+        with log.open("w") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+        end = time.monotonic() + 300
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                    return
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < end, log.read_text()[-4000:]
+                time.sleep(1)
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+    def open(self, path: str, body: dict[str, Any]) -> Any:
+        data = json.dumps({"model": "m", "temperature": 0.9, "seed": 7, "max_tokens": 16} | body).encode()
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/v1/{path}", data, {"Content-Type": "application/json"}
+        )
+        return urllib.request.urlopen(asked, timeout=300)
+
+    def complete(self, prompt: str, **body: Any) -> Any:
+        with self.open("completions", {"prompt": prompt} | body) as answer:
+            return json.load(answer)["choices"][0]
+
+    def refusal(self, **body: Any) -> str:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            self.complete("The", **body)
+        assert refused.value.code == 400
+        return refused.value.read().decode()
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: Any) -> Iterator[Server]:
+    made = Server(model, tmp_path_factory.mktemp("server") / "log")
+    yield made
+    made.close()
+
+
+PROMPT = "The sky is blue because"
+
+
+def test_it_says_that_gumball_draws(server: Server) -> None:
+    assert re.search(r"tokens are drawn by Gumball \d", server.log.read_text())
+
+
+def test_a_seed_repeats_a_text_and_a_stream_is_that_text(server: Server) -> None:
+    text = server.complete(PROMPT)["text"]
+    assert text == server.complete(PROMPT)["text"] != server.complete(PROMPT, seed=8)["text"]
+    with server.open("completions", {"prompt": PROMPT, "stream": True}) as answer:
+        lines = [line.decode()[6:].strip() for line in answer if line.startswith(b"data: ")]
+    assert lines[-1] == "[DONE]" and len(lines) > 8
+    assert "".join(json.loads(line)["choices"][0]["text"] for line in lines[:-1]) == text
+
+
+def test_without_a_seed_texts_differ(server: Server) -> None:
+    assert len({server.complete(PROMPT, seed=None)["text"] for _ in range(4)}) > 1
+
+
+def test_many_at_once_are_answered(server: Server) -> None:
+    kinds: list[dict[str, Any]] = [{}, {"temperature": 0}, {"logprobs": 3}, {"vllm_xargs": {"mirostat_tau": 3.0}}]
+    with ThreadPoolExecutor(32) as threads:
+        answers = list(threads.map(lambda i: server.complete(PROMPT, seed=i, **kinds[i % 4]), range(32)))
+    assert all(answer["text"] for answer in answers) and len({answer["text"] for answer in answers}) > 8
+    greedy = {answer["text"] for answer in answers[1::4]}
+    assert len(greedy) == 1
+
+
+def test_logprobs_are_those_of_a_distribution(server: Server) -> None:
+    found = server.complete(PROMPT, logprobs=5, echo=False)["logprobs"]
+    assert len(found["token_logprobs"]) == 16
+    for one, top in zip(found["token_logprobs"], found["top_logprobs"], strict=True):
+        assert one <= 0 and max(top.values()) >= one and len(top) in (5, 6)
+    with server.open(
+        "chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "logprobs": True, "top_logprobs": 2}
+    ) as answer:
+        listed = json.load(answer)["choices"][0]["logprobs"]["content"]
+    assert all(len(one["top_logprobs"]) == 2 for one in listed)
+    with server.open("completions", {"prompt": PROMPT, "prompt_logprobs": 1}) as answer:
+        prompt = json.load(answer)["choices"][0]["prompt_logprobs"]
+    assert prompt[0] is None and all(len(one) in (1, 2) for one in prompt[1:])
+
+
+def test_grammars_hold(server: Server) -> None:
+    choice = server.complete("Is water wet?", structured_outputs={"choice": ["yes", "no"]})
+    assert choice["text"] in ("yes", "no")
+    number = server.complete("A number:", structured_outputs={"regex": "[0-9]{3}-[0-9]{2}"}, temperature=1.5)
+    assert re.fullmatch("[0-9]{3}-[0-9]{2}", number["text"])
+    schema = {
+        "type": "object",
+        "properties": {"age": {"type": "integer"}},
+        "required": ["age"],
+        "additionalProperties": False,
+    }
+    text = server.complete("Ada's age as JSON:", structured_outputs={"json": schema}, max_tokens=60, temperature=0)[
+        "text"
+    ]
+    assert isinstance(json.loads(text)["age"], int)
+    # So do those whose logprobs name fewer tokens than are listed.
+    listed = server.complete("Is water wet?", structured_outputs={"choice": ["yes", "no"]}, logprobs=5)
+    assert listed["text"] in ("yes", "no")
+
+
+def test_our_parameters_act_and_others_are_let_pass(server: Server) -> None:
+    plain = server.complete(PROMPT)["text"]
+    assert (
+        server.complete(PROMPT, vllm_xargs={"top_n_sigma": 0.01})["text"]
+        == server.complete(PROMPT, temperature=0)["text"]
+    )
+    assert server.complete(PROMPT, vllm_xargs={"somebody_elses": 1})["text"] == plain
+
+
+def test_what_cannot_be_carried_is_refused_and_the_server_goes_on(server: Server) -> None:
+    assert "do you mean 'xtc_threshold'" in server.refusal(vllm_xargs={"xtc_treshold": 0.1})
+    assert "typical_p" in server.refusal(vllm_xargs={"typical_p": -1})
+    assert server.complete(PROMPT)["text"]
+
+
+def test_drafts_are_verified_and_texts_stay(model: Path, server: Server, tmp_path: Path) -> None:
+    repeating = "one two three four one two three four one two three four one two"
+    drafting = Server(model, tmp_path / "log", "--speculative-config", DRAFTS)
+    try:
+        # What drafts change in the engine's own logits is rarely enough to change a token; greedy texts of a clear continuation have none.
+        wanted = server.complete(repeating, temperature=0, max_tokens=24)["text"]
+        assert drafting.complete(repeating, temperature=0, max_tokens=24)["text"] == wanted
+        assert drafting.complete(repeating, logprobs=2)["text"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{drafting.port}/metrics", timeout=30) as answer:
+            counted = re.search(
+                r"^vllm:spec_decode_num_accepted_tokens_total\{.*\} (\S+)$", answer.read().decode(), re.M
+            )
+        assert counted is not None and float(counted[1]) > 0
+    finally:
+        drafting.close()
+
+
+def test_the_switch_brings_vllms_own_sampler_back(model: Path, tmp_path: Path) -> None:
+    theirs = Server(model, tmp_path / "log", GUMBALL_VLLM="0")
+    try:
+        assert theirs.complete(PROMPT)["text"] and "Gumball" not in theirs.log.read_text()
+        # They do not know our names, and say nothing.
+        assert theirs.complete(PROMPT, vllm_xargs={"typical_p": -1})["text"]
+    finally:
+        theirs.close()
