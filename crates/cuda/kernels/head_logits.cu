@@ -5,76 +5,84 @@
 // Never      reads or writes padding; writes other logits than these
 // Twins      oracle spec/src/head.rs | CPU cpu/src/head/products.rs | why docs/stages/head.md
 // Shapes     weights [vocab, width] of T; states [rows, padded_width]; logits [rows, vocab]
-// Grid       x = any number of blocks, which share the ids; both kernels have dynamic shared memory
+// Grid       x = any number of blocks, which share the ids; head_logits as block/stage_queue.cuh says, listed_logits with dynamic shared
+//            memory
 // Traffic    in: the weights, once for each HEAD_MANY_STATES rows, in `_few` for each row; or a row of weights for each contender; out: 4 bytes a logit
 // Requires   head_states before, and head_contenders before listed_logits
 //
 // A product has sixteen partial sums, of the elements that lie sixteen apart. In head_logits two lanes have a product: each takes eight
-// neighbouring elements of every sixteen, so it has eight of the sums. Lanes that are neighbours have different rows of weights, which are
-// far apart in memory; so a block copies long pieces of its rows to shared memory, some stages ahead. In listed_logits, which is bound by
-// latency, sixteen lanes have a product.
+// neighbouring elements of every sixteen, so it has eight of the sums. How a block reads weights: block/stage_queue.cuh. In listed_logits,
+// which is bound by latency, sixteen lanes have a product.
 
-#include "platform/sm90.cuh"
+#include "block/stage_queue.cuh"
 #include "stage/head.cuh"
 #include "warp/reduce.cuh"
 #include "warp/row.cuh"
 
-// A stage in shared memory: HEAD_STAGE_BYTES of each row of weights of a block, and the elements of STATES hidden states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids the elements of STATES
+// hidden states that meet them.
 template <class T, u32 STATES>
 struct LogitStage {
     typedef typename T::Element Element;
-    static constexpr bool MANY = STATES > 1;
-    static constexpr u32 IDS = MANY ? HEAD_MANY_IDS : HEAD_FEW_IDS, STAGES = MANY ? HEAD_MANY_STAGES : HEAD_FEW_STAGES;
-    // The ids of a pair of lanes.
-    static constexpr u32 ROWS = 2 * IDS / HEAD_LOGITS_THREADS;
     static constexpr u32 ELEMENTS = HEAD_STAGE_BYTES / sizeof(Element), PER_QUAD = 16 / sizeof(Element);
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, STATE_QUADS = ELEMENTS / 4;
-    // The quad between rows lets lanes of neighbouring rows read different banks.
-    static constexpr u32 PITCH = ROW_QUADS + 1, QUADS = IDS * PITCH + STATES * STATE_QUADS;
 
-    U32x4* quads;
+    // Where a quad of a row lies: four neighbouring rows have theirs in different orders, so that the lanes of these rows read different
+    // banks.
+    static DEVICE_MEMBER u32 place(u32 row, u32 quad) { return row * ROW_QUADS + (quad ^ (row % 4 * 2)); }
 
-    // Starts to copy the elements from `first` on of the rows of weights from `first_id` on. What lies beyond the width becomes 0. The last
-    // id stands in for those beyond the vocabulary.
-    DEVICE_MEMBER void copy_weights(const HeadStep& args, u32 first_id, u32 first) const {
-        const u32 last = args.step.vocab - 1;
-#pragma unroll 4
-        for (u32 i = threadIdx.x; i < IDS * ROW_QUADS; i += HEAD_LOGITS_THREADS) {
-            const u32 row = i / ROW_QUADS, quad = i % ROW_QUADS, at = first + quad * PER_QUAD;
-            const u32 id = first_id + row < last ? first_id + row : last;
-            const Element* from = (const Element*)args.weights + (u64)id * args.width + at;
-            U32x4* to = quads + row * PITCH + quad;
-            if (args.flags & HEAD_ALIGNED && at + PER_QUAD <= args.width) {
-                cp_async(to, from);
-            } else {
-                for (u32 j = 0; j < PER_QUAD; j++) {
-                    ((Element*)to)[j] = at + j < args.width ? from[j] : (Element)0;
-                }
-            }
+    // Starts to copy a copying thread's quads of the elements from `first` on of `ids` rows of weights, from `first_id` on. What lies beyond
+    // the width becomes 0. Returns whether the thread has stored such elements by itself.
+    static DEVICE_MEMBER bool copy_weights(const HeadStep& args, U32x4* quads, u32 first_id, u32 ids, u32 first) {
+        constexpr u32 ROWS = HEAD_COPY_WARPS * 32 / ROW_QUADS;
+        const u32 quad = threadIdx.x % ROW_QUADS, row = threadIdx.x / ROW_QUADS, at = first + quad * PER_QUAD;
+        if (at >= args.padded_width) {
+            return false;
         }
+        const Element* from = (const Element*)args.weights + (u64)(first_id + row) * args.width + at;
+        const u64 apart = (u64)ROWS * args.width;
+        // The thread's rows are a multiple of four apart, so their quads are in the same order.
+        U32x4* to = quads + place(row, quad);
+        const u32 own = ids > row ? (ids - row + ROWS - 1) / ROWS : 0;
+        if (args.flags & HEAD_ALIGNED && at + PER_QUAD <= args.width) {
+#pragma unroll 4
+            for (u32 n = 0; n < own; n++) {
+                cp_async(to + n * (ROWS * ROW_QUADS), from);
+                from += apart;
+            }
+            return false;
+        }
+        for (u32 n = 0; n < own; n++) {
+            for (u32 j = 0; j < PER_QUAD; j++) {
+                ((Element*)(to + n * (ROWS * ROW_QUADS)))[j] = at + j < args.width ? from[j] : (Element)0;
+            }
+            from += apart;
+        }
+        return true;
     }
 
     // Starts to copy those elements of the hidden states from `first_row` on.
-    DEVICE_MEMBER void copy_states(const HeadStep& args, u32 first_row, u32 first) const {
-        for (u32 i = threadIdx.x; i < STATES * STATE_QUADS; i += HEAD_LOGITS_THREADS) {
+    static DEVICE_MEMBER void copy_states(const HeadStep& args, U32x4* quads, u32 first_row, u32 first) {
+        U32x4* to = quads + args.queue_ids * ROW_QUADS;
+        for (u32 i = threadIdx.x; i < STATES * STATE_QUADS; i += HEAD_COPY_WARPS * 32) {
             const u32 state = i / STATE_QUADS, at = first + i % STATE_QUADS * 4;
             if (at < args.padded_width) {
-                cp_async(quads + IDS * PITCH + i, args.states + (u64)(first_row + state) * args.padded_width + at);
+                cp_async(to + i, args.states + (u64)(first_row + state) * args.padded_width + at);
             }
         }
     }
 
     // Eight neighbouring elements of a row of weights: half of the sixteen from `16 * group` on.
-    DEVICE_MEMBER void weights(u32 row, u32 group, u32 half, float (&w)[8]) const {
-        const U32x4* from = quads + row * PITCH + (16 * group + 8 * half) / PER_QUAD;
+    static DEVICE_MEMBER void weights(const U32x4* quads, u32 row, u32 group, u32 half, float (&w)[8]) {
+        const u32 quad = (16 * group + 8 * half) / PER_QUAD;
         if constexpr (PER_QUAD == 4) {
-            const U32x4 low = from[0], high = from[1];
+            const U32x4 low = quads[place(row, quad)], high = quads[place(row, quad + 1)];
 #pragma unroll
             for (u32 j = 0; j < 8; j++) {
                 w[j] = bits_float(j < 4 ? low.word[j % 4] : high.word[j % 4]);
             }
         } else {
-            const U32x4 all = from[0];
+            const U32x4 all = quads[place(row, quad)];
 #pragma unroll
             for (u32 j = 0; j < 8; j++) {
                 w[j] = T::convert((Element)(all.word[j / 2] >> (j % 2 * 16)));
@@ -83,8 +91,8 @@ struct LogitStage {
     }
 
     // The elements of a hidden state that meet them.
-    DEVICE_MEMBER void state(u32 state, u32 group, u32 half, float (&h)[8]) const {
-        const U32x4* from = quads + IDS * PITCH + state * STATE_QUADS + 4 * group + 2 * half;
+    static DEVICE_MEMBER void state(const U32x4* states, u32 state, u32 group, u32 half, float (&h)[8]) {
+        const U32x4* from = states + state * STATE_QUADS + 4 * group + 2 * half;
         const U32x4 low = from[0], high = from[1];
 #pragma unroll
         for (u32 j = 0; j < 8; j++) {
@@ -104,81 +112,88 @@ DEVICE float add_sums(const float (&sums)[8]) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// Computes the products of a block's ids, from `first_id` on, with STATES hidden states, from `first_row` on. Lanes 2 i and 2 i + 1 of the
-// block have the ids i and, with ROWS = 2, i + IDS / 2. `before_states` runs once weights are being copied, before hidden states are read.
-template <class T, u32 STATES, u32 ROWS, class F>
-DEVICE void block_products(const HeadStep& args, U32x4* smem, u32 first_id, u32 first_row, F before_states,
-                           float (&products)[ROWS][STATES]) {
+// A copying thread's work for STATES hidden states from `first_row` on. `before_states` runs once weights are being copied, before hidden
+// states are read.
+template <class T, u32 STATES, class F>
+DEVICE void copy_stages(const HeadStep& args, StageQueue& queue, u32 first_row, F before_states) {
     typedef LogitStage<T, STATES> Stage;
-    const u32 id = threadIdx.x / 2, half = threadIdx.x % 2;
-    const u32 stages = (args.padded_width + Stage::ELEMENTS - 1) / Stage::ELEMENTS;
-    const auto stage = [=](u32 number) INLINE { return Stage{smem + number % Stage::STAGES * Stage::QUADS}; };
-    for (u32 i = 0; i + 1 < Stage::STAGES && i < stages; i++) {
-        stage(i).copy_weights(args, first_id, i * Stage::ELEMENTS);
-    }
-    before_states();
-    // The first group of copies has the weights of all of these stages.
-    for (u32 i = 0; i + 1 < Stage::STAGES; i++) {
-        if (i < stages) {
-            stage(i).copy_states(args, first_row, i * Stage::ELEMENTS);
+    const IdSets sets(args.step.vocab, args.queue_ids);
+    for (u32 set = 0; set < sets.count; set++) {
+        const u32 first_id = sets.first(set), vocab = args.step.vocab, left = first_id < vocab ? vocab - first_id : 0;
+        for (u32 first = 0; first < args.padded_width; first += Stage::ELEMENTS) {
+            queue.acquire_empty();
+            const bool has_stored =
+                Stage::copy_weights(args, queue.quads(), first_id, left < sets.ids ? left : sets.ids, first);
+            before_states();
+            Stage::copy_states(args, queue.quads(), first_row, first);
+            queue.fill(has_stored);
         }
-        cp_async_commit_group();
     }
-    float sums[ROWS][STATES][8] = {};
+}
+
+// A multiplying warp's work. Its lanes 2 i and 2 i + 1 have ROWS ids of a set, sixteen apart. `whole` has a bit for each hidden state whose
+// row is to be written.
+template <class T, u32 STATES, u32 ROWS>
+DEVICE void multiply_stages(const HeadStep& args, StageQueue& queue, u32 first_row, u32 whole) {
+    typedef LogitStage<T, STATES> Stage;
+    const IdSets sets(args.step.vocab, args.queue_ids);
+    const u32 lane = lane_id(), half = lane % 2, own = (warp_id() - HEAD_COPY_WARPS) * 16 * ROWS + lane / 2;
+    for (u32 set = 0; set < sets.count; set++) {
+        float sums[ROWS][STATES][8] = {};
 #pragma unroll 1
-    for (u32 i = 0; i < stages; i++) {
-        cp_async_wait_group<Stage::STAGES - 2>();
-        // RAW on the stage: each thread has waited for its own copies, all threads read all of them. WAR on the stage before it, which is
-        // copied to next: all threads have read it.
-        __syncthreads();
-        const u32 next = i + Stage::STAGES - 1;
-        if (next < stages) {
-            stage(next).copy_weights(args, first_id, next * Stage::ELEMENTS);
-            stage(next).copy_states(args, first_row, next * Stage::ELEMENTS);
-        }
-        cp_async_commit_group();
-        const u32 groups = (args.padded_width - i * Stage::ELEMENTS) / 16;
+        for (u32 first = 0; first < args.padded_width; first += Stage::ELEMENTS) {
+            queue.acquire_full();
+            const U32x4 *quads = queue.quads(), *states = quads + args.queue_ids * Stage::ROW_QUADS;
+            const u32 groups = (args.padded_width - first) / 16;
 #pragma unroll
-        for (u32 group = 0; group < Stage::ELEMENTS / 16; group++) {
-            if (group >= groups) {
-                break;
-            }
-            float w[ROWS][8];
-#pragma unroll
-            for (u32 r = 0; r < ROWS; r++) {
-                stage(i).weights(id + r * (HEAD_LOGITS_THREADS / 2), group, half, w[r]);
-            }
-#pragma unroll
-            for (u32 s = 0; s < STATES; s++) {
-                float h[8];
-                stage(i).state(s, group, half, h);
+            for (u32 group = 0; group < Stage::ELEMENTS / 16; group++) {
+                if (group >= groups) {
+                    break;
+                }
+                float w[ROWS][8];
 #pragma unroll
                 for (u32 r = 0; r < ROWS; r++) {
+                    Stage::weights(quads, own + 16 * r, group, half, w[r]);
+                }
 #pragma unroll
-                    for (u32 j = 0; j < 8; j++) {
-                        sums[r][s][j] = fma_rn(w[r][j], h[j], sums[r][s][j]);
+                for (u32 s = 0; s < STATES; s++) {
+                    float h[8];
+                    Stage::state(states, s, group, half, h);
+#pragma unroll
+                    for (u32 r = 0; r < ROWS; r++) {
+#pragma unroll
+                        for (u32 j = 0; j < 8; j++) {
+                            sums[r][s][j] = fma_rn(w[r][j], h[j], sums[r][s][j]);
+                        }
                     }
                 }
             }
+            queue.release();
         }
-    }
-    // WAR on all stages: the block's next ids are copied to them.
-    __syncthreads();
 #pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
+        for (u32 r = 0; r < ROWS; r++) {
+            const u32 of_set = own + 16 * r, id = sets.first(set) + of_set;
 #pragma unroll
-        for (u32 s = 0; s < STATES; s++) {
-            products[r][s] = add_sums(sums[r][s]);
+            for (u32 s = 0; s < STATES; s++) {
+                const float product = add_sums(sums[r][s]);
+                // The two lanes of an id take turns to finish its products.
+                if (s % 2 == half && of_set < sets.ids && id < args.step.vocab && whole >> s & 1) {
+                    args.logits[(u64)(first_row + s) * args.step.vocab + id] = head_logit(args, product, id);
+                }
+            }
         }
     }
 }
 
 // The body of head_logits.
-template <class T, u32 STATES>
+template <class T, u32 STATES, u32 ROWS>
 DEVICE void whole_rows(const HeadStep& args) {
     typedef LogitStage<T, STATES> Stage;
     DYNAMIC_SMEM(smem);
-    const u32 vocab = args.step.vocab, rows = args.step.rows, half = threadIdx.x % 2;
+    __shared__ StageMbarriers mbarriers;
+    StageQueue queue(mbarriers, smem, args.queue_stages);
+    queue.stage_quads = args.queue_ids * Stage::ROW_QUADS + STATES * Stage::STATE_QUADS;
+    const u32 rows = args.step.rows;
     bool has_waited = false;
     const auto wait = [&]() INLINE {
         if (!has_waited) {
@@ -187,8 +202,9 @@ DEVICE void whole_rows(const HeadStep& args) {
         }
         has_waited = true;
     };
-    // Behind a screen rows are rarely whole. Without one all are, and weights are copied before the kernel before has ended.
-    if (args.flags & HEAD_SCREENED) {
+    // Weights are copied before the kernel before has ended. Behind a screen rows are rarely whole, so it is asked first which are.
+    const bool copies = warp_id() < HEAD_COPY_WARPS;
+    if (args.flags & HEAD_SCREENED || !copies) {
         wait();
     }
     const auto is_whole = [](u32 plan) INLINE { return plan == PLAN_WHOLE; };
@@ -198,21 +214,10 @@ DEVICE void whole_rows(const HeadStep& args) {
         }
         // Some rows before stand in for those that are missing at the end; the memory has STATES hidden states at least.
         const u32 from = first_row + STATES <= rows ? first_row : rows < STATES ? 0 : rows - STATES;
-        for (u32 block = blockIdx.x; block * Stage::IDS < vocab; block += gridDim.x) {
-            float products[Stage::ROWS][STATES];
-            block_products<T, STATES>(args, smem, block * Stage::IDS, from, wait, products);
-            const u32 whole = rows_that(args, from, STATES, is_whole);
-#pragma unroll
-            for (u32 r = 0; r < Stage::ROWS; r++) {
-                const u32 id = block * Stage::IDS + threadIdx.x / 2 + r * (HEAD_LOGITS_THREADS / 2);
-#pragma unroll
-                for (u32 s = 0; s < STATES; s++) {
-                    // The two lanes of an id take turns to finish its products.
-                    if (s % 2 == half && id < vocab && whole >> s & 1) {
-                        args.logits[(u64)(from + s) * vocab + id] = head_logit(args, products[r][s], id);
-                    }
-                }
-            }
+        if (copies) {
+            copy_stages<T, STATES>(args, queue, from, wait);
+        } else {
+            multiply_stages<T, STATES, ROWS>(args, queue, from, rows_that(args, from, STATES, is_whole));
         }
     }
 }
@@ -309,8 +314,12 @@ DEVICE void listed(const HeadStep& args) {
 }
 
 #define HEAD_LOGITS_OF(type, T) \
-    KERNEL(head_logits_##type##_few, HEAD_LOGITS_THREADS, HeadStep, args) { whole_rows<T, HEAD_FEW_STATES>(args); } \
-    KERNEL(head_logits_##type##_many, HEAD_LOGITS_THREADS, HeadStep, args) { whole_rows<T, HEAD_MANY_STATES>(args); } \
+    KERNEL(head_logits_##type##_few, HEAD_QUEUE_THREADS, HeadStep, args) { \
+        whole_rows<T, HEAD_FEW_STATES, HEAD_FEW_IDS>(args); \
+    } \
+    KERNEL(head_logits_##type##_many, HEAD_MANY_THREADS, HeadStep, args) { \
+        whole_rows<T, HEAD_MANY_STATES, HEAD_MANY_IDS>(args); \
+    } \
     KERNEL(listed_logits_##type, LISTED_LOGITS_THREADS, HeadStep, args) { listed<T>(args); }
 
 HEAD_LOGITS_OF(f32, F32)

@@ -9,7 +9,6 @@
 
 // The threads of a block of each kernel.
 #define HEAD_STATES_THREADS 1024
-#define HEAD_LOGITS_THREADS 128
 #define HEAD_RACE_THREADS 256
 #define HEAD_CONTENDERS_THREADS 1024
 #define LISTED_LOGITS_THREADS 256
@@ -18,16 +17,17 @@
 // time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
 #define HEAD_STAGE_BYTES 256
 
-// The hidden states that head_logits multiplies at once, the ids of a block and its stages: in `_few` and in `_many`.
+// The hidden states that head_logits multiplies at once, and the ids of two lanes: in `_few` and in `_many`, whose threads have
+// more registers.
 #define HEAD_FEW_STATES 1
-#define HEAD_FEW_IDS 64
-#define HEAD_FEW_STAGES 4
+#define HEAD_FEW_IDS 1
 #define HEAD_MANY_STATES 4
-#define HEAD_MANY_IDS 128
-#define HEAD_MANY_STAGES 3
+#define HEAD_MANY_IDS 2
+#define HEAD_MANY_THREADS 384
 
-// A block of fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
-// many as the launch has besides, multiply HEAD_WARP_IDS ids each. There are at most HEAD_MOST_STAGES stages.
+// A block of head_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
+// many as the launch has besides, multiply HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES
+// stages.
 #define HEAD_QUEUE_THREADS 512
 #define HEAD_COPY_WARPS 4
 #define HEAD_PRODUCT_WARPS 12
@@ -179,7 +179,7 @@ struct HeadStep {
     // `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
     // zeros behind the width, as they lie in a stage of fast_logits.
     void* short_states;
-    // The most ids that a block of fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
+    // The most ids that a block of head_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
     // shared memory.
     u32 queue_ids;
     u32 queue_stages;

@@ -14,7 +14,6 @@ shared! {
     constants {
         /// The threads of a block of each kernel.
         HEAD_STATES_THREADS: u32 = 1024;
-        HEAD_LOGITS_THREADS: u32 = 128;
         HEAD_RACE_THREADS: u32 = 256;
         HEAD_CONTENDERS_THREADS: u32 = 1024;
         LISTED_LOGITS_THREADS: u32 = 256;
@@ -23,16 +22,17 @@ shared! {
         /// time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
         HEAD_STAGE_BYTES: u32 = 256;
 
-        /// The hidden states that head_logits multiplies at once, the ids of a block and its stages: in `_few` and in `_many`.
+        /// The hidden states that head_logits multiplies at once, and the ids of two lanes: in `_few` and in `_many`, whose threads have
+        /// more registers.
         HEAD_FEW_STATES: u32 = 1;
-        HEAD_FEW_IDS: u32 = 64;
-        HEAD_FEW_STAGES: u32 = 4;
+        HEAD_FEW_IDS: u32 = 1;
         HEAD_MANY_STATES: u32 = 4;
-        HEAD_MANY_IDS: u32 = 128;
-        HEAD_MANY_STAGES: u32 = 3;
+        HEAD_MANY_IDS: u32 = 2;
+        HEAD_MANY_THREADS: u32 = 384;
 
-        /// A block of fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
-        /// many as the launch has besides, multiply HEAD_WARP_IDS ids each. There are at most HEAD_MOST_STAGES stages.
+        /// A block of head_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
+        /// many as the launch has besides, multiply HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES
+        /// stages.
         HEAD_QUEUE_THREADS: u32 = 512;
         HEAD_COPY_WARPS: u32 = 4;
         HEAD_PRODUCT_WARPS: u32 = 12;
@@ -185,7 +185,7 @@ shared! {
         /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
         /// zeros behind the width, as they lie in a stage of fast_logits.
         short_states: (void*);
-        /// The most ids that a block of fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
+        /// The most ids that a block of head_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
         /// shared memory.
         queue_ids: u32;
         queue_stages: u32;

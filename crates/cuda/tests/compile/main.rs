@@ -31,8 +31,7 @@ fn archs() -> Vec<Arch> {
 /// The most registers of a thread. The kernels' launch bounds leave at least this number.
 const MOST_REGISTERS: u32 = 128;
 
-/// The most registers of a thread of `head_logits_*_many`: its blocks have 128 threads, and shared memory holds two of them on a
-/// multiprocessor, so more registers cost nothing.
+/// The most registers of a thread of `head_logits_*_many`, whose blocks have fewer threads.
 const MOST_REGISTERS_OF_HEADS: u32 = 168;
 
 /// The most stack bytes of a thread in kernels that finish rows. They call functions for what few rows need,

@@ -3,49 +3,20 @@
 use super::WARP;
 use crate::abi::{
     BOUND_STAGE_CHUNKS, DIGIT_CHUNK_BYTES, FAST_MOST_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS,
-    HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES, HEAD_LOGITS_THREADS, HEAD_MANY_IDS, HEAD_MANY_STAGES,
-    HEAD_MANY_STATES, HEAD_MOST_STAGES, HEAD_PRODUCT_WARPS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES,
-    HEAD_STATES_THREADS, HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE,
+    HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS, HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MOST_STAGES,
+    HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS,
+    HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::programs::kernels::Size;
 
-/// Blocks of a multiprocessor that compute whole rows behind a screen: these are rare, and each block costs time even if there are none.
-const BLOCKS_BEHIND_SCREEN: usize = 2;
-
 /// Blocks of a multiprocessor for the logits of contenders.
 const LISTED_BLOCKS: usize = 3;
-
-/// The unit of copies to shared memory.
-const QUAD_BYTES: u32 = 16;
 
 /// Returns the grid of `head_states`: a block has a row.
 pub(crate) fn head_states(rows: usize) -> Grid {
     Grid::new(rows as u32, HEAD_STATES_THREADS)
-}
-
-/// Returns size and grid of `head_logits`, for weights of `element_bytes`. Without a screen each block has its own ids. Several hidden states
-/// at a time take more shared memory than some devices have.
-pub(crate) fn head_logits(
-    limits: &DeviceLimits,
-    (rows, vocab): (usize, usize),
-    element_bytes: usize,
-    screened: bool,
-) -> (Size, Grid) {
-    let grid = |ids: u32, stages: u32, states: u32| {
-        let blocks = vocab.div_ceil(ids as usize);
-        let most = if screened { BLOCKS_BEHIND_SCREEN * limits.multiprocessors } else { blocks };
-        // A quad behind each row, and f32 elements of hidden states for those of a row.
-        let of_states = states * HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32;
-        let stage = ids * (HEAD_STAGE_BYTES + QUAD_BYTES) + of_states;
-        Grid::new(blocks.min(most) as u32, HEAD_LOGITS_THREADS).with_dynamic_smem(stages * stage)
-    };
-    let many = grid(HEAD_MANY_IDS, HEAD_MANY_STAGES, HEAD_MANY_STATES);
-    if rows > HEAD_FEW_STATES as usize && many.dynamic_smem_bytes as usize <= limits.dynamic_smem_per_block {
-        return (Size::Many, many);
-    }
-    (Size::Few, grid(HEAD_FEW_IDS, HEAD_FEW_STAGES, HEAD_FEW_STATES))
 }
 
 /// How a kernel with a queue of stages shares the ids and a block's memory.
@@ -60,15 +31,21 @@ pub(crate) struct QueueShape {
 const ENOUGH_STAGES: u32 = 3;
 
 /// Returns the shape and grid of a kernel with a queue of stages, each of which has `state_bytes` of hidden states. A block takes as many
-/// ids at a time as leave room for enough stages: hidden states are copied once for each set of ids.
-fn queue(limits: &DeviceLimits, vocab: usize, state_bytes: u32) -> (QueueShape, Grid) {
+/// ids at a time as leave room for enough stages, those of at most `most_warps` warps with `warp_ids` each: hidden states are copied once
+/// for each set of ids.
+fn queue(
+    limits: &DeviceLimits,
+    vocab: usize,
+    state_bytes: u32,
+    (most_warps, warp_ids): (u32, u32),
+) -> (QueueShape, Grid) {
     let of = |warps: u32| {
-        let ids = warps * HEAD_WARP_IDS;
+        let ids = warps * warp_ids;
         let stage = ids * HEAD_STAGE_BYTES + state_bytes;
         let stages = (limits.dynamic_smem_per_block as u32 / stage).clamp(1, HEAD_MOST_STAGES);
         (QueueShape { ids, stages }, stages * stage)
     };
-    let mut warps = HEAD_PRODUCT_WARPS;
+    let mut warps = most_warps;
     while warps > 1 && of(warps).0.stages < ENOUGH_STAGES {
         warps -= 1;
     }
@@ -77,15 +54,33 @@ fn queue(limits: &DeviceLimits, vocab: usize, state_bytes: u32) -> (QueueShape, 
     (shape, Grid::new(blocks, (HEAD_COPY_WARPS + warps) * WARP as u32).with_dynamic_smem(smem))
 }
 
+/// Returns size, shape and grid of `head_logits`, for weights of `element_bytes`.
+pub(crate) fn head_logits(
+    limits: &DeviceLimits,
+    (rows, vocab): (usize, usize),
+    element_bytes: usize,
+) -> (Size, QueueShape, Grid) {
+    // The elements of a hidden state in a stage, as f32.
+    let state_bytes = HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32;
+    let (size, states, threads, ids) = match rows > HEAD_FEW_STATES as usize {
+        true => (Size::Many, HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MANY_IDS),
+        false => (Size::Few, HEAD_FEW_STATES, HEAD_QUEUE_THREADS, HEAD_FEW_IDS),
+    };
+    let warps = threads / WARP as u32 - HEAD_COPY_WARPS;
+    let (shape, grid) = queue(limits, vocab, states * state_bytes, (warps, ids * HEAD_WARP_IDS));
+    (size, shape, grid)
+}
+
 /// Returns the shape and grid of `fast_logits`.
 pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
     let states = rows.next_power_of_two().clamp(8, FAST_MOST_STATES) as u32;
-    queue(limits, vocab, states * HEAD_STAGE_BYTES)
+    queue(limits, vocab, states * HEAD_STAGE_BYTES, (HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
 }
 
 /// Returns the shape and grid of `head_bounds`.
 pub(crate) fn head_bounds(limits: &DeviceLimits, vocab: usize) -> (QueueShape, Grid) {
-    queue(limits, vocab, (BOUND_STAGE_CHUNKS * DIGIT_CHUNK_BYTES) as u32)
+    let state_bytes = (BOUND_STAGE_CHUNKS * DIGIT_CHUNK_BYTES) as u32;
+    queue(limits, vocab, state_bytes, (HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
 }
 
 /// Returns the grid of `listed_logits`.
