@@ -86,4 +86,12 @@ fn the_wheel_passes_its_tests() {
     tests.env("PYTHONDONTWRITEBYTECODE", "1");
     let status = tests.stdin(Stdio::null()).status().expect("it was just there");
     assert!(status.success(), "the package's own tests fail");
+
+    // The laws of sampling, tried on the installed package and on what they must notice.
+    let laws = here.join("../../integrations/laws");
+    let mut tests = Command::new(&python);
+    tests.args(["-m", "pytest", "--durations=3", "--rootdir"]).arg(&laws).arg(laws.join("tests"));
+    tests.env("PYTHONPATH", &laws).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&folder);
+    let status = tests.stdin(Stdio::null()).status().expect("it was just there");
+    assert!(status.success(), "Gumball breaks a law of sampling, or a law does not notice a fault");
 }

@@ -1,0 +1,1 @@
+"""Adapters for engines; each imports its engine when it is made."""
