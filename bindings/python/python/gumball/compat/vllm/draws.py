@@ -62,17 +62,16 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
     else:
         pool.enqueue(logits, slots)
         if width is None:
-            for row in range(len(slots)):
-                requests.advance(row, 1)
+            requests.advance()
             return Drawn(torch.from_dlpack(pool.tokens).clamp(min=0), None)
         out = pool.fetch()
-    drawn = out.tokens
-    for row, slot in enumerate(slots):
-        requests.advance(row, 1)
-        if drawn[row] < 0 and slot >= 0:
-            pool.push(slot, 0)
-    # The array is a view of the outputs, which are not written again.
-    tokens = np.maximum(drawn, 0)
+    requests.advance()
+    tokens = out.tokens
+    if tokens.min(initial=0) < 0:
+        for row in np.flatnonzero(tokens < 0):
+            if slots[row] >= 0:
+                pool.push(slots[row], 0)
+        tokens = np.maximum(tokens, 0)
     listed = None if width is None else _listed(requests, out, range(len(slots)), range(len(slots)), tokens, width)
     if listed is not None:
         listed = Listed(*(part.to(logits.device) for part in listed))
@@ -106,7 +105,9 @@ def verify(
     positions: list[int] = []
     places: list[int] = []
     for row, emitted in enumerate(outcome.tolist()):
-        requests.advance(row, len(emitted))
+        request = requests.rows[row]
+        if request is not None:
+            request.count += len(emitted)
         if emitted and emitted[-1] < 0:
             emitted[-1] = 0
             pool.push(slots[row], 0)

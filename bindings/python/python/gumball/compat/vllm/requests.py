@@ -141,11 +141,11 @@ class Requests:
             slots.append(request.slot)
         return slots
 
-    def advance(self, row: int, count: int) -> None:
-        """Counts tokens that a row's sequence has got in the pool."""
-        request = self.rows[row]
-        if request is not None:
-            request.count += count
+    def advance(self) -> None:
+        """Counts the token that each row's sequence has got in the pool."""
+        for request in self.rows:
+            if request is not None:
+                request.count += 1
 
     def _made(self, logits: torch.Tensor) -> Pool:
         rows = self.most_rows * (1 + self.most_drafts)

@@ -1,0 +1,29 @@
+"""The plug-in of SGLang that adds the sampling backend `gumball`.
+
+SGLang calls :func:`register` in each of its processes, by the entry point `sglang.srt.plugins`. Without `--sampling-backend gumball` nothing changes but that batches keep their
+requests' seeds.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BACKEND", "register"]
+
+BACKEND = "gumball"
+"""What `--sampling-backend` calls it."""
+
+
+def register() -> None:
+    """Adds the backend, and the hooks by which batches keep their requests' seeds."""
+    from sglang.srt.layers.sampler import register_sampler_backend
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    from gumball.compat.sglang.sampler import Seeds
+
+    from .sampler import Sampler, refuse_masks
+
+    register_sampler_backend(BACKEND, Sampler)
+    info = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo"
+    for name in ("from_schedule_batch", "filter_batch", "merge_batch", "copy_for_forward"):
+        HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
+    entrance = "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request"
+    HookRegistry.register(entrance, refuse_masks, HookType.BEFORE)

@@ -1,0 +1,70 @@
+"""The sampler of the backend `gumball`: SGLang's class with another draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sglang.srt.layers import sampler as theirs
+from sglang.srt.runtime_context import get_exec
+
+from gumball.compat.sglang.sampler import draw, logprobs
+
+__all__ = ["Sampler", "refuse_masks"]
+
+_NO_MASKS = (
+    "return_sampling_mask asks for the filtered row, which the sampling backend gumball does not make; "
+    "leave it out, or start the server without --sampling-backend gumball"
+)
+
+
+def refuse_masks(manager: Any, request: Any, *_: Any) -> None:
+    """Refuses a request for a sampling mask where requests enter SGLang. Raises ValueError, which its server answers with 400."""
+    if request.return_sampling_mask and get_exec().kernel.sampling_backend == "gumball":
+        raise ValueError(_NO_MASKS)
+
+
+class Sampler(theirs.Sampler):
+    """SGLang's sampler, whose tokens Gumball draws from the logits that the engine has edited.
+
+    Raises ValueError if the server is deterministic after a policy (`rl_on_policy_target`), which asks for SGLang's own arithmetic.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        if self.rl_on_policy_target is not None:
+            raise ValueError(
+                f"rl_on_policy_target is {self.rl_on_policy_target!r}, which needs SGLang's own sampler; leave --sampling-backend out"
+            )
+
+    def forward(
+        self,
+        logits_output: Any,
+        sampling_info: Any,
+        return_logprob: bool,
+        top_logprobs_nums: list[int],
+        token_ids_logprobs: list[list[int]],
+        positions: torch.Tensor,
+        *,
+        logprob_logits: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Draws a token of each row and writes logprobs to `logits_output`, as SGLang's method is asked to.
+
+        Raises NotImplementedError for sampling masks, which are refused before they come here.
+        """
+        if sampling_info.sampling_mask_batch_indices is not None:
+            raise NotImplementedError(_NO_MASKS)
+        logits = self._preprocess_logits(logits_output.next_token_logits, sampling_info)
+        tokens = draw(logits, sampling_info, positions)
+        if return_logprob:
+            rows = logits
+            if logprob_logits is not None:
+                # Those before a watermark.
+                rows = self._preprocess_logits(logprob_logits, sampling_info)
+            listed = logprobs(rows, sampling_info, theirs.SGLANG_RETURN_ORIGINAL_LOGPROB)
+            found = self.output_logprob_processor.compute_logprobs(
+                listed, top_logprobs_nums, token_ids_logprobs, tokens
+            )
+            found.write_output_to(logits_output)
+        self._sync_token_ids_across_tp(tokens, sampling_info)
+        return tokens
