@@ -43,7 +43,7 @@ def _unknown(name: str) -> RuntimeError:
     import vllm
 
     return RuntimeError(
-        f"gumball-vllm {gumball.__version__} is for vLLM 0.32 and 0.33, but this is {vllm.__version__}, which has no {name}; "
+        f"gumball-vllm {gumball.__version__} was written for vLLM 0.32, but this is {vllm.__version__}, which has no {name}; "
         "install a release of both that fit, or set GUMBALL_VLLM=0 for vLLM's own sampler"
     )
 

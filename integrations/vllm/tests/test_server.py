@@ -165,6 +165,8 @@ def test_drafts_are_verified_and_texts_stay(model: Path, server: Server, tmp_pat
         wanted = server.complete(repeating, temperature=0, max_tokens=24)["text"]
         assert drafting.complete(repeating, temperature=0, max_tokens=24)["text"] == wanted
         assert drafting.complete(repeating, logprobs=2)["text"]
+        choice = drafting.complete("Is water wet?", structured_outputs={"choice": ["yes yes yes", "no no no"]})
+        assert choice["text"] in ("yes yes yes", "no no no")
         with urllib.request.urlopen(f"http://127.0.0.1:{drafting.port}/metrics", timeout=30) as answer:
             counted = re.search(
                 r"^vllm:spec_decode_num_accepted_tokens_total\{.*\} (\S+)$", answer.read().decode(), re.M

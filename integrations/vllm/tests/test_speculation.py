@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from recorded_model import row_of
 from test_recorded import CASES, LENGTH, PROMPT, alone, asked, tokens
 from vllm.exceptions import VLLMValidationError
@@ -13,12 +14,13 @@ import gumball
 from gumball import LogprobsParams
 
 OPTIONS: dict[str, Any] = {
+    "max_logprobs": 200,
     "speculative_config": {
         "method": "ngram",
         "num_speculative_tokens": 4,
         "prompt_lookup_min": 1,
         "prompt_lookup_max": 3,
-    }
+    },
 }
 # vLLM itself refuses min-p and biases beside speculation.
 CARRIED = [name for name, (theirs, _) in CASES.items() if not {"min_p", "logit_bias"} & set(theirs)]
@@ -69,6 +71,21 @@ def test_logprobs_beside_drafts_are_the_samplers(engine: Any, recorded: Any) -> 
         assert {one.id: one.logprob for one in ours.top}.items() <= {
             id: one.logprob for id, one in found.items()
         }.items()
+
+
+@pytest.mark.parametrize("kind", [{"logprobs": 150}, {"logprob_token_ids": [5, 28, 338]}])
+def test_longer_lists_and_named_tokens_beside_drafts(engine: Any, recorded: Any, kind: dict[str, Any]) -> None:
+    chosen = {"temperature": 0.3, "max_tokens": 60}
+    before = drafts(engine)
+    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [asked(chosen | kind, 7)], use_tqdm=False)
+    assert drafts(engine)[1] > before[1]
+    line = list(out.outputs[0].token_ids)
+    assert line == alone(recorded, PROMPT, gumball.SamplingParams(seed=7, temperature=0.3), 60)
+    for last, token, found in zip([PROMPT[-1], *line], line, out.outputs[0].logprobs, strict=False):
+        scores = torch.from_numpy(recorded[row_of(last, len(recorded))]).log_softmax(0)
+        wanted = kind.get("logprob_token_ids", scores.topk(150).indices.tolist())
+        assert {token, *wanted} == set(found)
+        assert all(abs(found[id].logprob - scores[id]) < 1e-4 for id in found)
 
 
 def test_thinking_budgets_and_what_vllm_refuses_stay_refused(engine: Any) -> None:
