@@ -31,7 +31,7 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Measure how long a token takes, against one reading of its row
     Bench(Box<bench::Args>),
-    /// Build, show or check what a certified head derives from a model's weights
+    /// Build, show or check what a certified or clustered head derives from a model's weights
     Head(Box<head::Args>),
     /// Compile the GPU kernels ahead of time, for this machine or into a folder for others
     Kernels(kernels::Args),

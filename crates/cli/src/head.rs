@@ -1,9 +1,12 @@
 //! The head: what makes logits of the model's hidden states, the model's own product or a head of Gumball's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use gumball_engine::head::{Artefact, ArtefactError, Certified, Exact, HeadOptions};
+use gumball_engine::head::artefact::Kind as ArtefactKind;
+use gumball_engine::head::{
+    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions,
+};
 use gumball_engine::{Head, HeadCounts, Level};
 use serde::Serialize;
 
@@ -17,6 +20,8 @@ pub enum HeadKind {
     Exact,
     /// Only the logits of the tokens that could be drawn, which a copy of the weights in fewer bits finds; the tokens are those of `exact`
     Certified,
+    /// Approximately the same tokens, from the weights of the clusters of tokens that look likeliest; with --head-file
+    Clustered,
 }
 
 /// Which copy of the weights a certified head reads.
@@ -36,9 +41,12 @@ pub struct HeadArgs {
     /// Make the logits by a head of Gumball's from the model's weights as f32; if absent, by the model's own product
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
-    /// Take what the certified head derives from the weights from a file that `gumball head build` made
+    /// Take what a certified or clustered head derives from the weights from a file that `gumball head build` made
     #[arg(long, value_name = "FILE")]
     pub head_file: Option<PathBuf>,
+    /// How many clusters a clustered head probes for a token; without it, an eighth of them
+    #[arg(long, value_name = "N")]
+    pub probes: Option<usize>,
 
     /// What a certified head reads before it computes logits; without it, int8
     #[arg(long, value_name = "KIND")]
@@ -52,6 +60,8 @@ pub enum ModelHead {
     Exact(Exact<'static>),
     /// Those that decide.
     Certified(Certified<'static>),
+    /// Those of the clusters that look likeliest.
+    Clustered(Box<Clustered<'static>>),
 }
 
 /// What a head has read.
@@ -67,38 +77,90 @@ pub struct HeadFigures {
     pub certified_rows: u64,
     /// The logits that were computed for these, in all.
     pub certified_logits: u64,
+    /// Rows of which a clustered head computed the probed clusters.
+    pub clustered_rows: u64,
+    /// The logits that were computed for these, in all.
+    pub clustered_logits: u64,
+    /// Whether tokens and logprobs may be others than the exact head's.
+    pub approximate: bool,
 }
 
 impl HeadArgs {
-    /// Makes the head that the arguments name for a model; `None` if they name none.
+    /// Makes the head that the arguments name for a model; `None` if they name none. `special_ids`: those that a clustered head always computes.
     ///
     /// # Errors
-    /// - What the model's weights, or the level, are refused for.
-    /// - [`Error::Usage`] for a file beside the exact head or a kind of screen, or a kind of screen without a certified head.
+    /// - What the model's weights, the level, or a number of probes are refused for.
+    /// - [`Error::Usage`] for arguments that are not for this kind of head, or a clustered head without a file.
     /// - [`Error::File`] for a file that is not of this model, or that is damaged.
-    pub fn of_model(&self, model: &Llama, level: Level) -> Result<Option<ModelHead>> {
+    pub fn of_model(&self, model: &Llama, special_ids: &[u32], level: Level) -> Result<Option<ModelHead>> {
+        let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
         if self.screen.is_some() && (self.head != Some(HeadKind::Certified) || self.head_file.is_some()) {
-            let reason = "--screen is for a certified head without a file; add --head certified";
-            return Err(Error::Usage(reason.to_owned()));
+            return usage("--screen is for a certified head without a file; add --head certified");
         }
         let Some(path) = &self.head_file else {
+            if self.probes.is_some() {
+                return usage("--probes is for a clustered head; add --head-file FILE");
+            }
             if self.screen == Some(ScreenKind::TwoLevel) {
                 let exact = exact(model, model.vocab(), level)?;
                 return Ok(Some(ModelHead::Certified(Certified::two_level(exact, None)?)));
             }
             return self.head.map(|kind| ModelHead::new(kind, model, model.vocab(), level)).transpose();
         };
-        if self.head == Some(HeadKind::Exact) {
-            let reason = "--head-file is for --head certified; leave out one of the two";
-            return Err(Error::Usage(reason.to_owned()));
+        let artefact = open(path)?;
+        let kind = match artefact.info().kind {
+            ArtefactKind::Clustered(_) => HeadKind::Clustered,
+            _ => HeadKind::Certified,
+        };
+        match (self.head, kind) {
+            (Some(HeadKind::Exact), _) => {
+                return usage("--head-file is for --head certified or clustered; leave out one of the two");
+            }
+            (Some(named), kind) if named != kind => {
+                let file = artefact.info().kind.name();
+                return usage(&format!(
+                    "the file of --head-file is of a {file} head; name it by --head {file}"
+                ));
+            }
+            (_, HeadKind::Certified) if self.probes.is_some() => {
+                return usage(
+                    "--probes is for a clustered head, and the file of --head-file is of a certified one",
+                );
+            }
+            _ => {}
+        }
+        if kind == HeadKind::Certified {
+            let certified = artefact.certified(exact(model, model.vocab(), level)?);
+            return Ok(Some(ModelHead::Certified(certified.map_err(|error| of_file(path, error))?)));
         }
         let exact = exact(model, model.vocab(), level)?;
-        let certified = Artefact::open(path).and_then(|artefact| artefact.certified(exact));
-        let of_file = |error: ArtefactError| match error {
-            ArtefactError::Io { path, source } => Error::io(&path, &source),
-            error => Error::file(path, error.to_string()),
-        };
-        Ok(Some(ModelHead::Certified(certified.map_err(of_file)?)))
+        let clusters = artefact.clusters(&exact).map_err(|error| of_file(path, error))?;
+        let options =
+            ClusteredOptions { probes: self.probes, special_ids: special_ids.to_vec(), most_rows: None };
+        Ok(Some(ModelHead::Clustered(Box::new(Clustered::new(&exact, clusters, &options)?))))
+    }
+}
+
+impl HeadArgs {
+    /// Makes the exact head of a model's weights, as an artefact of the model is of.
+    ///
+    /// # Errors
+    /// What the model's weights are refused for.
+    pub(crate) fn exact(model: &Llama) -> Result<Exact<'static>> {
+        exact(model, model.vocab(), Level::detect()?)
+    }
+}
+
+/// Opens an artefact.
+pub(crate) fn open(path: &Path) -> Result<Artefact> {
+    Artefact::open(path).map_err(|error| of_file(path, error))
+}
+
+/// Says of which file an error is.
+pub(crate) fn of_file(path: &Path, error: ArtefactError) -> Error {
+    match error {
+        ArtefactError::Io { path, source } => Error::io(&path, &source),
+        error => Error::file(path, error.to_string()),
     }
 }
 
@@ -127,6 +189,11 @@ impl ModelHead {
         Ok(match kind {
             HeadKind::Exact => ModelHead::Exact(exact),
             HeadKind::Certified => ModelHead::Certified(Certified::new(exact)),
+            HeadKind::Clustered => {
+                let reason = "a clustered head takes its clusters from a file; build it by \
+                              `gumball head build --kind clustered`, and name it by --head-file";
+                return Err(Error::Usage(reason.to_owned()));
+            }
         })
     }
 
@@ -136,6 +203,7 @@ impl ModelHead {
         match self {
             ModelHead::Exact(exact) => exact.into(),
             ModelHead::Certified(certified) => certified.into(),
+            ModelHead::Clustered(clustered) => (&**clustered).into(),
         }
     }
 
@@ -145,18 +213,24 @@ impl ModelHead {
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
         let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, .. } = counts;
         let HeadCounts { screen_reads, lowered_bounds, .. } = counts;
-        let (kind, exact, [screen_bytes, second_bytes]) = match self {
-            ModelHead::Exact(exact) => ("exact", exact, [0; 2]),
+        let HeadCounts { clustered_rows, clustered_logits, centroid_reads, .. } = counts;
+        let (kind, weights, [screen_bytes, second_bytes, centroid_bytes]) = match self {
+            ModelHead::Exact(exact) => ("exact", exact.weights(), [0; 3]),
             ModelHead::Certified(certified) => {
-                let bytes = [certified.screen_bytes(), certified.second_level_bytes()];
-                ("certified", certified.exact(), bytes)
+                let bytes = [certified.screen_bytes(), certified.second_level_bytes(), 0];
+                ("certified", certified.exact().weights(), bytes)
+            }
+            ModelHead::Clustered(clustered) => {
+                ("clustered", clustered.weights(), [0, 0, clustered.centroid_bytes()])
             }
         };
-        let row_bytes = exact.width() * exact.weights().element_bytes();
-        let whole = weight_reads as f64 * (row_bytes * exact.vocab()) as f64;
+        let head = self.head();
+        let row_bytes = head.width() * weights.element_bytes();
+        let whole = weight_reads as f64 * (row_bytes * head.vocab()) as f64;
         let part = screen_reads as f64 * screen_bytes as f64
             + lowered_bounds as f64 * second_bytes as f64
-            + certified_logits as f64 * row_bytes as f64;
+            + centroid_reads as f64 * centroid_bytes as f64
+            + (certified_logits + clustered_logits) as f64 * row_bytes as f64;
         let tokens = tokens.max(1) as f64;
         HeadFigures {
             kind,
@@ -164,6 +238,9 @@ impl ModelHead {
             whole_rows,
             certified_rows,
             certified_logits,
+            clustered_rows,
+            clustered_logits,
+            approximate: head.is_approximate(),
         }
     }
 }

@@ -196,3 +196,83 @@ fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
             .contains("must be [vocab, hidden]")
     );
 }
+
+#[test]
+fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
+    let files = Files::new();
+    let model = files.write("tiny.gguf", &model(GgmlDType::F32, 7, false));
+    let file = path(&files, "tiny.clusters");
+    let sizes = ["--capacity", "8", "--iterations", "4"];
+    let build = ["head", "build", "--kind", "clustered", "--model", &model, "--out", &file];
+    assert!(succeeds(&[&build[..], &sizes].concat()).contains("[265, 32]"));
+    assert!(!Path::new(&format!("{file}.part")).exists());
+    let info = inspected(&file);
+    assert_eq!((&info["head"], &info["screen"]), (&"clustered".into(), &Json::Null));
+    // 33 clusters of 8, and one of 1.
+    assert_eq!(
+        (&info["clusters"], &info["capacity"], &info["iterations"]),
+        (&34.into(), &8.into(), &4.into())
+    );
+    assert!(
+        succeeds(&["head", "inspect", &file]).contains("clustered head, 34 clusters of 8, format version 1")
+    );
+    assert!(succeeds(&["head", "verify", &file]).contains("holds what was written"));
+    assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("output.weight"));
+
+    for setting in [&["--temperature", "0"][..], &["--temperature", "0.8", "--seed", "3"]] {
+        let args = [&["--model", &model], setting].concat();
+        let exact = texts(&[&args[..], &["--head", "exact"]].concat());
+        assert_eq!(exact["head"]["approximate"], false);
+        // All clusters are the exact head; a few are the same text with drafts and without.
+        let all = texts(&[&args[..], &["--head-file", &file, "--probes", "34"]].concat());
+        assert_eq!(all["tokens"], exact["tokens"]);
+        let few = [&args[..], &["--head", "clustered", "--head-file", &file, "--probes", "4"]].concat();
+        let of_few = texts(&few);
+        assert_eq!(
+            (&of_few["head"]["kind"], &of_few["head"]["approximate"]),
+            (&"clustered".into(), &true.into())
+        );
+        assert!(of_few["head"]["clustered_rows"].as_u64() > Some(0), "{}", of_few["head"]);
+        let bytes = |text: &Json| text["head"]["bytes_a_token"].as_f64().expect("a number");
+        assert!(bytes(&of_few) < bytes(&exact) / 3.0, "{} of {}", bytes(&of_few), bytes(&exact));
+        let drafted = texts(&[&few[..], &["--speculate", "ngram"]].concat());
+        assert_eq!(drafted["tokens"], of_few["tokens"]);
+    }
+
+    let text = files.write("text", b"abab aba bab aab ab aba");
+    let check = ["head", "check", &file, "--model", &model, "--text", &text];
+    let report = succeeds(&[&check[..], &["--probes", "3,34", "--json"]].concat());
+    let report: Json = serde_json::from_str(&report).expect("JSON");
+    let number = |row: usize, field: &str| report["rows"][row][field].as_f64().expect("a number");
+    for share in ["greedy", "temperature_1", "top_k_top_p", "mass", "first_50"] {
+        assert_eq!(number(1, share), 1.0, "{report}");
+        assert!((0.0..=1.0).contains(&number(0, share)), "{report}");
+    }
+    assert!(number(0, "bytes") < 0.3 && number(0, "first_50") < 0.9, "{report}");
+    assert!(succeeds(&check).contains("clustered head, "));
+    let certified = path(&files, "tiny.head");
+    succeeds(&["head", "build", "--model", &model, "--out", &certified]);
+    let check = ["head", "check", &certified, "--model", &model, "--text", &text];
+    let report: Json = serde_json::from_str(&succeeds(&[&check[..], &["--json"]].concat())).expect("JSON");
+    assert_eq!((&report["rows"][0]["greedy"], &report["rows"][0]["mass"]), (&1.0.into(), &Json::Null));
+
+    let says = |args: &[&str], what: &str| {
+        let said = refuses(args);
+        assert!(said.contains(what), "{args:?}: {said}");
+    };
+    let generate = ["generate", "x", "--model", &model];
+    let with = |args: &[&'static str]| [&generate[..], args].concat();
+    says(&with(&["--head", "clustered"]), "gumball head build --kind clustered");
+    says(&with(&["--probes", "3"]), "--probes is for a clustered head; add --head-file FILE");
+    says(&[&generate[..], &["--head", "certified", "--head-file", &file]].concat(), "is of a clustered head");
+    says(&[&generate[..], &["--head", "exact", "--head-file", &file]].concat(), "leave out one of the two");
+    says(
+        &[&generate[..], &["--head-file", &file, "--probes", "35"]].concat(),
+        "probes is 35, but must be in 1..=34",
+    );
+    says(&[&generate[..], &["--head-file", &certified, "--probes", "3"]].concat(), "is of a certified one");
+    says(&[&check[..], &["--probes", "3"]].concat(), "this artefact is of a certified one");
+    says(&[&build[..], &["--capacity", "266"]].concat(), "capacity is 266, but must be in 1..=265");
+    let other = files.write("other.gguf", &crate::model(GgmlDType::F32, 70, false));
+    says(&["generate", "x", "--model", &other, "--head-file", &file], "it is of another head");
+}

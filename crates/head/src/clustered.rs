@@ -81,7 +81,7 @@ impl<'w> Clustered<'w> {
         clusters: Clusters,
         options: &ClusteredOptions,
     ) -> Result<Clustered<'static>> {
-        check_shape(&clusters, exact.vocab(), exact.width())?;
+        clusters.check_shape(exact.vocab(), exact.width())?;
         check_options(&clusters, options)?;
         let head = HeadOptions {
             bias: exact.bias().map(|bias| bias.to_vec().into()),
@@ -397,18 +397,6 @@ impl<'w> Clustered<'w> {
         }
         Ok(())
     }
-}
-
-fn check_shape(clusters: &Clusters, vocab: usize, width: usize) -> Result<()> {
-    if clusters.vocab() != vocab {
-        let allowed = format!("{vocab} ids, as the head");
-        return Err(Error::length("cluster_ids", clusters.vocab(), allowed));
-    }
-    if clusters.width() != width {
-        let allowed = format!("{width} elements in a centroid, as a row of weights");
-        return Err(Error::length("centroids", clusters.width(), allowed));
-    }
-    Ok(())
 }
 
 fn check_options(clusters: &Clusters, options: &ClusteredOptions) -> Result<()> {

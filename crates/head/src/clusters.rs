@@ -9,6 +9,7 @@ use gumball_spec::head::clusters::check_ids;
 use gumball_spec::{Error, Result};
 use half::{bf16, f16};
 
+use crate::cluster_build::ClusterBuild;
 use crate::weights::Weights;
 
 /// Clusters of ids, each with a centroid.
@@ -18,6 +19,8 @@ pub struct Clusters {
     capacity: usize,
     width: usize,
     centroids: Vec<f32>,
+    /// How they were built, if here.
+    build: Option<ClusterBuild>,
 }
 
 impl Clusters {
@@ -75,7 +78,7 @@ impl Clusters {
         centroids: Vec<f32>,
         width: usize,
     ) -> Result<Self> {
-        let clusters = Self { ids, capacity, width, centroids };
+        let clusters = Self { ids, capacity, width, centroids, build: None };
         check_ids(&clusters.ids, capacity, clusters.ids.len())?;
         let all = gumball_spec::head::clusters::Clusters {
             ids: &clusters.ids,
@@ -86,6 +89,30 @@ impl Clusters {
         };
         all.check(clusters.vocab(), width)?;
         Ok(clusters)
+    }
+
+    /// Notes how they were built.
+    pub(crate) fn built_by(self, build: Option<ClusterBuild>) -> Self {
+        Self { build, ..self }
+    }
+
+    /// Returns how they were built, if by [`Clusters::build`].
+    #[must_use]
+    pub fn build_of(&self) -> Option<ClusterBuild> {
+        self.build
+    }
+
+    /// Checks that they are of a head's vocabulary and width.
+    pub(crate) fn check_shape(&self, vocab: usize, width: usize) -> Result<()> {
+        if self.vocab() != vocab {
+            let allowed = format!("{vocab} ids, as the head");
+            return Err(Error::length("cluster_ids", self.vocab(), allowed));
+        }
+        if self.width != width {
+            let allowed = format!("{width} elements in a centroid, as a row of weights");
+            return Err(Error::length("centroids", self.width, allowed));
+        }
+        Ok(())
     }
 
     /// Returns how many clusters there are.

@@ -18,17 +18,12 @@ use gumball_spec::num::{key, key_id, key_logit, ordered_bits};
 use gumball_spec::{Error, Result};
 use rayon::prelude::*;
 
+use crate::cluster_build::{ClusterBuild, ClusterProgress};
 use crate::clusters::Clusters;
 use crate::exact::{Exact, HeadOptions};
 use crate::measure::{length_of, mean_row};
 use crate::spread::Spread;
 use crate::states::{HiddenStates, Widened};
-
-/// Ids in a cluster, if nobody says so.
-pub const CAPACITY: usize = 16;
-
-/// How often rows are assigned, if nobody says so.
-pub const ITERATIONS: usize = 10;
 
 /// Centroids in a row's list.
 const LISTED: usize = 32;
@@ -38,35 +33,6 @@ const ROWS_OF_PIECE: usize = 32;
 
 /// Pieces between two reports of progress.
 const PIECES_OF_REPORT: usize = 64;
-
-/// How clusters are built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClusterBuild {
-    /// Ids in a cluster, in 1..=vocab; the last cluster has what is left.
-    pub capacity: usize,
-    /// How often rows are assigned to clusters, 1 or more; fewer times if nothing changes any more.
-    pub iterations: usize,
-}
-
-impl Default for ClusterBuild {
-    fn default() -> Self {
-        Self { capacity: CAPACITY, iterations: ITERATIONS }
-    }
-}
-
-/// How far a build of clusters is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClusterProgress {
-    /// Which time rows are assigned, from 0.
-    pub iteration: usize,
-    /// How many times they will be at most.
-    pub iterations: usize,
-    /// Rows that were compared with all centroids this time.
-    pub done: usize,
-    /// Rows in all.
-    pub of: usize,
-}
 
 /// A build of clusters, between two assignments.
 #[derive(Clone, Debug)]
@@ -79,11 +45,11 @@ pub(crate) struct Grouping<'a, 'w> {
     /// `[clusters, width]`, each of length 1, or 0.
     pub(crate) centroids: Vec<f32>,
     /// The cluster of each id; `u32::MAX` before the first assignment.
-    clusters: Vec<u32>,
+    pub(crate) clusters: Vec<u32>,
     /// How many assignments there were.
     pub(crate) iteration: usize,
     /// Whether the last one changed nothing.
-    is_settled: bool,
+    pub(crate) is_settled: bool,
 }
 
 impl Clusters {
@@ -300,7 +266,8 @@ impl<'a, 'w> Grouping<'a, 'w> {
             }
             centroid.iter_mut().zip(&sums).for_each(|(x, sum)| *x = (sum / members.len() as f64) as f32);
         });
-        Clusters::with_short_last(members.concat(), self.build.capacity, centroids, width)
+        let clusters = Clusters::with_short_last(members.concat(), self.build.capacity, centroids, width)?;
+        Ok(clusters.built_by(Some(self.build)))
     }
 }
 

@@ -42,6 +42,7 @@ mod two_level;
 
 mod certified;
 
+mod cluster_build;
 mod clusters;
 mod grouping;
 
@@ -51,10 +52,10 @@ pub mod artefact;
 
 pub use artefact::{Artefact, ArtefactError};
 pub use certified::{Bounds, Certified, SecondLevel, Settled};
+pub use cluster_build::{ClusterBuild, ClusterProgress};
 pub use clustered::{Clustered, ClusteredOptions, Probed, Probes};
 pub use clusters::{Clusters, WeightsMut};
 pub use exact::{Exact, HeadOptions};
-pub use grouping::{ClusterBuild, ClusterProgress};
 pub use gumball_cpu::{Contest, Decisive, Level, MappedFile, WholeRow, decisive_of_drafts};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use screen::ScreenArrays;

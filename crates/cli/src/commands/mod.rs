@@ -5,6 +5,7 @@ pub mod check;
 pub mod doctor;
 pub mod generate;
 pub mod head;
+pub mod head_check;
 pub mod inspect;
 pub mod kernels;
 pub mod sample;

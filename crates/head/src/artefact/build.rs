@@ -11,7 +11,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{ArtefactError, Result, Source, beside, write};
+use super::{ArtefactError, Kind, Result, Source, beside, write_screen};
 use crate::exact::Exact;
 use crate::screen::Screen;
 
@@ -79,14 +79,14 @@ pub fn build(
         done = ids.end;
         go_on = progress(BuildProgress { done, of: vocab, resumed });
     }
-    write(&screen, exact, &source, path)?;
+    write_screen(&screen, exact, &source, path)?;
     drop(part);
     std::fs::remove_file(&part_path).map_err(failed())
 }
 
 /// Returns the line that says what is being built.
 fn header(exact: &Exact<'_>, source: &Source, rows: usize) -> String {
-    let fields = source.fields(exact);
+    let fields = source.fields(exact, Kind::Certified);
     let fields: Vec<String> = fields.iter().map(|(field, text)| format!("{field}={text:?}")).collect();
     format!("pieces of {rows} rows; {}\n", fields.join("; "))
 }

@@ -90,6 +90,9 @@ pub enum ArtefactError {
         /// The tensor.
         name: String,
     },
+    /// What it holds, or is to be built, is no clusters of this head.
+    #[error("no clusters of this head: {0}")]
+    Clusters(#[from] gumball_spec::Error),
     /// The caller asked to stop; what was built so far is kept.
     #[error("interrupted; the same call goes on where it stopped")]
     Interrupted,

@@ -5,8 +5,10 @@
 //! | field | holds |
 //! | --- | --- |
 //! | `format`, `version` | `gumball-head`; the version of this table, 1 |
-//! | `head` | the kind of head it is for: `certified` |
-//! | `screen` | the kind of screen: `int8`. Another kind has tensors of its own |
+//! | `head` | the kind of head it is for: `certified` or `clustered` |
+//! | `screen` | of a certified head the kind of screen: `int8`. Another kind has tensors of its own |
+//! | `clusters`, `capacity` | of a clustered head how many clusters there are, and the ids of each |
+//! | `iterations` | how often rows were assigned to clusters at most; absent if they were not built here |
 //! | `vocab`, `width` | the shape of the weights |
 //! | `weights.name`, `weights.dtype`, `weights.sha256` | the tensor it was built from: its name, its type (`F32`, `BF16`, `F16`), the SHA-256 of its bytes |
 //! | `bias.sha256` | that of the bias as f32; absent without one |
@@ -19,6 +21,11 @@
 //! | `int8.mean` | F32 `[width]` | the mean row |
 //! | `int8.unscreened` | U32 `[n]` | the ids that are not screened, ascending |
 //!
+//! | tensor of a clustered head | type and shape | holds |
+//! | --- | --- | --- |
+//! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; behind those of the last one, where it has fewer, 2^32 - 1 |
+//! | `clusters.centroids` | F32 `[clusters, width]` | the centroids |
+//!
 //! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the tensors, in the order of theirs. Each text is
 //! followed by a zero byte: name and text of a field; name, type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes stand.
 //!
@@ -27,6 +34,8 @@
 //! tensor from the weights again and compares.
 
 mod build;
+mod build_clusters;
+mod clusters;
 mod error;
 
 use std::collections::{BTreeMap, HashMap};
@@ -46,6 +55,7 @@ use crate::stored::{Bytes, Stored};
 use crate::weights::Weights;
 
 pub use build::{BuildProgress, build};
+pub use build_clusters::build_clusters;
 pub use error::ArtefactError;
 
 type Result<T> = std::result::Result<T, ArtefactError>;
@@ -55,6 +65,7 @@ pub const VERSION: u32 = 1;
 
 const FORMAT: &str = "gumball-head";
 const CERTIFIED: &str = "certified";
+const CLUSTERED: &str = "clustered";
 const INT8: &str = "int8";
 
 /// An artefact that was opened, whose checksum was not looked at yet.
@@ -65,16 +76,55 @@ pub struct Artefact {
     places: BTreeMap<String, Range<usize>>,
 }
 
+/// For which kind of head an artefact is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A certified head with an 8-bit screen.
+    Certified,
+    /// A clustered head.
+    Clustered(ClusterInfo),
+}
+
+/// The sizes of a clustered head's clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    /// How many clusters there are.
+    pub clusters: usize,
+    /// The ids of a cluster; the last one may have fewer.
+    pub capacity: usize,
+    /// How often rows were assigned to clusters at most; `None` if these were not built here.
+    pub iterations: Option<usize>,
+}
+
+impl Kind {
+    /// Returns its name: `certified` or `clustered`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Certified => CERTIFIED,
+            Kind::Clustered(_) => CLUSTERED,
+        }
+    }
+
+    /// Returns the kind of screen of a certified head, `int8`.
+    #[must_use]
+    pub fn screen(self) -> Option<&'static str> {
+        match self {
+            Kind::Certified => Some(INT8),
+            Kind::Clustered(_) => None,
+        }
+    }
+}
+
 /// What an artefact says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArtefactInfo {
     /// The version of the format.
     pub version: u32,
-    /// The kind of head: `certified`.
-    pub head: String,
-    /// The kind of screen: `int8`.
-    pub screen: String,
+    /// The kind of head it is for.
+    pub kind: Kind,
     /// The number of ids.
     pub vocab: usize,
     /// The elements of a hidden state.
@@ -197,9 +247,11 @@ impl Artefact {
     /// see that the content is what was written, and that the weights are those it was built from.
     ///
     /// # Errors
+    /// - [`ArtefactError::Kind`] if it is of another kind of head.
     /// - [`ArtefactError::Checksum`] if the content is not what was written.
     /// - [`ArtefactError::Source`] if the head has another shape, type, weights or bias.
     pub fn certified<'w>(&self, exact: Exact<'w>) -> Result<Certified<'w>> {
+        self.expect_head(CERTIFIED)?;
         self.check()?;
         self.check_source(&exact)?;
         let screen = self.screen()?;
@@ -214,10 +266,12 @@ impl Artefact {
     pub fn verify(&self, exact: &Exact<'_>) -> Result<()> {
         self.check()?;
         self.check_source(exact)?;
+        if let Kind::Clustered(_) = self.info.kind {
+            return self.verify_clusters(exact);
+        }
         let screen = Screen::new(exact);
-        let all = (*self.bytes).as_ref();
         for Part { name, data, .. } in parts(&screen, exact) {
-            if all[self.places[name].clone()] != *data {
+            if *self.data(name) != *data {
                 return Err(ArtefactError::Rebuilt { name: name.to_owned() });
             }
         }
@@ -233,12 +287,22 @@ impl Artefact {
     pub fn write(certified: &Certified<'_>, name: &str, path: &Path) -> Result<()> {
         let found = "two-level".to_owned();
         let kind = || ArtefactError::Kind { what: "screen", found, known: "int8" };
-        write(
-            certified.kept_screen().ok_or_else(kind)?,
-            certified.exact(),
-            &Source::of(certified.exact(), name),
-            path,
-        )
+        let exact = certified.exact();
+        write_screen(certified.kept_screen().ok_or_else(kind)?, exact, &Source::of(exact, name), path)
+    }
+
+    /// Returns the bytes of a tensor that was checked to be there.
+    fn data(&self, name: &str) -> &[u8] {
+        &(*self.bytes).as_ref()[self.places[name].clone()]
+    }
+
+    /// Checks that it is for a kind of head.
+    fn expect_head(&self, name: &'static str) -> Result<()> {
+        if self.info.kind.name() == name {
+            return Ok(());
+        }
+        let found = self.info.kind.name().to_owned();
+        Err(ArtefactError::Kind { what: "head", found, known: name })
     }
 
     fn screen(&self) -> Result<Screen> {
@@ -270,8 +334,11 @@ impl Artefact {
         ))
     }
 
-    /// Checks that the tensors of the screen are there, with their types and shapes.
+    /// Checks that the tensors of the kind are there, with their types and shapes.
     fn check_tensors(&self) -> Result<()> {
+        if let Kind::Clustered(clusters) = self.info.kind {
+            return self.check_cluster_tensors(clusters);
+        }
         let ArtefactInfo { vocab, width, .. } = self.info;
         let wanted = [
             ("int8.codes", "I8", vec![vocab, padded_width(width)]),
@@ -346,17 +413,30 @@ impl ArtefactInfo {
                 ArtefactError::Field { field, found: text, wanted: format!("a number in 1..={most}") }
             })
         };
-        let (head, screen) = (text("head")?, text("screen")?);
-        for (what, found, known) in [("head", &head, CERTIFIED), ("screen", &screen, INT8)] {
-            if found != known {
-                return Err(ArtefactError::Kind { what, found: found.clone(), known });
+        let vocab = number("vocab", gumball_spec::MAX_VOCAB)?;
+        let unknown = |what, found: String, known| Err(ArtefactError::Kind { what, found, known });
+        let kind = match (text("head")?, fields.get("screen")) {
+            (head, _) if head == CLUSTERED => {
+                let capacity = number("capacity", vocab)?;
+                let clusters = number("clusters", vocab)?;
+                if clusters != vocab.div_ceil(capacity) {
+                    return Err(ArtefactError::Field {
+                        field: "clusters",
+                        found: clusters.to_string(),
+                        wanted: format!("{}, as many as {vocab} ids need", vocab.div_ceil(capacity)),
+                    });
+                }
+                let iterations = fields.get("iterations").map(|_| number("iterations", u32::MAX as usize));
+                Kind::Clustered(ClusterInfo { clusters, capacity, iterations: iterations.transpose()? })
             }
-        }
+            (head, _) if head != CERTIFIED => return unknown("head", head, "certified, clustered"),
+            (_, Some(screen)) if screen == INT8 => Kind::Certified,
+            _ => return unknown("screen", text("screen")?, INT8),
+        };
         Ok(Self {
             version: VERSION,
-            head,
-            screen,
-            vocab: number("vocab", gumball_spec::MAX_VOCAB)?,
+            kind,
+            vocab,
             width: number("width", gumball_spec::head::MAX_HIDDEN)?,
             weights_name: text("weights.name")?,
             weights_dtype: text("weights.dtype")?,
@@ -372,14 +452,21 @@ impl ArtefactInfo {
         let mut fields = BTreeMap::from([
             ("format", FORMAT.to_owned()),
             ("version", self.version.to_string()),
-            ("head", self.head.clone()),
-            ("screen", self.screen.clone()),
+            ("head", self.kind.name().to_owned()),
             ("vocab", self.vocab.to_string()),
             ("width", self.width.to_string()),
             ("weights.name", self.weights_name.clone()),
             ("weights.dtype", self.weights_dtype.clone()),
             ("weights.sha256", self.weights_sha256.clone()),
         ]);
+        if let Some(screen) = self.kind.screen() {
+            fields.insert("screen", screen.to_owned());
+        }
+        if let Kind::Clustered(ClusterInfo { clusters, capacity, iterations }) = self.kind {
+            fields.insert("clusters", clusters.to_string());
+            fields.insert("capacity", capacity.to_string());
+            iterations.map(|iterations| fields.insert("iterations", iterations.to_string()));
+        }
         if let Some(digest) = &self.bias_sha256 {
             fields.insert("bias.sha256", digest.clone());
         }
@@ -420,11 +507,10 @@ impl Source {
         Self { weights_sha256: sha256(weights), bias_sha256: bias, ..self }
     }
 
-    fn fields(&self, exact: &Exact<'_>) -> BTreeMap<&'static str, String> {
+    fn fields(&self, exact: &Exact<'_>, kind: Kind) -> BTreeMap<&'static str, String> {
         let info = ArtefactInfo {
             version: VERSION,
-            head: CERTIFIED.to_owned(),
-            screen: INT8.to_owned(),
+            kind,
             vocab: exact.vocab(),
             width: exact.width(),
             weights_name: self.name.clone(),
@@ -468,23 +554,26 @@ fn parts<'a>(screen: &'a Screen, exact: &Exact<'_>) -> [Part<'a>; 6] {
     ]
 }
 
-/// Writes a screen's artefact beside the path, and renames it.
-fn write(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Result<()> {
+/// Writes the artefact of a screen.
+fn write_screen(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Result<()> {
+    write(&source.fields(exact, Kind::Certified), parts(screen, exact).into(), path)
+}
+
+/// Writes an artefact of some tensors beside the path, and renames it.
+fn write(fields: &BTreeMap<&'static str, String>, mut tensors: Vec<Part<'_>>, path: &Path) -> Result<()> {
     if cfg!(target_endian = "big") {
         return Err(ArtefactError::BigEndian);
     }
-    let fields = source.fields(exact);
-    let mut tensors = parts(screen, exact);
     tensors.sort_by_key(|part| part.name);
     let sum = {
         let dtypes: Vec<String> = tensors.iter().map(|part| format!("{:?}", part.dtype)).collect();
         checksum(
-            &fields,
+            fields,
             tensors.iter().zip(&dtypes).map(|(part, dtype)| (part.name, &**dtype, &*part.shape, part.data)),
         )
     };
     let mut metadata: HashMap<String, String> =
-        fields.into_iter().map(|(field, text)| (field.to_owned(), text)).collect();
+        fields.iter().map(|(field, text)| ((*field).to_owned(), text.clone())).collect();
     metadata.insert("sha256".to_owned(), sum);
     let unwritten = |error: safetensors::SafeTensorError| ArtefactError::Io {
         path: path.to_owned(),

@@ -1,0 +1,185 @@
+//! Artefacts of clustered heads: what is read back is what was written, a build goes on where it stopped, and clusters of others are read or refused.
+
+use std::path::{Path, PathBuf};
+
+use gumball_head::artefact::{ClusterInfo, Kind, build, build_clusters};
+use gumball_head::{
+    Artefact, ArtefactError, Certified, ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact,
+    HeadOptions,
+};
+use gumball_spec::num::philox4x32_10;
+use half::bf16;
+use safetensors::tensor::{Dtype, TensorView};
+
+const VOCAB: usize = 301;
+const WIDTH: usize = 24;
+const BUILD: ClusterBuild = ClusterBuild { capacity: 8, iterations: 5 };
+
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let number = |i| (philox4x32_10(seed, [i, 0, 8, 0])[0] as i32) as f32 / (1u64 << 31) as f32;
+    (0..count as u32).map(number).collect()
+}
+
+fn head(weights: &[f32]) -> Exact<'_> {
+    Exact::new(weights, weights.len() / WIDTH, WIDTH, HeadOptions::default()).expect("a head")
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn built(folder: &Path, weights: &[f32]) -> PathBuf {
+    let path = folder.join("head.safetensors");
+    build_clusters(&head(weights), "lm_head.weight", BUILD, &path, &mut |_| true).expect("it is built");
+    path
+}
+
+#[test]
+fn what_is_read_back_is_what_was_built() {
+    let (folder, weights) = (folder(), numbers(VOCAB * WIDTH, 1));
+    let path = built(folder.path(), &weights);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    let artefact = Artefact::open(&path).expect("an artefact");
+    let info = artefact.info();
+    // 37 clusters of 8, and one of 5.
+    let clusters = ClusterInfo { clusters: 38, capacity: 8, iterations: Some(5) };
+    assert_eq!(
+        (info.kind, info.kind.name(), info.kind.screen()),
+        (Kind::Clustered(clusters), "clustered", None)
+    );
+    assert_eq!((info.vocab, info.width, &*info.weights_name), (VOCAB, WIDTH, "lm_head.weight"));
+    let read = artefact.clusters(&head(&weights)).expect("these weights");
+    assert_eq!(read, Clusters::build(&head(&weights), BUILD, &mut |_| true).expect("clusters"));
+    assert_eq!(read.build_of(), Some(BUILD));
+    artefact.verify(&head(&weights)).expect("it is what these weights give");
+    Clustered::new(&head(&weights), read, &ClusteredOptions::default()).expect("a head");
+}
+
+#[test]
+fn a_build_that_was_stopped_goes_on_to_the_same_clusters() {
+    let (folder, other, weights) = (folder(), crate::folder(), numbers(VOCAB * WIDTH, 1));
+    let whole = built(other.path(), &weights);
+    let path = folder.path().join("head");
+    let part = folder.path().join("head.part");
+    let run = |weights: &[f32], last: usize| {
+        let mut first = None;
+        let mut progress = |progress: gumball_head::ClusterProgress| {
+            first.get_or_insert(progress.iteration);
+            progress.iteration < last
+        };
+        let result = build_clusters(&head(weights), "lm_head.weight", BUILD, &path, &mut progress);
+        (result, first)
+    };
+    let stopped = run(&weights, 2);
+    assert!(matches!(stopped, (Err(ArtefactError::Interrupted), Some(0))), "{stopped:?}");
+    assert!(part.exists() && !path.exists());
+    // It goes on where it stopped, and of other weights or of a damaged file it begins anew.
+    assert!(matches!(run(&weights, 3), (Err(ArtefactError::Interrupted), Some(2))));
+    let kept = std::fs::read(&part).expect("a file");
+    assert!(matches!(run(&numbers(VOCAB * WIDTH, 2), 1), (Err(ArtefactError::Interrupted), Some(0))));
+    for damaged in [kept.len() - 40, 3] {
+        let mut bytes = kept.clone();
+        bytes[damaged] ^= 1;
+        std::fs::write(&part, bytes).expect("a file");
+        assert!(matches!(run(&weights, 0), (Err(ArtefactError::Interrupted), Some(0))));
+    }
+    std::fs::write(&part, &kept).expect("a file");
+    assert!(matches!(run(&weights, 9), (Ok(()), Some(3))));
+    assert!(!part.exists());
+    // All that it holds and says is the same; in which order it says it is safetensors' affair.
+    let info = |path: &Path| Artefact::open(path).expect("an artefact").info().clone();
+    assert_eq!(info(&path), info(&whole));
+}
+
+#[test]
+fn another_head_another_kind_and_a_damaged_file_are_refused() {
+    let (folder, weights) = (folder(), numbers(VOCAB * WIDTH, 1));
+    let path = built(folder.path(), &weights);
+    let artefact = Artefact::open(&path).expect("an artefact");
+    let message = |error: ArtefactError| error.to_string();
+    let other = numbers(VOCAB * WIDTH, 2);
+    let error = message(artefact.clusters(&head(&other)).expect_err("other weights"));
+    assert!(error.contains("the weights it was built from: SHA-256"), "{error}");
+    let error = message(artefact.certified(head(&weights)).expect_err("no certified head"));
+    assert_eq!(error, "it holds a head of kind `clustered`, and this build knows certified");
+    let certified = folder.path().join("certified");
+    Artefact::write(&Certified::new(head(&weights)), "w", &certified).expect("it is written");
+    let of_certified = Artefact::open(&certified).expect("an artefact");
+    assert!(matches!(of_certified.clusters(&head(&weights)), Err(ArtefactError::Kind { what: "head", .. })));
+    build(&head(&weights), "w", &certified, &mut |_| true).expect("another kind in its place");
+
+    let mut bytes = std::fs::read(&path).expect("a file");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    let damaged = Artefact::of(std::sync::Arc::new(bytes)).expect("an artefact");
+    assert!(matches!(damaged.clusters(&head(&weights)), Err(ArtefactError::Checksum { .. })));
+
+    // A file that someone made: its checksum holds, and its clusters are not what the weights give.
+    let clusters = artefact.clusters(&head(&weights)).expect("clusters");
+    let mut ids = clusters.ids().to_vec();
+    ids.swap(0, 100);
+    let made = Clusters::with_short_last(ids, 8, clusters.centroids().to_vec(), WIDTH).expect("clusters");
+    Artefact::write_clusters(&made, &head(&weights), "lm_head.weight", &path).expect("it is written");
+    let given = Artefact::open(&path).expect("an artefact");
+    let Kind::Clustered(info) = given.info().kind else { panic!("clusters") };
+    assert_eq!(info.iterations, None);
+    given.verify(&head(&weights)).expect("given clusters need only be clusters");
+    assert_eq!(given.clusters(&head(&weights)).expect("clusters"), made);
+    let narrow = Exact::new(&weights[..10 * 12], 10, 12, HeadOptions::default()).expect("a head");
+    let error = Artefact::write_clusters(&made, &narrow, "w", &path).expect_err("another shape").to_string();
+    assert!(error.starts_with("no clusters of this head: cluster_ids has length 301"), "{error}");
+    let refused = ClusterBuild { capacity: 400, iterations: 1 };
+    let error = build_clusters(&head(&weights), "w", refused, &path, &mut |_| true).expect_err("too large");
+    assert!(error.to_string().contains("capacity is 400"), "{error}");
+}
+
+#[test]
+fn clusters_of_others_are_read_whatever_their_types_and_refused_with_names() {
+    let folder = folder();
+    let path = folder.path().join("clusters.safetensors");
+    let ids: Vec<i64> = vec![5, 0, 3, 1, 2, 4];
+    let centroids: Vec<f32> = vec![0.5, -1.0, 2.0, 0.25];
+    let write = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)]| {
+        let view = |(name, dtype, shape, data): &'_ (&str, Dtype, &[usize], Vec<u8>)| {
+            let bytes: &'static [u8] = data.clone().leak();
+            ((*name).to_owned(), TensorView::new(*dtype, shape.to_vec(), bytes).expect("a tensor"))
+        };
+        let bytes = safetensors::serialize(tensors.iter().map(view), None).expect("bytes");
+        std::fs::write(&path, bytes).expect("a file");
+        Clusters::open(&path)
+    };
+    let wide: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let narrow: Vec<u8> = ids.iter().flat_map(|id| (*id as i32).to_le_bytes()).collect();
+    let floats: Vec<u8> = centroids.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let halves: Vec<u8> = centroids.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
+    let expected = Clusters::new(vec![5, 0, 3, 1, 2, 4], 3, centroids.clone()).expect("clusters");
+    for (of_ids, of_centroids) in [
+        ((Dtype::I64, wide.clone()), (Dtype::F32, floats.clone())),
+        ((Dtype::I32, narrow.clone()), (Dtype::BF16, halves)),
+        ((Dtype::U32, narrow.clone()), (Dtype::F32, floats.clone())),
+    ] {
+        let read = write(&[
+            ("clusters.ids", of_ids.0, &[2, 3], of_ids.1),
+            ("clusters.centroids", of_centroids.0, &[2, 2], of_centroids.1),
+        ]);
+        assert_eq!(read.expect("clusters"), expected);
+    }
+    let of = |ids: (Dtype, &[usize], Vec<u8>), shape: &[usize]| {
+        let tensors = [
+            ("clusters.ids", ids.0, ids.1, ids.2),
+            ("clusters.centroids", Dtype::F32, shape, floats.clone()),
+        ];
+        write(&tensors).expect_err("no clusters").to_string()
+    };
+    assert!(of((Dtype::I64, &[6], wide.clone()), &[2, 2]).contains("clusters.ids` is I64 of shape [6]"));
+    assert!(of((Dtype::F32, &[2, 3], narrow.clone()), &[2, 2]).contains("must be I64, I32 or U32"));
+    assert!(of((Dtype::I64, &[2, 3], wide.clone()), &[4, 1]).contains("must be of shape [2, width]"));
+    let twice: Vec<u8> = [5i32, 0, 3, 1, 3, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
+    let error = of((Dtype::I32, &[2, 3], twice), &[2, 2]);
+    assert!(error.contains("cluster_ids is 3 in cluster 0 and in cluster 1, and lacks 2"), "{error}");
+    let negative: Vec<u8> = [5i32, 0, 3, 1, -1, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
+    assert!(of((Dtype::I32, &[2, 3], negative), &[2, 2]).contains("cluster_ids is -1 in cluster 1"));
+    let error = write(&[("clusters.ids", Dtype::I64, &[2, 3], wide)]).expect_err("no centroids").to_string();
+    assert!(error.starts_with("its tensor `clusters.centroids` is missing"), "{error}");
+    assert!(Clusters::open(&folder.path().join("none")).is_err());
+}
