@@ -358,16 +358,25 @@ fn a_fast_head_is_near_real_numbers(check: &Check<'_>) {
             }
             let params = if n % 2 == 0 { &greedy } else { &drawn };
             let Some(seen) = check.fast_head(&case, params) else { return };
-            let (weights, hidden) = (held(&case.weights), held(&case.hidden));
-            for (i, z) in seen.into_iter().enumerate() {
-                let (state, row) = (&hidden[i / vocab * width..], &weights[i % vocab * width..][..width]);
-                let terms = row.iter().zip(state).map(|(w, h)| w * h);
-                let (real, size) =
-                    terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
-                let most = (width as f64 / 8.0 + 16.0) * size * 2f64.powi(-22);
-                assert!((f64::from(z) - real).abs() <= most, "{vocab} x {width}, {i}: {z} for {real}");
-            }
+            hold_to_real_numbers(&case, &seen);
         }
+    }
+    // Terms that are each lost beside a one.
+    let small = [&[1.0][..], &[2f32.powi(-12) * 0.99; 511]].concat();
+    let case = HeadCase::new(Dtype::Bf16, &small, &small, 512);
+    hold_to_real_numbers(&case, &check.fast_head(&case, &greedy).expect("a fast head"));
+}
+
+/// Holds the logits of a fast head to the products of real numbers.
+fn hold_to_real_numbers(case: &HeadCase, seen: &[f32]) {
+    let (vocab, width) = (case.vocab(), case.width);
+    let (weights, hidden) = (held(&case.weights), held(&case.hidden));
+    for (i, z) in seen.iter().enumerate() {
+        let (state, row) = (&hidden[i / vocab * width..], &weights[i % vocab * width..][..width]);
+        let terms = row.iter().zip(state).map(|(w, h)| w * h);
+        let (real, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+        let most = (width as f64 / 2.0 + 16.0) * size * 2f64.powi(-22);
+        assert!((f64::from(*z) - real).abs() <= most, "{vocab} x {width}, {i}: {z} for {real}");
     }
 }
 
