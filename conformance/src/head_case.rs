@@ -161,7 +161,7 @@ impl HeadCase {
     pub fn clustered(&self, clusters: &ClusterCase, level: Level) -> Result<Clustered<'static>> {
         let ClusterCase { ids, capacity, centroids, probes, special_ids } = clusters;
         let options =
-            ClusteredOptions { probes: Some(*probes), special_ids: special_ids.clone(), most_rows: None };
+            ClusteredOptions { probes: Some(*probes), special_ids: special_ids.clone(), most_rows: Some(3) };
         let clusters = Clusters::with_short_last(ids.clone(), *capacity, centroids.clone(), self.width)?;
         Clustered::new(&self.exact(level)?, clusters, &options)
     }

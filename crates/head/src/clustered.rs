@@ -24,8 +24,12 @@ use crate::weights::Weights;
 /// How many of a row's ids are probed if nobody says so: one in so many.
 const PART_PROBED: usize = 8;
 
-/// Up to how many rows of a step each computes its own clusters, unless a caller says otherwise; more rows are computed whole.
+/// Up to how many rows of a step each computes its own clusters if more than one in [`PART_SPARSE`] is probed, unless a caller says otherwise; more rows are
+/// computed whole. The exact head multiplies four hidden states with a row of weights that it has read, which makes up for all that it computes in vain.
 const MOST_ROWS: usize = 16;
+
+/// Where at most one cluster in so many is probed, the rows of a step compute their own clusters, however many they are.
+const PART_SPARSE: usize = 6;
 
 /// What a clustered head has besides its clusters.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +38,8 @@ pub struct ClusteredOptions {
     pub probes: Option<usize>,
     /// Ids whose logits are always computed: ends of text, of turns, of tool calls.
     pub special_ids: Vec<u32>,
-    /// In a step of more rows than this all logits are computed, and those outside the probed sets left out; `None`: 16. What comes out does not depend on it.
+    /// In a step of more rows than this all logits are computed, and those outside the probed sets left out; `None`: 16 if more than a sixth of the clusters
+    /// are probed, else no number of rows. What comes out does not depend on it.
     pub most_rows: Option<usize>,
 }
 
@@ -50,7 +55,7 @@ pub struct Clustered<'w> {
     probes: usize,
     special_ids: Vec<u32>,
     special_places: Vec<u32>,
-    most_rows: usize,
+    most_rows: Option<usize>,
 }
 
 /// Buffers of a batch of rows, kept from step to step.
@@ -144,7 +149,7 @@ impl<'w> Clustered<'w> {
         special_ids.dedup();
         let special_places = special_ids.iter().map(|id| places[*id as usize]).collect();
         let probes = options.probes.unwrap_or_else(|| clusters.count().div_ceil(PART_PROBED));
-        let most_rows = options.most_rows.unwrap_or(MOST_ROWS);
+        let most_rows = options.most_rows;
         Ok(Self { permuted, centroids, clusters, places, probes, special_ids, special_places, most_rows })
     }
 
@@ -172,7 +177,8 @@ impl<'w> Clustered<'w> {
     /// Returns up to how many rows of a step each computes its own clusters.
     #[must_use]
     pub fn most_rows(&self) -> usize {
-        self.most_rows
+        let is_sparse = self.probes <= self.clusters.count() / PART_SPARSE;
+        self.most_rows.unwrap_or(if is_sparse { usize::MAX } else { MOST_ROWS })
     }
 
     /// Returns the clusters.
@@ -270,7 +276,7 @@ impl<'w> Clustered<'w> {
     ) -> Result<Probed> {
         self.check(states, out)?;
         self.probe(states, spread, probes)?;
-        let is_whole = states.rows() > self.most_rows;
+        let is_whole = states.rows() > self.most_rows();
         if is_whole {
             self.whole_rows(states, spread, probes)?;
         } else {

@@ -163,7 +163,7 @@ fn what_is_wrong_with_clusters_is_named() {
     assert!(new(clusters(9, 3, 4, 1), ClusteredOptions::default()).contains("12 ids, as the head"));
     assert!(new(clusters(12, 3, 5, 1), ClusteredOptions::default()).contains("4 elements in a centroid"));
     let head = Clustered::new(&exact, clusters(12, 3, 4, 1), &ClusteredOptions::default()).unwrap();
-    assert_eq!(head.probes(), 1);
+    assert_eq!((head.probes(), head.most_rows()), (1, 16));
     assert!(head.clone().with_probes(0).is_err());
     let states = Widened::of(HiddenStates::new(&weights[..5], 1, 5).unwrap());
     assert!(head.rows(&states, Spread::Caller, &mut Probes::default(), &mut [0.0; 12]).is_err());
@@ -233,6 +233,21 @@ fn a_build_does_not_depend_on_threads_or_level() {
     for level in Level::ALL.into_iter().filter(|level| level.check().is_ok()) {
         assert_eq!(build(3, level), first);
     }
+}
+
+#[test]
+fn many_rows_are_computed_whole_where_many_clusters_are_probed() {
+    let weights = numbers(48 * 4, 1);
+    let exact = Exact::new(&weights, 48, 4, HeadOptions::default()).unwrap();
+    let of = |probes, most_rows| {
+        let options = ClusteredOptions { probes: Some(probes), most_rows, ..ClusteredOptions::default() };
+        Clustered::new(&exact, clusters(48, 2, 4, 1), &options).unwrap()
+    };
+    // Of 24 clusters.
+    let most = [(4, None), (5, None), (4, Some(7)), (24, Some(0))]
+        .map(|(probes, most)| of(probes, most).most_rows());
+    assert_eq!(most, [usize::MAX, 16, 7, 0]);
+    assert_eq!(of(4, None).with_probes(24).unwrap().most_rows(), 16);
 }
 
 #[test]
