@@ -8,13 +8,13 @@ use gumball_engine::{
 };
 
 use crate::device_drafts::refuse_host_options;
+use crate::draft_rows::read_mode;
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, out_slice, require, slice};
 use crate::graph::{DeviceRows, device_input};
 use crate::options::{StepOptions, list, read_options};
 use crate::pool::Pool;
 use crate::variants::variant;
-use crate::verify::read_mode;
 
 /// Returns a pool on a device with one of its batches.
 fn batch_of(pool: Option<&mut Pool>, batch: i64) -> Result<(&mut DevicePool, DraftBatch)> {

@@ -1,18 +1,56 @@
 //! What calls that draw drafts read from C and write back, whether the rows are logits or hidden states.
 
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 
-use gumball_engine::{Paths, Proposals, VerifyMode};
+use gumball_engine::{Paths, Proposals, VerifyMode as Mode};
 
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::ffi::{out_slice, slice};
 use crate::options::list;
-use crate::verify::{DraftRows, read_mode};
-use crate::versioned::read;
+use crate::versioned::{VersionedStruct, read};
+
+/// How drafts are drawn from the rows of a draft model, and where these stand; n is the sum of `counts`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DraftRows {
+    /// sizeof(gumball_draft_rows).
+    pub struct_size: usize,
+    /// For each row the number of drafts between the end of the history and the row, in 0..64. NULL: none for any row.
+    pub counts: *const u32,
+    /// n ids of the vocabulary: the drafts on the path to each row, those of one row after those of another.
+    pub ids: *const i32,
+    /// The drafts of each row: 1 for chains.
+    pub siblings: usize,
+    /// The gumball_verify_mode that the drafts will be judged by. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
+    pub mode: i64,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
+unsafe impl VersionedStruct for DraftRows {
+    const NAME: &'static str = "gumball_draft_rows";
+    const LEAST: usize = offset_of!(Self, mode) + size_of::<i64>();
+}
+
+/// Reads how drafts are judged.
+pub(crate) fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
+    match mode {
+        0 => Ok(Mode::Coupled),
+        1 => Ok(Mode::Greedy),
+        2 => Ok(Mode::Rejection),
+        3 => Ok(Mode::Block),
+        4 => Ok(Mode::Threshold { single, acc }),
+        other => {
+            let allowed =
+                "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
+            Err(Failure::out_of_range("mode", other, allowed))
+        }
+    }
+}
 
 /// Draft rows as C handed them in, checked as far as their arrays go.
 pub(crate) struct GivenRows<'a> {
-    pub mode: VerifyMode,
+    pub mode: Mode,
     pub paths: Paths<'a>,
     rows: usize,
     siblings: usize,

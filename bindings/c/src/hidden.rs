@@ -6,7 +6,7 @@ use std::ptr;
 
 use gumball_engine::Error;
 
-use crate::draft_rows::{GivenRows, read_draft_rows};
+use crate::draft_rows::{DraftRows, GivenRows, read_draft_rows};
 use crate::error::{Code, Result};
 use crate::ffi::{call, require, slice};
 use crate::head::{self, Head, Hidden, read_hidden};
@@ -14,7 +14,7 @@ use crate::options::{Options, StepOptions, read_options};
 use crate::outputs::Outputs;
 use crate::pool::{Home, Pool};
 use crate::step::{Scored, read_scored};
-use crate::verify::{self, DraftRows, Drafts, Verification, read_drafts};
+use crate::verify::{self, Drafts, Verification, read_drafts};
 use crate::versioned::{VersionedStruct, write};
 
 /// What heads have done for a pool since it was made.

@@ -5,7 +5,7 @@ use std::ptr;
 
 use gumball_engine::{BatchOptions, Error, VerifyMode as Mode};
 
-use crate::draft_rows::{GivenRows, read_draft_rows};
+use crate::draft_rows::{DraftRows, GivenRows, read_draft_rows, read_mode};
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, end, make, require, slice};
 use crate::logits::{Logits, read_logits};
@@ -76,22 +76,6 @@ pub(crate) fn own_names(error: Error) -> Error {
         let field = name.strip_prefix("drafts.").or_else(|| name.strip_prefix("paths."));
         field.unwrap_or(name)
     })
-}
-
-/// Reads how drafts are judged.
-pub(crate) fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
-    match mode {
-        0 => Ok(Mode::Coupled),
-        1 => Ok(Mode::Greedy),
-        2 => Ok(Mode::Rejection),
-        3 => Ok(Mode::Block),
-        4 => Ok(Mode::Threshold { single, acc }),
-        other => {
-            let allowed =
-                "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
-            Err(Failure::out_of_range("mode", other, allowed))
-        }
-    }
 }
 
 impl Drafts {
@@ -175,29 +159,6 @@ pub(crate) unsafe fn read_drafts<'a>(
     // SAFETY: the caller ensures that the links, if there are any, have an element for each row.
     let linked = unsafe { given.parents_of_links(drafts.counts) }?;
     Ok(GivenDrafts { mode, drafts, linked })
-}
-
-/// How drafts are drawn from the rows of a draft model, and where these stand; n is the sum of `counts`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DraftRows {
-    /// sizeof(gumball_draft_rows).
-    pub struct_size: usize,
-    /// For each row the number of drafts between the end of the history and the row, in 0..64. NULL: none for any row.
-    pub counts: *const u32,
-    /// n ids of the vocabulary: the drafts on the path to each row, those of one row after those of another.
-    pub ids: *const i32,
-    /// The drafts of each row: 1 for chains.
-    pub siblings: usize,
-    /// The gumball_verify_mode that the drafts will be judged by. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
-    pub mode: i64,
-}
-
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for DraftRows {
-    const NAME: &'static str = "gumball_draft_rows";
-    const LEAST: usize = offset_of!(Self, mode) + size_of::<i64>();
 }
 
 /// What came out of a verification, in memory that is used again from call to call.

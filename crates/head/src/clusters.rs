@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use gumball_spec::head::clusters::check_ids;
+use gumball_spec::memory::with_capacity;
 use gumball_spec::{Error, Result};
 use half::{bf16, f16};
 
@@ -178,17 +179,22 @@ impl Clusters {
     ///
     /// # Errors
     /// - [`Error::Length`] if there are not so many weights.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the copy.
     pub fn permuted(&self, weights: &Weights<'_>) -> Result<Weights<'static>> {
-        fn copied<T: Copy>(clusters: &Clusters, all: &[T]) -> Vec<T> {
+        fn copied<T: Copy>(clusters: &Clusters, all: &[T]) -> Result<Vec<T>> {
             let width = clusters.width;
-            let row = |id: &u32| &all[*id as usize * width..][..width];
-            clusters.ids.iter().flat_map(row).copied().collect()
+            let mut permuted = with_capacity("permuted weights", all.len())?;
+            clusters
+                .ids
+                .iter()
+                .for_each(|id| permuted.extend_from_slice(&all[*id as usize * width..][..width]));
+            Ok(permuted)
         }
         self.check_rows(weights.all().vocab())?;
         Ok(match weights {
-            Weights::F32(all) => Weights::F32(Cow::Owned(copied(self, all))),
-            Weights::Bf16(all) => Weights::Bf16(Cow::Owned(copied(self, all))),
-            Weights::F16(all) => Weights::F16(Cow::Owned(copied(self, all))),
+            Weights::F32(all) => Weights::F32(Cow::Owned(copied(self, all)?)),
+            Weights::Bf16(all) => Weights::Bf16(Cow::Owned(copied(self, all)?)),
+            Weights::F16(all) => Weights::F16(Cow::Owned(copied(self, all)?)),
         })
     }
 

@@ -6,8 +6,9 @@
 //! then, several times:
 //!     each row lists the centroids that it is nearest to, by their product
 //!     the pairs of all lists, the nearest first: a row goes to a cluster if there is room; of rows that find none, the same among the clusters with room
+//!     rows without a direction, that are the mean row or hold a number that is not finite, fill what room is left
 //!     a centroid is the direction of the sum of its rows
-//! last: a centroid is the mean of its rows as they are, so that a product with it is the mean of their logits
+//! last: a centroid is the mean of its rows as they are, of those that are finite, so that a product with it is the mean of their logits
 //! ```
 //!
 //! Products are those of H1, sums are taken by ascending id, and ties go to smaller numbers: what comes out is the same on every machine and over any number of threads.
@@ -40,7 +41,9 @@ pub(crate) struct Grouping<'a, 'w> {
     exact: &'a Exact<'w>,
     build: ClusterBuild,
     mean: Vec<f32>,
-    /// One over the length of each row less the mean; 0 for a row that is no direction: zero, or not finite.
+    /// Whether a row holds a number that is not finite, or is too long.
+    is_odd: Vec<bool>,
+    /// One over the length of each row less the mean; 0 for a row without a direction: it is the mean, or odd.
     inverse: Vec<f64>,
     /// `[clusters, width]`, each of length 1, or 0.
     pub(crate) centroids: Vec<f32>,
@@ -84,15 +87,15 @@ impl<'a, 'w> Grouping<'a, 'w> {
         if build.iterations == 0 {
             return Err(Error::out_of_range("iterations", 0, "1 or more"));
         }
-        let is_odd = |id: &usize| !length_of(exact.weights_of(*id)).is_finite();
-        let odd: Vec<u32> = (0..vocab).into_par_iter().filter(is_odd).map(|id| id as u32).collect();
+        let is_odd: Vec<bool> =
+            (0..vocab).into_par_iter().map(|id| !length_of(exact.weights_of(id)).is_finite()).collect();
+        let odd: Vec<u32> = (0..).zip(&is_odd).filter(|(_, is_odd)| **is_odd).map(|(id, _)| id).collect();
         let mean = mean_row(exact, &odd);
         let inverse_of = |id: usize| {
             let _env = FloatEnv::enter();
             let row = exact.weights_of(id);
-            let squares =
-                mean.iter().enumerate().map(|(i, m)| (f64::from(row.logit(i)) - f64::from(*m)).powi(2));
-            let length = squares.sum::<f64>().sqrt();
+            let distances = mean.iter().enumerate().map(|(i, m)| f64::from(row.logit(i)) - f64::from(*m));
+            let length = distances.map(|distance| distance * distance).sum::<f64>().sqrt();
             if length > 0.0 && length.is_finite() { 1.0 / length } else { 0.0 }
         };
         let inverse: Vec<f64> = (0..vocab).into_par_iter().map(inverse_of).collect();
@@ -101,6 +104,7 @@ impl<'a, 'w> Grouping<'a, 'w> {
             exact,
             build,
             mean,
+            is_odd,
             inverse,
             centroids: vec![0.0; count * width],
             clusters: vec![u32::MAX; vocab],
@@ -142,7 +146,8 @@ impl<'a, 'w> Grouping<'a, 'w> {
         let mut room = vec![capacity; count];
         room[count - 1] = vocab - (count - 1) * capacity;
         let mut clusters = vec![u32::MAX; vocab];
-        let mut rows: Vec<u32> = (0..vocab as u32).collect();
+        let has_direction = |id: &u32| self.inverse[*id as usize] > 0.0;
+        let (mut rows, others): (Vec<u32>, Vec<u32>) = (0..vocab as u32).partition(has_direction);
         let mut is_first = true;
         while !rows.is_empty() {
             let open: Vec<u32> = (0..count as u32).filter(|cluster| room[*cluster as usize] > 0).collect();
@@ -169,6 +174,9 @@ impl<'a, 'w> Grouping<'a, 'w> {
             }
             rows.retain(|id| clusters[*id as usize] == u32::MAX);
         }
+        // Rows without a direction are as near to one cluster as to another: they fill what room is left.
+        let mut open = (0..).zip(&room).flat_map(|(cluster, room)| std::iter::repeat_n(cluster, *room));
+        others.iter().zip(&mut open).for_each(|(id, cluster)| clusters[*id as usize] = cluster);
         self.is_settled = clusters == self.clusters;
         self.clusters = clusters;
         self.iteration += 1;
@@ -260,11 +268,13 @@ impl<'a, 'w> Grouping<'a, 'w> {
         centroids.par_chunks_mut(width).zip(&members).for_each(|(centroid, members)| {
             let _env = FloatEnv::enter();
             let mut sums = vec![0.0f64; width];
-            for id in members.iter().filter(|id| self.inverse[**id as usize] > 0.0) {
+            let finite = members.iter().filter(|id| !self.is_odd[**id as usize]);
+            let count = finite.clone().count().max(1);
+            for id in finite {
                 let row = self.exact.weights_of(*id as usize);
                 sums.iter_mut().enumerate().for_each(|(i, sum)| *sum += f64::from(row.logit(i)));
             }
-            centroid.iter_mut().zip(&sums).for_each(|(x, sum)| *x = (sum / members.len() as f64) as f32);
+            centroid.iter_mut().zip(&sums).for_each(|(x, sum)| *x = (sum / count as f64) as f32);
         });
         let clusters = Clusters::with_short_last(members.concat(), self.build.capacity, centroids, width)?;
         Ok(clusters.built_by(Some(self.build)))

@@ -4,9 +4,9 @@ use gumball_head::{
     ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, Level, Probes,
     Scaling, Spread, Weights, Widened,
 };
-use gumball_spec::Row;
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
+use gumball_spec::{Error, Row};
 use half::bf16;
 
 /// Returns numbers from -1 to 1.
@@ -278,4 +278,39 @@ fn odd_rows_are_clustered_too() {
         progress.iteration < 1
     });
     assert!(stopped.is_err() && reports > 1);
+}
+
+#[test]
+fn rows_without_a_direction_take_what_room_is_left() {
+    // All rows equal the mean: the first assignment is the last one, and progress is told of no other.
+    let (vocab, width) = (1000, 4);
+    let weights = vec![1.5f32; vocab * width];
+    let exact = Exact::new(&weights[..], vocab, width, HeadOptions::default()).unwrap();
+    let mut reports = 0;
+    let build = ClusterBuild { capacity: 16, ..ClusterBuild::default() };
+    let clusters = Clusters::build(&exact, build, &mut |_| {
+        reports += 1;
+        true
+    });
+    let ids: Vec<u32> = (0..vocab as u32).collect();
+    assert_eq!(clusters.unwrap().ids(), ids);
+    assert!(reports <= 4, "{reports}");
+}
+
+#[test]
+fn a_row_that_is_the_mean_counts_in_its_centroid() {
+    let weights = [-2.0f32, -1.0, 0.0];
+    let exact = Exact::new(&weights[..], 3, 1, HeadOptions::default()).unwrap();
+    let clusters = built(&exact, 1);
+    let mut of_ids: Vec<_> = clusters.ids().iter().copied().zip(clusters.centroids().to_vec()).collect();
+    of_ids.sort_by_key(|(id, _)| *id);
+    assert_eq!(of_ids, [(0, -2.0), (1, -1.0), (2, 0.0)]);
+}
+
+#[test]
+fn widths_that_no_head_has_are_refused() {
+    for width in [0, (1 << 16) + 1, 1 << 63] {
+        let refused = Clusters::with_short_last(vec![0, 1], 1, Vec::new(), width);
+        assert!(matches!(refused, Err(Error::OutOfRange { parameter: "width", .. })), "{width}");
+    }
 }

@@ -3,7 +3,7 @@
 //! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the largest products with the hidden state are
 //! probed: the logits of their ids are computed, and those of the special ids.
 
-use super::{Scaling, logits, product};
+use super::{MAX_HIDDEN, Scaling, logits, product};
 use crate::num::key;
 use crate::row::clean;
 use crate::{Error, Result, Row};
@@ -41,8 +41,11 @@ impl Clusters<'_> {
     /// # Errors
     /// - Those of [`check_ids`] and [`check_special_ids`].
     /// - [`Error::Length`] if there is not one centroid of `width` elements for each cluster.
-    /// - [`Error::OutOfRange`] for a centroid that is not finite, or `probes` outside 1..=clusters.
+    /// - [`Error::OutOfRange`] for a width outside 1..=2^16, a centroid that is not finite, or `probes` outside 1..=clusters.
     pub fn check(&self, vocab: usize, width: usize) -> Result<()> {
+        if !(1..=MAX_HIDDEN).contains(&width) {
+            return Err(Error::out_of_range("width", width, format!("in 1..={MAX_HIDDEN}")));
+        }
         check_ids(self.ids, self.capacity, vocab)?;
         let count = self.count();
         if self.centroids.len() != count * width {
