@@ -36,6 +36,15 @@ def theirs(**chosen: Any) -> Any:
     return SimpleNamespace(**(fields | {"logit_bias": None, "extra_args": None} | chosen))
 
 
+def on(device: str, **given: Any) -> Requests:
+    """Requests with their pool on a device; the emulated one reads the host's memory."""
+    return Requests(device=None if device == "cpu" else device, **given)
+
+
+def there(logits: Any, device: str) -> Any:
+    return logits.to(device) if device.startswith("cuda") else logits
+
+
 def row(history: list[int]) -> Any:
     return ROWS[(history[-1] * 5 + len(history)) % len(ROWS)]
 
@@ -51,7 +60,10 @@ class Engine:
 
     def add(self, request: Any) -> None:
         self.rows.append(request)
-        self.changes["added"].append((len(self.rows) - 1, request.params, request.prompt, request.output))
+        # In turns as without and with asynchronous scheduling, where a request comes back with a new list.
+        if self.rng.random() < 0.5:
+            request.output = list(request.output)
+        self.changes["added"].append((len(self.rows) - 1, id(request), request.params, request.prompt, request.output))
 
     def remove(self, index: int) -> Any:
         """Takes a row out; the last one moves into its place."""
@@ -75,7 +87,12 @@ class Engine:
         if self.waiting and (kind < 0.5 or not self.rows):
             self.add(self.waiting.pop(0))
         elif len(self.rows) > 1 and kind < 0.6:
-            self.waiting.append(self.remove(self.rng.randrange(len(self.rows))))
+            request = self.remove(self.rng.randrange(len(self.rows)))
+            self.waiting.append(request)
+            # The engine may drop tokens that were in flight.
+            self.flush()
+            if self.rng.random() < 0.5:
+                del request.output[max(0, len(request.output) - self.rng.randrange(3)) :]
         elif len(self.rows) > 1 and kind < 0.8:
             one, other = self.rng.sample(range(len(self.rows)), 2)
             self.rows[one], self.rows[other] = self.rows[other], self.rows[one]
@@ -92,9 +109,9 @@ KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("drafts", [0, 3])
-def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: int) -> None:
+def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: int, device: str) -> None:
     rng = random.Random(5 + drafts)
-    requests = Requests(rows=8, most_drafts=drafts)
+    requests = on(device, rows=8, most_drafts=drafts)
     engine = Engine(requests, rng)
     everybody = []
     for i in range(24):
@@ -130,10 +147,12 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: in
                 for j in range(len(line) + 1)
             ]
             counts = [len(line) for line in guesses]
-            drawn = verify(requests, torch.stack(logits), counts, [id for line in guesses for id in line])
+            drawn = verify(
+                requests, there(torch.stack(logits), device), counts, [id for line in guesses for id in line]
+            )
             assert drawn.tokens.shape == (len(counts), 1 + max(counts))
         else:
-            drawn = draw(requests, torch.stack([row(history) for history in histories]))
+            drawn = draw(requests, there(torch.stack([row(history) for history in histories]), device))
             assert drawn.logprobs is None and drawn.tokens.dtype == torch.int32
         for one, line, early in zip(
             engine.rows, drawn.tokens.reshape(len(engine.rows), -1).tolist(), discarded, strict=True
@@ -147,25 +166,61 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: in
     assert (accepted > 0) == (drafts > 0)
 
 
+def seeds(requests: Requests) -> list[int]:
+    return [one.seed for one in requests.rows if one is not None]
+
+
 def test_requests_without_seeds_differ_and_keep_theirs_when_they_come_back() -> None:
     requests = Requests(rows=4, seed=3)
-    params = theirs()
-    outputs: list[list[int]] = [[], []]
-    # Samples of one request, with the same parameters.
-    requests.update([], [(i, params, [1], outputs[i]) for i in range(2)], [], 2)
-    seeds = [one.seed for one in requests.rows if one is not None]
-    assert len(set(seeds)) == 2
-    for _ in range(3):
-        for output, token in zip(
-            outputs, draw(requests, torch.stack([row([1, *line]) for line in outputs])).tokens.tolist(), strict=True
-        ):
-            output.append(token)
+    params, prompt = theirs(), [1]
+    # Samples of one request, with the same parameters, and so far with the same tokens.
+    outputs: list[list[int]] = [[], [], []]
+    requests.update([], [(i, f"{i}_x", params, prompt, outputs[i]) for i in range(3)], [], 3)
+    first = seeds(requests)
+    assert len(set(first)) == 3
+    # They left while their prompt was read, and one is gone for good.
+    draw(requests, row([1]).repeat(3, 1))
+    requests.update([0, 1, 2], [], [], 0)
+    requests.update([], [(i, f"{2 - i}_x", params, prompt, outputs[2 - i]) for i in range(2)], [], 2)
+    assert seeds(requests) == [first[2], first[1]]
+    forced = torch.full((2, VOCAB), -torch.inf)
+    forced[:, 7] = 0
+    for _ in range(4):
+        assert draw(requests, forced).tokens.tolist() == [7, 7]
+        for output in outputs[1:]:
+            # As with asynchronous scheduling: the engine has not heard of it.
+            output.append(-1)
     requests.update([0, 1], [], [], 0)
-    requests.update([], [(0, params, [1], list(outputs[1])), (1, params, [1], list(outputs[0]))], [], 2)
-    assert [one.seed for one in requests.rows if one is not None] == seeds[::-1]
+    requests.update([], [(0, "1_x", params, prompt, [7, 7]), (1, "2_x", params, prompt, [7, 7, 7, 7])], [], 2)
+    assert seeds(requests) == [first[1], first[2]]
+    # A name that another request has now.
+    requests.update([0], [(0, "1_x", theirs(), prompt, [])], [], 2)
+    assert seeds(requests)[0] not in first
     other = Requests(rows=4, seed=3)
-    other.update([], [(0, params, [1], [])], [], 1)
-    assert other.rows[0] is not None and other.rows[0].seed == seeds[0]
+    other.update([], [(0, "a", params, [1], [])], [], 1)
+    assert seeds(other) == first[:1]
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 8, 12])
+def test_mirostat_goes_on_where_the_engine_took_tokens_away(dropped: int, device: str) -> None:
+    given = theirs(seed=4, extra_args={"mirostat_tau": 2.0})
+    requests = on(device, rows=2)
+    alone = Sampler(SamplingParams(seed=4, mirostat=Mirostat(2.0, 0.1)), VOCAB, prompt=[1])
+    for _ in range(20):
+        alone.sample(row(alone.history).numpy())
+    output: list[int] = []
+
+    def go_on() -> None:
+        while len(output) < 12:
+            output.extend(draw(requests, there(row([1, *output]).unsqueeze(0), device)).tokens.tolist())
+
+    requests.update([], [(0, "a", given, [1], output)], [], 1)
+    go_on()
+    requests.update([0], [], [], 0)
+    output = output[: 12 - dropped]
+    requests.update([], [(0, "a", given, [1], output)], [], 1)
+    go_on()
+    assert output == alone.output[:12]
 
 
 def test_logprobs_are_laid_out_as_vllms() -> None:
@@ -173,7 +228,7 @@ def test_logprobs_are_laid_out_as_vllms() -> None:
     z = torch.stack([row([i]) for i in range(3)])
     z[1, 3:] = -torch.inf
     added = [theirs(seed=1, logprobs=2), theirs(seed=2, logprobs=5), theirs(seed=3, logprob_token_ids=[7, 8, 9])]
-    requests.update([], [(i, one, [1], []) for i, one in enumerate(added)], [], 3)
+    requests.update([], [(i, i, one, [1], []) for i, one in enumerate(added)], [], 3)
     drawn = draw(requests, z, width=5)
     assert drawn.logprobs is not None
     ids, logprobs, ranks = drawn.logprobs
@@ -188,11 +243,11 @@ def test_logprobs_are_laid_out_as_vllms() -> None:
     assert (ranks >= 1).all()
 
 
-def test_a_row_without_a_token_gives_token_0_and_goes_on() -> None:
-    requests = Requests(rows=2, most_drafts=2)
+def test_a_row_without_a_token_gives_token_0_and_goes_on(device: str) -> None:
+    requests = on(device, rows=2, most_drafts=2)
     output: list[int] = []
-    requests.update([], [(0, theirs(seed=1), [1], output)], [], 1)
-    nothing = torch.full((1, VOCAB), -torch.inf)
+    requests.update([], [(0, "a", theirs(seed=1), [1], output)], [], 1)
+    nothing = there(torch.full((1, VOCAB), -torch.inf), device)
     assert draw(requests, nothing).tokens.tolist() == [0]
     output.append(0)
     assert verify(requests, nothing.expand(3, VOCAB).contiguous(), [2], [4, 5]).tokens.tolist() == [[0, -1, -1]]
@@ -201,10 +256,41 @@ def test_a_row_without_a_token_gives_token_0_and_goes_on() -> None:
     assert pool is not None and requests.slots(nothing) == [0] and pool.history(0) == [1, 0, 0]
 
 
+@pytest.mark.parametrize("width", [None, 2])
+def test_the_tokens_behind_a_row_without_a_token_are_those_of_a_sequence_with_token_0(
+    width: int | None, device: str
+) -> None:
+    chosen = {"logprobs": width, "temperature": 2.0, "seed": 9}
+    given = [theirs(**chosen, allowed_token_ids=[5, 6, 7]), theirs(**chosen), theirs(**chosen)]
+    allowed = SamplingParams(seed=9, temperature=2.0, allowed_ids=[5, 6, 7])
+    alone = [Sampler(one, VOCAB, prompt=[1]) for one in (allowed, *[SamplingParams(seed=9, temperature=2.0)] * 2)]
+    requests, outputs = on(device, rows=3, top_n=2), [[], [], []]
+    requests.update([], [(i, i, one, [1], outputs[i]) for i, one in enumerate(given)], [], 3)
+    for step in range(10):
+        z = torch.stack([row([1, *output]) for output in outputs])
+        if step in (2, 3):
+            # What a grammar excludes is all that is allowed; a row of NaN; the last row is as ever.
+            z[0, 5:8], z[1] = -torch.inf, torch.nan
+        for i, one in enumerate(alone):
+            if step in (2, 3) and i < 2:
+                one.push(0)
+            else:
+                one.sample(z[i].numpy())
+        for output, token in zip(outputs, draw(requests, there(z, device), width=width).tokens.tolist(), strict=True):
+            output.append(token)
+    assert outputs == [one.output for one in alone]
+    assert outputs[0][2:4] == outputs[1][2:4] == [0, 0] and len(set(outputs[2])) > 3
+    # All of them may leave, with tokens that the engine drops.
+    for output in outputs:
+        del output[-1]
+    requests.update([0, 1, 2], [], [], 0)
+    assert requests.pool is not None and len(requests.pool) == 0
+
+
 def test_a_bias_is_added_before_a_repetition_penalty() -> None:
     requests = Requests(rows=2)
     both = theirs(seed=1, logit_bias={3: 2.5}, repetition_penalty=1.2)
-    requests.update([], [(0, theirs(seed=1, logit_bias={3: 2.5}), [1], []), (1, both, [1], [])], [], 2)
+    requests.update([], [(0, "a", theirs(seed=1, logit_bias={3: 2.5}), [1], []), (1, "b", both, [1], [])], [], 2)
     z = ROWS[:2].clone()
     edited = biased(requests, z)
     assert torch.equal(z, ROWS[:2]) and torch.equal(edited[0], z[0])

@@ -4,6 +4,7 @@
 | --- | --- |
 | `vllm.v1.sample.sampler.Sampler`, `vllm.v1.sample.rejection_sampler.RejectionSampler` | the samplers of model runner V1 |
 | `vllm.v1.sample.logits_processor.build_logitsprocs` | our follower of requests in place of vLLM's own processors, whose work the pool does |
+| `InputBatch.add_request` of model runner V1 | the same, and the follower hears the request's name |
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 
@@ -56,6 +57,7 @@ def take() -> None:
     inputs = _find(
         "vllm.v1.engine.input_processor", "InputProcessor._build_logits_processors_params_validator"
     ).InputProcessor
+    batches = _find("vllm.v1.worker.gpu_input_batch", "InputBatch.add_request").InputBatch
     states = _find("vllm.v1.worker.gpu.model_states.interface", "ModelState.custom_sampler").ModelState
     from . import requests, samplers
 
@@ -74,6 +76,7 @@ def take() -> None:
     inputs._build_logits_processors_params_validator = requests.validator(
         inputs._build_logits_processors_params_validator
     )
+    batches.add_request = requests.namer(batches.add_request)
     states.custom_sampler = _custom_sampler
     from vllm.logger import init_logger
 

@@ -19,7 +19,7 @@ from vllm.v1.sample.logits_processor import (
 from gumball.compat.vllm import RefusedError, Requests, params_of
 from gumball.compat.vllm.params import EXTRA_NAMES
 
-__all__ = ["Follower", "builder", "follower_of", "validator"]
+__all__ = ["Follower", "builder", "follower_of", "namer", "validator"]
 
 # The most drafts that a pool verifies for a request.
 MOST_DRAFTS = 64
@@ -40,6 +40,8 @@ class Follower(LogitsProcessor):
             logprobs_mode=model.logprobs_mode,
             top_n=model.max_logprobs,
         )
+        # The engine's names of the requests that were added since the last change, by row.
+        self.names: dict[int, str] = {}
         # Processors of the user's, which edit logits before the penalties.
         self.others: list[LogitsProcessor] = []
 
@@ -57,12 +59,30 @@ class Follower(LogitsProcessor):
             return
         swap = MoveDirectionality.SWAP
         moved = [(one, other, how == swap) for one, other, how in batch_update.moved]
-        self.requests.update(batch_update.removed, batch_update.added, moved, batch_update.batch_size)
+        added = [(row, self.names[row], *what) for row, *what in batch_update.added]
+        self.names.clear()
+        self.requests.update(batch_update.removed, added, moved, batch_update.batch_size)
 
 
 def follower_of(processors: LogitsProcessors) -> Follower | None:
     """The follower among a batch's processors; None for the batches by which vLLM warms up."""
     return next((one for one in processors.argmax_invariant if isinstance(one, Follower)), None)
+
+
+def namer(original: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
+    """Returns the method of vLLM's `InputBatch` that adds a request, with a word to our follower about its name.
+
+    Logits processors are not told it, and samples of one request may have the same parameters, prompt and tokens.
+    """
+
+    def add_request(self: Any, request: Any) -> int:
+        row = original(self, request)
+        follower = follower_of(self.logitsprocs)
+        if follower is not None:
+            follower.names[row] = request.req_id
+        return row
+
+    return add_request
 
 
 def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsProcessors]:

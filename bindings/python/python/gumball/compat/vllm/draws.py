@@ -52,19 +52,13 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
     """Draws the token of each row of the batch.
 
     logits: [rows, vocab], float32, bfloat16 or float16. width: how many logprobs vLLM wants beside the token's own; None for no logprobs.
-    A row without a token above -inf gets token 0, as vLLM's argmax gives it. On a device this waits for it only for logprobs.
+    A row without a token above -inf gets token 0, as vLLM's argmax gives it, and so does its sequence. This waits for a device: the next
+    step draws behind that 0, and a request that leaves takes its tokens along.
     """
     slots = requests.slots(logits)
     pool = requests.pool
     assert pool is not None
-    if logits.device.type == "cpu":
-        out = pool.step(logits, slots)
-    else:
-        pool.enqueue(logits, slots)
-        if width is None:
-            requests.advance()
-            return Drawn(torch.from_dlpack(pool.tokens).clamp(min=0), None)
-        out = pool.fetch()
+    out = pool.step(logits, slots)
     requests.advance()
     tokens = out.tokens
     if tokens.min(initial=0) < 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,8 @@ __all__ = ["Request", "Requests"]
 
 # How many requests that left the batch are remembered; those that were preempted come back.
 _MOST_DEPARTED = 4096
+# The most tokens that a request with mirostat may have lost when it comes back, so that its limit is still known.
+_MOST_DROPPED = 8
 # The most ids that a request of vLLM may name for logprobs.
 _IDS = 128
 
@@ -29,18 +31,20 @@ _IDS = 128
 class Request:
     """A request in a batch.
 
-    theirs: vLLM's parameters. output: the engine's own list of its tokens, which grows; a token that it does not know yet is -1 there.
-    slot: that in the pool, once it has drawn. count: the number of output tokens in the pool. bias: ids and values that are added to its
-    logits before its penalties, or None.
+    name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
+    grows; a token that it does not know yet is -1 there. slot: that in the pool, once it has drawn. count: the number of output tokens in
+    the pool. first: how many it had when it came into the pool. mus: mirostat's limit behind each of the last numbers of output tokens, of a
+    request that comes back. bias: ids and values that are added to its logits before its penalties, or None.
     """
 
-    def __init__(self, theirs: Any, prompt: Sequence[int], output: list[int], params: SamplingParams) -> None:
-        self.theirs, self.prompt, self.output, self.params = theirs, prompt, output, params
+    def __init__(
+        self, name: Hashable, theirs: Any, prompt: Sequence[int], output: list[int], params: SamplingParams
+    ) -> None:
+        self.name, self.theirs, self.prompt, self.output, self.params = name, theirs, prompt, output, params
         self.slot: int | None = None
-        self.count = len(output)
+        self.count = self.first = len(output)
         self.seed = 0
-        # Mirostat's limit, of a request that comes back.
-        self.mu: float | None = None
+        self.mus: Mapping[int, float] = {}
         self.bias: tuple[torch.Tensor, torch.Tensor] | None = None
         if bias_first(theirs):
             ids, values = zip(*theirs.logit_bias.items(), strict=True)
@@ -54,12 +58,11 @@ class Request:
 
 
 class _Departed(NamedTuple):
-    """What is kept of a request that left the batch: its parameters, its seed, mirostat's limit, and a digest of its output."""
+    """What is kept of a request that left the batch: its parameters, its seed, and mirostat's limits (see :class:`Request`)."""
 
     theirs: Any
     seed: int
-    mu: float | None
-    output: int
+    mus: Mapping[int, float]
 
 
 class Requests:
@@ -67,7 +70,7 @@ class Requests:
 
     rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
     draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
-    logprobs that a request may ask for.
+    logprobs that a request may ask for. device: the pool's; None for that of the first logits.
     """
 
     def __init__(
@@ -78,34 +81,37 @@ class Requests:
         seed: int = 0,
         logprobs_mode: str = "raw_logprobs",
         top_n: int = TOP_LIMIT,
+        device: str | None = None,
     ) -> None:
         self.most_rows, self.most_drafts, self.logprobs_mode = rows, most_drafts, logprobs_mode
         self.top_n = min(top_n, TOP_LIMIT) if top_n >= 0 else TOP_LIMIT
+        self.device = device
         self.rows: list[Request | None] = []
         self.pool: Pool | None = None
         self._seeds = random.Random(seed)
-        self._departed: OrderedDict[int, _Departed] = OrderedDict()
-        self._departures = 0
+        self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
 
     def update(
         self,
         removed: Iterable[int],
-        added: Iterable[tuple[int, Any, Sequence[int] | None, list[int]]],
+        added: Iterable[tuple[int, Hashable, Any, Sequence[int] | None, list[int]]],
         moved: Iterable[tuple[int, int, bool]],
         batch_size: int,
     ) -> None:
         """Takes over a change of the batch, in this order: removed rows, added requests, moved rows.
 
-        added: row, vLLM's parameters, prompt, the engine's list of output tokens. moved: from, to, and whether the two are swapped.
+        added: row, the engine's name of the request, vLLM's parameters, prompt, the engine's list of output tokens. A request that was removed
+        and is added again under its name, with the same object of parameters, keeps its seed and mirostat's limit, also with fewer tokens
+        than it had. moved: from, to, and whether the two are swapped.
         """
         before = [request for request in self.rows if request is not None]
         rows: dict[int, Request] = {row: request for row, request in enumerate(self.rows) if request is not None}
         for row in removed:
             rows.pop(row, None)
         new = []
-        for row, theirs, prompt, output in added:
+        for row, name, theirs, prompt, output in added:
             params = params_of(theirs, logprobs_mode=self.logprobs_mode)
-            rows[row] = Request(theirs, prompt or (), output, params)
+            rows[row] = Request(name, theirs, prompt or (), output, params)
             new.append(rows[row])
         for one, other, swapped in moved:
             first, second = rows.pop(one, None), rows.pop(other, None)
@@ -152,7 +158,7 @@ class Requests:
         listed = self.logprobs_mode in MODES
         return Pool(
             logits.shape[1],
-            device=logits.device,
+            device=self.device or logits.device,
             slots=self.most_rows,
             rows=rows,
             top_n=min(self.top_n, logits.shape[1]) if listed else 0,
@@ -161,51 +167,51 @@ class Requests:
 
     def _admitted(self, request: Request) -> int:
         assert self.pool is not None
-        if request.mu is None and not request.output:
+        request.count = request.first = len(request.output)
+        if not request.output:
             return self.pool.admit(request.params.replace(seed=request.seed), request.prompt)
-        mu = request.mu
+        mu = request.mus.get(request.count)
         if mu is None:
             mirostat = request.params.mirostat
             mu = 0.0 if mirostat is None else 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
         output = list(request.output)
         position = (len(request.prompt) + len(output)) % 2**32
-        request.count = len(output)
         state = State(request.prompt, output, seed=request.seed, position=position, mu=mu)
         return self.pool.resume(request.params, state)
 
     def _arrive(self, request: Request) -> None:
         """Gives a request its seed: that of its parameters, or that which it had, or a new one."""
-        former = self._former(request) if request.output else None
-        if former is not None:
-            request.seed, request.mu = former.seed, former.mu
+        former = self._departed.pop(request.name, None)
+        # A name may come again with another request.
+        if former is not None and former.theirs is request.theirs:
+            request.seed, request.mus = former.seed, former.mus
         elif request.params.seed is not None:
             request.seed = request.params.seed
         else:
             request.seed = self._seeds.getrandbits(64)
 
-    def _former(self, request: Request) -> _Departed | None:
-        """What is remembered of a request that comes back. Samples of one request may share their parameters."""
-        output = hash(tuple(request.output))
-        for key, departed in self._departed.items():
-            if departed.theirs is request.theirs and departed.output == output:
-                return self._departed.pop(key)
-        return None
-
     def _depart(self, request: Request) -> None:
-        output, mu = request.output, request.mu
+        """Takes a request out of the pool, and remembers what its parameters and tokens do not say."""
+        mirostat = request.params.mirostat is not None
         if request.slot is not None:
             assert self.pool is not None
-            if len(output) < request.count:
-                self.pool.truncate(request.slot, len(output))
-            state = self.pool.state(request.slot)
+            if mirostat:
+                request.mus = self._mus(request)
             self.pool.release(request.slot)
             request.slot = None
-            # Of tokens that the engine has not heard of yet its own list has -1.
-            output = list(state.output)
-            mu = state.mu if request.params.mirostat is not None else None
-        if not output:
+        if request.params.seed is not None and not mirostat:
             return
-        self._departures += 1
-        self._departed[self._departures] = _Departed(request.theirs, request.seed, mu, hash(tuple(output)))
+        self._departed[request.name] = _Departed(request.theirs, request.seed, request.mus)
+        self._departed.move_to_end(request.name)
         while len(self._departed) > _MOST_DEPARTED:
             self._departed.popitem(last=False)
+
+    def _mus(self, request: Request) -> dict[int, float]:
+        """Mirostat's limits behind the last numbers of tokens, since the engine may drop those that it has not heard of yet."""
+        assert self.pool is not None and request.slot is not None
+        most = min(request.count, len(request.output))
+        mus = {}
+        for count in range(most, max(request.first, most - _MOST_DROPPED) - 1, -1):
+            self.pool.truncate(request.slot, count)
+            mus[count] = self.pool.state(request.slot).mu
+        return mus
