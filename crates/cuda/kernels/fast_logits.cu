@@ -95,7 +95,8 @@ DEVICE void copy_stages(const HeadStep& args, const IdSets& sets, StageQueue& qu
 // are the sums.
 template <class T, u32 STATES>
 DEVICE void multiply_stages(const HeadStep& args, const IdSets& sets, StageQueue& queue, u32 first_row) {
-    constexpr u32 COLUMNS = STATES / 8;
+    // All chunks of 64 hidden states at once would spill registers.
+    constexpr u32 COLUMNS = STATES / 8, CHUNKS_AT_ONCE = COLUMNS < 8 ? FastStage::CHUNKS : 2;
     const u32 lane = lane_id(), g = lane / 4, t = lane % 4, own = (warp_id() - HEAD_COPY_WARPS) * HEAD_WARP_IDS + g;
     const u32 all_chunks = args.short_width / FAST_CHUNK, stages = FastStage::count(args);
     const u32 vocab = args.step.vocab, rows = args.step.rows;
@@ -127,7 +128,7 @@ DEVICE void multiply_stages(const HeadStep& args, const IdSets& sets, StageQueue
             const u32 chunks = all_chunks - i * FastStage::CHUNKS;
             if (chunks >= FastStage::CHUNKS) {
                 // Without a condition between them, loads for one chunk overlap the products of another.
-#pragma unroll
+#pragma unroll CHUNKS_AT_ONCE
                 for (u32 chunk = 0; chunk < FastStage::CHUNKS; chunk++) {
                     multiply_chunk(chunk);
                 }

@@ -119,8 +119,8 @@ DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
 }
 DEVICE void mbarrier_arrive(Mbarrier* barrier) {
-    u64 state;
-    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(smem_address(barrier)) : "memory");
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(smem_address(barrier))
+                 : "memory");
 }
 DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
     u32 done = 0;
