@@ -24,7 +24,7 @@ use crate::case::{Case, Dtype};
 use crate::draft_chains::Verifier;
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::{HeadCase, ScreenKind};
+use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -559,6 +559,10 @@ impl Backend for Cuda {
                 Ok(Observed { kept: None, ..Oracle.sample(case)? })
             }
         }
+    }
+
+    fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {
+        self.clustered_row(head, clusters, case)
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.

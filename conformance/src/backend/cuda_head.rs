@@ -1,16 +1,16 @@
-//! Heads of the CUDA backend: logits of hidden states, and rows that a certified head decides.
+//! Heads of the CUDA backend: logits of hidden states, rows that a certified head decides, and those of probed sets.
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadScreen, Rows};
+use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadClusters, HeadScreen, Rows};
 use gumball_head::{Certified, Level};
 use gumball_spec::{Error, Result, Row, SamplingParams};
 use half::{bf16, f16};
 
 use crate::backend::cuda::{Cuda, prepare};
 use crate::backend::{Backend, Oracle};
-use crate::case::Case;
-use crate::head_case::HeadCase;
+use crate::case::{Case, Dtype, Logits};
+use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::{Observed, differences};
 
 /// Elements between hidden states, which nobody may read.
@@ -137,6 +137,65 @@ impl Cuda {
         for other in &seen[1..] {
             let differences = differences(&seen[0], other);
             assert!(differences.is_empty(), "with a screen or without:\n{differences}{head:?}{case:?}");
+        }
+        Ok(Observed { kept: None, ..seen.swap_remove(0) })
+    }
+
+    /// Samples from the first hidden state of a case by a clustered head: beside padding, and in a batch whose other rows probe other
+    /// clusters.
+    pub(super) fn clustered_row(
+        &self,
+        head: &HeadCase,
+        clusters: &ClusterCase,
+        case: &Case,
+    ) -> Result<Observed> {
+        match prepare(case) {
+            Err(Error::Unavailable { resource: "CUDA kernel", .. }) => {
+                return Ok(Observed { kept: None, ..Oracle.sample(case)? });
+            }
+            prepared => drop(prepared?),
+        }
+        let ClusterCase { ids, capacity, centroids, probes, special_ids } = clusters;
+        let (vocab, width) = (head.vocab(), head.width);
+        let own: Vec<f32> = (0..width).map(|i| head.state(0).logit(i)).collect();
+        let turned: Vec<f32> = own.iter().map(|h| -h).collect();
+        let mixed: Vec<f32> = own.iter().rev().zip(&turned).map(|(a, b)| a + b).collect();
+        let states = [own.clone(), mixed, turned];
+        let all = HeadCase { hidden: Logits::new(Dtype::F32, &states.concat()), ..head.clone() };
+        let one = [Some(case), None];
+        let six = [Some(case), None, Some(case), Some(case), Some(case), Some(case)];
+        let mut seen = Vec::new();
+        for cases in [&one[..], &six[..]] {
+            let state_of = |row: usize| row % states.len();
+            let named: Vec<usize> = (0..cases.len()).map(state_of).collect();
+            let hidden = self.states(&all, &named)?;
+            let hidden = hidden.rows()?;
+            // The number of probes is set twice, as callers change it.
+            let on_device = HeadClusters { ids, capacity: *capacity, centroids, probes: 1, special_ids };
+            let on_device =
+                self.copied(head, cases.len())?.with_clusters(&on_device)?.with_probes(*probes)?;
+            let results = self.run_step(cases, &[], false, |workspace| {
+                workspace.step_hidden(&on_device, &hidden, None, None)
+            })?;
+            let mut logits = vec![0.0f32; cases.len() * vocab];
+            on_device.read_logits(&mut logits)?;
+            for (row, of_row) in results.into_iter().enumerate().filter_map(|(row, of)| Some((row, of?))) {
+                let state = &states[state_of(row)];
+                let of_state = HeadCase { hidden: Logits::new(Dtype::F32, state), ..head.clone() };
+                let expected = of_state.clustered_by_the_oracle(clusters)?;
+                let bits = |row: &[f32]| row.iter().map(|z| z.to_bits()).collect::<Vec<_>>();
+                let logits = &logits[row * vocab..(row + 1) * vocab];
+                assert_eq!(bits(logits), bits(&expected), "row {row} of {head:?}{clusters:?}");
+                if state_of(row) == 0 {
+                    seen.push(of_row);
+                }
+            }
+            let (counts, rows) = (on_device.counts()?, cases.iter().flatten().count());
+            assert_eq!((counts.clustered_rows, counts.whole_rows), (rows as u64, 0));
+        }
+        for other in &seen[1..] {
+            let differences = differences(&seen[0], other);
+            assert!(differences.is_empty(), "in batches:\n{differences}{head:?}{clusters:?}{case:?}");
         }
         Ok(Observed { kept: None, ..seen.swap_remove(0) })
     }

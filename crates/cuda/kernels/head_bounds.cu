@@ -14,6 +14,7 @@
 // Edits play no part in the bounds: an id that the request edits, and one that the screen does not bound, is a contender unless it is banned,
 // and no other id is measured by it. Both bounds of these ids, and of banned ones, are -inf.
 
+#include "block/kth_largest.cuh"
 #include "block/reduce.cuh"
 #include "block/stage_queue.cuh"
 #include "math/arrival.cuh"
@@ -283,65 +284,6 @@ KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
     }
 }
 
-// Returns the `k`-th largest of `count` floats, none of which is NaN; -inf if there are fewer. All threads of the block call it.
-DEVICE float kth_largest(const float* values, u32 count, u32 k) {
-    __shared__ u32 histogram[256];
-    __shared__ u32 found[2];
-    if (k > count) {
-        return -INF_F32;
-    }
-    // The bytes of the result, from the highest on, that are known; and how many of the values with these bytes are sought.
-    u32 prefix = 0, left = k;
-    for (u32 shift = 32; shift > 0;) {
-        shift -= 8;
-        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) {
-            histogram[i] = 0;
-        }
-        // WAW on histogram: some threads cleared it, all count in it.
-        __syncthreads();
-        for (u32 start = 0; start < count; start += blockDim.x) {
-            const u32 i = start + threadIdx.x;
-            const u64 bits = i < count ? ordered_bits(values[i]) : 0;
-            const bool counts = i < count && (bits ^ prefix) >> shift >> 8 == 0;
-            // Most values share their high bytes, so a warp counts those of its lanes that have one byte at once.
-            const u32 bin = counts ? bits >> shift & 255 : 256;
-            const u32 peers = __match_any_sync(FULL_MASK, bin);
-            if (counts && lane_id() == (u32)__ffs((int)peers) - 1) {
-                atomicAdd(&histogram[bin], (u32)__popc(peers));
-            }
-        }
-        // RAW on histogram: all threads counted, warp 0 adds up.
-        __syncthreads();
-        if (warp_id() == 0) {
-            const u32 top = 255 - 8 * lane_id();
-            u32 own = 0;
-            for (u32 i = 0; i < 8; i++) {
-                own += histogram[top - i];
-            }
-            u32 through = own;
-            for (u32 apart = 1; apart < 32; apart *= 2) {
-                const u32 other = __shfl_up_sync(FULL_MASK, through, apart);
-                through += lane_id() >= apart ? other : 0;
-            }
-            u32 before = through - own;
-            if (before < left && left <= through) {
-                u32 bin = top;
-                while (before + histogram[bin] < left) {
-                    before += histogram[bin];
-                    bin--;
-                }
-                found[0] = bin;
-                found[1] = left - before;
-            }
-        }
-        // RAW on found: a lane of warp 0 wrote it, all threads read it.
-        __syncthreads();
-        prefix |= found[0] << shift;
-        left = found[1];
-    }
-    return from_ordered_bits(prefix);
-}
-
 // The largest of `count` floats, none of which is NaN; -inf if there are none. All threads of the block call it.
 DEVICE float largest(ReduceStorage& storage, const float* values, u32 count) {
     float most = -INF_F32;
@@ -417,7 +359,7 @@ DEVICE void add_unbounded(const HeadStep& args, const HeadRow& row, const Conten
 }
 
 KERNEL(head_contenders, HEAD_CONTENDERS_THREADS, HeadStep, args) {
-    __shared__ ReduceStorage storage;
+    __shared__ KthStorage storage;
     __shared__ u32 count;
     grid_dependency_wait();
     trigger_dependents();
@@ -436,8 +378,9 @@ KERNEL(head_contenders, HEAD_CONTENDERS_THREADS, HeadStep, args) {
     // A maximum belongs to several ids, but at most one of them is counted: so the k-th bound is at least what is found here.
     const float* lower_maxima = args.lower_maxima + (u64)row * args.bound_tiles;
     const bool is_one = plan != PLAN_FIRST || head_row.count == 1;
-    float least = is_one ? largest(storage, lower_maxima, args.bound_tiles)
-                         : kth_largest(lower_maxima, args.bound_tiles, head_row.count);
+    float least =
+        is_one ? largest(storage.reductions, lower_maxima, args.bound_tiles)
+               : kth_largest(storage, args.bound_tiles, head_row.count, [&](u32 i) INLINE { return lower_maxima[i]; });
     if (least > -INF_F32 && plan == PLAN_LIKELY) {
         // The filter rounds this distance at another place: a few units in the last place of each number cover that.
         least += head_row.below - (fabsf(least) + fabsf(head_row.below)) * SCORE_SLACK_PART;

@@ -178,7 +178,7 @@ DEVICE void prepare_state(const HeadStep& args) {
         out.count = needs.count;
         out.below = needs.below;
         out.contenders = 0;
-        if (out.plan == PLAN_WHOLE) {
+        if (out.plan == PLAN_WHOLE && !(args.flags & HEAD_CLUSTERED)) {
             atomicAdd(&args.counts[0], (u64)1);
         }
     }

@@ -1,8 +1,9 @@
 //! What a step from hidden states costs on a GPU: microseconds a step in a graph, by the device's clock.
 //!
 //! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of rows, and compares the tokens with
-//! those of the exact head: a certified head's must be the same, a fast one's are counted. `HEAD_KINDS` names the heads, if not all of
-//! `exact,certified,fast`. Weights are bf16 and normal; with the `decay` of the environment variable
+//! those of the exact head: a certified head's must be the same, those of others are counted. `HEAD_KINDS` names the heads, if not all of
+//! `exact,certified,fast,clustered,clustered_f32`. The clustered ones probe 256 clusters of 19 ids, with centroids that bf16 holds, or that
+//! it does not; which ids stand together has nothing to do with the weights, so they measure time and nothing else. Weights are bf16 and normal; with the `decay` of the environment variable
 //! `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the spectra of real heads fall. Hidden
 //! states have the length at which logits deviate by 3 from their mean.
 //!
@@ -13,7 +14,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use gumball_engine::head::{Certified, Exact, HeadOptions};
+use gumball_engine::head::{Certified, ClusteredOptions, Clusters, Exact, HeadOptions};
 use gumball_engine::{
     Device, DeviceBuffer, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
     Dtype, Head, Outputs, SamplingParams,
@@ -50,6 +51,18 @@ impl Normal {
         }
         sum - 6.0
     }
+}
+
+/// Ids of a cluster, and clusters that a hidden state probes.
+const CAPACITY: usize = 19;
+const PROBES: usize = 256;
+
+/// Makes clusters of neighbouring ids whose centroids are their first rows, or a little longer so that bf16 does not hold them.
+fn clusters(weights: &[bf16], width: usize, is_short: bool) -> Outcome<Clusters> {
+    let longer = if is_short { 1.0 } else { 1.0001 };
+    let first_rows = weights.chunks(width).step_by(CAPACITY);
+    let centroids = first_rows.flat_map(|row| row.iter().map(|w| w.to_f32() * longer)).collect();
+    Ok(Clusters::with_short_last((0..(weights.len() / width) as u32).collect(), CAPACITY, centroids, width)?)
 }
 
 fn requests() -> Vec<(&'static str, Vec<SamplingParams>)> {
@@ -114,12 +127,22 @@ fn main() -> Outcome<()> {
         ("exact", Head::Exact(&exact)),
         ("certified", Head::Certified(&certified)),
         ("fast", Head::Exact(&exact)),
+        ("clustered", Head::Exact(&exact)),
+        ("clustered_f32", Head::Exact(&exact)),
     ];
     let asked = std::env::var("HEAD_KINDS").unwrap_or_default();
-    for (name, head) in kinds.into_iter().filter(|(name, _)| asked.is_empty() || asked.contains(name)) {
-        let is_fast = name == "fast";
+    for (name, head) in
+        kinds.into_iter().filter(|(name, _)| asked.is_empty() || asked.split(',').any(|asked| asked == *name))
+    {
         let head = DeviceHead::new(&device, head, most)?.with_most_rows(most)?;
-        let head = if is_fast { head.fast()? } else { head };
+        let probes = PROBES.min(vocab.div_ceil(CAPACITY));
+        let options = ClusteredOptions { probes: Some(probes), ..ClusteredOptions::default() };
+        let head = match name {
+            "fast" => head.fast()?,
+            "clustered" => head.with_clusters(&clusters(&weights, width, true)?, &options)?,
+            "clustered_f32" => head.with_clusters(&clusters(&weights, width, false)?, &options)?,
+            _ => head,
+        };
         for (request, params) in requests() {
             for rows in &rows_of {
                 let mut pool = DevicePool::new(
@@ -166,13 +189,14 @@ fn main() -> Outcome<()> {
                 times.sort_by(f32::total_cmp);
                 let of_exact = seen.entry((request, *rows)).or_insert_with(|| tokens.clone());
                 let same = of_exact.iter().zip(&tokens).filter(|(token, other)| token == other).count();
-                if same != tokens.len() && !is_fast {
+                if same != tokens.len() && name == "certified" {
                     return Err(format!("{request}, {rows} rows: the heads draw other tokens").into());
                 }
                 let after = head.counts()?;
                 let certified_rows = after.certified_rows - before.certified_rows;
-                let logits =
-                    (after.certified_logits - before.certified_logits) as f64 / certified_rows.max(1) as f64;
+                let done = after.since(before);
+                let part_rows = done.certified_rows + done.clustered_rows;
+                let logits = (done.certified_logits + done.clustered_logits) as f64 / part_rows.max(1) as f64;
                 println!(
                     "{{\"head\":\"{name}\",\"request\":\"{request}\",\"vocab\":{vocab},\"width\":{width},\"rows\":{rows},\"decay\":{decay},\
                      \"median_us\":{:.1},\"least_us\":{:.1},\"certified_rows\":{certified_rows},\"logits_a_row\":{logits:.1},\

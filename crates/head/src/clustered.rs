@@ -9,10 +9,12 @@
 //! exact head's token is among what is probed.
 
 use gumball_cpu::Level;
+use gumball_spec::head::Scaling;
 use gumball_spec::head::clusters::{check_probes, check_special_ids};
 use gumball_spec::num::{key, key_id};
 use gumball_spec::row::clean;
 use gumball_spec::{Error, Result, memory};
+use half::bf16;
 use rayon::prelude::*;
 
 use crate::clusters::{Clusters, WeightsMut};
@@ -41,6 +43,14 @@ pub struct ClusteredOptions {
     /// In a step of more rows than this all logits are computed, and those outside the probed sets left out; `None`: 16 if more than a sixth of the clusters
     /// are probed, else no number of rows. What comes out does not depend on it.
     pub most_rows: Option<usize>,
+}
+
+impl ClusteredOptions {
+    /// Returns how many of some clusters a hidden state probes.
+    #[must_use]
+    pub fn probes(&self, clusters: &Clusters) -> usize {
+        self.probes.unwrap_or_else(|| clusters.count().div_ceil(PART_PROBED))
+    }
 }
 
 /// A head that computes the logits of the clusters that look likeliest.
@@ -141,14 +151,14 @@ impl<'w> Clustered<'w> {
         let head = HeadOptions { bias: bias.map(Into::into), scaling, level };
         let permuted = Exact::new(weights, vocab, width, head)?;
         let options_of_centroids = HeadOptions { level, ..HeadOptions::default() };
-        let centroids = clusters.centroids().to_vec();
-        let centroids = Exact::new(centroids, clusters.count(), width, options_of_centroids)?;
+        let centroids =
+            Exact::new(short_if_exact(clusters.centroids()), clusters.count(), width, options_of_centroids)?;
         let places = clusters.places();
         let mut special_ids = options.special_ids.clone();
         special_ids.sort_unstable();
         special_ids.dedup();
         let special_places = special_ids.iter().map(|id| places[*id as usize]).collect();
-        let probes = options.probes.unwrap_or_else(|| clusters.count().div_ceil(PART_PROBED));
+        let probes = options.probes(&clusters);
         let most_rows = options.most_rows;
         Ok(Self { permuted, centroids, clusters, places, probes, special_ids, special_places, most_rows })
     }
@@ -199,6 +209,19 @@ impl<'w> Clustered<'w> {
         self.permuted.weights()
     }
 
+    /// Returns the bias, in the order of ids.
+    #[must_use]
+    pub fn bias(&self) -> Option<Vec<f32>> {
+        let bias = self.permuted.bias()?;
+        Some(self.places.iter().map(|place| bias[*place as usize]).collect())
+    }
+
+    /// Returns what follows the product.
+    #[must_use]
+    pub fn scaling(&self) -> &Scaling {
+        self.permuted.scaling()
+    }
+
     /// Returns the number of ids.
     #[must_use]
     pub fn vocab(&self) -> usize {
@@ -220,7 +243,7 @@ impl<'w> Clustered<'w> {
     /// Returns how many bytes of centroids a step reads.
     #[must_use]
     pub fn centroid_bytes(&self) -> usize {
-        size_of_val(self.clusters.centroids())
+        self.clusters.centroids().len() * self.centroids.weights().element_bytes()
     }
 
     /// Checks that hidden states have the length of a row of weights.
@@ -403,6 +426,15 @@ impl<'w> Clustered<'w> {
         }
         Ok(())
     }
+}
+
+/// Copies centroids, as bf16 if each of them is such a number: then a step reads half the bytes, and the scores are the same.
+fn short_if_exact(centroids: &[f32]) -> Weights<'static> {
+    let is_short = |x: &f32| bf16::from_f32(*x).to_f32().to_bits() == x.to_bits();
+    if !centroids.iter().all(is_short) {
+        return centroids.to_vec().into();
+    }
+    centroids.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>().into()
 }
 
 fn check_options(clusters: &Clusters, options: &ClusteredOptions) -> Result<()> {

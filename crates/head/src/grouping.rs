@@ -8,7 +8,8 @@
 //!     the pairs of all lists, the nearest first: a row goes to a cluster if there is room; of rows that find none, the same among the clusters with room
 //!     rows without a direction, that are the mean row or hold a number that is not finite, fill what room is left
 //!     a centroid is the direction of the sum of its rows
-//! last: a centroid is the mean of its rows as they are, of those that are finite, so that a product with it is the mean of their logits
+//! last: a centroid is the mean of its rows as they are, of those that are finite, so that a product with it is about the mean of their
+//!       logits; rounded to bf16, since a step reads all centroids, and which clusters come first hardly depends on their last bits
 //! ```
 //!
 //! Products are those of H1, sums are taken by ascending id, and ties go to smaller numbers: what comes out is the same on every machine and over any number of threads.
@@ -17,6 +18,7 @@ use gumball_cpu::FloatEnv;
 use gumball_spec::head::clusters::check_capacity;
 use gumball_spec::num::{key, key_id, key_logit, ordered_bits};
 use gumball_spec::{Error, Result};
+use half::bf16;
 use rayon::prelude::*;
 
 use crate::cluster_build::{ClusterBuild, ClusterProgress};
@@ -274,11 +276,16 @@ impl<'a, 'w> Grouping<'a, 'w> {
                 let row = self.exact.weights_of(*id as usize);
                 sums.iter_mut().enumerate().for_each(|(i, sum)| *sum += f64::from(row.logit(i)));
             }
-            centroid.iter_mut().zip(&sums).for_each(|(x, sum)| *x = (sum / count as f64) as f32);
+            centroid.iter_mut().zip(&sums).for_each(|(x, sum)| *x = rounded(sum / count as f64));
         });
         let clusters = Clusters::with_short_last(members.concat(), self.build.capacity, centroids, width)?;
         Ok(clusters.built_by(Some(self.build)))
     }
+}
+
+/// Rounds a number to bf16, to the largest one at most.
+fn rounded(x: f64) -> f32 {
+    bf16::from_f64(x).clamp(bf16::MIN, bf16::MAX).to_f32()
 }
 
 /// How near a row is to a centroid; the greater, the earlier it is assigned. Numbers are complemented, so that smaller ones are greater.

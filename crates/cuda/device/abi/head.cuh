@@ -11,9 +11,10 @@
 #define HEAD_STATES_THREADS 1024
 #define HEAD_RACE_THREADS 256
 #define HEAD_CONTENDERS_THREADS 1024
+#define HEAD_PROBES_THREADS 1024
 #define LISTED_LOGITS_THREADS 256
 
-// A block of head_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
+// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
 // time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
 #define HEAD_STAGE_BYTES 256
 
@@ -25,7 +26,7 @@
 #define HEAD_MANY_IDS 2
 #define HEAD_MANY_THREADS 384
 
-// A block of head_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
+// A block of head_logits, probed_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
 // many as the launch has besides, multiply HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES
 // stages.
 #define HEAD_QUEUE_THREADS 512
@@ -51,6 +52,15 @@
 #define LISTED_BYTES 4096
 #define LISTED_STRIDE 4160
 
+// The blocks of head_probes that a row has: one finds its clusters, the others clear the row.
+#define HEAD_PROBES_BLOCKS 8
+
+// The most ids that a block of probed_logits has at a time.
+#define PROBED_IDS 48
+
+// Stands for no id, where a cluster has fewer ids than others.
+#define HEAD_NO_ID 0xFFFFFFFFu
+
 // The neighbouring ids that a warp of head_bounds bounds; their bounds have common maxima.
 #define BOUND_IDS 16
 
@@ -75,6 +85,8 @@ enum RowPlan : u32 {
     PLAN_LIKELY = 3,
     // Those that could win the race.
     PLAN_RACE = 4,
+    // Those of the probed set.
+    PLAN_PROBED = 5,
 };
 
 // Bits of `HeadStep::flags`.
@@ -86,6 +98,8 @@ enum HeadFlags : u32 {
     // Tensor cores multiply: hidden states are rounded to `short_states`, to bf16 or f16 as the weights have it.
     HEAD_FAST_BF16 = 1 << 2,
     HEAD_FAST_F16 = 1 << 3,
+    // The logits of probed sets are computed, and no others.
+    HEAD_CLUSTERED = 1 << 4,
 };
 
 // A hidden state as a screen has it, and what its row needs.
@@ -103,7 +117,8 @@ struct alignas(16) HeadRow {
     u32 plan;
     u32 count;
     float below;
-    // The contenders: ids whose logits decide the row. Written by head_contenders.
+    // How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its probed set. Written by
+    // head_contenders or head_probes.
     u32 contenders;
     // Which race the row's is, and log2(e) / T.
     u64 seed;
@@ -132,7 +147,7 @@ struct HeadStep {
     float* states;
     // `[rows]`
     HeadRow* head_rows;
-    // `[rows, vocab]`: the logits; -inf for those that do not decide their row.
+    // `[rows, vocab]`: the logits; -inf for those that do not decide their row, or lie outside its probed set.
     float* logits;
     u32 width;
     // The width, rounded up to a multiple of 16.
@@ -141,7 +156,7 @@ struct HeadStep {
     float softcap;
     // Bits of HeadFlags.
     u32 flags;
-    // The most contenders of a row; with more, all of its logits are computed.
+    // The most contenders of a row: with more, all of its logits are computed. With clusters the length of a probed set's list.
     u32 most_contenders;
     // The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros behind the width.
     const void* codes;
@@ -179,10 +194,22 @@ struct HeadStep {
     // `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
     // zeros behind the width, as they lie in a stage of fast_logits.
     void* short_states;
-    // The most ids that a block of head_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
+    // The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
     // shared memory.
     u32 queue_ids;
     u32 queue_stages;
+    // The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the last one those that are left.
+    const u32* cluster_ids;
+    // The ids that are in every probed set.
+    const u32* special_ids;
+    // `[rows, clusters]`: the scores of centroids.
+    float* scores;
+    // `[rows, probes]`: the clusters that a row probes.
+    u32* probed;
+    u32 cluster_capacity;
+    u32 clusters;
+    u32 probes;
+    u32 special_count;
 };
 
 // The layout of the structs on the host, in bytes.
@@ -204,7 +231,7 @@ static_assert(OFFSET_OF(HeadRow, reserved) == 76);
 static_assert(OFFSET_OF(HeadRow, mask) == 88);
 static_assert(OFFSET_OF(HeadRow, allowed) == 96);
 static_assert(OFFSET_OF(HeadRow, touched) == 104);
-static_assert(sizeof(HeadStep) == 472 && alignof(HeadStep) == 8);
+static_assert(sizeof(HeadStep) == 520 && alignof(HeadStep) == 8);
 static_assert(OFFSET_OF(HeadStep, step) == 0);
 static_assert(OFFSET_OF(HeadStep, weights) == 240);
 static_assert(OFFSET_OF(HeadStep, bias) == 248);
@@ -242,3 +269,11 @@ static_assert(OFFSET_OF(HeadStep, short_width) == 452);
 static_assert(OFFSET_OF(HeadStep, short_states) == 456);
 static_assert(OFFSET_OF(HeadStep, queue_ids) == 464);
 static_assert(OFFSET_OF(HeadStep, queue_stages) == 468);
+static_assert(OFFSET_OF(HeadStep, cluster_ids) == 472);
+static_assert(OFFSET_OF(HeadStep, special_ids) == 480);
+static_assert(OFFSET_OF(HeadStep, scores) == 488);
+static_assert(OFFSET_OF(HeadStep, probed) == 496);
+static_assert(OFFSET_OF(HeadStep, cluster_capacity) == 504);
+static_assert(OFFSET_OF(HeadStep, clusters) == 508);
+static_assert(OFFSET_OF(HeadStep, probes) == 512);
+static_assert(OFFSET_OF(HeadStep, special_count) == 516);

@@ -79,10 +79,11 @@ struct StageQueue {
 struct IdSets {
     u32 count, ids;
 
-    DEVICE_MEMBER IdSets(u32 vocab, u32 most) {
+    // `ids` are a multiple of `multiple`, and `most` is one, too.
+    DEVICE_MEMBER IdSets(u32 vocab, u32 most, u32 multiple = HEAD_WARP_IDS) {
         count = (vocab + gridDim.x * most - 1) / (gridDim.x * most);
         const u32 sets = count * gridDim.x, share = (vocab + sets - 1) / sets;
-        ids = (share + HEAD_WARP_IDS - 1) / HEAD_WARP_IDS * HEAD_WARP_IDS;
+        ids = (share + multiple - 1) / multiple * multiple;
     }
     DEVICE_MEMBER u32 first(u32 set) const { return (set * gridDim.x + blockIdx.x) * ids; }
 };

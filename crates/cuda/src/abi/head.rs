@@ -16,9 +16,10 @@ shared! {
         HEAD_STATES_THREADS: u32 = 1024;
         HEAD_RACE_THREADS: u32 = 256;
         HEAD_CONTENDERS_THREADS: u32 = 1024;
+        HEAD_PROBES_THREADS: u32 = 1024;
         LISTED_LOGITS_THREADS: u32 = 256;
 
-        /// A block of head_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
+        /// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
         /// time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
         HEAD_STAGE_BYTES: u32 = 256;
 
@@ -30,7 +31,7 @@ shared! {
         HEAD_MANY_IDS: u32 = 2;
         HEAD_MANY_THREADS: u32 = 384;
 
-        /// A block of head_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
+        /// A block of head_logits, probed_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
         /// many as the launch has besides, multiply HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES
         /// stages.
         HEAD_QUEUE_THREADS: u32 = 512;
@@ -55,6 +56,15 @@ shared! {
         /// that of the next half. Behind the copies of all halves lie the elements of a hidden state that meet them.
         LISTED_BYTES: u32 = 4096;
         LISTED_STRIDE: u32 = 4160;
+
+        /// The blocks of head_probes that a row has: one finds its clusters, the others clear the row.
+        HEAD_PROBES_BLOCKS: u32 = 8;
+
+        /// The most ids that a block of probed_logits has at a time.
+        PROBED_IDS: u32 = 48;
+
+        /// Stands for no id, where a cluster has fewer ids than others.
+        HEAD_NO_ID: u32 = 0xFFFF_FFFF;
 
         /// The neighbouring ids that a warp of head_bounds bounds; their bounds have common maxima.
         BOUND_IDS: u32 = 16;
@@ -81,6 +91,8 @@ shared! {
         LIKELY = 3;
         /// Those that could win the race.
         RACE = 4;
+        /// Those of the probed set.
+        PROBED = 5;
     }
 
     /// Bits of `HeadStep::flags`.
@@ -92,6 +104,8 @@ shared! {
         /// Tensor cores multiply: hidden states are rounded to `short_states`, to bf16 or f16 as the weights have it.
         FAST_BF16 = 1 << 2;
         FAST_F16 = 1 << 3;
+        /// The logits of probed sets are computed, and no others.
+        CLUSTERED = 1 << 4;
     }
 
     /// A hidden state as a screen has it, and what its row needs.
@@ -109,7 +123,8 @@ shared! {
         plan: u32;
         count: u32;
         below: f32;
-        /// The contenders: ids whose logits decide the row. Written by head_contenders.
+        /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its probed set. Written by
+        /// head_contenders or head_probes.
         contenders: u32;
         /// Which race the row's is, and log2(e) / T.
         seed: u64;
@@ -138,7 +153,7 @@ shared! {
         states: (float*);
         /// `[rows]`
         head_rows: (HeadRow*);
-        /// `[rows, vocab]`: the logits; -inf for those that do not decide their row.
+        /// `[rows, vocab]`: the logits; -inf for those that do not decide their row, or lie outside its probed set.
         logits: (float*);
         width: u32;
         /// The width, rounded up to a multiple of 16.
@@ -147,7 +162,7 @@ shared! {
         softcap: f32;
         /// Bits of HeadFlags.
         flags: u32;
-        /// The most contenders of a row; with more, all of its logits are computed.
+        /// The most contenders of a row: with more, all of its logits are computed. With clusters the length of a probed set's list.
         most_contenders: u32;
         /// The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros behind the width.
         codes: (const void*);
@@ -185,9 +200,21 @@ shared! {
         /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
         /// zeros behind the width, as they lie in a stage of fast_logits.
         short_states: (void*);
-        /// The most ids that a block of head_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
+        /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
         /// shared memory.
         queue_ids: u32;
         queue_stages: u32;
+        /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the last one those that are left.
+        cluster_ids: (const u32*);
+        /// The ids that are in every probed set.
+        special_ids: (const u32*);
+        /// `[rows, clusters]`: the scores of centroids.
+        scores: (float*);
+        /// `[rows, probes]`: the clusters that a row probes.
+        probed: (u32*);
+        cluster_capacity: u32;
+        clusters: u32;
+        probes: u32;
+        special_count: u32;
     }
 }

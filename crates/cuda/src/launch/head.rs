@@ -9,10 +9,21 @@ use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning::{self, QueueShape};
 use crate::programs::kernels::{
-    FAST_LOGITS, HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_RACE, HEAD_STATES, LISTED_LOGITS,
+    FAST_LOGITS, HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_PROBES, HEAD_RACE, HEAD_STATES,
+    LISTED_LOGITS, PROBED_LOGITS,
 };
 
-/// Enqueues the kernels of a head over a step's rows, before the step's survey. `weights` and `hidden` are the types of their elements.
+/// Where the centroids of a clustered head lie, and the type of their elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Centroids {
+    pub address: u64,
+    pub dtype: Dtype,
+    /// Whether they begin at a multiple of 16 bytes, and so does each of them.
+    pub is_aligned: bool,
+}
+
+/// Enqueues the kernels of a head over a step's rows, before the step's survey. `weights` and `hidden` are the types of their elements;
+/// `centroids` are those of a clustered head.
 ///
 /// # Safety
 /// As for [`Runtime::launch`]. The kernels before make the rows' requests.
@@ -21,6 +32,7 @@ pub(crate) unsafe fn enqueue(
     limits: &DeviceLimits,
     (weights, hidden): (Dtype, Dtype),
     head: &abi::HeadStep,
+    centroids: Option<&Centroids>,
 ) -> Result<()> {
     let (rows, vocab, tiles) = (head.step.rows as usize, head.step.vocab as usize, head.step.tiles as usize);
     let is_screened = head.flags & head_flags::SCREENED != 0;
@@ -38,6 +50,28 @@ pub(crate) unsafe fn enqueue(
     if let Some(fast) = FAST_LOGITS.of_short(weights).filter(|_| is_fast) {
         let (shape, grid) = tuning::fast_logits(limits, (rows, vocab));
         return then(fast, grid, &argument_of(shape));
+    }
+    if let Some(centroids) = centroids {
+        // Scores are the logits of a head whose weights are the centroids.
+        let step = abi::Step { vocab: head.clusters, ..head.step };
+        let scores = abi::HeadStep {
+            step,
+            weights: centroids.address,
+            bias: 0,
+            logits: head.scores,
+            logit_scale: 1.0,
+            softcap: 0.0,
+            flags: if centroids.is_aligned { head_flags::ALIGNED } else { 0 },
+            ..*head
+        };
+        let (size, shape, grid) =
+            tuning::head_logits(limits, (rows, head.clusters as usize), centroids.dtype.bytes());
+        let scores = abi::HeadStep { queue_ids: shape.ids, queue_stages: shape.stages, ..scores };
+        then(HEAD_LOGITS.sized(size, Kind::Logits, centroids.dtype), grid, &scores)?;
+        then(HEAD_PROBES.kernel(), tuning::head_probes(rows), head)?;
+        let listed = head.most_contenders as usize;
+        let (shape, grid) = tuning::probed_logits(limits, listed, weights.bytes());
+        return then(PROBED_LOGITS.of(Kind::Logits, weights), grid, &argument_of(shape));
     }
     if is_screened {
         let (shape, grid) = tuning::head_bounds(limits, vocab);

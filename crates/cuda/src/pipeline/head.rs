@@ -12,11 +12,16 @@ use crate::abi::{
     HEAD_MANY_STATES, HeadRow, SCREENED_STATES, head_flags,
 };
 use crate::driver::runtime::Runtime;
+use crate::launch::head::Centroids;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
+use crate::pipeline::head_clusters::{Clusters, HeadClusters};
 
 /// A row has at most this part of its logits as contenders; with more, all are computed.
 const MOST_OF_ROW: usize = 4;
+
+/// The rows that are copied to a device at a time where they are put in order first: so the host needs no second copy of all.
+const ROWS_AT_ONCE: usize = 4096;
 
 /// How many rows of a step are screened at most, unless a caller says otherwise.
 const MOST_ROWS: usize = 64;
@@ -55,6 +60,7 @@ pub struct Head<'w> {
     bias: Option<Buffer>,
     scaling: Scaling,
     screen: Option<Screen>,
+    clusters: Option<Clusters>,
     /// Hidden states in the type of the weights, if tensor cores multiply.
     short_states: Option<Buffer>,
     most_rows: usize,
@@ -95,6 +101,10 @@ pub struct HeadCounts {
     pub certified_rows: u64,
     /// How many logits that took, for all of these rows.
     pub certified_logits: u64,
+    /// Rows of which the probed sets alone were computed.
+    pub clustered_rows: u64,
+    /// How many logits that took, for all of these rows.
+    pub clustered_logits: u64,
 }
 
 impl<'w> Head<'w> {
@@ -138,6 +148,7 @@ impl<'w> Head<'w> {
             _owned: None,
             scaling,
             screen: None,
+            clusters: None,
             short_states: None,
             most_rows: MOST_ROWS,
             capacity: rows,
@@ -156,6 +167,57 @@ impl<'w> Head<'w> {
     pub fn copied(
         runtime: &Arc<dyn Runtime>,
         weights: Row<'_>,
+        shape: (usize, usize),
+        bias: Option<&[f32]>,
+        scaling: Scaling,
+        rows: usize,
+    ) -> Result<Head<'static>> {
+        let copy = |bytes: &[u8], _| Ok(Buffer::of(runtime, bytes)?);
+        Self::copied_by(copy, runtime, weights, shape, bias, scaling, rows)
+    }
+
+    /// Makes a head of weights in the host's memory whose rows lie in another order than ids do: that of an id at its place in `places`. They
+    /// are copied to the device in the order of ids, in which `bias` is, too. See [`Head::copied`].
+    ///
+    /// # Errors
+    /// - Those of [`Head::copied`].
+    /// - [`Error::Length`] if there is not one place for each id.
+    /// - [`Error::OutOfRange`] for a place that is not in 0..vocab.
+    pub fn copied_from_places(
+        runtime: &Arc<dyn Runtime>,
+        weights: Row<'_>,
+        places: &[u32],
+        shape: (usize, usize),
+        bias: Option<&[f32]>,
+        scaling: Scaling,
+        rows: usize,
+    ) -> Result<Head<'static>> {
+        let (vocab, _) = shape;
+        if places.len() != vocab {
+            return Err(Error::length("places", places.len(), format!("one for each of {vocab} ids")));
+        }
+        if let Some(place) = places.iter().find(|place| **place as usize >= vocab) {
+            return Err(Error::out_of_range("places", *place, format!("in 0..{vocab}")));
+        }
+        let copy = |bytes: &[u8], row_bytes: usize| {
+            let mut buffer = Buffer::sized(runtime, ROWS, &[bytes.len()])?;
+            let mut in_order = Vec::new();
+            for (part, places) in places.chunks(ROWS_AT_ONCE).enumerate() {
+                in_order.clear();
+                let rows = places.iter().map(|place| &bytes[*place as usize * row_bytes..][..row_bytes]);
+                rows.for_each(|row| in_order.extend_from_slice(row));
+                buffer.write(part * ROWS_AT_ONCE * row_bytes, &in_order)?;
+            }
+            Ok(buffer)
+        };
+        Self::copied_by(copy, runtime, weights, shape, bias, scaling, rows)
+    }
+
+    /// Makes a head of weights that `copy` copies to the device, given their bytes and those of a row.
+    fn copied_by(
+        copy: impl FnOnce(&[u8], usize) -> Result<Buffer>,
+        runtime: &Arc<dyn Runtime>,
+        weights: Row<'_>,
         (vocab, width): (usize, usize),
         bias: Option<&[f32]>,
         scaling: Scaling,
@@ -172,7 +234,7 @@ impl<'w> Head<'w> {
             Row::Bf16(weights) => (Dtype::Bf16, bytemuck::cast_slice(weights)),
             Row::F16(weights) => (Dtype::F16, bytemuck::cast_slice(weights)),
         };
-        let buffer = Buffer::of(runtime, bytes)?;
+        let buffer = copy(bytes, width * dtype.bytes())?;
         // SAFETY: the rows lie in the buffer. The head, which keeps both, gives them to nobody that outlives it.
         let rows_of_weights = unsafe { Rows::new(buffer.address(), dtype, vocab, width, width)? };
         let head = Head::exact(runtime, rows_of_weights, bias, scaling, rows)?;
@@ -185,16 +247,13 @@ impl<'w> Head<'w> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
-    /// - [`Error::Conflict`] if the head has a screen: it decides as the exact head would.
+    /// - [`Error::Conflict`] if the head has a screen or clusters, whose logits are those of H1.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(mut self) -> Result<Self> {
         if self.weights.dtype == Dtype::F32 {
             return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
         }
-        if self.screen.is_some() {
-            let reason = "a screen decides as the exact head would";
-            return Err(Error::Conflict { parameter: "fast", other: "screen", reason });
-        }
+        self.refuse_kinds("fast")?;
         let rows = self.capacity.next_multiple_of(FAST_MOST_STATES);
         let bytes = [rows, self.width().next_multiple_of(FAST_STAGE_ELEMENTS), size_of::<u16>()];
         self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &bytes)?);
@@ -207,13 +266,10 @@ impl<'w> Head<'w> {
     /// # Errors
     /// - [`Error::Length`] if a part of the screen has another length than the head's vocabulary and width demand.
     /// - [`Error::OutOfRange`] for an unscreened id outside the vocabulary.
-    /// - [`Error::Conflict`] if the head is fast: a screen decides as the exact head would.
+    /// - [`Error::Conflict`] if the head is fast, or has clusters or a screen.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_screen(mut self, screen: &HeadScreen<'_>) -> Result<Self> {
-        if self.short_states.is_some() {
-            let reason = "a screen decides as the exact head would";
-            return Err(Error::Conflict { parameter: "screen", other: "fast", reason });
-        }
+        self.refuse_kinds("screen")?;
         let (vocab, width) = (self.weights.rows, self.weights.vocab);
         let HeadScreen { padded, .. } = *screen;
         if padded < width {
@@ -239,6 +295,58 @@ impl<'w> Head<'w> {
             self.screen = Some(Screen::new(&self.runtime, screen, (vocab, width), rows)?);
         }
         Ok(self)
+    }
+
+    /// Adds clusters, which are copied to the device. Then the logits of each row's probed set are computed, and no others, which read as -inf
+    /// (H7, H8). Each row computes its own clusters, however many rows a step has. The weights stay in the order of ids.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one centroid of the head's width for each cluster.
+    /// - [`Error::OutOfRange`] for ids that are not each in one cluster, a centroid that is not finite, `probes` outside 1..=clusters, or a
+    ///   special id outside the vocabulary.
+    /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn with_clusters(mut self, clusters: &HeadClusters<'_>) -> Result<Self> {
+        self.refuse_kinds("clusters")?;
+        let shape = (self.vocab(), self.width());
+        self.clusters = Some(Clusters::new(&self.runtime, clusters, shape, self.capacity)?);
+        Ok(self)
+    }
+
+    /// Sets how many clusters a hidden state probes.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it is not in 1..=clusters, or the head has no clusters.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn with_probes(mut self, probes: usize) -> Result<Self> {
+        let Some(clusters) = &mut self.clusters else {
+            return Err(Error::out_of_range("probes", probes, "for a head with clusters"));
+        };
+        clusters.reserve(&self.runtime, probes, self.capacity)?;
+        Ok(self)
+    }
+
+    /// Returns whether it computes the logits of probed sets alone.
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.clusters.is_some()
+    }
+
+    /// Refuses to make a head of a second kind of one that is of a kind already.
+    fn refuse_kinds(&self, parameter: &'static str) -> Result<()> {
+        let kinds = [
+            ("fast", self.short_states.is_some(), "tensor cores add in another order than H1"),
+            ("screen", self.screen.is_some(), "a screen decides as the exact head would"),
+            (
+                "clusters",
+                self.clusters.is_some(),
+                "a clustered head computes the logits of probed sets alone",
+            ),
+        ];
+        match kinds.into_iter().find(|(_, is_made, _)| *is_made) {
+            Some((other, _, reason)) => Err(Error::Conflict { parameter, other, reason }),
+            None => Ok(()),
+        }
     }
 
     /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed.
@@ -280,8 +388,16 @@ impl<'w> Head<'w> {
     pub fn counts(&self) -> Result<HeadCounts> {
         let mut counts = [0u64; 3];
         self.counts.read(0, &mut counts)?;
-        let [whole_rows, certified_rows, certified_logits] = counts;
-        Ok(HeadCounts { whole_rows, certified_rows, certified_logits })
+        let [whole_rows, rows, logits] = counts;
+        Ok(match self.clusters {
+            Some(_) => HeadCounts { clustered_rows: rows, clustered_logits: logits, ..HeadCounts::default() },
+            None => HeadCounts {
+                whole_rows,
+                certified_rows: rows,
+                certified_logits: logits,
+                ..HeadCounts::default()
+            },
+        })
     }
 
     /// Waits for the work enqueued before, and reads the logits that the last step computed: those of its first rows. A logit that did not
@@ -346,7 +462,9 @@ impl<'w> Head<'w> {
         };
         let screen = self.screen.as_ref().filter(|screen| screens && hidden.rows <= screen.rows);
         let head = screen.map_or(head, |screen| screen.of(self.vocab(), head));
-        Ok(HeadLaunch { head, types: (self.weights.dtype, hidden.dtype) })
+        let head = self.clusters.as_ref().map_or(head, |clusters| clusters.of(head));
+        let centroids = self.clusters.as_ref().map(Clusters::centroids);
+        Ok(HeadLaunch { head, types: (self.weights.dtype, hidden.dtype), centroids })
     }
 }
 
@@ -359,16 +477,14 @@ impl Screen {
     ) -> Result<Self> {
         let codes_width = width.next_multiple_of(CODE_CHUNK);
         let mut codes = Buffer::sized(runtime, ROWS, &[vocab, codes_width])?;
-        // A part of the rows at a time, so that the host needs no second copy of them.
-        const AT_ONCE: usize = 4096;
         let mut padded = Vec::new();
-        for (part, rows) in screen.codes.chunks(AT_ONCE * screen.padded).enumerate() {
+        for (part, rows) in screen.codes.chunks(ROWS_AT_ONCE * screen.padded).enumerate() {
             padded.clear();
             for row in rows.chunks(screen.padded) {
                 padded.extend_from_slice(&row[..width]);
                 padded.resize(padded.len() + codes_width - width, 0);
             }
-            codes.write(part * AT_ONCE * codes_width, &padded)?;
+            codes.write(part * ROWS_AT_ONCE * codes_width, &padded)?;
         }
         let mut own = screen.own.to_vec();
         screen.unscreened.iter().for_each(|id| own[*id as usize] = f32::INFINITY);
@@ -442,6 +558,7 @@ pub(crate) struct HeadLaunch {
     head: abi::HeadStep,
     /// The types of weights and hidden states.
     pub types: (Dtype, Dtype),
+    pub centroids: Option<Centroids>,
 }
 
 impl HeadLaunch {

@@ -10,6 +10,7 @@ pub(crate) mod drafts;
 mod exchange;
 pub(crate) mod graph;
 pub(crate) mod head;
+pub(crate) mod head_clusters;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;

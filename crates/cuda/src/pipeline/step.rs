@@ -336,7 +336,15 @@ impl Workspace {
         if let Some(launch) = &fixed.head {
             // SAFETY: the head and the hidden states outlive enqueued work; `step_hidden` checked the shapes. The kernels before have
             // made the rows' requests.
-            unsafe { head::enqueue(runtime, &self.device, launch.types, &launch.argument(step)) }?;
+            unsafe {
+                head::enqueue(
+                    runtime,
+                    &self.device,
+                    launch.types,
+                    &launch.argument(step),
+                    launch.centroids.as_ref(),
+                )
+            }?;
         }
         if let (Some(logits), Some(own)) = (&fixed.softmax_of, &self.probability_rows) {
             own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;

@@ -114,6 +114,9 @@ kernels! {
     // Widen hidden states, and compute their logits.
     "head_states" { HEAD_STATES: BY_DTYPE }
     "head_logits" { HEAD_LOGITS: BY_DTYPE.sized(FEW_OR_MANY), LISTED_LOGITS: BY_DTYPE }
+    // Find the clusters that hidden states probe, and compute the logits of their ids.
+    "head_probes" { HEAD_PROBES: ONE }
+    "probed_logits" { PROBED_LOGITS: BY_DTYPE }
     // Computes logits of hidden states on tensor cores.
     "fast_logits" { FAST_LOGITS: BY_SHORT_DTYPE }
     // Bound logits by a screen, and find those that decide their rows.

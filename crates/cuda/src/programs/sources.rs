@@ -35,6 +35,7 @@ const DEVICE: &[Source] = device_files![
     "warp/edited_row.cuh",
     "warp/softmax.cuh",
     "block/stage_queue.cuh",
+    "block/kth_largest.cuh",
     "block/reduce.cuh",
     "block/survey_grid.cuh",
     "block/survey_requests.cuh",

@@ -1,7 +1,7 @@
 //! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
 
-use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows};
-use gumball_head::{Certified, HiddenStates, Scaling, WholeRow};
+use gumball_cuda::{DraftIds, Head as CudaHead, HeadClusters, HeadScreen, Rows};
+use gumball_head::{Certified, Clustered, ClusteredOptions, Clusters, HiddenStates, Scaling, WholeRow};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
@@ -29,32 +29,41 @@ impl DeviceHead<'static> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
-    /// - [`Error::Unavailable`] for a clustered head or a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of `rows` rows, and for a
-    ///   certified head a byte for each weight and some 10 bytes for each logit of the rows that it screens.
+    /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of
+    ///   `rows` rows; for a certified head a byte for each weight and some 10 bytes for each logit of the rows that it screens; for a
+    ///   clustered one 2 or 4 bytes for each element of a centroid, and for each row 4 bytes for each cluster and each id of its probed set.
     pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
-        let head = head.into();
-        let exact = match head {
-            Head::Exact(exact) => exact,
-            Head::Certified(certified) => certified.exact(),
-            Head::Clustered(_) => {
-                let reason =
-                    "clustered heads are for pools on the host; take an exact or a certified one".to_owned();
-                return Err(Error::Unavailable { resource: "clustered head on a device", reason });
-            }
+        let (exact, certified) = match head.into() {
+            Head::Clustered(clustered) => return Self::of_clustered(device, clustered, rows),
+            Head::Exact(exact) => (exact, None),
+            Head::Certified(certified) => (certified.exact(), Some(certified)),
         };
-        let shape = (exact.vocab(), exact.width());
-        let copied = CudaHead::copied(
-            device.runtime(),
-            exact.weights().all(),
+        let (weights, shape) = (exact.weights().all(), (exact.vocab(), exact.width()));
+        let head = CudaHead::copied(device.runtime(), weights, shape, exact.bias(), *exact.scaling(), rows)?;
+        match certified {
+            None => Ok(Self { head }),
+            Some(certified) => Self { head }.with_screen(certified),
+        }
+    }
+
+    fn of_clustered(device: &Device, head: &Clustered<'_>, rows: usize) -> Result<Self> {
+        let (runtime, shape) = (device.runtime(), (head.vocab(), head.width()));
+        let (weights, places, bias) = (head.weights().all(), head.places(), head.bias());
+        let copied = CudaHead::copied_from_places(
+            runtime,
+            weights,
+            places,
             shape,
-            exact.bias(),
-            *exact.scaling(),
+            bias.as_deref(),
+            *head.scaling(),
             rows,
         )?;
-        match head {
-            Head::Exact(_) | Head::Clustered(_) => Ok(Self { head: copied }),
-            Head::Certified(certified) => Self { head: copied }.with_screen(certified),
-        }
+        let options = ClusteredOptions {
+            probes: Some(head.probes()),
+            special_ids: head.special_ids().to_vec(),
+            ..ClusteredOptions::default()
+        };
+        Self { head: copied }.with_clusters(head.clusters(), &options)
     }
 }
 
@@ -81,7 +90,7 @@ impl<'w> DeviceHead<'w> {
     ///
     /// # Errors
     /// - [`Error::Length`] if the screen has another vocabulary or width.
-    /// - [`Error::Conflict`] if the head is fast.
+    /// - [`Error::Conflict`] if the head is fast, or has clusters or a screen.
     /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory.
     pub fn with_screen(self, certified: &Certified<'_>) -> Result<Self> {
         let Some(screen) = certified.screen() else {
@@ -102,6 +111,44 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.with_screen(&screen)? })
     }
 
+    /// Adds a copy of clusters: from now on each row has the logits of its probed set, and -inf elsewhere (H7, H8 in `docs/semantics.md`). The
+    /// results are those of a [`Clustered`] head on the host, bit for bit. The weights stay in the order of ids, so they may be an
+    /// embedding's.
+    ///
+    /// Each row computes its own clusters, however many rows a step has: `most_rows` of the options plays no part.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the clusters are of another vocabulary or width.
+    /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or a special id is not in the vocabulary.
+    /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn with_clusters(self, clusters: &Clusters, options: &ClusteredOptions) -> Result<Self> {
+        let clusters = HeadClusters {
+            ids: clusters.ids(),
+            capacity: clusters.capacity(),
+            centroids: clusters.centroids(),
+            probes: options.probes(clusters),
+            special_ids: &options.special_ids,
+        };
+        Ok(Self { head: self.head.with_clusters(&clusters)? })
+    }
+
+    /// Sets how many clusters a hidden state probes.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it is not in 1..=clusters, or the head has no clusters.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn with_probes(self, probes: usize) -> Result<Self> {
+        Ok(Self { head: self.head.with_probes(probes)? })
+    }
+
+    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's because logits are left out: those of a head with
+    /// clusters are.
+    #[must_use]
+    pub fn is_approximate(&self) -> bool {
+        self.head.is_clustered()
+    }
+
     /// Makes it a fast head: from now on the device's tensor cores compute the logits (H9 in `docs/semantics.md`). Tokens are then those
     /// of the device, the same in any batch; they may differ from those of the exact head, and of another device.
     ///
@@ -109,7 +156,7 @@ impl<'w> DeviceHead<'w> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
-    /// - [`Error::Conflict`] if the head has a screen, whose tokens are the exact head's.
+    /// - [`Error::Conflict`] if the head has a screen or clusters, whose logits are the exact head's.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(self) -> Result<Self> {
         Ok(Self { head: self.head.fast()? })
@@ -152,6 +199,8 @@ impl<'w> DeviceHead<'w> {
             whole_rows: counts.whole_rows,
             certified_rows: counts.certified_rows,
             certified_logits: counts.certified_logits,
+            clustered_rows: counts.clustered_rows,
+            clustered_logits: counts.clustered_logits,
             ..HeadCounts::default()
         })
     }

@@ -1,6 +1,8 @@
 //! Steps and verifications from hidden states on an emulated device, with the results that a pool of the host has.
 
-use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, WholeRow};
+use gumball_engine::head::{
+    Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, WholeRow,
+};
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
     DevicePool, DevicePoolConfig, DeviceSlice, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
@@ -255,4 +257,68 @@ fn a_fast_head_decides_as_its_own_logits_do() {
     let wide = Exact::new(&wide[..], 2, WIDTH, HeadOptions::default()).unwrap();
     let refused = DeviceHead::new(&device, &wide, 1).unwrap().fast();
     assert!(matches!(refused, Err(Error::OutOfRange { parameter: "weights", .. })));
+}
+
+#[test]
+fn a_clustered_head_gives_what_it_gives_on_the_host() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let of_host = exact(&weights);
+    // Seven ids a cluster, and fewer in the last one; their order has nothing to do with the weights.
+    let ids: Vec<u32> = (0..VOCAB as u32).map(|i| i * 7919 % VOCAB as u32).collect();
+    let count = VOCAB.div_ceil(7);
+    for short in [false, true] {
+        // The device keeps short centroids in half the bytes.
+        let centroids = numbers(count * WIDTH, 9, 1.0).into_iter().map(bf16::to_f32);
+        let centroids = centroids.map(|x| if short { x } else { x * 1.000_000_1 }).collect();
+        let clusters = Clusters::with_short_last(ids.clone(), 7, centroids, WIDTH).unwrap();
+        let options = ClusteredOptions { special_ids: vec![5, 3], ..ClusteredOptions::default() };
+        let clustered = Clustered::new(&of_host, clusters, &options).unwrap();
+        let head = DeviceHead::new(&device, &clustered, ROWS).unwrap();
+        let over = DeviceHead::new(&device, &of_host, ROWS).unwrap();
+        assert!(head.is_approximate() && !over.is_approximate());
+        let over = over.with_clusters(clustered.clusters(), &options).unwrap();
+        let mut logits = 0;
+        for captured in [false, true] {
+            let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
+            let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
+            for (kind, slot) in slots.iter().enumerate() {
+                assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
+            }
+            let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+            for step in 0..STEPS {
+                let head = if step % 2 == 0 { &head } else { &over };
+                let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
+                let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
+                let options = BatchOptions::default();
+                host.step_hidden(&clustered, states, &slots, &options, &mut expected).unwrap();
+                if captured {
+                    let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
+                    let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
+                    on_device.assign(&slots, &DeviceOptions::default()).unwrap();
+                    let graph = on_device.capture_hidden(head, &[DeviceInput::from(rows)]).unwrap();
+                    on_device.replay(&graph).unwrap();
+                    on_device.fetch(&mut seen).unwrap();
+                } else {
+                    on_device.step_hidden(head, states, &slots, &options, &mut seen).unwrap();
+                }
+                assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
+            }
+            logits += host.head_counts().clustered_logits;
+        }
+        let (one, other) = (head.counts().unwrap(), over.counts().unwrap());
+        let rows = one.clustered_rows + other.clustered_rows;
+        assert_eq!((rows, one.whole_rows), (2 * STEPS * ROWS as u64, 0));
+        assert_eq!(one.clustered_logits + other.clustered_logits, logits);
+
+        let refused = head.with_probes(count + 1);
+        assert!(matches!(refused, Err(Error::OutOfRange { parameter: "probes", .. })), "{refused:?}");
+        let refused = over.fast();
+        assert!(matches!(refused, Err(Error::Conflict { parameter: "fast", other: "clusters", .. })));
+        let exact = || DeviceHead::new(&device, &of_host, 1).unwrap();
+        let refused = exact().fast().unwrap().with_clusters(clustered.clusters(), &options);
+        assert!(matches!(refused, Err(Error::Conflict { parameter: "clusters", other: "fast", .. })));
+        let refused = exact().with_probes(1);
+        assert!(matches!(refused, Err(Error::OutOfRange { parameter: "probes", .. })));
+    }
 }

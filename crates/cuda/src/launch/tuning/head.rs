@@ -4,8 +4,9 @@ use super::WARP;
 use crate::abi::{
     BOUND_STAGE_CHUNKS, DIGIT_CHUNK_BYTES, FAST_MOST_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS,
     HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS, HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MOST_STAGES,
-    HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS,
-    HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE,
+    HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS, HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS,
+    HEAD_STAGE_BYTES, HEAD_STATES_THREADS, HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE,
+    PROBED_IDS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -32,7 +33,7 @@ const ENOUGH_STAGES: u32 = 3;
 
 /// Returns the shape and grid of a kernel with a queue of stages, each of which has `state_bytes` of hidden states. A block takes as many
 /// ids at a time as leave room for enough stages, those of at most `most_warps` warps with `warp_ids` each: hidden states are copied once
-/// for each set of ids.
+/// for each set of ids. Where its share is less it has no more warps than that, and more stages.
 fn queue(
     limits: &DeviceLimits,
     vocab: usize,
@@ -49,9 +50,14 @@ fn queue(
     while warps > 1 && of(warps).0.stages < ENOUGH_STAGES {
         warps -= 1;
     }
-    let (shape, smem) = of(warps);
     let blocks = limits.multiprocessors.min(vocab.div_ceil(HEAD_WARP_IDS as usize)) as u32;
-    (shape, Grid::new(blocks, (HEAD_COPY_WARPS + warps) * WARP as u32).with_dynamic_smem(smem))
+    // As IdSets in block/stage_queue.cuh divides the ids.
+    let most = of(warps).0.ids;
+    let sets = (vocab as u32).div_ceil(blocks * most) * blocks;
+    let share = (vocab as u32).div_ceil(sets).next_multiple_of(HEAD_WARP_IDS.min(warp_ids));
+    let (shape, smem) = of(share.div_ceil(warp_ids));
+    let warps = HEAD_COPY_WARPS + shape.ids / warp_ids;
+    (shape, Grid::new(blocks, warps * WARP as u32).with_dynamic_smem(smem))
 }
 
 /// Returns size, shape and grid of `head_logits`, for weights of `element_bytes`.
@@ -60,8 +66,7 @@ pub(crate) fn head_logits(
     (rows, vocab): (usize, usize),
     element_bytes: usize,
 ) -> (Size, QueueShape, Grid) {
-    // The elements of a hidden state in a stage, as f32.
-    let state_bytes = HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32;
+    let state_bytes = state_bytes(element_bytes);
     let (size, states, threads, ids) = match rows > HEAD_FEW_STATES as usize {
         true => (Size::Many, HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MANY_IDS),
         false => (Size::Few, HEAD_FEW_STATES, HEAD_QUEUE_THREADS, HEAD_FEW_IDS),
@@ -69,6 +74,21 @@ pub(crate) fn head_logits(
     let warps = threads / WARP as u32 - HEAD_COPY_WARPS;
     let (shape, grid) = queue(limits, vocab, states * state_bytes, (warps, ids * HEAD_WARP_IDS));
     (size, shape, grid)
+}
+
+/// Returns the shape and grid of `probed_logits`, for lists of `listed` ids and weights of `element_bytes`.
+pub(crate) fn probed_logits(
+    limits: &DeviceLimits,
+    listed: usize,
+    element_bytes: usize,
+) -> (QueueShape, Grid) {
+    let warp_ids = PROBED_IDS / HEAD_PRODUCT_WARPS;
+    queue(limits, listed, state_bytes(element_bytes), (HEAD_PRODUCT_WARPS, warp_ids))
+}
+
+/// The bytes of a hidden state's elements in a stage, which are f32.
+fn state_bytes(element_bytes: usize) -> u32 {
+    HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32
 }
 
 /// Returns the shape and grid of `fast_logits`.
@@ -90,6 +110,11 @@ pub(crate) fn listed_logits(limits: &DeviceLimits) -> Grid {
     // A hidden state has f32 elements for weights of 2 bytes at least.
     let of_state = LISTED_BYTES / 2 * size_of::<f32>() as u32;
     Grid::new(blocks, LISTED_LOGITS_THREADS).with_dynamic_smem(halves * LISTED_STRIDE + of_state)
+}
+
+/// Returns the grid of `head_probes`.
+pub(crate) fn head_probes(rows: usize) -> Grid {
+    Grid::new(rows as u32 * HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS)
 }
 
 /// Returns the grid of `head_race`: a warp has a tile of a row.

@@ -21,7 +21,8 @@ pub(crate) use drafts::{
 pub(crate) use exchange::{chunk_bytes, send_results, send_rows};
 pub(crate) use finish::{finish, finish_shards};
 pub(crate) use head::{
-    QueueShape, fast_logits, head_bounds, head_contenders, head_logits, head_race, head_states, listed_logits,
+    QueueShape, fast_logits, head_bounds, head_contenders, head_logits, head_probes, head_race, head_states,
+    listed_logits, probed_logits,
 };
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{

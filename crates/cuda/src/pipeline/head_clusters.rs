@@ -1,0 +1,133 @@
+//! The clusters of a head on a device: their ids and centroids, and memory for what some rows probe (H7, H8).
+
+use std::sync::Arc;
+
+use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, check_probes};
+use gumball_spec::{Result, memory};
+use half::bf16;
+
+use crate::abi::dtype::Dtype;
+use crate::abi::{self, head_flags};
+use crate::driver::runtime::Runtime;
+use crate::launch::head::Centroids;
+use crate::memory::buffer::{Buffer, ROWS};
+
+/// Clusters of a head's ids, in the host's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadClusters<'a> {
+    /// Every id once: those of cluster 0, then those of cluster 1, and so on.
+    pub ids: &'a [u32],
+    /// The ids of a cluster; the last one has what is left.
+    pub capacity: usize,
+    /// `[clusters, width]`: a centroid for each cluster.
+    pub centroids: &'a [f32],
+    /// How many clusters a hidden state probes.
+    pub probes: usize,
+    /// Ids whose logits are always computed.
+    pub special_ids: &'a [u32],
+}
+
+/// Clusters on a device.
+#[derive(Debug)]
+pub(super) struct Clusters {
+    ids: Buffer,
+    capacity: usize,
+    /// As bf16 if that loses nothing, else as f32.
+    centroids: Buffer,
+    dtype: Dtype,
+    width: usize,
+    count: usize,
+    probes: usize,
+    special_ids: Buffer,
+    special_count: usize,
+    scores: Buffer,
+    probed: Buffer,
+    /// The ids of each row's probed set.
+    listed: Buffer,
+}
+
+impl Clusters {
+    /// Copies clusters of a head with `vocab` ids and hidden states of `width` elements to a device, for steps of at most `rows` rows.
+    pub fn new(
+        runtime: &Arc<dyn Runtime>,
+        clusters: &HeadClusters<'_>,
+        (vocab, width): (usize, usize),
+        rows: usize,
+    ) -> Result<Self> {
+        let HeadClusters { ids, capacity, centroids, probes, special_ids } = *clusters;
+        let checked = ClustersOfSpec { ids, capacity, centroids, probes, special_ids };
+        checked.check(vocab, width)?;
+        let mut special_ids = special_ids.to_vec();
+        special_ids.sort_unstable();
+        special_ids.dedup();
+        let (centroids, dtype) = copy_centroids(runtime, centroids)?;
+        let mut made = Self {
+            ids: Buffer::of(runtime, ids)?,
+            capacity,
+            centroids,
+            dtype,
+            width,
+            count: checked.count(),
+            probes,
+            special_ids: Buffer::of(runtime, &special_ids)?,
+            special_count: special_ids.len(),
+            scores: Buffer::sized(runtime, ROWS, &[rows, checked.count(), size_of::<f32>()])?,
+            probed: Buffer::zeroed(runtime, 0)?,
+            listed: Buffer::zeroed(runtime, 0)?,
+        };
+        made.reserve(runtime, probes, rows)?;
+        Ok(made)
+    }
+
+    /// Probes another number of clusters from now on.
+    pub fn reserve(&mut self, runtime: &Arc<dyn Runtime>, probes: usize, rows: usize) -> Result<()> {
+        check_probes(probes, self.count)?;
+        let alloc = |length: usize| Buffer::sized(runtime, ROWS, &[rows, length, size_of::<u32>()]);
+        let probed = alloc(probes)?;
+        self.listed = alloc(self.listed_ids(probes))?;
+        self.probed = probed;
+        self.probes = probes;
+        Ok(())
+    }
+
+    /// The length of a list of a probed set.
+    fn listed_ids(&self, probes: usize) -> usize {
+        probes * self.capacity + self.special_count
+    }
+
+    /// Adds the clusters to the argument of the kernels.
+    pub fn of(&self, head: abi::HeadStep) -> abi::HeadStep {
+        abi::HeadStep {
+            flags: head.flags | head_flags::CLUSTERED,
+            cluster_ids: self.ids.address(),
+            cluster_capacity: self.capacity as u32,
+            clusters: self.count as u32,
+            probes: self.probes as u32,
+            special_ids: self.special_ids.address(),
+            special_count: self.special_count as u32,
+            scores: self.scores.address(),
+            probed: self.probed.address(),
+            contenders: self.listed.address(),
+            most_contenders: self.listed_ids(self.probes) as u32,
+            ..head
+        }
+    }
+
+    /// Returns where the centroids lie.
+    pub fn centroids(&self) -> Centroids {
+        let row_bytes = self.width * self.dtype.bytes();
+        let is_aligned = self.centroids.address().is_multiple_of(16) && row_bytes.is_multiple_of(16);
+        Centroids { address: self.centroids.address(), dtype: self.dtype, is_aligned }
+    }
+}
+
+/// Copies centroids to a device, as bf16 if each of them is such a number: then a step reads half the bytes, and the scores are the same.
+fn copy_centroids(runtime: &Arc<dyn Runtime>, centroids: &[f32]) -> Result<(Buffer, Dtype)> {
+    let is_short = |x: &f32| bf16::from_f32(*x).to_f32().to_bits() == x.to_bits();
+    if !centroids.iter().all(is_short) {
+        return Ok((Buffer::of(runtime, centroids)?, Dtype::F32));
+    }
+    let mut short = memory::with_capacity("memory for centroids", centroids.len())?;
+    short.extend(centroids.iter().map(|x| bf16::from_f32(*x).to_bits()));
+    Ok((Buffer::of(runtime, &short)?, Dtype::Bf16))
+}
