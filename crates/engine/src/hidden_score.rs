@@ -22,7 +22,8 @@ impl Pool {
     ///
     /// # Shapes and units
     /// `head`: of the pool's vocabulary. `states`: R hidden states of the head's width. `chunk_rows`: how many rows are computed at a time,
-    /// 1 or more; the call holds 4 bytes for each id of each of these rows, with a certified head 12. `scored`, `options` and `out`: as for
+    /// 1 or more. For each of these rows the call holds 4 bytes for each id, with a certified head 12; with a clustered head also 12 for each cluster, and 4
+    /// for each id that it computes: 8 for each id in all if `chunk_rows` is above [`Clustered::most_rows`](crate::head::Clustered::most_rows). `scored`, `options` and `out`: as for
     /// [`Pool::score`].
     ///
     /// # Errors

@@ -104,7 +104,7 @@ pub use device::{
 };
 pub use draft::{Paths, Proposals};
 pub use gumball_head as head;
-pub use lm_head::{Head, HeadCounts, certify};
+pub use lm_head::{Head, HeadCounts, build_clusters, certify};
 pub use logits::Logits;
 pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,

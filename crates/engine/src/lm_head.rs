@@ -1,7 +1,8 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
 use gumball_head::{
-    Bounds, Certified, Clustered, Contest, Decisive, Exact, HiddenStates, Probes, Settled, Spread, Widened,
+    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Decisive, Exact,
+    HiddenStates, Probes, Settled, Spread, Widened,
 };
 use gumball_spec::Result;
 
@@ -96,6 +97,23 @@ impl<'a> Head<'a> {
 #[must_use]
 pub fn certify(exact: Exact<'_>) -> Certified<'_> {
     Threads::Shared.run(exact, Certified::new, Certified::new)
+}
+
+/// Builds clusters of a head's rows, over the threads that all pools share; the same ones on every machine. `progress` is told how far it is, on one of these
+/// threads, and returns whether to go on.
+///
+/// # Errors
+/// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a capacity outside 1..=vocab, or no iterations.
+/// - [`Error::Unavailable`](crate::Error::Unavailable) if `progress` said to stop.
+pub fn build_clusters(
+    exact: &Exact<'_>,
+    build: ClusterBuild,
+    progress: &mut (dyn FnMut(ClusterProgress) -> bool + Send),
+) -> Result<Clusters> {
+    let make = |progress: &mut (dyn FnMut(ClusterProgress) -> bool + Send)| {
+        Clusters::build(exact, build, &mut |so_far| progress(so_far))
+    };
+    Threads::Shared.run(progress, make, make)
 }
 
 /// What a pool's heads have done since it was made.

@@ -167,9 +167,19 @@ impl<'w> Clustered<'w> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if it is not in 1..=clusters.
-    pub fn with_probes(self, probes: usize) -> Result<Self> {
+    pub fn with_probes(mut self, probes: usize) -> Result<Self> {
+        self.set_probes(probes)?;
+        Ok(self)
+    }
+
+    /// Sets how many clusters a hidden state probes from now on.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it is not in 1..=clusters; the number stays as it was.
+    pub fn set_probes(&mut self, probes: usize) -> Result<()> {
         check_probes(probes, self.clusters.count())?;
-        Ok(Self { probes, ..self })
+        self.probes = probes;
+        Ok(())
     }
 
     /// Returns how many clusters a hidden state probes.
@@ -201,6 +211,11 @@ impl<'w> Clustered<'w> {
     #[must_use]
     pub fn places(&self) -> &[u32] {
         &self.places
+    }
+
+    /// Returns the head over the rows in the order of the clusters.
+    pub(crate) fn permuted(&self) -> &Exact<'w> {
+        &self.permuted
     }
 
     /// Returns the weights, in the order of the clusters.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gumball_head::artefact::{ClusterInfo, Kind, build, build_clusters};
+use gumball_head::artefact::{ClusterInfo, Kind, build, build_clusters, open_clusters};
 use gumball_head::{
     Artefact, ArtefactError, Certified, ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact,
     HeadOptions,
@@ -53,6 +53,31 @@ fn what_is_read_back_is_what_was_built() {
     assert_eq!(read.build_of(), Some(BUILD));
     artefact.verify(&head(&weights)).expect("it is what these weights give");
     Clustered::new(&head(&weights), read, &ClusteredOptions::default()).expect("a head");
+}
+
+#[test]
+fn a_clustered_head_writes_the_file_of_its_weights_as_they_were() {
+    let (folder, weights) = (folder(), numbers(VOCAB * WIDTH, 1));
+    let wide: Vec<bf16> = weights.iter().map(|w| bf16::from_f32(*w)).collect();
+    let bias = numbers(VOCAB, 2);
+    let options = || HeadOptions { bias: Some((&bias).into()), ..HeadOptions::default() };
+    let exact = Exact::new(&wide, VOCAB, WIDTH, options()).expect("a head");
+    let clusters = Clusters::build(&exact, BUILD, &mut |_| true).expect("clusters");
+    let (of_exact, path) = (folder.path().join("exact"), folder.path().join("clustered"));
+    Artefact::write_clusters(&clusters, &exact, "w", &of_exact).expect("it is written");
+    let info = |path: &Path| Artefact::open(path).expect("an artefact").info().clone();
+    let mut moved = wide.clone();
+    let settings = ClusteredOptions::default();
+    for clustered in [
+        Clustered::new(&exact, clusters.clone(), &settings),
+        Clustered::in_place(&mut moved, options(), clusters.clone(), &settings),
+    ] {
+        Artefact::write_clustered(&clustered.expect("a head"), "w", &path).expect("it is written");
+        assert_eq!(info(&path), info(&of_exact));
+        assert_eq!(open_clusters(&path, &exact).expect("of these weights"), clusters);
+    }
+    let exact = head(&weights);
+    assert!(matches!(open_clusters(&path, &exact), Err(ArtefactError::Source { .. })));
 }
 
 #[test]
@@ -182,4 +207,20 @@ fn clusters_of_others_are_read_whatever_their_types_and_refused_with_names() {
     let error = write(&[("clusters.ids", Dtype::I64, &[2, 3], wide)]).expect_err("no centroids").to_string();
     assert!(error.starts_with("its tensor `clusters.centroids` is missing"), "{error}");
     assert!(Clusters::open(&folder.path().join("none")).is_err());
+
+    // Clusters of others say nothing of the weights, but must be of their shape.
+    let ids = ids.iter().flat_map(|id| (*id as i32).to_le_bytes()).collect();
+    write(&[
+        ("clusters.ids", Dtype::I32, &[2, 3], ids),
+        ("clusters.centroids", Dtype::F32, &[2, 2], floats.clone()),
+    ])
+    .expect("clusters");
+    let of = |vocab, width| {
+        let weights = numbers(vocab * width, 3);
+        let exact = Exact::new(weights, vocab, width, HeadOptions::default()).expect("a head");
+        open_clusters(&path, &exact).map_err(|error| error.to_string())
+    };
+    assert_eq!(of(6, 2), Ok(expected));
+    assert!(of(7, 2).unwrap_err().contains("cluster_ids has length 6, but must have 7 ids"));
+    assert!(of(6, 3).unwrap_err().contains("centroids has length 2, but must have 3 elements"));
 }

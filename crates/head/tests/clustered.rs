@@ -165,6 +165,11 @@ fn what_is_wrong_with_clusters_is_named() {
     let head = Clustered::new(&exact, clusters(12, 3, 4, 1), &ClusteredOptions::default()).unwrap();
     assert_eq!((head.probes(), head.most_rows()), (1, 16));
     assert!(head.clone().with_probes(0).is_err());
+    let mut changed = head.clone();
+    assert!(changed.set_probes(5).unwrap_err().to_string().starts_with("probes is 5"));
+    assert_eq!(changed.probes(), 1);
+    changed.set_probes(4).unwrap();
+    assert_eq!(changed.probes(), 4);
     let states = Widened::of(HiddenStates::new(&weights[..5], 1, 5).unwrap());
     assert!(head.rows(&states, Spread::Caller, &mut Probes::default(), &mut [0.0; 12]).is_err());
     let states = Widened::of(HiddenStates::new(&weights[..4], 1, 4).unwrap());

@@ -6,9 +6,14 @@ use bytemuck::Pod;
 use gumball_cpu::MappedFile;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use sha2::{Digest, Sha256};
 
-use super::{Artefact, ArtefactError, CLUSTERED, ClusterInfo, Kind, Part, Result, Source, not_so, write};
+use super::{
+    Artefact, ArtefactError, CLUSTERED, ClusterInfo, Kind, Part, Result, Source, bytes_of, hexadecimal,
+    not_so, sha256, write,
+};
 use crate::cluster_build::ClusterBuild;
+use crate::clustered::Clustered;
 use crate::clusters::Clusters;
 use crate::exact::Exact;
 
@@ -42,6 +47,31 @@ impl Artefact {
     /// - [`ArtefactError::Clusters`] if the clusters are of another vocabulary or width.
     pub fn write_clusters(clusters: &Clusters, exact: &Exact<'_>, name: &str, path: &Path) -> Result<()> {
         write_clusters(clusters, exact, &Source::of(exact, name), path)
+    }
+
+    /// Writes the artefact of a clustered head to a file, which appears when it is whole: that of its clusters and of its weights as they were, in the order of
+    /// ids. `name`: that of their tensor.
+    ///
+    /// # Errors
+    /// - [`ArtefactError::Io`] if it cannot be written.
+    /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
+    pub fn write_clustered(clustered: &Clustered<'_>, name: &str, path: &Path) -> Result<()> {
+        let permuted = clustered.permuted();
+        let mut weights = Sha256::new();
+        for place in clustered.places() {
+            weights.update(bytes_of(permuted.weights_of(*place as usize)));
+        }
+        let bias = permuted.bias().map(|bias| {
+            let of_ids: Vec<f32> = clustered.places().iter().map(|place| bias[*place as usize]).collect();
+            sha256(bytemuck::cast_slice(&of_ids))
+        });
+        let source = Source {
+            name: name.to_owned(),
+            weights_sha256: hexadecimal(&weights.finalize()),
+            bias_sha256: bias,
+            ..Source::of_shape(permuted)
+        };
+        write_clusters(clustered.clusters(), permuted, &source, path)
     }
 
     fn stored_clusters(&self) -> Result<Clusters> {
@@ -90,6 +120,23 @@ impl Artefact {
         }
         Ok(())
     }
+}
+
+/// Reads the clusters of a head from a file: an artefact, with all the checks of [`Artefact::clusters`], or a file of somebody else's, as [`Clusters::open`]
+/// reads it. `exact`: over the weights as they were, in the order of ids.
+///
+/// # Errors
+/// - Those of [`Artefact::open`] and [`Artefact::clusters`], but for [`ArtefactError::NotAHead`].
+/// - Those of [`Clusters::open`], of a file that is no artefact.
+/// - [`ArtefactError::Clusters`] if the clusters are of another vocabulary or width.
+pub fn open_clusters(path: &Path, exact: &Exact<'_>) -> Result<Clusters> {
+    let clusters = match Artefact::open(path) {
+        Ok(artefact) => artefact.clusters(exact)?,
+        Err(ArtefactError::NotAHead) => Clusters::open(path)?,
+        Err(error) => return Err(error),
+    };
+    clusters.check_shape(exact.vocab(), exact.width())?;
+    Ok(clusters)
 }
 
 /// Writes clusters of the weights of a source.

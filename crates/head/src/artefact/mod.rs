@@ -56,6 +56,7 @@ use crate::weights::Weights;
 
 pub use build::{BuildProgress, build};
 pub use build_clusters::build_clusters;
+pub use clusters::open_clusters;
 pub use error::ArtefactError;
 
 type Result<T> = std::result::Result<T, ArtefactError>;
@@ -498,13 +499,8 @@ impl Source {
     }
 
     fn with_digests(self, exact: &Exact<'_>) -> Self {
-        let weights: &[u8] = match exact.weights().all() {
-            Row::F32(all) => bytemuck::cast_slice(all),
-            Row::Bf16(all) => bytemuck::cast_slice(all),
-            Row::F16(all) => bytemuck::cast_slice(all),
-        };
         let bias = exact.bias().map(|bias| sha256(bytemuck::cast_slice(bias)));
-        Self { weights_sha256: sha256(weights), bias_sha256: bias, ..self }
+        Self { weights_sha256: sha256(bytes_of(exact.weights().all())), bias_sha256: bias, ..self }
     }
 
     fn fields(&self, exact: &Exact<'_>, kind: Kind) -> BTreeMap<&'static str, String> {
@@ -623,6 +619,15 @@ fn checksum<'a>(
         digest.update(data);
     }
     hexadecimal(&digest.finalize())
+}
+
+/// Returns the bytes of weights.
+fn bytes_of(weights: Row<'_>) -> &[u8] {
+    match weights {
+        Row::F32(all) => bytemuck::cast_slice(all),
+        Row::Bf16(all) => bytemuck::cast_slice(all),
+        Row::F16(all) => bytemuck::cast_slice(all),
+    }
 }
 
 fn sha256(bytes: &[u8]) -> String {
