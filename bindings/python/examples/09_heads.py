@@ -1,9 +1,10 @@
-"""From hidden states to tokens: a head over a matrix of numpy, exact and certified, and one in a transformers model.
+"""From hidden states to tokens: a head over a matrix of numpy, exact, certified and clustered, and one in a transformers model.
 
     python 09_heads.py
 
-The two kinds draw the same tokens, bit for bit. The certified one has a copy of the weights in 8 bits and reads, for most tokens, a few
-rows of the weights themselves.
+The exact and the certified head draw the same tokens, bit for bit. The certified one has a copy of the weights in 8 bits and reads, for most tokens, a few
+rows of the weights themselves. The clustered one reads the rows of a quarter of its clusters, and its tokens are approximate: random weights, such as these, have no
+clusters to speak of.
 """
 
 import importlib.util
@@ -16,8 +17,10 @@ random = np.random.default_rng(0)
 vocab, width = 8000, 256
 weights = random.standard_normal((vocab, width), dtype=np.float32) / 16
 
-for kind in ("exact", "certified"):
-    head, pool = Head(weights, kind=kind), Pool(vocab)
+# Clusters are built of the weights; ids 0 and 2 are always computed.
+clustered = dict(capacity=16, iterations=4, probes=125, special_ids=[0, 2])
+for kind, arguments in (("exact", {}), ("certified", {}), ("clustered", clustered)):
+    head, pool = Head(weights, kind=kind, **arguments), Pool(vocab)
     slots = [pool.admit(SamplingParams(temperature=0.8, seed=seed), prompt=[1, 2, 3]) for seed in range(4)]
     states = np.random.default_rng(1)
     for _ in range(10):
@@ -35,6 +38,6 @@ if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**size)).eval()
     ids = torch.tensor([[1, 2, 3]])
     inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=10)
-    for kind in ("exact", "certified"):
+    for kind in ("exact", "certified", "clustered"):
         with Head.replace(model, kind=kind):
             print(kind, generate(model, SamplingParams(temperature=0.8, seed=7), **inputs).tolist())

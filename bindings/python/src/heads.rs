@@ -1,25 +1,28 @@
-//! LM heads over the weights of other libraries, exact or certified.
+//! LM heads over the weights of other libraries: exact, certified or clustered.
 //!
-//! Weights are borrowed where their rows follow each other in the host's memory, and copied where not. What keeps borrowed weights
-//! alive is held: of a tensor of torch a second one with the same memory, so that another tensor's data in the first one's place do no harm.
-//! A write to borrowed weights cannot be prevented; torch counts its own, and a count that has grown is an error.
+//! Weights are borrowed or copied (`head_weights`). A clustered head has a copy of the rows, or permutes those of the caller where they lie, if the caller says
+//! so; where its clusters come from stands in `clusters`.
 
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Exact, HeadOptions, HiddenStates, Scaling, Weights,
+    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HiddenStates, Level,
+    Scaling,
 };
-use gumball_engine::{Error, Head as EngineHead, Result, Row, certify};
-use numpy::{PyArray1, PyArrayMethods};
+use gumball_engine::{Error, Head as EngineHead, Result, certify};
+use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Matrix};
+use crate::clusters::{ClusterArguments, Source};
 use crate::errors::{out_of_range, to_py_err};
+use crate::head_files::of_file;
+use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
 use crate::hooks::caught;
-use crate::lists::{extract_int, iterated, number, numbers};
+use crate::lists::{extract_int, integers, iterated, number, numbers};
 use crate::modules;
 
 /// What a panic leaves behind, for the message.
@@ -35,19 +38,29 @@ const UNTOUCHED: &str = "nothing was computed";
 ///
 /// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. "exact" computes all of
 /// them; "certified" has a copy of the weights in 8 bits, made here, and computes those that could decide a row: the same
-/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights. Pools take either; several may share one.
+/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights; "clustered" has the ids in clusters, and computes those of the
+/// clusters whose centroids look likeliest, all others being -inf: an approximation. Pools take each kind; several may share one.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear, or an embedding that
 /// is tied to it. Borrowed if each row follows the one before it; else copied. The head keeps borrowed memory alive, and nobody may write it
-/// meanwhile: a certified head's copy would be of other weights. kind: "exact" or "certified". bias: [vocab] numbers. logit_scale,
-/// softcap: what follows the product (0: no cap). level: the SIMD level; None: the machine's best. most_rows: for "certified" alone, how many rows of a
-/// call are screened at most; in a call that has more, all rows take the exact product, which is faster then.
+/// meanwhile: a certified head's copy would be of other weights. A clustered head always copies, in the order of its clusters, unless in_place says otherwise.
+/// kind: "exact", "certified" or "clustered". bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level; None: the
+/// machine's best. most_rows: not for "exact": how many rows of a call are computed in part at most; in a call that has more, all logits of all rows are
+/// computed, which is faster then. None: 8 for "certified"; for "clustered" 16 if more than a sixth of the clusters are probed, else no number.
 ///
-/// file: for "certified" alone, the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias: it is mapped instead
-/// of making the copy, and nobody may write it as long as the head lives.
+/// file: the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias; for "clustered" also a safetensors file with
+/// the tensors clusters.ids and clusters.centroids, of the shapes and types below. A certified head maps it instead of making the copy, and nobody may write
+/// it as long as the head lives; a clustered one reads its clusters from it.
+///
+/// The rest is for "clustered" alone. Its clusters come from the file, or from clusters, [clusters, capacity] of integers with each id of the vocabulary once, and
+/// centroids, [clusters, width]; else they are built, of capacity ids each (the last one of what is left), in up to iterations assignments of all ids, which may
+/// take minutes. progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with the assignment, from 0, of how many, and the ids
+/// done of all ids; an exception stops the build. probes: how many clusters a hidden state probes; None: an eighth of them. special_ids: ids that are always
+/// computed, such as ends of text. in_place: the rows of weights are permuted where they lie and borrowed, not copied; whoever else reads them, a tied embedding for
+/// instance, must read the row of an id at places[id].
 ///
 /// Raises ValueError or TypeError for another shape, type or device, for a number outside its range, and for a file that is damaged, of
-/// another version or of other weights; OSError for one that cannot be read.
+/// another version or of other weights; OSError for one that cannot be read. No row was moved then.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Head {
@@ -61,66 +74,105 @@ pub struct Head {
 enum Kind {
     Exact(Exact<'static>),
     Certified(Certified<'static>),
+    /// Locked by calls as long as they use it, and to set how many clusters are probed.
+    Clustered(Box<RwLock<Clustered<'static>>>),
 }
 
-#[derive(Debug)]
-struct Borrowed {
-    owner: Py<PyAny>,
-    _loan: Option<Py<PyAny>>,
-    version: Option<i64>,
+/// A head that a call uses; how many clusters it probes cannot change meanwhile.
+pub enum InUse<'a> {
+    Exact(&'a Exact<'static>),
+    Certified(&'a Certified<'static>),
+    Clustered(RwLockReadGuard<'a, Clustered<'static>>),
 }
 
-impl Borrowed {
-    /// Holds what keeps an array's memory alive.
-    fn of(object: &Bound<'_, PyAny>, array: Array<'_>) -> PyResult<Self> {
-        let owner = match modules::torch_of(object)? {
-            Some(_) => object.call_method0(intern!(object.py(), "detach"))?,
-            None => object.clone(),
-        };
-        let version = version(&owner);
-        Ok(Self { owner: owner.unbind(), _loan: array.into_loan(), version })
+impl InUse<'_> {
+    /// Returns the head as the engine takes it.
+    pub fn head(&self) -> EngineHead<'_> {
+        match self {
+            InUse::Exact(exact) => (*exact).into(),
+            InUse::Certified(certified) => (*certified).into(),
+            InUse::Clustered(clustered) => (&**clustered).into(),
+        }
+    }
+
+    fn level(&self) -> Level {
+        match self {
+            InUse::Exact(exact) => exact.level(),
+            InUse::Certified(certified) => certified.exact().level(),
+            InUse::Clustered(clustered) => clustered.level(),
+        }
     }
 }
 
-/// Returns how many writes torch has counted to the memory of a tensor; `None` for other arrays, and for tensors without a count.
-fn version(object: &Bound<'_, PyAny>) -> Option<i64> {
-    object.getattr(intern!(object.py(), "_version")).ok()?.extract().ok()
+/// Makes a clustered head: of a copy of the rows, or of the rows themselves, which are permuted then.
+fn clustered(
+    py: Python<'_>,
+    matrix: &Matrix,
+    head: HeadOptions<'static>,
+    source: Source<'_>,
+    options: &ClusteredOptions,
+    in_place: bool,
+) -> PyResult<Clustered<'static>> {
+    let Matrix { rows, width, .. } = *matrix;
+    let (_, all) = borrowed_or_packed(matrix);
+    let exact = Exact::new(all, rows, width, head.clone()).map_err(own_names).map_err(to_py_err)?;
+    let clusters = source.clusters(py, &exact, options)?;
+    if !in_place {
+        let made = py.detach(|| caught(UNMADE, || Clustered::new(&exact, clusters, options)))?;
+        return made.map_err(own_names).map_err(to_py_err);
+    }
+    // Nobody reads the rows any more.
+    drop(exact);
+    // SAFETY: the elements lie on the host, and the caller keeps them alive as long as the head; the class' documentation leaves it to Python's callers that nobody
+    // else uses them meanwhile.
+    let all = unsafe { writable(matrix) };
+    let made = py.detach(|| caught(UNMADE, || Clustered::in_place(all, head, clusters, options)))?;
+    made.map_err(own_names).map_err(to_py_err)
 }
 
-/// Copies rows that do not follow each other.
-fn packed(matrix: &Matrix) -> Weights<'static> {
-    fn rows<T: Copy>(all: &[T], matrix: &Matrix) -> Vec<T> {
-        (0..matrix.rows).flat_map(|row| &all[row * matrix.stride..][..matrix.width]).copied().collect()
-    }
-    // SAFETY: the elements lie on the host, as the caller checked, and the caller holds the array; Python's callers do not write it
-    // during the call.
-    match unsafe { matrix.floats() } {
-        Row::F32(all) => rows(all, matrix).into(),
-        Row::Bf16(all) => rows(all, matrix).into(),
-        Row::F16(all) => rows(all, matrix).into(),
-    }
+/// Calls what a head is made of by the names of Python's arguments.
+fn own_names(error: Error) -> Error {
+    error.with_parameter(|name| match name {
+        "vocab" => "weights.shape[0]",
+        "hidden.width" => "weights.shape[1]",
+        "cluster_ids" => "clusters",
+        name => name,
+    })
+}
+
+/// Returns ids, or places, as an array.
+fn ids_of<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    modules::load_numpy(py)?;
+    Ok(PyArray1::from_vec(py, ids.iter().map(|id| i64::from(*id)).collect()))
 }
 
 impl Head {
-    /// Returns the head as the engine takes it, unless its weights were written since it was made.
-    pub fn get(&self, py: Python<'_>) -> PyResult<EngineHead<'_>> {
-        if let Some(Borrowed { owner, version: Some(made), .. }) = &self.borrowed
-            && version(owner.bind(py)).is_some_and(|now| now != *made)
-        {
+    /// Returns the head for a call, unless its weights were written since it was made.
+    pub fn get(&self, py: Python<'_>) -> PyResult<InUse<'_>> {
+        if self.borrowed.as_ref().is_some_and(|borrowed| borrowed.was_written(py)) {
             return Err(PyRuntimeError::new_err(
                 "the weights of the head were written since it was made; make a new one",
             ));
         }
-        Ok(match &self.head {
-            Kind::Exact(exact) => exact.into(),
-            Kind::Certified(certified) => certified.into(),
-        })
+        Ok(self.in_use())
     }
 
-    fn exact(&self) -> &Exact<'static> {
+    fn in_use(&self) -> InUse<'_> {
         match &self.head {
-            Kind::Exact(exact) => exact,
-            Kind::Certified(certified) => certified.exact(),
+            Kind::Exact(exact) => InUse::Exact(exact),
+            Kind::Certified(certified) => InUse::Certified(certified),
+            // Nobody waits to write it, so a hook of a call may read it again.
+            Kind::Clustered(clustered) => {
+                InUse::Clustered(clustered.read().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
+    }
+
+    /// Returns what a clustered head says, or what stands for it with other heads.
+    fn of_clustered<R>(&self, otherwise: R, of: impl FnOnce(&Clustered<'static>) -> R) -> R {
+        match self.in_use() {
+            InUse::Clustered(clustered) => of(&clustered),
+            _ => otherwise,
         }
     }
 }
@@ -164,9 +216,12 @@ impl Head {
     #[pyo3(
         signature = (
             weights, *, kind="exact", bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None,
+            clusters=None, centroids=None, capacity=None, iterations=None, progress=None, probes=None, special_ids=None,
+            in_place=false,
         ),
-        text_signature = "(weights, *, kind='exact', bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=8, \
-                          file=None)"
+        text_signature = "(weights, *, kind='exact', bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, \
+                          file=None, clusters=None, centroids=None, capacity=16, iterations=10, progress=None, probes=None, \
+                          special_ids=(), in_place=False)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
@@ -179,15 +234,31 @@ impl Head {
         level: Option<&str>,
         most_rows: Option<&Bound<'_, PyAny>>,
         file: Option<PathBuf>,
+        clusters: Option<&Bound<'_, PyAny>>,
+        centroids: Option<&Bound<'_, PyAny>>,
+        capacity: Option<&Bound<'_, PyAny>>,
+        iterations: Option<&Bound<'_, PyAny>>,
+        progress: Option<&Bound<'_, PyAny>>,
+        probes: Option<&Bound<'_, PyAny>>,
+        special_ids: Option<&Bound<'_, PyAny>>,
+        in_place: bool,
     ) -> PyResult<Self> {
-        let is_certified = match kind {
-            "exact" => false,
-            "certified" => true,
-            _ => return Err(out_of_range("kind", format!("{kind:?}"), "\"exact\" or \"certified\"")),
-        };
-        let of_certified = [("most_rows", most_rows.is_some()), ("file", file.is_some())];
-        if let Some((name, _)) = of_certified.iter().find(|(_, is_set)| *is_set && !is_certified) {
-            let text = format!("{name} is for kind=\"certified\", but kind is \"exact\"");
+        let kinds = "\"exact\", \"certified\" or \"clustered\"";
+        if !["exact", "certified", "clustered"].contains(&kind) {
+            return Err(out_of_range("kind", format!("{kind:?}"), kinds));
+        }
+        let of_parts = [("most_rows", most_rows.is_some()), ("file", file.is_some())];
+        if let Some((name, _)) = of_parts.iter().find(|(_, is_set)| *is_set && kind == "exact") {
+            let text =
+                format!("{name} is for kind=\"certified\" or kind=\"clustered\", but kind is \"exact\"");
+            return Err(PyValueError::new_err(text));
+        }
+        let clusters = ClusterArguments { clusters, centroids, capacity, iterations, progress };
+        let of_probes = [("probes", probes.is_some()), ("special_ids", special_ids.is_some())];
+        let of_probes = of_probes.into_iter().chain([("in_place", in_place)]);
+        let of_probes = of_probes.filter(|(_, is_set)| *is_set).map(|(name, _)| name);
+        if let Some(name) = clusters.set().chain(of_probes).next().filter(|_| kind != "clustered") {
+            let text = format!("{name} is for kind=\"clustered\", but kind is {kind:?}");
             return Err(PyValueError::new_err(text));
         }
         let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
@@ -198,27 +269,35 @@ impl Head {
         };
         let bias = bias.map(read_bias).transpose()?.map(Into::into);
         let level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
+        let options = HeadOptions { bias, scaling, level };
 
         let array = arrays::read(weights, "weights", None)?;
         let matrix = array.matrix("weights")?;
         matrix.check_host("weights")?;
         matrix.check_float_of("weights")?;
-        let Matrix { rows, width, stride, dtype, .. } = matrix;
-        let (borrowed, all) = if rows > 1 && stride != width {
-            (None, packed(&matrix))
-        } else {
-            // SAFETY: the elements lie on the host. `borrowed` keeps them alive as long as the head; the class' documentation
-            // forbids writing them.
-            let all = match unsafe { matrix.floats() } {
-                Row::F32(all) => Weights::from(all),
-                Row::Bf16(all) => all.into(),
-                Row::F16(all) => all.into(),
-            };
-            (Some(Borrowed::of(weights, array)?), all)
-        };
+        let dtype = matrix.dtype.name();
+        if kind == "clustered" {
+            let probes = probes.map(|probes| extract_int::<usize>(probes, "probes")).transpose()?;
+            let special_ids = special_ids.map_or(Ok(Vec::new()), |ids| integers(ids, "special_ids"))?;
+            let of_clusters = ClusteredOptions { probes, special_ids, most_rows };
+            let source = clusters.source(file)?;
+            if in_place {
+                check_movable(&array, &matrix)?;
+            }
+            let borrowed = in_place.then(|| Borrowed::of(weights, array)).transpose()?;
+            let clustered = clustered(py, &matrix, options, source, &of_clusters, in_place)?;
+            let borrowed = borrowed.map(|borrowed| borrowed.written_here(weights));
+            let head = Kind::Clustered(Box::new(RwLock::new(clustered)));
+            return Ok(Self { head, dtype, borrowed });
+        }
+
+        let (is_borrowed, all) = borrowed_or_packed(&matrix);
+        let borrowed = is_borrowed.then(|| Borrowed::of(weights, array)).transpose()?;
+        let Matrix { rows, width, .. } = matrix;
+        let is_certified = kind == "certified";
         let made = py.detach(|| {
             caught(UNMADE, || -> std::result::Result<Kind, Unmade> {
-                let exact = Exact::new(all, rows, width, HeadOptions { bias, scaling, level })?;
+                let exact = Exact::new(all, rows, width, options)?;
                 if !is_certified {
                     return Ok(Kind::Exact(exact));
                 }
@@ -230,38 +309,32 @@ impl Head {
                 Ok(Kind::Certified(certified.with_most_rows(most_rows)))
             })
         })?;
-        let names = |error: Error| {
-            error.with_parameter(|name| match name {
-                "vocab" => "weights.shape[0]",
-                "hidden.width" => "weights.shape[1]",
-                name => name,
-            })
-        };
         let head = made.map_err(|error| match error {
-            Unmade::Head(error) => to_py_err(names(error)),
+            Unmade::Head(error) => to_py_err(own_names(error)),
             Unmade::File(error) => of_file("file", error),
         })?;
-        Ok(Self { head, dtype: dtype.name(), borrowed })
+        Ok(Self { head, dtype, borrowed })
     }
 
     /// The number of ids.
     #[getter]
     fn vocab(&self) -> usize {
-        self.exact().vocab()
+        self.in_use().head().vocab()
     }
 
     /// The number of elements of a hidden state.
     #[getter]
     fn width(&self) -> usize {
-        self.exact().width()
+        self.in_use().head().width()
     }
 
-    /// "exact" or "certified".
+    /// "exact", "certified" or "clustered".
     #[getter]
     fn kind(&self) -> &'static str {
         match self.head {
             Kind::Exact(_) => "exact",
             Kind::Certified(_) => "certified",
+            Kind::Clustered(_) => "clustered",
         }
     }
 
@@ -274,7 +347,7 @@ impl Head {
     /// The SIMD level in use.
     #[getter]
     fn level(&self) -> &'static str {
-        self.exact().level().name()
+        self.in_use().level().name()
     }
 
     /// Whether the weights are another library's memory; False if they were copied.
@@ -283,33 +356,101 @@ impl Head {
         self.borrowed.is_some()
     }
 
-    /// How many rows of a call are screened at most; 0 for "exact".
+    /// Whether tokens, kept sets and logprobs may be others than the exact head's: those of "clustered" may.
     #[getter]
-    fn most_rows(&self) -> usize {
-        match &self.head {
-            Kind::Exact(_) => 0,
-            Kind::Certified(certified) => certified.most_rows(),
+    fn is_approximate(&self) -> bool {
+        self.in_use().head().is_approximate()
+    }
+
+    /// How many rows of a call are computed in part at most; 0 for "exact", None where it does not matter how many there are.
+    #[getter]
+    fn most_rows(&self) -> Option<usize> {
+        match self.in_use() {
+            InUse::Exact(_) => Some(0),
+            InUse::Certified(certified) => Some(certified.most_rows()),
+            InUse::Clustered(clustered) => Some(clustered.most_rows()).filter(|rows| *rows < usize::MAX),
         }
     }
 
-    /// How many bytes a call that screens rows reads before it reads weights; 0 for "exact".
+    /// How many bytes a call that screens rows reads before it reads weights; 0 but for "certified".
     #[getter]
     fn screen_bytes(&self) -> usize {
         match &self.head {
-            Kind::Exact(_) => 0,
             Kind::Certified(certified) => certified.screen_bytes(),
+            _ => 0,
         }
     }
 
     /// The ids whose logits a certified head always computes, since a weight or the bias is not finite or very large: int64, ascending.
     #[getter]
     fn unscreened<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        modules::load_numpy(py)?;
-        let ids: Vec<i64> = match &self.head {
-            Kind::Exact(_) => Vec::new(),
-            Kind::Certified(certified) => certified.unscreened().iter().map(|id| i64::from(*id)).collect(),
+        match &self.head {
+            Kind::Certified(certified) => ids_of(py, certified.unscreened()),
+            _ => ids_of(py, &[]),
+        }
+    }
+
+    /// How many clusters a hidden state probes; 0 but for "clustered", where it may be set between calls.
+    ///
+    /// Setting it raises ValueError for a number outside 1..=clusters and for another kind of head, RuntimeError while a call uses the head.
+    #[getter]
+    fn probes(&self) -> usize {
+        self.of_clustered(0, Clustered::probes)
+    }
+
+    #[setter]
+    fn set_probes(&self, probes: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Kind::Clustered(clustered) = &self.head else {
+            let text = format!("probes is for kind=\"clustered\", but kind is {:?}", self.kind());
+            return Err(PyValueError::new_err(text));
         };
-        Ok(PyArray1::from_vec(py, ids))
+        let probes = extract_int(probes, "probes")?;
+        let mut clustered = clustered.try_write().map_err(|_| {
+            PyRuntimeError::new_err("a call is using the head; set its probes before or after calls")
+        })?;
+        clustered.set_probes(probes).map_err(to_py_err)
+    }
+
+    /// The ids that a clustered head always computes: int64, ascending.
+    #[getter]
+    fn special_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let ids = self.of_clustered(Vec::new(), |clustered| clustered.special_ids().to_vec());
+        ids_of(py, &ids)
+    }
+
+    /// How many ids a cluster has; the last one may have fewer. 0 but for "clustered".
+    #[getter]
+    fn capacity(&self) -> usize {
+        self.of_clustered(0, |clustered| clustered.clusters().capacity())
+    }
+
+    /// The ids of all clusters, those of the first one first: int64, [vocab]; empty but for "clustered".
+    #[getter]
+    fn cluster_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let ids = self.of_clustered(Vec::new(), |clustered| clustered.clusters().ids().to_vec());
+        ids_of(py, &ids)
+    }
+
+    /// The centroids of the clusters: float32, [clusters, width]; no rows but for "clustered". A copy.
+    #[getter]
+    fn centroids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        modules::load_numpy(py)?;
+        let centroids = self.of_clustered(Vec::new(), |clustered| clustered.clusters().centroids().to_vec());
+        let width = self.width();
+        PyArray1::from_slice(py, &centroids).reshape([centroids.len() / width, width])
+    }
+
+    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty but for "clustered".
+    #[getter]
+    fn places<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let places = self.of_clustered(Vec::new(), |clustered| clustered.places().to_vec());
+        ids_of(py, &places)
+    }
+
+    /// How many bytes of centroids a call reads; 0 but for "clustered".
+    #[getter]
+    fn centroid_bytes(&self) -> usize {
+        self.of_clustered(0, Clustered::centroid_bytes)
     }
 
     /// Returns all logits of hidden states, [rows, vocab] float32, whichever kind the head is: the bits do not depend on the batch.
@@ -319,8 +460,9 @@ impl Head {
     /// Raises ValueError or TypeError for another shape, type or device.
     fn logits<'py>(&self, py: Python<'py>, hidden: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         modules::load_numpy(py)?;
-        let (hidden, head) = (Hidden::read(hidden)?, self.get(py)?);
-        let (states, vocab) = (hidden.states()?, self.vocab());
+        let (hidden, in_use) = (Hidden::read(hidden)?, self.get(py)?);
+        let (states, head) = (hidden.states()?, in_use.head());
+        let vocab = head.vocab();
         let logits = py.detach(|| {
             caught(UNTOUCHED, || {
                 let mut out = memory(states.rows(), vocab)?;
@@ -332,21 +474,25 @@ impl Head {
         Ok(logits.reshape([states.rows(), vocab])?.into_any())
     }
 
-    /// Writes what a certified head has derived from its weights to a file, for Head(weights, kind="certified", file=path): its copy of them,
-    /// with a checksum and the digest of the weights, which are not in it. The file appears when it is whole.
+    /// Writes what a head has derived from its weights to a file, for Head(weights, kind=..., file=path): a certified head's copy of them, a clustered head's
+    /// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
     ///
     /// path: where. name: what the tensor of weights is called; the file says it of itself.
     ///
     /// Raises ValueError for an exact head, OSError for a file that cannot be written.
     #[pyo3(signature = (path, *, name="lm_head.weight"))]
     fn save(&self, py: Python<'_>, path: PathBuf, name: &str) -> PyResult<()> {
-        self.get(py)?;
-        let Kind::Certified(certified) = &self.head else {
-            return Err(PyValueError::new_err(
-                "an exact head derives nothing from its weights; there is nothing to save",
-            ));
-        };
-        let written = py.detach(|| caught(UNTOUCHED, || Artefact::write(certified, name, &path)))?;
+        let in_use = self.get(py)?;
+        let head = in_use.head();
+        let written = py.detach(|| {
+            caught(UNTOUCHED, || match head {
+                EngineHead::Certified(certified) => Some(Artefact::write(certified, name, &path)),
+                EngineHead::Clustered(clustered) => Some(Artefact::write_clustered(clustered, name, &path)),
+                _ => None,
+            })
+        })?;
+        let nothing = "an exact head derives nothing from its weights; there is nothing to save";
+        let written = written.ok_or_else(|| PyValueError::new_err(nothing))?;
         written.map_err(|error| of_file("path", error))
     }
 
@@ -383,17 +529,6 @@ impl From<Error> for Unmade {
 impl From<ArtefactError> for Unmade {
     fn from(error: ArtefactError) -> Self {
         Unmade::File(error)
-    }
-}
-
-/// Returns the exception for what is wrong with a file.
-fn of_file(parameter: &str, error: ArtefactError) -> PyErr {
-    match error {
-        ArtefactError::Io { source, path } => {
-            let kind = source.kind();
-            PyErr::from(std::io::Error::new(kind, format!("{}: {source}", path.display())))
-        }
-        error => PyValueError::new_err(format!("{parameter} cannot be used: {error}")),
     }
 }
 

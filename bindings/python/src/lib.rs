@@ -12,7 +12,7 @@
 //! | `hooks`, `turns` | Python's own edits of rows; one thread at a time in a sampler or a pool |
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph`, `dist` | the classes |
-//! | `heads` | LM heads over the weights of others |
+//! | `heads`, `head_weights`, `clusters`, `head_files` | LM heads; the weights of others that they are over; where clusters come from; what is wrong with files |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
@@ -44,8 +44,11 @@ mod device_array;
 mod outputs;
 mod verification;
 
+mod clusters;
 mod dist;
 mod graph;
+mod head_files;
+mod head_weights;
 mod heads;
 mod operators;
 mod pool;

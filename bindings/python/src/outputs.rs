@@ -39,6 +39,7 @@ pub struct Outputs {
     /// none.
     words: Box<[UnsafeCell<u32>]>,
     kept: Option<Vec<Vec<u32>>>,
+    is_approximate: bool,
 }
 
 // SAFETY: threads share the layout and the kept sets, which never change. numpy gets the words' address and,
@@ -53,6 +54,7 @@ impl Outputs {
             layout,
             words: out.words().iter().map(|word| UnsafeCell::new(*word)).collect(),
             kept: kept.then(|| (0..layout.rows).map(|row| out.kept(row).to_vec()).collect()),
+            is_approximate: out.is_approximate(),
         }
     }
 
@@ -152,6 +154,13 @@ impl Outputs {
     #[getter]
     fn id_ranks<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<u32>>> {
         Self::matrix(slf, slf.get().layout.id_ranks(), slf.get().layout.widths.ids)
+    }
+
+    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those of the ids that it computed, and approximate the exact
+    /// head's.
+    #[getter]
+    fn is_approximate(&self) -> bool {
+        self.is_approximate
     }
 
     /// The tokens as a list of int, -1 where there is none. Needs no numpy.

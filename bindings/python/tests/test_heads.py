@@ -92,6 +92,7 @@ def test_steps_are_those_from_logits(kept: bool) -> None:
         counts = b.head_counts()
         assert counts["whole_rows"] + counts["certified_rows"] == 8 * len(slots)
         assert (counts["certified_rows"] > 0) == (head.kind == "certified")
+        assert (counts["clustered_rows"], counts["clustered_logits"], counts["centroid_reads"]) == (0, 0, 0)
         assert counts["screen_reads"] == (8 if head.kind == "certified" else 0)
 
 
@@ -179,6 +180,8 @@ def test_weights_are_borrowed_where_rows_follow_each_other() -> None:
     assert (head.vocab, head.width, head.kind, head.dtype) == (VOCAB, WIDTH, "exact", "float32")
     assert repr(head) == 'Head([600, 40] float32 borrowed, kind="exact")'
     assert head.screen_bytes == 0 and head.most_rows == 0 and head.unscreened.tolist() == []
+    assert head.is_approximate is False and (head.probes, head.capacity, head.centroid_bytes) == (0, 0, 0)
+    assert [len(array) for array in (head.special_ids, head.cluster_ids, head.places, head.centroids)] == [0] * 4
 
 
 def test_rows_that_are_not_finite_are_listed() -> None:
@@ -195,7 +198,7 @@ def test_what_does_not_fit_is_refused() -> None:
             Head(*args, **arguments)
 
     refuses('kind is "fast", but must be', WEIGHTS, kind="fast")
-    refuses("most_rows is for", WEIGHTS, most_rows=3)
+    refuses('most_rows is for kind="certified" or kind="clustered", but kind is "exact"', WEIGHTS, most_rows=3)
     refuses("weights is of float64, but must be of float32", WEIGHTS.astype(np.float64))
     refuses("weights must be an array", [[1.0]])
     refuses("weights has 3 dimensions", WEIGHTS[None])
@@ -234,7 +237,7 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
         Head(WEIGHTS, kind="certified", file=str(path))
     with pytest.raises(ValueError, match="the weights it was built from"):
         Head(WEIGHTS * 2, kind="certified", bias=np.ones(VOCAB, np.float32), file=path)
-    with pytest.raises(ValueError, match="file is for kind="):
+    with pytest.raises(ValueError, match='file is for kind="certified" or kind="clustered", but kind is "exact"'):
         Head(WEIGHTS, file=path)
     with pytest.raises(FileNotFoundError, match="none"):
         Head(WEIGHTS, kind="certified", file=tmp_path / "none")

@@ -51,6 +51,15 @@ impl ClusteredOptions {
     pub fn probes(&self, clusters: &Clusters) -> usize {
         self.probes.unwrap_or_else(|| clusters.count().div_ceil(PART_PROBED))
     }
+
+    /// Checks them for a head of `vocab` ids in so many clusters.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or special ids are not in the vocabulary; it names them.
+    pub fn check(&self, vocab: usize, clusters: usize) -> Result<()> {
+        self.probes.map_or(Ok(()), |probes| check_probes(probes, clusters))?;
+        check_special_ids(&self.special_ids, vocab)
+    }
 }
 
 /// A head that computes the logits of the clusters that look likeliest.
@@ -97,7 +106,7 @@ impl<'w> Clustered<'w> {
         options: &ClusteredOptions,
     ) -> Result<Clustered<'static>> {
         clusters.check_shape(exact.vocab(), exact.width())?;
-        check_options(&clusters, options)?;
+        options.check(clusters.vocab(), clusters.count())?;
         let head = HeadOptions {
             bias: exact.bias().map(|bias| bias.to_vec().into()),
             scaling: *exact.scaling(),
@@ -118,7 +127,7 @@ impl<'w> Clustered<'w> {
         options: &ClusteredOptions,
     ) -> Result<Self> {
         let mut weights = weights.into();
-        check_options(&clusters, options)?;
+        options.check(clusters.vocab(), clusters.count())?;
         let checked = Exact::new(weights.shared(), clusters.vocab(), clusters.width(), head.clone());
         drop(checked?);
         match &mut weights {
@@ -140,7 +149,7 @@ impl<'w> Clustered<'w> {
         clusters: Clusters,
         options: &ClusteredOptions,
     ) -> Result<Self> {
-        check_options(&clusters, options)?;
+        options.check(clusters.vocab(), clusters.count())?;
         let (vocab, width) = (clusters.vocab(), clusters.width());
         let HeadOptions { bias, scaling, level } = head;
         if let Some(bias) = bias.as_ref().filter(|bias| bias.len() != vocab) {
@@ -450,11 +459,6 @@ fn short_if_exact(centroids: &[f32]) -> Weights<'static> {
         return centroids.to_vec().into();
     }
     centroids.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>().into()
-}
-
-fn check_options(clusters: &Clusters, options: &ClusteredOptions) -> Result<()> {
-    options.probes.map_or(Ok(()), |probes| check_probes(probes, clusters.count()))?;
-    check_special_ids(&options.special_ids, clusters.vocab())
 }
 
 /// Names, in errors, the memory of a step.

@@ -11,7 +11,7 @@ and leaves only that token above -inf, so generate can only take that one. To ru
 put it into `logits_processor` yourself.
 
 `replace_head` puts a `Head` in the place of a model's output layer. `generate` then draws from hidden states, and a certified
-head reads about half of the layer's weights for a token::
+head reads about half of the layer's weights for a token, a clustered one a part of them, approximately::
 
     with gumball.Head.replace(model, kind="certified"):
         ids = generate(model, SamplingParams(temperature=0.8, seed=7), **inputs)
@@ -248,11 +248,12 @@ def replace_head(model: Any, *, head: Head | None = None, **arguments: Any) -> R
     """Puts a `Head` over the weights of a model's output layer in its place, and returns what undoes that.
 
     model: a model of transformers on the CPU whose output layer (`get_output_embeddings()`, for most models `lm_head`) is a torch.nn.Linear;
-    its weight may be tied to the embedding. The weight is borrowed and stays the model's. arguments: those of Head, but for weights and bias. head: a head over these weights that was made before, instead.
+    its weight may be tied to the embedding. The weight is borrowed and stays the model's; of kind="clustered" the head has a copy, in the order of its clusters.
+    arguments: those of Head, but for weights, bias and in_place. head: a head over these weights that was made before, instead.
 
     Replaced is this one module of the model. Its logits are then float32, in another order of adding than torch's, so their last bits, and
-    in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of this module draws from hidden states. Everything else
-    about the model stays. Restore the layer before the model is saved, moved, trained or given other weights.
+    in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of this module draws from hidden states, and
+    of a clustered head from the logits that it probes. Everything else about the model stays. Restore the layer before the model is saved, moved, trained or given other weights.
 
     Raises TypeError if there is no such layer, ValueError for a head of another shape or weights that are not on the CPU, and the errors of Head.
     """
@@ -261,6 +262,8 @@ def replace_head(model: Any, *, head: Head | None = None, **arguments: Any) -> R
         raise ValueError("the model's output layer is a head already; restore the first")
     if not isinstance(layer, torch.nn.Linear):
         raise TypeError(f"the model's output layer must be a torch.nn.Linear, not {type(layer).__name__}")
+    if arguments.get("in_place"):
+        raise ValueError("in_place is True, but must be False: the rows of the layer stay where the model reads them")
     if head is None:
         bias = None if layer.bias is None else layer.bias.detach().float()
         head = Head(layer.weight, bias=bias, **arguments)

@@ -72,7 +72,8 @@ fn read_options<'py>(keywords: &Keywords<'_, 'py>) -> PyResult<(Options, Option<
 #[pymethods]
 impl Pool {
     /// Chooses the next token of each hidden state, appends it to the sequence in the row's slot, and returns the Outputs:
-    /// those that step would return for head.logits(hidden), bit for bit.
+    /// those that step would return for head.logits(hidden), bit for bit. A clustered head's logits are -inf here for ids that it does not probe; the
+    /// Outputs say is_approximate then.
     ///
     /// head: a Head of the pool's vocabulary. hidden: [rows, width], or [width] for one row, on the CPU; float32, bfloat16 or
     /// float16; rows may be strided. Other arguments: as for step, one for each row.
@@ -97,6 +98,7 @@ impl Pool {
         let (options, _masks) =
             read_options(&Keywords { masks, mask_present, forced, hooks, ..Keywords::default() })?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
+        let head = head.head();
         let (work, kept) = (Work { head, states, options: &options, caller }, self.kept);
         self.with(py, None, |inner| {
             let mut out = std::mem::take(&mut inner.out);
@@ -157,6 +159,7 @@ impl Pool {
         let probs = DraftProbs::read(draft_probs, None, check)?;
         let drafts = lists.with_probs(probs.on_host());
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
+        let head = head.head();
         let (work, kept) = (Work { head, states, options: &options, caller }, self.kept);
         let verified = self.with(py, None, |inner| {
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
@@ -207,6 +210,7 @@ impl Pool {
         let (options, _masks) =
             read_options(&Keywords { masks, mask_present, forced, hooks, ..Keywords::default() })?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
+        let head = head.head();
         let work = Work { head, states, options: &options, caller };
         let drafted = self.with(py, None, |inner| {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
@@ -223,8 +227,8 @@ impl Pool {
     /// Returns the logprobs of given tokens from hidden states, in the Outputs that score would return for
     /// head.logits(hidden), bit for bit, without the logits of all rows.
     ///
-    /// head, hidden: as for step_hidden. chunk_rows: how many rows are computed at a time, 4 bytes for each id of each. Other
-    /// arguments: as for score.
+    /// head, hidden: as for step_hidden. chunk_rows: how many rows are computed at a time, 4 bytes for each id of each; 12 with a certified head, up to
+    /// 8 and 12 for each cluster with a clustered one. Other arguments: as for score.
     ///
     /// Raises the errors of step_hidden and of score.
     #[pyo3(
@@ -255,6 +259,7 @@ impl Pool {
         let (options, _masks) =
             read_options(&Keywords { masks, mask_present, hooks, ..Keywords::default() })?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
+        let head = head.head();
         let work = Work { head, states, options: &options, caller };
         self.with(py, None, |inner| {
             let mut out = gumball_engine::Outputs::new();
@@ -289,8 +294,9 @@ impl Pool {
     }
 
     /// What heads have done for this pool since it was made, as a dict: whole_rows, rows whose logits were all computed; certified_rows,
-    /// rows that a part of their logits decided; certified_logits, how many these took in all; weight_reads and screen_reads, how
-    /// often all weights, and a certified head's copy, were read.
+    /// rows that a part of their logits decided; certified_logits, how many these took in all; clustered_rows, rows of which the probed clusters alone were
+    /// computed; clustered_logits, how many these took in all; weight_reads, screen_reads and centroid_reads, how often all weights, a certified head's copy, and
+    /// centroids were read.
     ///
     /// Raises UnavailableError for a pool on a device.
     fn head_counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -300,8 +306,11 @@ impl Pool {
             ("whole_rows", counts.whole_rows),
             ("certified_rows", counts.certified_rows),
             ("certified_logits", counts.certified_logits),
+            ("clustered_rows", counts.clustered_rows),
+            ("clustered_logits", counts.clustered_logits),
             ("weight_reads", counts.weight_reads),
             ("screen_reads", counts.screen_reads),
+            ("centroid_reads", counts.centroid_reads),
         ] {
             named.set_item(name, count)?;
         }
