@@ -1,5 +1,5 @@
-// From hidden states to tokens: an exact and a certified head over the same weights draw the same tokens. `model` is yours; here it makes a
-// hidden state of the last token, so that there is something to run.
+// From hidden states to tokens: an exact and a certified head over the same weights draw the same tokens, a clustered one approximates them. `model` is
+// yours; here it makes a hidden state of the last token, so that there is something to run.
 //
 // cc head.c -I bindings/c/include -L target/release -lgumball -lm -o head
 
@@ -32,6 +32,13 @@ static void model(uint32_t token, float *hidden) {
     }
 }
 
+static int32_t progress(void *user, size_t iteration, size_t iterations, size_t done, size_t of) {
+    (void)user;
+    fprintf(stderr, "clusters: %u of %u, %u of %u ids\n", (unsigned)iteration + 1, (unsigned)iterations, (unsigned)done,
+            (unsigned)of);
+    return 0;
+}
+
 static void decode(const char *name, int32_t kind) {
     gumball_head_config config;
     memset(&config, 0, sizeof config);
@@ -40,7 +47,19 @@ static void decode(const char *name, int32_t kind) {
     config.vocab = VOCAB;
     config.width = WIDTH;
     config.kind = kind;
-    gumball_head *head = gumball_head_new(&config);
+    gumball_head *head;
+    if (kind == GUMBALL_HEAD_CLUSTERED) {
+        const uint32_t special_ids[] = {0, 2};
+        gumball_clustered_options options;
+        memset(&options, 0, sizeof options);
+        options.struct_size = sizeof options;
+        options.probes = 125; /* of 500 clusters of 16 ids */
+        options.special_ids = special_ids;
+        options.special_ids_len = 2;
+        head = gumball_head_clustered_build(&config, &options, 16, 4, progress, NULL);
+    } else {
+        head = gumball_head_new(&config);
+    }
     gumball_pool_config pool_config;
     memset(&pool_config, 0, sizeof pool_config);
     pool_config.struct_size = sizeof pool_config;
@@ -77,8 +96,10 @@ static void decode(const char *name, int32_t kind) {
     if (gumball_pool_head_counts(pool, &counts)) {
         fail();
     }
-    printf("\n    %u rows in full, %u by %u logits in all\n", (unsigned)counts.whole_rows,
-           (unsigned)counts.certified_rows, (unsigned)counts.certified_logits);
+    printf("\n    %u rows in full, %u by %u logits in all%s\n", (unsigned)counts.whole_rows,
+           (unsigned)(counts.certified_rows + counts.clustered_rows),
+           (unsigned)(counts.certified_logits + counts.clustered_logits),
+           gumball_outputs_is_approximate(outputs) ? ", approximate" : "");
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
     gumball_head_free(head);
@@ -91,5 +112,6 @@ int main(void) {
     }
     decode("exact", GUMBALL_HEAD_EXACT);
     decode("certified", GUMBALL_HEAD_CERTIFIED);
+    decode("clustered", GUMBALL_HEAD_CLUSTERED);
     return EXIT_SUCCESS;
 }

@@ -183,6 +183,9 @@ enum gumball_head_kind
     GUMBALL_HEAD_EXACT = 0,
     // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
     GUMBALL_HEAD_CERTIFIED = 1,
+    // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation. Made by
+    // gumball_head_clustered_build, _new and _open.
+    GUMBALL_HEAD_CLUSTERED = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -252,7 +255,7 @@ typedef struct gumball_dist gumball_dist;
 // Steps that were captured, to be replayed with one call.
 typedef struct gumball_graph gumball_graph;
 
-// An LM head: it makes logits of hidden states, by weights that it borrows.
+// An LM head: it makes logits of hidden states, by weights that it borrows, or, of clusters, has copied.
 //
 // Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
 // several may share one, at the same time too.
@@ -616,7 +619,7 @@ typedef struct {
     // sizeof(gumball_head_config).
     size_t struct_size;
     // `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
-    // or write them meanwhile.
+    // or write them meanwhile. A clustered head reads them while it is made alone, unless its options say that it permutes them.
     const void *weights;
     // The number of ids, in 1..=2^20.
     size_t vocab;
@@ -634,11 +637,12 @@ typedef struct {
     float softcap;
     // The SIMD level, by its name; NULL: the machine's best. The logits are the same.
     const char *level;
-    // For GUMBALL_HEAD_CERTIFIED: how many rows of a call are screened at most; in a call that has more, every logit is computed, which is
-    // faster then. 0: 8.
+    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
+    // faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
     size_t most_rows;
     // For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
-    // bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none.
+    // bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none. For gumball_head_clustered_open: the
+    // path of the file of clusters.
     const char *file;
 } gumball_head_config;
 
@@ -654,10 +658,20 @@ typedef struct {
     int32_t dtype;
     // The gumball_head_kind.
     int32_t kind;
-    // How many bytes a call that screens rows reads before it reads weights; 0 for GUMBALL_HEAD_EXACT.
+    // How many bytes a call that screens rows reads before it reads weights; 0 but for GUMBALL_HEAD_CERTIFIED.
     size_t screen_bytes;
-    // How many rows of a call are screened at most; 0 for GUMBALL_HEAD_EXACT.
+    // How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter how many there are.
     size_t most_rows;
+    // Of GUMBALL_HEAD_CLUSTERED, else 0: how many clusters there are.
+    size_t clusters;
+    // How many ids a cluster has; the last one may have fewer.
+    size_t capacity;
+    // How many clusters a hidden state probes.
+    size_t probes;
+    // How many bytes of centroids a call reads.
+    size_t centroid_bytes;
+    // 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
+    uint64_t is_approximate;
 } gumball_head_info;
 
 // A batch of hidden states in host memory.
@@ -676,6 +690,28 @@ typedef struct {
     int32_t dtype;
 } gumball_hidden;
 
+// What a clustered head has besides its clusters.
+typedef struct {
+    // sizeof(gumball_clustered_options).
+    size_t struct_size;
+    // How many clusters a hidden state probes, up to their number; 0: an eighth of them.
+    size_t probes;
+    // Ids that are always computed, such as ends of text; they are copied.
+    const uint32_t *special_ids;
+    // Their number.
+    size_t special_ids_len;
+    // 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory that may be written
+    // and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an id at its
+    // gumball_head_places.
+    uint64_t is_in_place;
+} gumball_clustered_options;
+
+// Is told how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
+// anything else to stop. `user` is what the build was given.
+//
+// It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
+typedef int32_t (*gumball_cluster_progress)(void *user, size_t iteration, size_t iterations, size_t done, size_t of);
+
 // What heads have done for a pool since it was made.
 typedef struct {
     // sizeof(gumball_head_counts).
@@ -690,6 +726,12 @@ typedef struct {
     uint64_t weight_reads;
     // How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
     uint64_t screen_reads;
+    // Rows of which a clustered head computed the probed clusters alone.
+    uint64_t clustered_rows;
+    // How many logits that took, for all of these rows; one that several rows of a call need counts for each.
+    uint64_t clustered_logits;
+    // How many times centroids were read: once for all rows of a call, or of a chunk of a score.
+    uint64_t centroid_reads;
 } gumball_head_counts;
 
 // What a pool over several processes is made with. All of them hand in the same, but for `rank` and `threads`.
@@ -1003,6 +1045,10 @@ gumball_code gumball_outputs_layout(const gumball_outputs *outputs, gumball_layo
 
 // Returns the number of rows; 0 after an error.
 size_t gumball_outputs_rows(const gumball_outputs *outputs);
+
+// Returns 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
+// head's; else 0, as after an error.
+uint32_t gumball_outputs_is_approximate(const gumball_outputs *outputs);
 
 // Returns the buffer, all sections as gumball_outputs_layout tells; NULL if it is empty, or after an error.
 const uint32_t *gumball_outputs_words(const gumball_outputs *outputs);
@@ -1519,8 +1565,8 @@ gumball_code gumball_pool_shorten(gumball_pool *pool,
 // the process share. NULL after an error.
 gumball_head *gumball_head_new(const gumball_head_config *config);
 
-// Writes what a certified head has derived from its weights to a file, for `file` in gumball_head_config: its copy of them, with a checksum and
-// the digest of the weights, which are not in it. The file appears when it is whole.
+// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
+// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
 //
 // `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
 gumball_code gumball_head_save(const gumball_head *head,
@@ -1543,7 +1589,61 @@ gumball_code gumball_head_logits(const gumball_head *head,
                                  const gumball_hidden *hidden,
                                  float *logits);
 
-// As gumball_pool_step, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits.
+// Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with all
+// centroids, up to `iterations` times, over the threads that pools of the process share. NULL after an error.
+//
+// `config`: of kind GUMBALL_HEAD_CLUSTERED, without a file. `options`: NULL for the defaults. `capacity`: how many ids a cluster has, up to the vocabulary; the last one
+// has what is left; 0: 16. `iterations`: how often all ids are assigned to clusters at most; 0: 10. `progress`: NULL: nobody is told. If it stops the build, the
+// error is GUMBALL_UNAVAILABLE. What is wrong with the arguments is found before anything is compared.
+gumball_head *gumball_head_clustered_build(const gumball_head_config *config,
+                                           const gumball_clustered_options *options,
+                                           size_t capacity,
+                                           size_t iterations,
+                                           gumball_cluster_progress progress,
+                                           void *user);
+
+// Makes a clustered head of clusters that the program has. NULL after an error.
+//
+// `config`: of kind GUMBALL_HEAD_CLUSTERED, without a file. `options`: NULL for the defaults. `ids`: `clusters` lists of `capacity` ids, each id of the vocabulary
+// once. `centroids`: `width` floats for each cluster, finite. Both are copied.
+gumball_head *gumball_head_clustered_new(const gumball_head_config *config,
+                                         const gumball_clustered_options *options,
+                                         const uint32_t *ids,
+                                         size_t clusters,
+                                         size_t capacity,
+                                         const float *centroids);
+
+// Makes a clustered head of clusters in a file: `file` of the config, which gumball_head_save, or the command `gumball head build`, wrote of these weights and
+// this bias, and whose content is checked; or which another program wrote, a safetensors file with the tensors clusters.ids, [clusters, capacity] of I64, I32 or U32,
+// and clusters.centroids, [clusters, width] of F32, BF16 or F16. NULL after an error.
+//
+// `config`: of kind GUMBALL_HEAD_CLUSTERED. `options`: NULL for the defaults.
+gumball_head *gumball_head_clustered_open(const gumball_head_config *config,
+                                          const gumball_clustered_options *options);
+
+// Sets how many clusters a clustered head probes for a hidden state from now on, 1 to their number. No other thread may use the head meanwhile.
+gumball_code gumball_head_set_probes(gumball_head *head,
+                                     size_t probes);
+
+// Returns the ids of all clusters, those of the first one first, and their number. NULL if the head has no clusters, and after an error. They are the head's,
+// as are those of the following functions.
+const uint32_t *gumball_head_cluster_ids(const gumball_head *head,
+                                         size_t *len);
+
+// Returns the centroids, `width` floats for each cluster, and how many floats there are. NULL if the head has no clusters, and after an error.
+const float *gumball_head_centroids(const gumball_head *head,
+                                    size_t *len);
+
+// Returns for each id the row of the permuted weights that is its own, and the number of ids. NULL if the head has no clusters, and after an error.
+const uint32_t *gumball_head_places(const gumball_head *head,
+                                    size_t *len);
+
+// Returns the ids that a clustered head always computes, ascending, and their number. NULL if there are none, and after an error.
+const uint32_t *gumball_head_special_ids(const gumball_head *head,
+                                         size_t *len);
+
+// As gumball_pool_step, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits; of a clustered head, with
+// -inf for the ids that it does not probe, which gumball_outputs_is_approximate says. So it is of the functions that follow.
 //
 // `hidden`: `rows` hidden states of the head's width. The head's vocabulary is the pool's. The options have no `row_indices`. For pools on the
 // host. After an error no sequence was changed, nor were the outputs.
@@ -1587,8 +1687,8 @@ gumball_code gumball_pool_draft_hidden(gumball_pool *pool,
 // As gumball_pool_score, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits, without the
 // logits of all rows.
 //
-// `hidden`: a hidden state for each token that is scored. `chunk_rows`: how many rows are computed at a time, 4 bytes for each id of each; 1 or
-// more. The options may bring masks and hooks. For pools on the host.
+// `hidden`: a hidden state for each token that is scored. `chunk_rows`: how many rows are computed at a time, 1 or more: 4 bytes for each id of each, 12 with a
+// certified head, up to 8 and 12 for each cluster with a clustered one. The options may bring masks and hooks. For pools on the host.
 gumball_code gumball_pool_score_hidden(gumball_pool *pool,
                                        const gumball_head *head,
                                        const gumball_hidden *hidden,

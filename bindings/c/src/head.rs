@@ -6,8 +6,8 @@ use std::path::Path;
 use std::ptr;
 
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling, Weights,
-    WholeRow,
+    Artefact, ArtefactError, Certified, Clustered, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling,
+    Weights, WholeRow,
 };
 use gumball_engine::{Dtype as Type, Error, Filter, Head as EngineHead, Row, certify};
 
@@ -27,21 +27,25 @@ pub enum HeadKind {
     GUMBALL_HEAD_EXACT = 0,
     /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
     GUMBALL_HEAD_CERTIFIED = 1,
+    /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation. Made by
+    /// gumball_head_clustered_build, _new and _open.
+    GUMBALL_HEAD_CLUSTERED = 2,
 }
 
-/// An LM head: it makes logits of hidden states, by weights that it borrows.
+/// An LM head: it makes logits of hidden states, by weights that it borrows, or, of clusters, has copied.
 ///
 /// Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
 /// several may share one, at the same time too.
 #[derive(Debug)]
 pub struct Head {
-    inner: Inner,
+    pub(crate) inner: Inner,
 }
 
 #[derive(Debug)]
-enum Inner {
+pub(crate) enum Inner {
     Exact(Exact<'static>),
     Certified(Certified<'static>),
+    Clustered(Box<Clustered<'static>>),
 }
 
 /// The weights of a head, what follows their product, and which kind of head computes it.
@@ -51,7 +55,7 @@ pub struct HeadConfig {
     /// sizeof(gumball_head_config).
     pub struct_size: usize,
     /// `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
-    /// or write them meanwhile.
+    /// or write them meanwhile. A clustered head reads them while it is made alone, unless its options say that it permutes them.
     pub weights: *const c_void,
     /// The number of ids, in 1..=2^20.
     pub vocab: usize,
@@ -69,11 +73,12 @@ pub struct HeadConfig {
     pub softcap: f32,
     /// The SIMD level, by its name; NULL: the machine's best. The logits are the same.
     pub level: *const c_char,
-    /// For GUMBALL_HEAD_CERTIFIED: how many rows of a call are screened at most; in a call that has more, every logit is computed, which is
-    /// faster then. 0: 8.
+    /// Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
+    /// faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
     pub most_rows: usize,
     /// For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
-    /// bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none.
+    /// bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none. For gumball_head_clustered_open: the
+    /// path of the file of clusters.
     pub file: *const c_char,
 }
 
@@ -98,10 +103,20 @@ pub struct HeadInfo {
     pub dtype: i32,
     /// The gumball_head_kind.
     pub kind: i32,
-    /// How many bytes a call that screens rows reads before it reads weights; 0 for GUMBALL_HEAD_EXACT.
+    /// How many bytes a call that screens rows reads before it reads weights; 0 but for GUMBALL_HEAD_CERTIFIED.
     pub screen_bytes: usize,
-    /// How many rows of a call are screened at most; 0 for GUMBALL_HEAD_EXACT.
+    /// How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter how many there are.
     pub most_rows: usize,
+    /// Of GUMBALL_HEAD_CLUSTERED, else 0: how many clusters there are.
+    pub clusters: usize,
+    /// How many ids a cluster has; the last one may have fewer.
+    pub capacity: usize,
+    /// How many clusters a hidden state probes.
+    pub probes: usize,
+    /// How many bytes of centroids a call reads.
+    pub centroid_bytes: usize,
+    /// 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
+    pub is_approximate: u64,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
@@ -175,15 +190,49 @@ impl Head {
         match &self.inner {
             Inner::Exact(exact) => exact.into(),
             Inner::Certified(certified) => certified.into(),
+            Inner::Clustered(clustered) => (&**clustered).into(),
         }
     }
+}
 
-    fn exact(&self) -> &Exact<'static> {
-        match &self.inner {
-            Inner::Exact(exact) => exact,
-            Inner::Certified(certified) => certified.exact(),
-        }
+/// Weights of the program and what follows their product, checked.
+pub(crate) struct Given {
+    pub(crate) weights: Weights<'static>,
+    pub(crate) options: HeadOptions<'static>,
+    pub(crate) vocab: usize,
+    pub(crate) width: usize,
+}
+
+impl Given {
+    pub(crate) fn exact(self) -> Result<Exact<'static>> {
+        Ok(Exact::new(self.weights, self.vocab, self.width, self.options).map_err(own_names)?)
     }
+}
+
+/// Reads the weights of a head, and what follows their product.
+///
+/// # Safety
+/// `level` is NULL or ends with a NUL. `weights` and `bias` are NULL or have as many elements as the config says, which nobody frees or writes as
+/// long as what is returned, and what is made of it, lives.
+pub(crate) unsafe fn read_weights(given: &HeadConfig) -> Result<Given> {
+    // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
+    let level = unsafe { optional_text("level", given.level) }?;
+    let level = level.map(str::parse).transpose()?;
+    let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
+    let scaling = Scaling { logit_scale, softcap: given.softcap };
+    extent(1, given.vocab, 0)?;
+    check_width(given.width)?;
+    let len = given.vocab * given.width;
+    // SAFETY: the caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes meanwhile.
+    let weights: Weights<'static> = match unsafe { read_row("weights", given.weights, given.dtype, len) }? {
+        Row::F32(all) => all.into(),
+        Row::Bf16(all) => all.into(),
+        Row::F16(all) => all.into(),
+    };
+    // SAFETY: the caller ensures the same of `bias`, which has a float for each id if it is not NULL.
+    let bias = unsafe { list::<f32>("bias", given.bias, given.vocab) }?.map(Into::into);
+    let options = HeadOptions { bias, scaling, level };
+    Ok(Given { weights, options, vocab: given.vocab, width: given.width })
 }
 
 /// Makes a head. GUMBALL_HEAD_CERTIFIED takes a byte for each weight, and the time to read all of them, over the threads that pools of
@@ -198,7 +247,7 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
             0 => false,
             1 => true,
             other => {
-                let allowed = "GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED";
+                let allowed = "GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED; clustered heads have functions of their own";
                 return Err(Failure::out_of_range("kind", other, allowed));
             }
         };
@@ -212,26 +261,8 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
             let reason = "an exact head derives nothing from its weights; leave it NULL";
             return Err(Error::Conflict { parameter: "file", other: "kind", reason }.into());
         }
-        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", given.level) }?;
-        let level = level.map(str::parse).transpose()?;
-        let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
-        let scaling = Scaling { logit_scale, softcap: given.softcap };
-        extent(1, given.vocab, 0)?;
-        check_width(given.width)?;
-        let len = given.vocab * given.width;
-        // SAFETY: the C caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes as long
-        // as the head lives.
-        let weights: Weights<'static> = match unsafe { read_row("weights", given.weights, given.dtype, len) }?
-        {
-            Row::F32(all) => all.into(),
-            Row::Bf16(all) => all.into(),
-            Row::F16(all) => all.into(),
-        };
-        // SAFETY: the C caller ensures the same of `bias`, which has a float for each id if it is not NULL.
-        let bias = unsafe { list::<f32>("bias", given.bias, given.vocab) }?.map(Into::into);
-        let options = HeadOptions { bias, scaling, level };
-        let exact = Exact::new(weights, given.vocab, given.width, options).map_err(own_names)?;
+        // SAFETY: the C caller ensures what the config says of `level`, `weights` and `bias`, as long as the head lives.
+        let exact = unsafe { read_weights(&given) }?.exact()?;
         if !is_certified {
             return Ok(Head { inner: Inner::Exact(exact) });
         }
@@ -248,7 +279,7 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
 }
 
 /// Says what is wrong with a file.
-fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
+pub(crate) fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
     match error {
         ArtefactError::Io { source, path } => {
             let reason = format!("{}: {source}", path.display());
@@ -258,8 +289,8 @@ fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
     }
 }
 
-/// Writes what a certified head has derived from its weights to a file, for `file` in gumball_head_config: its copy of them, with a checksum and
-/// the digest of the weights, which are not in it. The file appears when it is whole.
+/// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
+/// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
 ///
 /// `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
 #[unsafe(no_mangle)]
@@ -274,11 +305,15 @@ pub unsafe extern "C" fn gumball_head_save(
         let path = unsafe { text("path", path) }?;
         // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { optional_text("name", name) }?.unwrap_or("lm_head.weight");
-        let Inner::Certified(certified) = &head.inner else {
-            let allowed = "of kind GUMBALL_HEAD_CERTIFIED: an exact head derives nothing from its weights";
-            return Err(Failure::out_of_range("head", "GUMBALL_HEAD_EXACT", allowed));
+        let written = match &head.inner {
+            Inner::Exact(_) => {
+                let allowed = "of kind GUMBALL_HEAD_CERTIFIED or GUMBALL_HEAD_CLUSTERED: an exact head derives nothing from its weights";
+                return Err(Failure::out_of_range("head", "GUMBALL_HEAD_EXACT", allowed));
+            }
+            Inner::Certified(certified) => Artefact::write(certified, name, Path::new(path)),
+            Inner::Clustered(clustered) => Artefact::write_clustered(clustered, name, Path::new(path)),
         };
-        Artefact::write(certified, name, Path::new(path)).map_err(|error| of_file("path", path, error))
+        written.map_err(|error| of_file("path", path, error))
     })
 }
 
@@ -293,26 +328,43 @@ pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
 pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, info: *mut HeadInfo) -> Code {
     call(|| {
         let head = require("head", head)?;
-        let exact = head.exact();
-        let (kind, screen_bytes, most_rows) = match &head.inner {
-            Inner::Exact(_) => (HeadKind::GUMBALL_HEAD_EXACT, 0, 0),
+        let engine = head.get();
+        let (kind, weights, most_rows) = match &head.inner {
+            Inner::Exact(exact) => (HeadKind::GUMBALL_HEAD_EXACT, exact.weights(), 0),
             Inner::Certified(certified) => {
-                (HeadKind::GUMBALL_HEAD_CERTIFIED, certified.screen_bytes(), certified.most_rows())
+                (HeadKind::GUMBALL_HEAD_CERTIFIED, certified.exact().weights(), certified.most_rows())
+            }
+            Inner::Clustered(clustered) => {
+                (HeadKind::GUMBALL_HEAD_CLUSTERED, clustered.weights(), clustered.most_rows())
             }
         };
-        let dtype = match exact.weights() {
+        let screen_bytes =
+            if let Inner::Certified(certified) = &head.inner { certified.screen_bytes() } else { 0 };
+        let [clusters, capacity, probes, centroid_bytes] = match &head.inner {
+            Inner::Clustered(clustered) => {
+                let clusters = clustered.clusters();
+                [clusters.count(), clusters.capacity(), clustered.probes(), clustered.centroid_bytes()]
+            }
+            _ => [0; 4],
+        };
+        let dtype = match weights {
             Weights::F32(_) => Type::F32,
             Weights::Bf16(_) => Type::Bf16,
             Weights::F16(_) => Type::F16,
         };
         let value = HeadInfo {
             struct_size: 0,
-            vocab: exact.vocab(),
-            width: exact.width(),
+            vocab: engine.vocab(),
+            width: engine.width(),
             dtype: dtype as i32,
             kind: kind as i32,
             screen_bytes,
             most_rows,
+            clusters,
+            capacity,
+            probes,
+            centroid_bytes,
+            is_approximate: u64::from(engine.is_approximate()),
         };
         // SAFETY: the C caller ensures that `info` is NULL or points to the bytes that its `struct_size` names,
         // which nobody else uses.
@@ -330,8 +382,8 @@ pub extern "C" fn gumball_head_unscreened(
     call_or(ptr::null(), || {
         let (head, len) = (require("head", head)?, require("len", len)?);
         let ids = match &head.inner {
-            Inner::Exact(_) => &[][..],
             Inner::Certified(certified) => certified.unscreened(),
+            _ => &[][..],
         };
         len.write(ids.len());
         Ok(first(ids))
@@ -350,7 +402,7 @@ pub unsafe extern "C" fn gumball_head_logits(
         // SAFETY: the C caller ensures that `hidden` is NULL or a struct of its stated size, whose hidden states
         // nobody writes meanwhile.
         let states = unsafe { read_hidden(hidden) }?;
-        let len = states.rows().saturating_mul(head.exact().vocab());
+        let len = states.rows().saturating_mul(head.get().vocab());
         // SAFETY: the C caller ensures that `logits` has memory for `vocab` floats for each hidden state.
         let out = unsafe { out_slice("logits", logits, len) }?;
         out.iter_mut().for_each(|logit| _ = logit.write(0.0));

@@ -33,6 +33,12 @@ pub struct HeadCounts {
     pub weight_reads: u64,
     /// How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
     pub screen_reads: u64,
+    /// Rows of which a clustered head computed the probed clusters alone.
+    pub clustered_rows: u64,
+    /// How many logits that took, for all of these rows; one that several rows of a call need counts for each.
+    pub clustered_logits: u64,
+    /// How many times centroids were read: once for all rows of a call, or of a chunk of a score.
+    pub centroid_reads: u64,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
@@ -68,7 +74,8 @@ fn check(options: &Options<'_>) -> Result<()> {
     options.check_kind(gumball_engine::Kind::Logits)
 }
 
-/// As gumball_pool_step, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits.
+/// As gumball_pool_step, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits; of a clustered head, with
+/// -inf for the ids that it does not probe, which gumball_outputs_is_approximate says. So it is of the functions that follow.
 ///
 /// `hidden`: `rows` hidden states of the head's width. The head's vocabulary is the pool's. The options have no `row_indices`. For pools on the
 /// host. After an error no sequence was changed, nor were the outputs.
@@ -190,8 +197,8 @@ pub unsafe extern "C" fn gumball_pool_draft_hidden(
 /// As gumball_pool_score, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits, without the
 /// logits of all rows.
 ///
-/// `hidden`: a hidden state for each token that is scored. `chunk_rows`: how many rows are computed at a time, 4 bytes for each id of each; 1 or
-/// more. The options may bring masks and hooks. For pools on the host.
+/// `hidden`: a hidden state for each token that is scored. `chunk_rows`: how many rows are computed at a time, 1 or more: 4 bytes for each id of each, 12 with a
+/// certified head, up to 8 and 12 for each cluster with a clustered one. The options may bring masks and hooks. For pools on the host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_score_hidden(
     pool: Option<&mut Pool>,
@@ -257,6 +264,9 @@ pub unsafe extern "C" fn gumball_pool_head_counts(pool: Option<&mut Pool>, count
             certified_logits: seen.certified_logits,
             weight_reads: seen.weight_reads,
             screen_reads: seen.screen_reads,
+            clustered_rows: seen.clustered_rows,
+            clustered_logits: seen.clustered_logits,
+            centroid_reads: seen.centroid_reads,
         };
         // SAFETY: the C caller ensures that `counts` is NULL or points to the bytes that its `struct_size` names,
         // which nobody else uses.

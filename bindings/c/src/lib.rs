@@ -14,7 +14,7 @@
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts`, `draft_batches` | many sequences, on the host or on a device |
-//! | `head`, `hidden` | LM heads, and what pools do from hidden states |
+//! | `head`, `clustered`, `hidden` | LM heads, those of clusters, and what pools do from hidden states |
 //! | `dist`, `dist_config`, `dist_steps` | one pool over several processes |
 //! | `operators`, `judged`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
@@ -48,6 +48,9 @@ mod variants;
 mod verify;
 
 mod head;
+
+mod clustered;
+
 mod hidden;
 
 mod dist;
@@ -88,6 +91,7 @@ pub use step::*;
 pub use variants::*;
 pub use verify::*;
 
+pub use clustered::*;
 pub use head::*;
 pub use hidden::*;
 

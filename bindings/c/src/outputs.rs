@@ -149,6 +149,13 @@ pub extern "C" fn gumball_outputs_rows(outputs: Option<&Outputs>) -> usize {
     call_or(0, || Ok(require("outputs", outputs)?.inner.layout().rows))
 }
 
+/// Returns 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
+/// head's; else 0, as after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_outputs_is_approximate(outputs: Option<&Outputs>) -> u32 {
+    call_or(0, || Ok(require("outputs", outputs)?.inner.is_approximate().into()))
+}
+
 /// Returns the buffer, all sections as gumball_outputs_layout tells; NULL if it is empty, or after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_words(outputs: Option<&Outputs>) -> *const u32 {

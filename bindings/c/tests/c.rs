@@ -158,7 +158,7 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
             count += 1;
         }
     }
-    assert_eq!(count, 26);
+    assert_eq!(count, 27);
 }
 
 #[test]
@@ -185,6 +185,13 @@ fn drafts_change_no_token() {
     if emulated() {
         test("verify", &["tests/c/verify.c"], &["emulated"], &[C]);
     }
+}
+
+#[test]
+fn clustered_heads_come_to_the_tokens_of_their_probed_rows() {
+    let file = folder().join("clustered.file");
+    let file = file.to_str().expect("a path in UTF-8");
+    test("clustered", &["tests/c/clustered.c"], &[file], &[C, CPP, SANITIZED]);
 }
 
 #[test]
@@ -311,5 +318,6 @@ fn the_examples_run() {
     let Some(program) = self::program(C, "head", &["examples/head.c"]) else { return };
     let written = run(&program, &[]);
     let tokens: Vec<&str> = written.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
-    assert!(tokens.len() == 2 && tokens[0].len() > 20 && tokens[0] == tokens[1], "{written}");
+    assert!(tokens.len() == 3 && tokens[0].len() > 20 && tokens[0] == tokens[1], "{written}");
+    assert!(written.trim_end().ends_with("logits in all, approximate"), "{written}");
 }

@@ -253,9 +253,10 @@ static void reasons(void) {
 }
 
 static void what_is_refused(void) {
-    gumball_head_config config = config_of(2);
+    gumball_head_config config = config_of(3);
     NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE,
-         "kind is 2, but must be GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED");
+         "kind is 3, but must be GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED; clustered heads have functions of their "
+         "own");
     config = config_of(GUMBALL_HEAD_EXACT);
     config.most_rows = 1;
     CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_CONFLICT);

@@ -224,6 +224,21 @@ static int head_new(void *given) {
     return made != NULL;
 }
 
+static const gumball_head_config *of_clusters;
+
+static int head_clustered_build(void *given) {
+    gumball_head *made = gumball_head_clustered_build((const gumball_head_config *)given, NULL, 8, 1, NULL, NULL);
+    gumball_head_free(made);
+    return made != NULL;
+}
+
+static int head_clustered_options(void *given) {
+    const gumball_clustered_options *with = (const gumball_clustered_options *)given;
+    gumball_head *made = gumball_head_clustered_build(of_clusters, with, 8, 1, NULL, NULL);
+    gumball_head_free(made);
+    return made != NULL;
+}
+
 static int head_info(void *given) { return gumball_head_describe(head, (gumball_head_info *)given) == GUMBALL_OK; }
 
 static int head_logits(void *given) {
@@ -582,7 +597,16 @@ static void by_heads(void) {
     const sized a_scored = SIZED_STRUCT(gumball_scored, scored, start);
     const sized some_drafts = SIZED_STRUCT(gumball_drafts, drafts, threshold_acc);
     const sized some_draft_rows = SIZED_STRUCT(gumball_draft_rows, draft_rows, mode);
+    gumball_head_config clustered = config;
+    clustered.kind = GUMBALL_HEAD_CLUSTERED;
+    of_clusters = &clustered;
+    SIZED(gumball_clustered_options, clustered_options);
+    clustered_options.probes = 2;
+    const sized a_clustered_config = SIZED_STRUCT(gumball_head_config, clustered, file);
+    const sized some_clustered_options = SIZED_STRUCT(gumball_clustered_options, clustered_options, is_in_place);
     READ(a_head_config, head_new);
+    READ(a_clustered_config, head_clustered_build);
+    READ(some_clustered_options, head_clustered_options);
     READ(some_hidden, head_logits);
     READ(some_hidden, step_hidden);
     READ(some_options, step_hidden_options);
