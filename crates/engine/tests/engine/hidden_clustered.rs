@@ -1,11 +1,13 @@
 //! Steps, drafts and scores by a clustered head: what comes of the rows of the definition, in any batch, and marked approximate.
 
 use allocation_counter::measure;
-use gumball_engine::head::{Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates};
+use gumball_engine::head::{
+    ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates,
+};
 use gumball_engine::{
     BatchOptions, Drafts, Head, HeadCounts, Logits, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES,
     Paths, Pool, PoolConfig, Proposals, RACE, Row, RowHook, SamplingParams, Scored, Status, Verification,
-    VerifyMode, Widths, bf16,
+    VerifyMode, Widths, bf16, build_clusters,
 };
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
@@ -267,4 +269,50 @@ fn a_clustered_head_of_another_shape_is_refused() {
     let states = HiddenStates::new(&data, 1, WIDTH - 1).unwrap();
     let error = pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap_err().to_string();
     assert!(error.starts_with("hidden has length 36"), "{error}");
+}
+
+#[test]
+fn clusters_that_shared_threads_build_are_those_of_one_thread() {
+    let case = Case::new();
+    let exact = case.exact();
+    let build = ClusterBuild { capacity: 13, iterations: 4 };
+    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let expected = one.install(|| Clusters::build(&exact, build, &mut |_| true)).unwrap();
+    let mut reports = 0;
+    let mut count = |so_far: gumball_engine::head::ClusterProgress| {
+        reports += 1;
+        so_far.iteration < 4
+    };
+    assert_eq!(build_clusters(&exact, build, &mut count).unwrap(), expected);
+    assert!(reports >= 4);
+    let stopped = build_clusters(&exact, build, &mut |so_far| so_far.iteration < 2).unwrap_err();
+    assert_eq!(stopped.to_string(), "no clusters: the caller stopped the build");
+    for (capacity, iterations) in [(0, 1), (901, 1), (1, 0)] {
+        let never = &mut |_| panic!("nothing is compared");
+        assert!(build_clusters(&exact, ClusterBuild { capacity, iterations }, never).is_err());
+    }
+}
+
+#[test]
+fn a_chunk_of_a_score_holds_what_is_said() {
+    // Rows that are computed whole: 8 bytes for each id and 12 for each cluster, besides the hidden states and what each row takes whatever the head.
+    const ROWS: usize = 64;
+    let case = Case::new();
+    let head = case.head(0);
+    let data = numbers(ROWS * WIDTH, 5, 1.0);
+    let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
+    let ids: Vec<u32> = (0..=ROWS as u32).collect();
+    let params = SamplingParams::default();
+    let score = |head: Head<'_>, chunk_rows| {
+        let mut pool = pool(1);
+        let (options, mut out) = (BatchOptions::default(), Outputs::new());
+        let scored = Scored { params: &params, ids: &ids, prompt_len: 1, start: 1 };
+        measure(|| pool.score_hidden(head, states, scored, &options, chunk_rows, &mut out).unwrap()).bytes_max
+    };
+    let exact = case.exact();
+    let by_exact = score((&exact).into(), ROWS) as i64 - score((&exact).into(), 1) as i64;
+    let by_clusters = score((&head).into(), ROWS) as i64 - score((&head).into(), 1) as i64;
+    let rows = ROWS as i64 - 1;
+    let said = rows * (4 * VOCAB as i64 + 12 * (VOCAB / CAPACITY) as i64);
+    assert!((by_clusters - by_exact - said).abs() < said / 20, "{by_clusters} - {by_exact}, not {said}");
 }
