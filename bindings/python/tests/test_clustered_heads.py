@@ -170,6 +170,9 @@ def test_what_is_known_of_a_head() -> None:
     assert head.special_ids.tolist() == [7, 300, 599] and head.special_ids.dtype == np.int64
     assert head.cluster_ids.tolist() == IDS.reshape(-1).tolist()
     assert np.array_equal(head.centroids, CENTROIDS) and head.centroid_bytes == CENTROIDS.nbytes
+    # Those that bf16 holds are read as such.
+    short = (CENTROIDS.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    assert given(centroids=short).centroid_bytes == CENTROIDS.nbytes // 2
     assert np.array_equal(head.cluster_ids[head.places], np.arange(VOCAB))
     assert (head.most_rows, head.screen_bytes, head.unscreened.tolist()) == (None, 0, [])
     assert given(probes=13).most_rows == 16 and given(most_rows=3).most_rows == 3

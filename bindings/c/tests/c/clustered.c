@@ -69,7 +69,14 @@ static gumball_logits rows_of(const gumball_head *head, size_t count) {
     size_t len;
     SIZED(gumball_head_config, config);
     config.weights = gumball_head_centroids(head, &len);
-    CHECK(len == info.clusters * WIDTH && info.centroid_bytes == len * sizeof(float));
+    // Those that bf16 holds are read as such.
+    size_t each = 2;
+    for (size_t i = 0; i < len; i++) {
+        uint32_t bits;
+        memcpy(&bits, (const float *)config.weights + i, sizeof bits);
+        each = bits & 0xFFFF ? sizeof(float) : each;
+    }
+    CHECK(len == info.clusters * WIDTH && info.centroid_bytes == len * each);
     config.vocab = info.clusters;
     config.width = WIDTH;
     gumball_head *of_centroids = gumball_head_new(&config);
