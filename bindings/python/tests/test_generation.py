@@ -30,3 +30,8 @@ def test_several_sequences_are_sampled_and_beams_refused() -> None:
     assert switched_off(CONFIG, {"num_beams": 1})["num_beams"] == 1
     with pytest.raises(ValueError, match="num_beams is 2, but must be 1"):
         switched_off(CONFIG, {"num_beams": 2})
+
+
+def test_continuous_batching_is_refused() -> None:
+    with pytest.raises(ValueError, match="cache_implementation is 'paged'"):
+        switched_off(CONFIG, {"cache_implementation": "paged"})

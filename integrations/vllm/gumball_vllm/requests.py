@@ -16,8 +16,8 @@ from vllm.v1.sample.logits_processor import (
     MoveDirectionality,
 )
 
+from gumball.compat.flat import FLAT_NAMES
 from gumball.compat.vllm import RefusedError, Requests, params_of
-from gumball.compat.vllm.params import EXTRA_NAMES
 
 __all__ = ["Follower", "builder", "follower_of", "namer", "validator"]
 
@@ -169,7 +169,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
 
 def _refuse_extra(params: Any) -> None:
     for name in params.extra_args or {}:
-        if name in EXTRA_NAMES:
+        if name in FLAT_NAMES:
             raise RefusedError(
                 f"extra_args has {name!r}, but model runner V2 edits and filters logits itself; leave it out, "
                 "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
+# What the plug-ins' tests share.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 # What vLLM is told before it is imported: a small cache, no binding of threads, the engine in this process.
 SETTINGS = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -31,17 +31,12 @@ if find_spec("vllm") is None:
 
 @pytest.fixture(scope="session")
 def model() -> Path:
-    """The folder of the model, made once and kept beside the file that it is made from."""
+    """The folder of the model."""
     import real_model
 
-    if not real_model.gguf().exists():
+    folder = real_model.ready()
+    if folder is None:
         pytest.skip(f"the default model is not there ({real_model.FILE}); `cargo gumball generate` fetches it")
-    folder = real_model.gguf().parent / "SmolLM2-135M-Instruct-safetensors"
-    if not (folder / "done").exists():
-        done = subprocess.run(
-            [sys.executable, str(HERE / "real_model.py"), str(folder)], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
     return folder
 
 

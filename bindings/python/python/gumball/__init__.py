@@ -14,6 +14,7 @@ what FlashInfer's callers know     :mod:`gumball.compat.flashinfer`
 what SGLang calls by other names   :mod:`gumball.compat.sglang`
 where TokenSpeed has its sampler   :mod:`gumball.compat.tokenspeed`
 where vLLM judges drafts           :mod:`gumball.compat.vllm`
+what ``custom_generate`` runs      :mod:`gumball.compat.transformers`
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 

@@ -49,10 +49,14 @@ def switched_off(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     config: the model's GenerationConfig. given: the call's own arguments. What a model's config says of sampling, edits and beams is
     off. So is what the call says of sampling; its edits stay.
 
-    Raises ValueError if the call asks for beams.
+    Raises ValueError if the call asks for beams, or for continuous batching.
     """
     if given.get("num_beams") not in (None, 1):
         raise ValueError(f"num_beams is {given['num_beams']}, but must be 1: beams choose between tokens themselves")
+    if given.get("cache_implementation") == "paged":
+        raise ValueError(
+            "cache_implementation is 'paged', but must be another: continuous batching does not run the processors of a call"
+        )
     off = [name for name in (*SAMPLING, *EDITS) if hasattr(config, name)]
     several = given.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
     # generate then takes the only token that is left. Several sequences of a prompt it gives to those alone who sample; of one

@@ -45,6 +45,9 @@ class GumballLogitsProcessor(LogitsProcessor):
     Raises ValueError if the parameters do not fit the vocabulary, or their number differs from the rows'.
     """
 
+    # It hands a processor the last token of each row, without a word about whose it is; transformers drops this one there, with a warning.
+    supports_continuous_batching = False
+
     def __init__(
         self,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
@@ -127,7 +130,7 @@ def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | Non
     If `replace_head` put a head into the model, tokens are drawn from hidden states, the model's logits are not computed, and what would
     edit them is an error.
 
-    Raises ValueError for beams; for processors and edits of the call beside a replaced head, and for a model that changes logits behind its
+    Raises ValueError for beams and for continuous batching; for processors and edits of the call beside a replaced head, and for a model that changes logits behind its
     output layer then; and the errors of the processor.
     """
     off = switched_off(model.generation_config, inputs)

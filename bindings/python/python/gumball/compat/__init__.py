@@ -1,7 +1,8 @@
 """Gumball's functions under the names of other packages, for programs that call those.
 
 Each module replaces one package. Importing this module imports neither torch nor those packages.
-:mod:`gumball.compat.flashinfer`, :mod:`gumball.compat.tokenspeed` and :mod:`gumball.compat.vllm` import torch.
+:mod:`gumball.compat.flashinfer`, :mod:`gumball.compat.tokenspeed` and :mod:`gumball.compat.vllm` import torch,
+:mod:`gumball.compat.transformers` also transformers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""Errors that are both ours and another package's."""
+"""Errors of modules that stand in for another package's."""
 
 from __future__ import annotations
 
-__all__ = ["CallerError"]
+__all__ = ["CallerError", "RefusedError"]
 
 
 class CallerError(ValueError, AssertionError):
     """A caller's mistake, where the other package asserts that there is none."""
+
+
+class RefusedError(ValueError):
+    """A request asks for what cannot be given. The text says what to do."""

@@ -10,8 +10,9 @@ These modules need torch, and vLLM only where runner V2 is asked for logprobs, c
 
 from __future__ import annotations
 
+from ..errors import RefusedError
 from .draws import Drawn, biased, draw, verify
-from .params import RefusedError, params_of
+from .params import params_of
 from .requests import Request, Requests
 from .runner_v2 import RejectionSampler, SamplerOutput, sampler_of
 

@@ -6,13 +6,13 @@ holds numbers, strings and lists of them. Other keys there belong to others and 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...params import Dry, DynamicTemperature, LogprobsParams, Mirostat, SamplingParams
+from ...params import LogprobsParams, SamplingParams
+from ..errors import RefusedError
+from ..flat import FLAT_NAMES, flat_params, refuse_near_misses
 
-__all__ = ["EXTRA_NAMES", "TOP_LIMIT", "RefusedError", "params_of"]
+__all__ = ["TOP_LIMIT", "bias_first", "params_of"]
 
 # The largest list of most likely tokens that a pool makes; vLLM's own functions make longer ones.
 TOP_LIMIT = 128
@@ -22,102 +22,6 @@ MODES = {"raw_logprobs": "raw", "processed_logprobs": "processed"}
 
 # vLLM applies min-p before top-k and top-p, so that the mass of top-p excludes what min-p dropped.
 MIN_P_FIRST = ("top_n_sigma", "min_p", "top_k", "typical_p", "top_p", "epsilon_cutoff", "eta_cutoff", "xtc")
-
-
-class RefusedError(ValueError):
-    """A request asks for what cannot be given. The text says what to do."""
-
-
-def _ids(value: Any) -> list[int]:
-    if not isinstance(value, list | tuple):
-        raise TypeError("must be a list of ids")
-    return [_whole(one) for one in value]
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        # A form of HTTP has no integers of its own.
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        raise TypeError("must be a whole number")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("must be a number")
-    return float(value)
-
-
-def _flag(value: Any) -> bool:
-    if value not in (0, 1):
-        raise TypeError("must be true or false, 1 or 0")
-    return bool(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("must be text")
-    return value
-
-
-def _order(value: Any) -> str | list[str]:
-    names = value.split(",") if isinstance(value, str) else [_text(one) for one in value]
-    return (
-        names[0] if len(names) == 1 and names[0] in ("default", "joint", "none") else [name.strip() for name in names]
-    )
-
-
-# Of `SamplingParams` itself.
-_PLAIN: dict[str, Callable[[Any], Any]] = {
-    "typical_p": _number,
-    "top_n_sigma": _number,
-    "epsilon_cutoff": _number,
-    "eta_cutoff": _number,
-    "xtc_probability": _number,
-    "xtc_threshold": _number,
-    "no_repeat_ngram": _whole,
-    "repetition_scope": _text,
-    "penalty_scope": _text,
-    "banned_ids": _ids,
-    "order": _order,
-    "temperature_last": _flag,
-}
-
-# Of its parts: the part, its class, and for each flat name the field and how it is read.
-_PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, Callable[[Any], Any]]], dict[str, Any]]] = {
-    "dry": (
-        Dry,
-        {
-            "dry_multiplier": ("multiplier", _number),
-            "dry_base": ("base", _number),
-            "dry_allowed_length": ("allowed_length", _whole),
-            "dry_breakers": ("breakers", _ids),
-        },
-        {},
-    ),
-    "mirostat": (
-        Mirostat,
-        {
-            "mirostat_tau": ("tau", _number),
-            "mirostat_eta": ("eta", _number),
-            "mirostat_mu": ("mu", _number),
-        },
-        {"eta": 0.1},
-    ),
-    "dynamic_temperature": (
-        DynamicTemperature,
-        {
-            "dynamic_temperature_min": ("min", _number),
-            "dynamic_temperature_max": ("max", _number),
-            "dynamic_temperature_exponent": ("exponent", _number),
-        },
-        {},
-    ),
-}
-
-EXTRA_NAMES = (*_PLAIN, *(name for _, fields, _ in _PARTS.values() for name in fields))
-"""The names that `extra_args` may have."""
 
 
 def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | None = None) -> SamplingParams:
@@ -147,7 +51,9 @@ def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | 
     }
     if theirs.logit_bias and not bias_first(theirs):
         chosen["logit_bias"] = {int(id): float(bias) for id, bias in theirs.logit_bias.items()}
-    chosen |= _extra(theirs.extra_args or {})
+    extra = theirs.extra_args or {}
+    refuse_near_misses(extra, "extra_args")
+    chosen |= flat_params({name: extra[name] for name in FLAT_NAMES if name in extra}, "extra_args")
     if "order" not in chosen and chosen["min_p"] > 0 and chosen["top_p"] < 1:
         chosen["order"] = MIN_P_FIRST
     try:
@@ -180,30 +86,3 @@ def _logprobs(theirs: Any, logprobs_mode: str) -> LogprobsParams | None:
             "ask for fewer, or start the server with raw_logprobs"
         )
     return None
-
-
-def _extra(given: Mapping[str, Any]) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in EXTRA_NAMES:
-            close = difflib.get_close_matches(name, EXTRA_NAMES, n=1, cutoff=0.85)
-            if close:
-                raise RefusedError(f"extra_args has {name!r}, which is no parameter; do you mean {close[0]!r}?")
-        elif name in _PLAIN:
-            chosen[name] = _read(name, value, _PLAIN[name])
-    for part, (kind, fields, defaults) in _PARTS.items():
-        found = {field: _read(name, given[name], read) for name, (field, read) in fields.items() if name in given}
-        if found:
-            try:
-                chosen[part] = kind(**(defaults | found))
-            except TypeError as error:
-                missing = [name for name, (field, _) in fields.items() if field not in found | defaults]
-                raise RefusedError(f"extra_args has {part} without {' or '.join(missing)}") from error
-    return chosen
-
-
-def _read(name: str, value: Any, read: Callable[[Any], Any]) -> Any:
-    try:
-        return read(value)
-    except TypeError as error:
-        raise RefusedError(f"extra_args has {name} = {value!r}, but it {error}") from error

@@ -1,4 +1,4 @@
-"""The default model of `gumball generate`, as vLLM loads it, and rows of logits recorded from it.
+"""The default model of `gumball generate`, as transformers and vLLM load it, and rows of logits recorded from it.
 
     python real_model.py FOLDER
 
@@ -9,6 +9,7 @@ GGUF, and `recorded.npy`, the logits behind each token of a text.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +24,17 @@ def gguf() -> Path:
     """Where `gumball generate` keeps the file, whether it is there or not."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "gumball" / FILE
+
+
+def ready() -> Path | None:
+    """The folder of the model, made once and kept beside the file that it is made from; None without that file."""
+    if not gguf().exists():
+        return None
+    folder = gguf().parent / "SmolLM2-135M-Instruct-safetensors"
+    if not (folder / "done").exists():
+        # In a process of its own, because what it reads of GGUF stays in memory.
+        subprocess.run([sys.executable, __file__, str(folder)], check=True)
+    return folder
 
 
 def make(folder: Path) -> None:

@@ -1,0 +1,156 @@
+"""Parameters of Gumball alone, under the flat names by which other engines' requests carry them.
+
+An engine has a field for what it does not know, and that field holds numbers, strings and lists of them. So the parts of
+`SamplingParams` that are objects (DRY, mirostat, a dynamic temperature) come as several names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..params import Dry, DynamicTemperature, Mirostat
+from .errors import RefusedError
+
+__all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "refuse_near_misses"]
+
+_Read = Callable[[Any], Any]
+
+
+def _ids(value: Any) -> list[int]:
+    if not isinstance(value, list | tuple):
+        raise TypeError("must be a list of ids")
+    return [_whole(one) for one in value]
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        # A form of HTTP has no integers of its own.
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        raise TypeError("must be a whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("must be a number")
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if value not in (0, 1):
+        raise TypeError("must be true or false, 1 or 0")
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("must be text")
+    return value
+
+
+def _order(value: Any) -> str | list[str]:
+    names = value.split(",") if isinstance(value, str) else [_text(one) for one in value]
+    return (
+        names[0] if len(names) == 1 and names[0] in ("default", "joint", "none") else [name.strip() for name in names]
+    )
+
+
+# Of `SamplingParams` itself.
+_PLAIN: dict[str, _Read] = {
+    "typical_p": _number,
+    "top_n_sigma": _number,
+    "epsilon_cutoff": _number,
+    "eta_cutoff": _number,
+    "xtc_probability": _number,
+    "xtc_threshold": _number,
+    "no_repeat_ngram": _whole,
+    "repetition_scope": _text,
+    "penalty_scope": _text,
+    "banned_ids": _ids,
+    "order": _order,
+    "temperature_last": _flag,
+}
+
+# Those that some engines have themselves.
+_PENALTIES: dict[str, _Read] = {"frequency_penalty": _number, "presence_penalty": _number}
+
+# Of its parts: the part, its class, and for each flat name the field and how it is read.
+_PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, _Read]], dict[str, Any]]] = {
+    "dry": (
+        Dry,
+        {
+            "dry_multiplier": ("multiplier", _number),
+            "dry_base": ("base", _number),
+            "dry_allowed_length": ("allowed_length", _whole),
+            "dry_breakers": ("breakers", _ids),
+        },
+        {},
+    ),
+    "mirostat": (
+        Mirostat,
+        {
+            "mirostat_tau": ("tau", _number),
+            "mirostat_eta": ("eta", _number),
+            "mirostat_mu": ("mu", _number),
+        },
+        {"eta": 0.1},
+    ),
+    "dynamic_temperature": (
+        DynamicTemperature,
+        {
+            "dynamic_temperature_min": ("min", _number),
+            "dynamic_temperature_max": ("max", _number),
+            "dynamic_temperature_exponent": ("exponent", _number),
+        },
+        {},
+    ),
+}
+
+FLAT_NAMES = (*_PLAIN, *(name for _, fields, _ in _PARTS.values() for name in fields))
+"""The names of what most engines have not."""
+
+PENALTY_NAMES = tuple(_PENALTIES)
+"""The names of penalties that some engines have and others have not."""
+
+
+def refuse_near_misses(given: Mapping[str, Any], source: str) -> None:
+    """Raises RefusedError for a name that is none of `FLAT_NAMES`, but nearly one. source: where the names come from, for the text."""
+    for name in given:
+        if name not in FLAT_NAMES:
+            close = difflib.get_close_matches(name, FLAT_NAMES, n=1, cutoff=0.85)
+            if close:
+                raise RefusedError(f"{source} has {name!r}, which is no parameter; do you mean {close[0]!r}?")
+
+
+def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Returns arguments of `SamplingParams`. Names that are not of `FLAT_NAMES` or `PENALTY_NAMES` are left alone.
+
+    source: where the names come from, for the text of an error. Raises RefusedError for a value of another type, and for a part without what
+    it needs.
+    """
+    chosen: dict[str, Any] = {}
+    for name, value in given.items():
+        read = _PLAIN.get(name) or _PENALTIES.get(name)
+        if read is not None:
+            chosen[name] = _read(name, value, read, source)
+    for part, (kind, fields, defaults) in _PARTS.items():
+        found = {
+            field: _read(name, given[name], read, source) for name, (field, read) in fields.items() if name in given
+        }
+        if found:
+            try:
+                chosen[part] = kind(**(defaults | found))
+            except TypeError as error:
+                missing = [name for name, (field, _) in fields.items() if field not in found | defaults]
+                raise RefusedError(f"{source} has {part} without {' or '.join(missing)}") from error
+    return chosen
+
+
+def _read(name: str, value: Any, read: _Read, source: str) -> Any:
+    try:
+        return read(value)
+    except TypeError as error:
+        raise RefusedError(f"{source} has {name} = {value!r}, but it {error}") from error

@@ -1,0 +1,185 @@
+"""What transformers' list of logits processors says, in Gumball's words.
+
+`generate` makes a list of processors from its GenerationConfig, with the caller's among them, and runs it over the scores in turn. Gumball
+takes its end over: the filters, the temperature, and the edits before them, as long as each has a counterpart and they stand in a sequence
+that Gumball can follow. The first processor from the end without one stays, and so does every one before it; these run before the draw. So
+the distribution is transformers' own, whatever the caller puts into the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transformers.generation import logits_process as theirs
+
+from ...params import SamplingParams
+from ..errors import RefusedError
+from ..flat import FLAT_NAMES, PENALTY_NAMES, flat_params
+
+__all__ = ["OUR_NAMES", "taken"]
+
+# What transformers has itself, under these or other names.
+_THEIRS = {"typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram", "banned_ids"}
+
+OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAMES)
+"""The names of parameters that `generate` of transformers has not."""
+
+# Those that mean nothing where nothing is drawn.
+_OF_A_DRAW = (
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "order",
+    "temperature_last",
+    "mirostat_tau",
+    "mirostat_eta",
+    "mirostat_mu",
+    "dynamic_temperature_min",
+    "dynamic_temperature_max",
+    "dynamic_temperature_exponent",
+)
+
+_Found = dict[str, Any]
+
+
+class _Prompts(NamedTuple):
+    """The length of a batch's prompts with padding, and how much of each is padding."""
+
+    length: int
+    padding: Sequence[int]
+
+
+_Read = Callable[[Any, _Prompts], _Found | None]
+
+
+def _filter(name: str, value: str) -> _Read:
+    """Reads a filter. One that keeps more than a token, or masks by another value than -inf, is not Gumball's."""
+
+    def read(one: Any, _: _Prompts) -> _Found | None:
+        if one.min_tokens_to_keep != 1 or one.filter_value != -float("inf"):
+            return None
+        return {name: float(getattr(one, value)) if name != "top_k" else one.top_k}
+
+    return read
+
+
+def _stops(one: Any, count: int) -> _Found | None:
+    return {"min_tokens": max(count, 0), "stop_ids": sorted(one.eos_token_id.tolist())}
+
+
+def _repetition(one: Any, prompts: _Prompts) -> _Found | None:
+    # From another length on it counts what is neither prompt nor output.
+    ignored = one.prompt_ignore_length
+    if ignored is not None and not isinstance(ignored, int):
+        counts = ignored.tolist() == list(prompts.padding)
+    else:
+        counts = not ignored
+    return {"repetition_penalty": one.penalty} if counts else None
+
+
+def _bias(one: Any, _: _Prompts) -> _Found | None:
+    if any(len(ids) != 1 for ids in one.sequence_bias):
+        return None
+    return {"logit_bias": {int(ids[0]): float(bias) for ids, bias in one.sequence_bias.items()}}
+
+
+def _bad_words(one: Any, _: _Prompts) -> _Found | None:
+    return {"bad_words": [[int(id) for id in ids] for ids in one.sequence_bias]}
+
+
+# For each processor its place, lowest first, and how it is read; None says that it has no counterpart. Within a place the list's own
+# sequence is kept by `order`, or does not matter.
+_EDITS, _BANS, _TEMPERATURE, _FILTERS = range(4)
+_KNOWN: dict[type, tuple[int, _Read]] = {
+    theirs.SequenceBiasLogitsProcessor: (_EDITS, _bias),
+    theirs.RepetitionPenaltyLogitsProcessor: (_EDITS, _repetition),
+    theirs.NoRepeatNGramLogitsProcessor: (_BANS, lambda one, _: {"no_repeat_ngram": one.ngram_size}),
+    theirs.NoBadWordsLogitsProcessor: (_BANS, _bad_words),
+    theirs.MinLengthLogitsProcessor: (_BANS, lambda one, prompts: _stops(one, one.min_length - prompts.length)),
+    theirs.MinNewTokensLengthLogitsProcessor: (
+        _BANS,
+        lambda one, prompts: _stops(one, one.min_new_tokens) if one.prompt_length_to_skip == prompts.length else None,
+    ),
+    theirs.SuppressTokensLogitsProcessor: (_BANS, lambda one, _: {"banned_ids": one.suppress_tokens.tolist()}),
+    theirs.TemperatureLogitsWarper: (_TEMPERATURE, lambda one, _: {"temperature": one.temperature}),
+    theirs.TopKLogitsWarper: (_FILTERS, _filter("top_k", "top_k")),
+    theirs.TopPLogitsWarper: (_FILTERS, _filter("top_p", "top_p")),
+    theirs.MinPLogitsWarper: (_FILTERS, _filter("min_p", "min_p")),
+    theirs.TypicalLogitsWarper: (_FILTERS, _filter("typical_p", "mass")),
+    theirs.EpsilonLogitsWarper: (_FILTERS, _filter("epsilon_cutoff", "epsilon")),
+    theirs.EtaLogitsWarper: (_FILTERS, _filter("eta_cutoff", "epsilon")),
+}
+_FILTER_NAMES = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
+
+def taken(
+    processors: Sequence[Any],
+    *,
+    length: int,
+    padding: Sequence[int],
+    do_sample: bool,
+    ours: Mapping[str, Any],
+    edits: bool = True,
+) -> tuple[SamplingParams, list[Any]]:
+    """Returns the parameters of all rows, and the processors that stay: the beginning of the list, to be run before the draw.
+
+    processors: transformers' list. length: that of the prompts, padding included. padding: how much of each prompt that is.
+    do_sample: False for greedy decoding, whose list has no filters. ours: parameters under the names of `OUR_NAMES`. edits: whether edits are
+    taken over, too. No seed is set.
+
+    Raises RefusedError for a value outside its range, and for parameters that do not go together.
+    """
+    left, found, prompts = len(processors), _Found(), _Prompts(length, padding)
+    order: list[str] = []
+    place = _FILTERS
+    while left:
+        one = processors[left - 1]
+        if type(one) is theirs.LogitNormalization:
+            # It changes no draw; whoever hands out scores has to care for it.
+            left -= 1
+            continue
+        where, read = _KNOWN.get(type(one), (None, None))
+        if where is None or read is None or where > place or (where < _TEMPERATURE and not edits):
+            break
+        more = read(one, prompts)
+        if more is None or not _joins(found, more):
+            break
+        order = [name for name in more if name in _FILTER_NAMES] + order
+        place, left = where, left - 1
+    chosen = found | flat_params(ours, "generate")
+    if not do_sample:
+        drawn = [name for name in _OF_A_DRAW if name in ours]
+        if drawn:
+            raise RefusedError(f"{drawn[0]} is given, but do_sample is False; pass do_sample=True, or leave it out")
+        chosen["temperature"] = 0.0
+    if "repetition_scope" in ours and "repetition_penalty" not in found:
+        raise RefusedError(
+            "repetition_scope is given, but there is no repetition_penalty, or a processor behind it that Gumball does not know; "
+            "leave it out"
+        )
+    if "mirostat" in chosen and order:
+        raise RefusedError(
+            f"mirostat_tau stands in place of filters, but {order[0]} is {found[order[0]]}; switch the filters off, "
+            "top_k=0 among them, which is 50 where nobody sets it"
+        )
+    if "order" not in chosen and len(order) > 1:
+        chosen["order"] = ["top_n_sigma", *order, "xtc"]
+    try:
+        return SamplingParams(**chosen), list(processors[:left])
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"Gumball refuses the request: {error}") from error
+
+
+def _joins(found: _Found, more: _Found) -> bool:
+    """Takes what an earlier processor says over, unless a later one says the same, or what it edits does not commute with it."""
+    if "logit_bias" in more and "repetition_penalty" in found:
+        # The bias would be added behind the penalty.
+        return False
+    if "min_tokens" in more and found.get("stop_ids") == more["stop_ids"]:
+        found["min_tokens"] = max(found["min_tokens"], more["min_tokens"])
+        return True
+    if any(name in found for name in more):
+        return False
+    found |= more
+    return True

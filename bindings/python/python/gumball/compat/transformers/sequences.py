@@ -1,0 +1,162 @@
+"""The rows of a call of transformers' `generate`, as sequences of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..._gumball import Outputs, Pool
+from ...params import SamplingParams, State
+
+__all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
+
+MOST_DRAFTS = 64
+"""The most drafts that a pool verifies for a sequence."""
+
+
+class Drawn(NamedTuple):
+    """What came out for some rows.
+
+    tokens: [rows] int64; -1 for a row that takes no part, or has no token above -inf. scores: [rows, vocab] float32 as transformers hands them
+        out: the edited logits divided by the temperature, with -inf for what bans and filters drop; at temperature 0 the edited logits, bans
+    not among the edits. None unless they are kept. outputs, places: the pool's outputs, and for each row its line there.
+    """
+
+    tokens: torch.Tensor
+    scores: torch.Tensor | None
+    outputs: Outputs
+    places: Sequence[int]
+
+
+class Words(NamedTuple):
+    """Where a row takes its random words from."""
+
+    seed: int
+    draw: int
+
+
+def words_of(
+    params: SamplingParams, seed: int | Sequence[int] | None, rows: int, rows_per_prompt: int = 1
+) -> list[Words]:
+    """Returns the seed and the draw index of each row.
+
+    seed: one for all rows, whose draw index is then the number of the row; or one for each prompt, whose draw index is then the number of the row
+    among those of its prompt; None for one of torch's default generator. Raises ValueError for a seed outside its range, and for
+    another number of seeds than of prompts.
+    """
+    if seed is None:
+        # So that torch.manual_seed makes runs repeat; torch draws 63 bits at once.
+        seed = int(torch.randint(2**63 - 1, ()).item())
+    several = isinstance(seed, Sequence)
+    seeds = [int(one) for one in seed] if isinstance(seed, Sequence) else [seed]
+    for one in seeds:
+        params.replace(seed=one)
+    if not several:
+        return [Words(seeds[0], row) for row in range(rows)]
+    if len(seeds) * rows_per_prompt != rows:
+        raise ValueError(f"seed has length {len(seeds)}, but must have one for each prompt, {rows // rows_per_prompt}")
+    return [Words(seeds[row // rows_per_prompt], row % rows_per_prompt) for row in range(rows)]
+
+
+class Sequences:
+    """The sequences of a batch, which all have the same parameters.
+
+    params: with their logprobs, and without a seed. prompts: without padding. words: as :func:`words_of` returns them. keep_scores: whether :class:`Drawn` has scores; the pool is the host's then, whatever device the logits are on, since
+    it draws the same there. drafts: whether drafts are going to be verified.
+
+    Raises ValueError for what does not fit the vocabulary.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompts: Sequence[Sequence[int]],
+        words: Sequence[Words],
+        *,
+        vocab: int,
+        device: torch.device,
+        keep_scores: bool = False,
+        drafts: bool = False,
+    ) -> None:
+        self.keep_scores = keep_scores
+        self._on_host = keep_scores or device.type not in ("cpu", "cuda")
+        rows = len(prompts)
+        self.pool = Pool(
+            vocab,
+            device="cpu" if self._on_host else device,
+            slots=rows,
+            rows=rows * (1 + MOST_DRAFTS) if drafts else rows,
+            top_n=0 if params.logprobs is None else params.logprobs.top_n,
+            kept=keep_scores,
+        )
+        first = self.pool.admit(params.replace(seed=words[0].seed), prompts[0])
+        mu = self.pool.state(first).mu
+        self.pool.release(first)
+        self.slots = []
+        for prompt, (seed, draw) in zip(prompts, words, strict=True):
+            state = State(prompt, seed=seed, position=len(prompt), draw=draw, mu=mu)
+            self.slots.append(self.pool.resume(params.replace(seed=seed), state))
+
+    def step(self, logits: torch.Tensor, takes_part: Sequence[bool]) -> Drawn:
+        """Draws the token of each row that takes part. logits: [rows, vocab], float32, bfloat16 or float16."""
+        slots = [slot if part else -1 for slot, part in zip(self.slots, takes_part, strict=True)]
+        hooks, edited = self._hooks(len(slots))
+        outputs = self.pool.step(self._rows(logits), slots, hooks=hooks)
+        tokens = torch.from_numpy(outputs.tokens.astype(np.int64)).to(logits.device)
+        return Drawn(tokens, self._scores(outputs, range(len(slots)), edited, logits), outputs, range(len(slots)))
+
+    def verify(self, logits: torch.Tensor, drafts: Sequence[int]) -> Drawn:
+        """Draws the tokens of the only row while they equal its drafts, and one more (rule S3). logits: [1 + drafts, vocab]."""
+        hooks, edited = self._hooks(1 + len(drafts))
+        outcome = self.pool.verify(self._rows(logits), self.slots, [list(drafts)], hooks=hooks)
+        emitted = outcome.tolist()[0]
+        places = range(outcome.places(0).start, outcome.places(0).start + len(emitted))
+        tokens = torch.tensor(emitted, dtype=torch.int64, device=logits.device)
+        return Drawn(tokens, self._scores(outcome.outputs, places, edited, logits), outcome.outputs, places)
+
+    def shorten(self, count: int) -> None:
+        """Takes the last tokens of the only row back."""
+        if count:
+            self.pool.shorten(self.slots, [count])
+
+    def draft(self, logits: torch.Tensor, path: Sequence[int]) -> int:
+        """Returns the token that the only row would draw from these logits behind its history and a path, which changes nothing."""
+        return int(self.pool.draft(self._rows(logits), self.slots, paths=[list(path)]).item())
+
+    def _rows(self, logits: torch.Tensor) -> torch.Tensor:
+        rows = logits.detach()
+        rows = rows if rows.stride(-1) == 1 else rows.contiguous()
+        return rows.cpu() if self._on_host else rows
+
+    def _hooks(self, rows: int) -> tuple[list[Any] | None, list[NDArray[np.float32] | None]]:
+        """Hooks that keep the rows as the edits leave them, and where they are going to be."""
+        edited: list[NDArray[np.float32] | None] = [None] * rows
+        if not self.keep_scores:
+            return None, edited
+
+        def keeper(row: int) -> Any:
+            def keep(logits: NDArray[np.float32]) -> None:
+                edited[row] = logits.copy()
+
+            return keep
+
+        return [keeper(row) for row in range(rows)], edited
+
+    def _scores(
+        self, outputs: Outputs, places: Sequence[int], edited: list[NDArray[np.float32] | None], like: torch.Tensor
+    ) -> torch.Tensor | None:
+        if not self.keep_scores:
+            return None
+        scores = np.full((len(places), self.pool.vocab), -np.inf, np.float32)
+        for line, place in enumerate(places):
+            row, kept = edited[place], outputs.kept(place)
+            temperature = outputs.temperatures[place]
+            if row is not None and temperature == 0:
+                scores[line] = row
+            elif row is not None:
+                scores[line, kept] = row[kept] / temperature
+        return torch.from_numpy(scores).to(like.device)

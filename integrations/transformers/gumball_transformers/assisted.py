@@ -1,0 +1,164 @@
+"""The loop of `generate` with drafts, of an assistant or of n-grams of the text: no draft changes what is drawn (rule S3)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList, StaticCache
+from transformers.generation.candidate_generator import (
+    _prepare_attention_mask,
+    _prepare_position_ids,
+    _prepare_token_type_ids,
+)
+
+from gumball.compat.transformers import MOST_DRAFTS, RefusedError, Sequences
+from gumball.generation import EDITS, SAMPLING
+
+from .decoding import Call, no_token
+
+__all__ = ["assisted"]
+
+
+class Drafting(LogitsProcessor):
+    """Lets an assistant draft the token that the request itself would draw from the assistant's logits.
+
+    Both then take the same random words, and agree far more often than two draws of their own. The scores that this leaves have the assistant's
+    probability of that token, by which transformers ends a draft (`assistant_confidence_threshold`).
+    """
+
+    # There a processor sees the last token of each row, and not whose it is.
+    supports_continuous_batching = False
+
+    def __init__(self, call: Call, sequences: Sequences) -> None:
+        self.call, self.sequences = call, sequences
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """input_ids: [1, length], the call's and drafts behind them. scores: [1, vocab]."""
+        vocab = scores.shape[1]
+        path = input_ids[0, self.call.ids.shape[1] :].tolist()
+        token = self.sequences.draft(scores, path)
+        if token < 0:
+            return scores
+        likely = scores[0].float().softmax(0)[token].item()
+        likely = min(max(likely, 1.01 / vocab), 1.0)
+        others = math.log((1 - likely) / (vocab - 1)) if likely < 1 else -math.inf
+        return torch.full_like(scores, others).index_fill(
+            1, torch.tensor([token], device=scores.device), math.log(likely)
+        )
+
+
+def assisted(call: Call, assistant_model: Any) -> Any:
+    """Decodes one row with drafts. Raises RefusedError for what does not go with them."""
+    _refuse(call, assistant_model)
+    model, model_kwargs = call.model, call.model_kwargs
+    model_kwargs["past_key_values"].activate_past_recording()
+    vocab = model.config.get_text_config().vocab_size
+    sequences = call.sequences(torch.empty((1, vocab), device=call.ids.device), drafts=True)
+    drafter = _drafter(call, assistant_model, sequences)
+    first = True
+    while True:
+        length = call.ids.shape[1]
+        candidates, _ = drafter.get_candidates(call.ids)
+        candidates = candidates.to(call.ids.device)[:, : length + MOST_DRAFTS]
+        outputs = _verifying_pass(call, candidates, first)
+        logits = outputs.logits[0, length - candidates.shape[1] - 1 :].to(call.ids.device)
+        rows = [call.edited(candidates[:, : length + place], row[None])[0] for place, row in enumerate(logits)]
+        drafts = candidates[0, length:].tolist()
+        drawn = sequences.verify(torch.stack(rows) if call.processors else logits, drafts)
+        count, ended = _taken(call, drawn, logits)
+        sequences.shorten(len(drawn.tokens) - count)
+        # The drafts that were refused leave the cache; the last token is not in it yet.
+        outputs.past_key_values.crop(count - 1 - len(drafts))
+        drafter.update_candidate_strategy(call.ids, logits[None], count - 1)
+        call.model_kwargs = model._update_model_kwargs_for_generation(outputs, call.model_kwargs, num_new_tokens=count)
+        if call.streamer is not None:
+            call.streamer.put(call.ids[:, length:].cpu())
+        if ended:
+            return call.finish()
+        first = False
+
+
+def _taken(call: Call, drawn: Any, logits: torch.Tensor) -> tuple[int, bool]:
+    """Appends the drawn tokens up to the first that ends the text. Returns their number, and whether the text has ended.
+
+    Criteria look at each token in turn, so that the text ends where it would without drafts.
+    """
+    for place, token in enumerate(drawn.tokens.tolist()):
+        if token < 0:
+            raise no_token(0, call.ids.shape[1])
+        call.record.logits(logits[place : place + 1])
+        call.record.drawn(drawn, [place])
+        call.ids = torch.cat([call.ids, drawn.tokens[None, place : place + 1]], 1)
+        if call.stopped(call.ids).all():
+            return place + 1, True
+    return len(drawn.tokens), False
+
+
+def _verifying_pass(call: Call, candidates: torch.Tensor, first: bool) -> Any:
+    """A pass of the model over what its cache lacks, with logits for the last token and each draft."""
+    model, drafts = call.model, candidates.shape[1] - call.ids.shape[1]
+    model_kwargs = _prepare_attention_mask(copy.copy(call.model_kwargs), candidates.shape[1], False)
+    model_kwargs = _prepare_token_type_ids(model_kwargs, candidates.shape[1])
+    positions = model_kwargs.get("position_ids")
+    if positions is not None and drafts > 0:
+        model_kwargs = _prepare_position_ids(model_kwargs, drafts + positions.shape[-1], False)
+    inputs = model.prepare_inputs_for_generation(
+        candidates,
+        next_sequence_length=None if first else drafts + 1,
+        is_first_iteration=first,
+        **model_kwargs,
+    )
+    if "logits_to_keep" in inputs:
+        inputs["logits_to_keep"] = drafts + 1
+    return model(**inputs)
+
+
+def _drafter(call: Call, assistant_model: Any, sequences: Sequences) -> Any:
+    """transformers' own generator of candidates, which takes what `Drafting` leaves it."""
+    config = copy.deepcopy(call.config)
+    for name in (*SAMPLING, *EDITS):
+        if hasattr(config, name):
+            setattr(config, name, None)
+    config.do_sample, config.min_length = False, 0
+    processors = LogitsProcessorList([*call.processors, Drafting(call, sequences)])
+    return call.model._get_candidate_generator(
+        generation_config=config,
+        input_ids=call.ids,
+        inputs_tensor=call.ids,
+        assistant_model=assistant_model,
+        logits_processor=processors if assistant_model is not None else LogitsProcessorList(),
+        model_kwargs=call.model_kwargs,
+    )
+
+
+def _refuse(call: Call, assistant_model: Any) -> None:
+    def refuse(what: str, do: str = "leave the assistant out") -> None:
+        raise RefusedError(f"{what}, which does not go with drafts; {do}")
+
+    config = call.config
+    rows = call.ids.shape[0]
+    if rows != 1:
+        refuse(f"the batch has {rows} rows", "generate a row a call, or leave the assistant out")
+    if call.params.mirostat is not None:
+        refuse("mirostat_tau is given")
+    for name in ("output_attentions", "output_hidden_states"):
+        if getattr(config, name):
+            refuse(f"{name} is True")
+    if call.model._is_stateful:
+        refuse(f"{type(call.model).__name__} is stateful")
+    cache = call.model_kwargs.get("past_key_values")
+    if not call.model_kwargs["use_cache"] or cache is None:
+        refuse("use_cache is False", "pass use_cache=True, or leave the assistant out")
+    if isinstance(cache, StaticCache):
+        refuse("the cache is static", "leave cache_implementation out, or the assistant")
+    if assistant_model is None:
+        return
+    ours, theirs = (one.config.get_text_config().vocab_size for one in (call.model, assistant_model))
+    if ours != theirs:
+        refuse(
+            f"the assistant has a vocabulary of {theirs}, and the model one of {ours}",
+            "take another assistant, or none",
+        )
