@@ -107,6 +107,19 @@ static void sampler_release(struct llama_sampler *sampler) {
     free(it);
 }
 
+static void sampler_copy_state(const struct llama_sampler *from, struct llama_sampler *to) {
+    const context *source = context_of(from);
+    context *it = context_of(to);
+    gumball_sampler *copy = gumball_sampler_fork(source->sampler, state_of(source).draw);
+    if (!copy) {
+        complain(gumball_error_code());
+        return;
+    }
+    gumball_sampler_free(it->sampler);
+    it->sampler = copy;
+    it->pending = source->pending;
+}
+
 // Set by name, so that members which newer versions of llama.h add are NULL.
 static struct llama_sampler_i *interface_of(void) {
     static struct llama_sampler_i ours;
@@ -116,6 +129,7 @@ static struct llama_sampler_i *interface_of(void) {
     ours.reset = sampler_reset;
     ours.clone = sampler_clone;
     ours.free = sampler_release;
+    ours.copy_state = sampler_copy_state;
     return &ours;
 }
 
@@ -153,4 +167,13 @@ gumball_code gumball_llama_sampler_prompt(struct llama_sampler *sampler, const l
     it->pending = -1;
     // Ids are not negative, so they are the same bits as unsigned.
     return gumball_sampler_reset(it->sampler, (const uint32_t *)prompt, prompt_len);
+}
+
+gumball_code gumball_llama_step(struct llama_sampler *sampler, const float *logits, llama_token *token) {
+    context *it = context_of(sampler);
+    take_back(it);
+    gumball_token drawn;
+    gumball_code code = gumball_sampler_sample(it->sampler, logits, GUMBALL_F32, it->n_vocab, NULL, &drawn);
+    *token = code == GUMBALL_OK ? drawn.id : -1;
+    return code;
 }

@@ -69,8 +69,31 @@ int main(void) {
                 CHECK(draw(twin, row) == wanted.id);
                 llama_sampler_free(twin);
             }
+            if (step == 8) {
+                // So does one that takes its state over, having gone elsewhere.
+                struct llama_sampler *other = gumball_llama_sampler(params, VOCAB, 0);
+                draw(other, row);
+                sampler->iface->copy_state(sampler, other);
+                CHECK(draw(other, row) == wanted.id);
+                llama_sampler_free(other);
+            }
+            if (step % 3 == 2) {
+                // Without candidates, which counts as accepted.
+                llama_token token;
+                OK(gumball_llama_step(sampler, row, &token));
+                CHECK(token == wanted.id);
+                continue;
+            }
             CHECK(draw(sampler, row) == wanted.id);
         }
+        // A row without a token.
+        static float nothing[VOCAB];
+        for (int id = 0; id < VOCAB; id++) {
+            nothing[id] = -INFINITY;
+        }
+        llama_token none = 5;
+        OK(gumball_llama_step(sampler, nothing, &none));
+        CHECK(none == -1);
         // Another token than the drawn one is accepted.
         llama_token_data_array candidates = candidates_of(row);
         sampler->iface->apply(sampler, &candidates);
