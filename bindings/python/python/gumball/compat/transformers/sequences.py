@@ -65,8 +65,9 @@ def words_of(
 class Sequences:
     """The sequences of a batch, which all have the same parameters.
 
-    params: with their logprobs, and without a seed. prompts: without padding. words: as :func:`words_of` returns them. keep_scores: whether :class:`Drawn` has scores; the pool is the host's then, whatever device the logits are on, since
-    it draws the same there. drafts: whether drafts are going to be verified.
+    params: with their logprobs, and without a seed. prompts: without padding. words: as :func:`words_of` returns them. device: that of the
+    logits. keep_scores: whether :class:`Drawn` has scores; the pool is the host's then, whatever device the logits are on, since it draws the same
+    there. drafts: whether drafts are going to be verified. pool_device: the pool's device, if it is not that of the logits.
 
     Raises ValueError for what does not fit the vocabulary.
     """
@@ -81,13 +82,16 @@ class Sequences:
         device: torch.device,
         keep_scores: bool = False,
         drafts: bool = False,
+        pool_device: str | None = None,
     ) -> None:
         self.keep_scores = keep_scores
-        self._on_host = keep_scores or device.type not in ("cpu", "cuda")
+        if keep_scores or (pool_device is None and device.type not in ("cpu", "cuda")):
+            pool_device = "cpu"
+        self._on_host = pool_device == "cpu"
         rows = len(prompts)
         self.pool = Pool(
             vocab,
-            device="cpu" if self._on_host else device,
+            device=device if pool_device is None else pool_device,
             slots=rows,
             rows=rows * (1 + MOST_DRAFTS) if drafts else rows,
             top_n=0 if params.logprobs is None else params.logprobs.top_n,
