@@ -131,10 +131,12 @@ def decode(call: Call) -> Any:
             model_kwargs = model._update_model_kwargs_for_generation(outputs, model_kwargs)
             call.model_kwargs = model_kwargs
             logits = outputs.logits[:, -1].to(call.ids.device)
+            if outputs.logits.shape[1] > 1:
+                # Those of a whole prompt may be large, so nothing holds them during the next pass.
+                logits = logits.clone()
             sequences = call.sequences(logits)
             call.record.logits(logits)
             call.record.model(outputs)
-            # The logits of a whole prompt may be large, so nothing holds them during the next pass.
             del outputs
             takes_part = unfinished.tolist()
             drawn = sequences.step(call.edited(call.ids, logits), takes_part)

@@ -95,6 +95,28 @@ def test_a_row_that_has_ended_is_padded_and_draws_no_more(recorded: Any) -> None
         assert (out.top_ids[row, length:] == -1).all()
 
 
+@pytest.mark.parametrize(
+    "named",
+    [{"use_cache": False}, {"cache_implementation": "static"}, {"prefill_chunk_size": 2}, {"logits_to_keep": 0}],
+    ids=["no cache", "a static cache", "a prompt in chunks", "logits of the whole prompt"],
+)
+def test_how_the_model_is_run_does_not_matter(recorded: Any, named: dict[str, Any]) -> None:
+    assert new(recorded, [PROMPT], seed=7, top_p=0.9, **named) == [
+        alone(recorded.rows, PROMPT, LENGTH, seed=7, top_p=0.9)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_logits_of_half_precision_are_read_as_they_are(recorded: Any, dtype: torch.dtype) -> None:
+    rows = recorded.rows.to(dtype)
+    model = recorded_model.model(rows)
+    assert new(model, [PROMPT], seed=7, top_p=0.9) == [alone(rows, PROMPT, LENGTH, seed=7, top_p=0.9)]
+    # Processors that stay are handed float32, as transformers does it.
+    assert new(model, [PROMPT], seed=7, top_h=0.99) == new(
+        recorded_model.model(rows.float()), [PROMPT], seed=7, top_h=0.99
+    )
+
+
 class EndsBehind(StoppingCriteria):
     """Ends a row behind a token."""
 
