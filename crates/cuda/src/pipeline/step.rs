@@ -437,6 +437,12 @@ impl Step<'_> {
         self
     }
 
+    /// Returns whether its rows have the logits of probed sets alone, as a head with clusters makes them.
+    #[must_use]
+    pub fn is_approximate(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| head.centroids.is_some())
+    }
+
     /// Returns a step that launches the kernels of a named variant, whatever its rows need. A
     /// [`Graph`](crate::Graph) of this crate ignores the variant.
     #[must_use]

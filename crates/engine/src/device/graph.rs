@@ -164,7 +164,7 @@ impl DevicePool {
         self.workspace.replay(graph)?;
         for work in graph.work() {
             match work {
-                Work::Step(_) => self.note(1),
+                Work::Step(step) => self.note(1, step.is_approximate()),
                 Work::Shorten(_) => self.note_shorten(),
                 Work::Drafts(_) | Work::CopyDrafts(_) => {}
             }

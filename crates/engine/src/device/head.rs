@@ -247,7 +247,7 @@ impl DevicePool {
         let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
         self.assign(slots, &on_device)?;
         if slots.is_empty() {
-            self.note(0);
+            self.note(0, head.is_approximate());
         } else {
             let (data, stride) = states.matrix();
             let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;

@@ -84,6 +84,8 @@ pub struct DevicePool {
     pub(super) shortened: Vec<Shortened>,
     /// Whether a graph of the host program takes tokens away, and the buffer into which the host's numbers of them are copied.
     pub(super) captured_shorten: bool,
+    /// Whether the host program has captured a step of a clustered head.
+    pub(super) captured_approximate: bool,
     pub(super) count_upload: Option<Buffer>,
     vacant: Vec<Slot>,
     /// The number of the check that last met each slot. A check that meets a slot twice finds it here.
@@ -132,6 +134,7 @@ impl DevicePool {
             steps_unseen: memory::filled(SLOTS, 0, slots)?,
             shortened: memory::filled(SLOTS, Shortened::No, slots)?,
             captured_shorten: false,
+            captured_approximate: false,
             count_upload: None,
             vacant: memory::collected(SLOTS, (0..slots as Slot).rev())?,
             seen: memory::filled(SLOTS, 0, slots)?,

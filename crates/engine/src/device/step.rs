@@ -102,6 +102,8 @@ pub(super) struct Last {
     temperatures: Vec<Option<f32>>,
     /// Whether the host has read the step's outputs.
     pub observed: bool,
+    /// Whether its rows had the logits of probed sets alone.
+    pub is_approximate: bool,
 }
 
 impl Last {
@@ -178,7 +180,7 @@ impl DevicePool {
         };
         self.assign(slots, &on_device)?;
         if slots.is_empty() {
-            self.note(0);
+            self.note(0, false);
         } else {
             let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
             let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
@@ -379,7 +381,9 @@ impl DevicePool {
         let step = variant.into_iter().fold(step, Step::with_variant);
         let runs = self.workspace.enqueue(&step)?;
         if runs {
-            self.note(1);
+            self.note(1, step.is_approximate());
+        } else {
+            self.captured_approximate |= step.is_approximate();
         }
         Ok(runs)
     }
@@ -417,7 +421,7 @@ impl DevicePool {
         self.workspace.check_variant(variant)?;
         self.grow_histories(steps)?;
         self.workspace.reserve_replays(steps as u64, variant)?;
-        self.note(steps as u64);
+        self.note(steps as u64, self.captured_approximate);
         if self.captured_shorten {
             // The graph may take tokens away, and the host does not see when.
             let slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
@@ -439,9 +443,10 @@ impl DevicePool {
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }
 
-    /// Records that the assigned rows have taken `steps` steps.
-    pub(super) fn note(&mut self, steps: u64) {
+    /// Records that the assigned rows have taken `steps` steps, the last of them from rows of probed sets if it `is_approximate`.
+    pub(super) fn note(&mut self, steps: u64, is_approximate: bool) {
         self.last.observed = steps == 0;
+        self.last.is_approximate = is_approximate;
         self.last.slots.clone_from(&self.assigned.slots);
         self.last.counts = self.assigned.drafts.as_ref().map(|drafts| drafts.counts.clone());
         self.last.temperatures.clone_from(&self.assigned.temperatures);
@@ -472,7 +477,9 @@ impl DevicePool {
         if !kept.is_empty() {
             self.workspace.read_kept(kept)?;
         }
-        self.apply(layout, words)
+        self.apply(layout, words)?;
+        out.mark_approximate(self.last.is_approximate);
+        Ok(())
     }
 
     /// Reads the walks of the last step: the row that each place of the outputs comes from, and how many drafts of each

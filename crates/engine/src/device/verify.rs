@@ -146,7 +146,7 @@ impl DevicePool {
         self.check_host_drafts(slots, drafts, mode)?;
         self.assign_drafts(slots, drafts.counts, mode, options)?;
         if slots.is_empty() {
-            self.note(0);
+            self.note(0, false);
             return Ok(());
         }
         let uploaded = self.upload_drafts(drafts)?;

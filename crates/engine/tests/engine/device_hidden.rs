@@ -303,7 +303,12 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
                     on_device.step_hidden(head, states, &slots, &options, &mut seen).unwrap();
                 }
                 assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
+                assert!(seen.is_approximate() && expected.is_approximate());
             }
+            let z = vec![0.0; VOCAB];
+            let logits_of_one = Logits::new(&z, 1, VOCAB).unwrap();
+            on_device.step(logits_of_one, &slots[..1], &BatchOptions::default(), &mut seen).unwrap();
+            assert!(!seen.is_approximate());
             logits += host.head_counts().clustered_logits;
         }
         let (one, other) = (head.counts().unwrap(), over.counts().unwrap());
