@@ -8,6 +8,7 @@ use gumball_engine::{
     DevicePool, DevicePoolConfig, DeviceSlice, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
     Outputs, PADDING, PoolRoute, Row, SamplingParams, Verification, VerifyMode, bf16,
 };
+use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
 
 use crate::cases::{VOCAB, pool};
@@ -27,6 +28,19 @@ fn exact(weights: &[bf16]) -> Exact<'_> {
 fn heads<'w>(device: &Device, certified: &Certified<'w>) -> [DeviceHead<'static>; 2] {
     let of = |head: Head<'_>| DeviceHead::new(device, head, ROWS).unwrap().with_most_rows(ROWS).unwrap();
     [of(Head::Exact(certified.exact())), of(Head::Certified(certified))]
+}
+
+/// Clusters of seven ids, with fewer in the last one; their order has nothing to do with the weights. The device keeps centroids that bf16
+/// holds, those that are short, in half the bytes.
+fn clusters(is_short: bool) -> Clusters {
+    let ids: Vec<u32> = (0..VOCAB as u32).map(|i| i * 7919 % VOCAB as u32).collect();
+    let centroids = numbers(VOCAB.div_ceil(7) * WIDTH, 9, 1.0).into_iter().map(bf16::to_f32);
+    let centroids = centroids.map(|x| if is_short { x } else { x * 1.000_000_1 }).collect();
+    Clusters::with_short_last(ids, 7, centroids, WIDTH).unwrap()
+}
+
+fn clustered_options() -> ClusteredOptions {
+    ClusteredOptions { special_ids: vec![5, 3], ..ClusteredOptions::default() }
 }
 
 #[test]
@@ -114,14 +128,28 @@ fn drafts_are_verified_from_hidden_states() {
     let states = HiddenStates::new(&data, 3 * n, WIDTH).unwrap();
     let by_definition = |row| logits(Row::Bf16(&weights), states.row(row), None, &scaling());
     let z: Vec<f32> = (0..3 * n).flat_map(by_definition).collect();
+    let (clusters, options) = (clusters(true), clustered_options());
+    let of_spec = ClustersOfSpec {
+        ids: clusters.ids(),
+        capacity: clusters.capacity(),
+        centroids: clusters.centroids(),
+        probes: options.probes(&clusters),
+        special_ids: &options.special_ids,
+    };
+    let by_definition = |row| of_spec.logits(Row::Bf16(&weights), states.row(row), None, &scaling());
+    let probed: Vec<f32> = (0..3 * n).flat_map(by_definition).collect();
     let upload = |data: &[bf16]| DeviceBuffer::of(device.runtime(), data).unwrap();
-    let (hidden, rows) = (upload(&data), DeviceBuffer::of(device.runtime(), &z).unwrap());
+    let upload_rows = |rows: &[f32]| DeviceBuffer::of(device.runtime(), rows).unwrap();
+    let (hidden, rows, probed) = (upload(&data), upload_rows(&z), upload_rows(&probed));
     let drafts = DeviceBuffer::of(device.runtime(), &(0..2 * n as i32).collect::<Vec<_>>()).unwrap();
     let drafts =
         DeviceDrafts { ids: DeviceSlice::of(&drafts, IntType::I32), parents: None, links: None, probs: None };
     let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
     for (mode, captured) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
-        for head in &heads(&device, &certified) {
+        let [of_exact, of_certified] = heads(&device, &certified);
+        let of_clusters = DeviceHead::new(&device, certified.exact(), ROWS).unwrap();
+        let of_clusters = of_clusters.with_clusters(&clusters, &options).unwrap();
+        for (head, rows) in [(&of_exact, &rows), (&of_certified, &rows), (&of_clusters, &probed)] {
             let mut pools = [(); 2].map(|()| DevicePool::new(device.clone(), config()).unwrap());
             let mut out = [(); 2].map(|()| Verification::with_kept());
             let slots: Vec<_> =
@@ -132,7 +160,7 @@ fn drafts_are_verified_from_hidden_states() {
             for pool in &mut pools {
                 pool.assign_drafts(&slots, &vec![2; n], mode, &DeviceOptions::default()).unwrap();
             }
-            let of_logits = DeviceLogits::of(&rows, Dtype::F32, 0, 3 * n, VOCAB, VOCAB).unwrap();
+            let of_logits = DeviceLogits::of(rows, Dtype::F32, 0, 3 * n, VOCAB, VOCAB).unwrap();
             let of_hidden = DeviceLogits::of(&hidden, Dtype::Bf16, 0, 3 * n, WIDTH, WIDTH).unwrap();
             let input = DeviceInput::from(of_hidden);
             for _ in 0..2 {
@@ -148,6 +176,7 @@ fn drafts_are_verified_from_hidden_states() {
                 let [wanted, seen] = &out;
                 assert_eq!(seen.outputs().words(), wanted.outputs().words(), "{mode:?}");
                 assert_eq!(seen.accepted(), wanted.accepted(), "{mode:?}");
+                assert_eq!(seen.outputs().is_approximate(), head.is_approximate());
             }
         }
     }
@@ -264,15 +293,9 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
     let Some(device) = device() else { return };
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let of_host = exact(&weights);
-    // Seven ids a cluster, and fewer in the last one; their order has nothing to do with the weights.
-    let ids: Vec<u32> = (0..VOCAB as u32).map(|i| i * 7919 % VOCAB as u32).collect();
-    let count = VOCAB.div_ceil(7);
-    for short in [false, true] {
-        // The device keeps short centroids in half the bytes.
-        let centroids = numbers(count * WIDTH, 9, 1.0).into_iter().map(bf16::to_f32);
-        let centroids = centroids.map(|x| if short { x } else { x * 1.000_000_1 }).collect();
-        let clusters = Clusters::with_short_last(ids.clone(), 7, centroids, WIDTH).unwrap();
-        let options = ClusteredOptions { special_ids: vec![5, 3], ..ClusteredOptions::default() };
+    for is_short in [false, true] {
+        let (clusters, options) = (clusters(is_short), clustered_options());
+        let count = clusters.count();
         let clustered = Clustered::new(&of_host, clusters, &options).unwrap();
         let head = DeviceHead::new(&device, &clustered, ROWS).unwrap();
         let over = DeviceHead::new(&device, &of_host, ROWS).unwrap();
