@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadClusters, HeadScreen, Rows};
+use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadScreen, Rows};
 use gumball_head::{Certified, Level};
+use gumball_spec::head::clusters::Clusters;
 use gumball_spec::{Error, Result, Row, SamplingParams};
 use half::{bf16, f16};
 
@@ -155,7 +156,6 @@ impl Cuda {
             }
             prepared => drop(prepared?),
         }
-        let ClusterCase { ids, capacity, centroids, probes, special_ids } = clusters;
         let (vocab, width) = (head.vocab(), head.width);
         let own: Vec<f32> = (0..width).map(|i| head.state(0).logit(i)).collect();
         let turned: Vec<f32> = own.iter().map(|h| -h).collect();
@@ -171,9 +171,9 @@ impl Cuda {
             let hidden = self.states(&all, &named)?;
             let hidden = hidden.rows()?;
             // The number of probes is set twice, as callers change it.
-            let on_device = HeadClusters { ids, capacity: *capacity, centroids, probes: 1, special_ids };
+            let of_one = Clusters { probes: 1, ..clusters.clusters() };
             let on_device =
-                self.copied(head, cases.len())?.with_clusters(&on_device)?.with_probes(*probes)?;
+                self.copied(head, cases.len())?.with_clusters(&of_one)?.with_probes(clusters.probes)?;
             let results = self.run_step(cases, &[], false, |workspace| {
                 workspace.step_hidden(&on_device, &hidden, None, None)
             })?;

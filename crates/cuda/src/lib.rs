@@ -55,7 +55,6 @@ pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};
 pub use pipeline::drafts::{DraftBatchId, DraftLaunch};
 pub use pipeline::graph::{Graph, Work};
 pub use pipeline::head::{Head, HeadCounts, HeadScreen};
-pub use pipeline::head_clusters::HeadClusters;
 pub use pipeline::known_tokens::KnownTokens;
 pub use pipeline::outputs::Outputs;
 pub use pipeline::rank_rows::{ExchangeFailure, ExchangeLayout, RankRows};

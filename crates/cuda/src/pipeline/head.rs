@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::{MAX_HIDDEN, Scaling};
 use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, Row, TILE};
@@ -15,7 +16,7 @@ use crate::driver::runtime::Runtime;
 use crate::launch::head::Centroids;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
-use crate::pipeline::head_clusters::{Clusters, HeadClusters};
+use crate::pipeline::head_clusters::Clusters;
 
 /// A row has at most this part of its logits as contenders; with more, all are computed.
 const MOST_OF_ROW: usize = 4;
@@ -306,7 +307,7 @@ impl<'w> Head<'w> {
     ///   special id outside the vocabulary.
     /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
-    pub fn with_clusters(mut self, clusters: &HeadClusters<'_>) -> Result<Self> {
+    pub fn with_clusters(mut self, clusters: &ClustersOfSpec<'_>) -> Result<Self> {
         self.refuse_kinds("clusters")?;
         let shape = (self.vocab(), self.width());
         self.clusters = Some(Clusters::new(&self.runtime, clusters, shape, self.capacity)?);

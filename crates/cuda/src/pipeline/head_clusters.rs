@@ -12,21 +12,6 @@ use crate::driver::runtime::Runtime;
 use crate::launch::head::Centroids;
 use crate::memory::buffer::{Buffer, ROWS};
 
-/// Clusters of a head's ids, in the host's memory.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadClusters<'a> {
-    /// Every id once: those of cluster 0, then those of cluster 1, and so on.
-    pub ids: &'a [u32],
-    /// The ids of a cluster; the last one has what is left.
-    pub capacity: usize,
-    /// `[clusters, width]`: a centroid for each cluster.
-    pub centroids: &'a [f32],
-    /// How many clusters a hidden state probes.
-    pub probes: usize,
-    /// Ids whose logits are always computed.
-    pub special_ids: &'a [u32],
-}
-
 /// Clusters on a device.
 #[derive(Debug)]
 pub(super) struct Clusters {
@@ -50,13 +35,13 @@ impl Clusters {
     /// Copies clusters of a head with `vocab` ids and hidden states of `width` elements to a device, for steps of at most `rows` rows.
     pub fn new(
         runtime: &Arc<dyn Runtime>,
-        clusters: &HeadClusters<'_>,
+        clusters: &ClustersOfSpec<'_>,
         (vocab, width): (usize, usize),
         rows: usize,
     ) -> Result<Self> {
-        let HeadClusters { ids, capacity, centroids, probes, special_ids } = *clusters;
-        let checked = ClustersOfSpec { ids, capacity, centroids, probes, special_ids };
-        checked.check(vocab, width)?;
+        clusters.check(vocab, width)?;
+        let count = clusters.count();
+        let ClustersOfSpec { ids, capacity, centroids, probes, special_ids } = *clusters;
         let mut special_ids = special_ids.to_vec();
         special_ids.sort_unstable();
         special_ids.dedup();
@@ -67,11 +52,11 @@ impl Clusters {
             centroids,
             dtype,
             width,
-            count: checked.count(),
+            count,
             probes,
             special_ids: Buffer::of(runtime, &special_ids)?,
             special_count: special_ids.len(),
-            scores: Buffer::sized(runtime, ROWS, &[rows, checked.count(), size_of::<f32>()])?,
+            scores: Buffer::sized(runtime, ROWS, &[rows, count, size_of::<f32>()])?,
             probed: Buffer::zeroed(runtime, 0)?,
             listed: Buffer::zeroed(runtime, 0)?,
         };

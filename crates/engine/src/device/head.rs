@@ -1,7 +1,8 @@
 //! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
 
-use gumball_cuda::{DraftIds, Head as CudaHead, HeadClusters, HeadScreen, Rows};
+use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows};
 use gumball_head::{Certified, Clustered, ClusteredOptions, Clusters, HiddenStates, Scaling, WholeRow};
+use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
@@ -123,7 +124,7 @@ impl<'w> DeviceHead<'w> {
     /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(self, clusters: &Clusters, options: &ClusteredOptions) -> Result<Self> {
-        let clusters = HeadClusters {
+        let clusters = ClustersOfSpec {
             ids: clusters.ids(),
             capacity: clusters.capacity(),
             centroids: clusters.centroids(),
