@@ -5,49 +5,22 @@ use std::sync::Arc;
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::{MAX_HIDDEN, Scaling};
 use gumball_spec::shape::check_vocab;
-use gumball_spec::{Error, Kind, Result, Row, TILE};
+use gumball_spec::{Error, Kind, Result, Row};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS,
-    HEAD_MANY_STATES, HeadRow, SCREENED_STATES, head_flags,
+    self, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS, HEAD_MANY_STATES, HeadRow, SCREENED_STATES,
+    head_flags,
 };
 use crate::driver::runtime::Runtime;
 use crate::launch::head::Centroids;
 use crate::memory::buffer::{Buffer, ROWS};
-use crate::memory::rows::Rows;
+use crate::memory::rows::{ROWS_AT_ONCE, Rows};
 use crate::pipeline::head_clusters::Clusters;
-
-/// A row has at most this part of its logits as contenders; with more, all are computed.
-const MOST_OF_ROW: usize = 4;
-
-/// The rows that are copied to a device at a time where they are put in order first: so the host needs no second copy of all.
-const ROWS_AT_ONCE: usize = 4096;
+use crate::pipeline::head_screen::{HeadScreen, Screen};
 
 /// How many rows of a step are screened at most, unless a caller says otherwise.
 const MOST_ROWS: usize = 64;
-
-/// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may be off. `docs/heads.md`
-/// says what the numbers mean.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadScreen<'a> {
-    /// `[vocab, padded]` codes from -127 to 127, zeros behind the width.
-    pub codes: &'a [i8],
-    /// The codes of a row, padding included; at least the width.
-    pub padded: usize,
-    /// `[vocab]` each.
-    pub scales: &'a [f32],
-    /// The bound's growth for a hidden state of length 1.
-    pub own: &'a [f32],
-    /// The length of the codes times the scale.
-    pub code_norms: &'a [f32],
-    /// `[width]`: what was taken from each row before it was coded.
-    pub mean: &'a [f32],
-    /// The length of the mean row, or a little more.
-    pub mean_norm: f64,
-    /// The ids that are not screened, ascending.
-    pub unscreened: &'a [u32],
-}
 
 /// A head in a device's memory, with memory for the logits of some rows.
 ///
@@ -71,25 +44,6 @@ pub struct Head<'w> {
     logits: Buffer,
     counts: Buffer,
     runtime: Arc<dyn Runtime>,
-}
-
-/// A screen on the device, and memory for what it says of some rows.
-#[derive(Debug)]
-struct Screen {
-    codes: Buffer,
-    codes_width: usize,
-    /// Scales, own norms and norms of codes of the ids, then the mean row.
-    numbers: Buffer,
-    mean_norm: f64,
-    unscreened: Buffer,
-    unscreened_count: usize,
-    digits: Buffer,
-    /// Upper bounds, then lower ones.
-    bounds: Buffer,
-    maxima: Buffer,
-    contenders: Buffer,
-    /// How many rows there is memory for.
-    rows: usize,
 }
 
 /// What a head has done since it was made.
@@ -271,29 +225,11 @@ impl<'w> Head<'w> {
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_screen(mut self, screen: &HeadScreen<'_>) -> Result<Self> {
         self.refuse_kinds("screen")?;
-        let (vocab, width) = (self.weights.rows, self.weights.vocab);
-        let HeadScreen { padded, .. } = *screen;
-        if padded < width {
-            return Err(Error::length("padded", padded, format!("at least {width}, the width")));
-        }
-        let columns = [
-            ("codes", screen.codes.len(), vocab * padded),
-            ("scales", screen.scales.len(), vocab),
-            ("own", screen.own.len(), vocab),
-            ("code_norms", screen.code_norms.len(), vocab),
-            ("mean", screen.mean.len(), width),
-        ];
-        for (parameter, length, expected) in columns {
-            if length != expected {
-                return Err(Error::length(parameter, length, expected.to_string()));
-            }
-        }
-        if let Some(id) = screen.unscreened.iter().find(|id| **id as usize >= vocab) {
-            return Err(Error::out_of_range("unscreened", *id, format!("an id, in 0..{vocab}")));
-        }
-        if screen.unscreened.len() <= vocab / MOST_OF_ROW {
+        let shape @ (vocab, width) = (self.vocab(), self.width());
+        screen.check(vocab, width)?;
+        if screen.leaves_few_out(vocab) {
             let rows = self.capacity.min(self.most_rows);
-            self.screen = Some(Screen::new(&self.runtime, screen, (vocab, width), rows)?);
+            self.screen = Some(Screen::new(&self.runtime, screen, shape, rows)?);
         }
         Ok(self)
     }
@@ -469,90 +405,6 @@ impl<'w> Head<'w> {
     }
 }
 
-impl Screen {
-    fn new(
-        runtime: &Arc<dyn Runtime>,
-        screen: &HeadScreen<'_>,
-        (vocab, width): (usize, usize),
-        rows: usize,
-    ) -> Result<Self> {
-        let codes_width = width.next_multiple_of(CODE_CHUNK);
-        let mut codes = Buffer::sized(runtime, ROWS, &[vocab, codes_width])?;
-        let mut padded = Vec::new();
-        for (part, rows) in screen.codes.chunks(ROWS_AT_ONCE * screen.padded).enumerate() {
-            padded.clear();
-            for row in rows.chunks(screen.padded) {
-                padded.extend_from_slice(&row[..width]);
-                padded.resize(padded.len() + codes_width - width, 0);
-            }
-            codes.write(part * ROWS_AT_ONCE * codes_width, &padded)?;
-        }
-        let mut own = screen.own.to_vec();
-        screen.unscreened.iter().for_each(|id| own[*id as usize] = f32::INFINITY);
-        // An id without a finite bound is as one that is not screened.
-        let unscreened: Vec<u32> =
-            (0..).zip(&own).filter(|(_, own)| !own.is_finite()).map(|(id, _)| id).collect();
-        let numbers = [screen.scales, &own, screen.code_norms, screen.mean].concat();
-        let mut made = Self {
-            codes,
-            codes_width,
-            numbers: Buffer::of(runtime, &numbers)?,
-            mean_norm: screen.mean_norm,
-            unscreened: Buffer::of(runtime, &unscreened)?,
-            unscreened_count: unscreened.len(),
-            digits: Buffer::zeroed(runtime, 0)?,
-            bounds: Buffer::zeroed(runtime, 0)?,
-            maxima: Buffer::zeroed(runtime, 0)?,
-            contenders: Buffer::zeroed(runtime, 0)?,
-            rows: 0,
-        };
-        made.reserve(runtime, vocab, rows)?;
-        Ok(made)
-    }
-
-    /// Makes memory for the bounds of `rows` rows, in place of what was there.
-    fn reserve(&mut self, runtime: &Arc<dyn Runtime>, vocab: usize, rows: usize) -> Result<()> {
-        let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
-        let chunks = self.codes_width / CODE_CHUNK;
-        self.rows = 0;
-        self.digits = alloc(&[rows.div_ceil(SCREENED_STATES), chunks, DIGIT_CHUNK_BYTES])?;
-        self.bounds = alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?;
-        self.maxima = alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?;
-        self.contenders = alloc(&[rows, vocab / MOST_OF_ROW, size_of::<u32>()])?;
-        self.rows = rows;
-        Ok(())
-    }
-
-    /// Adds the screen to the argument of the kernels.
-    fn of(&self, vocab: usize, head: abi::HeadStep) -> abi::HeadStep {
-        let column = |index: usize| self.numbers.address() + (index * vocab * size_of::<f32>()) as u64;
-        let second =
-            |buffer: &Buffer, width: usize| buffer.address() + (self.rows * width * size_of::<f32>()) as u64;
-        abi::HeadStep {
-            flags: head.flags | head_flags::SCREENED,
-            most_contenders: (vocab / MOST_OF_ROW) as u32,
-            codes: self.codes.address(),
-            scales: column(0),
-            own: column(1),
-            code_norms: column(2),
-            mean: column(3),
-            mean_norm: self.mean_norm,
-            codes_width: self.codes_width as u32,
-            digits: self.digits.address(),
-            unscreened: self.unscreened.address(),
-            unscreened_count: self.unscreened_count as u32,
-            upper: self.bounds.address(),
-            lower: second(&self.bounds, bounds_stride(vocab)),
-            upper_maxima: self.maxima.address(),
-            lower_maxima: second(&self.maxima, bound_tiles(vocab)),
-            contenders: self.contenders.address(),
-            bounds_stride: bounds_stride(vocab) as u32,
-            bound_tiles: bound_tiles(vocab) as u32,
-            ..head
-        }
-    }
-}
-
 /// The launches of a head in a step.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadLaunch {
@@ -583,13 +435,4 @@ fn padded_width(width: usize) -> usize {
 
 fn short_width(width: usize) -> usize {
     width.next_multiple_of(FAST_CHUNK)
-}
-
-/// Bounds from the start of a row to the start of the next: whole tiles of the race.
-fn bounds_stride(vocab: usize) -> usize {
-    vocab.next_multiple_of(TILE)
-}
-
-fn bound_tiles(vocab: usize) -> usize {
-    vocab.div_ceil(BOUND_IDS as usize)
 }

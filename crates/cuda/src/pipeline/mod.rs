@@ -11,6 +11,7 @@ mod exchange;
 pub(crate) mod graph;
 pub(crate) mod head;
 pub(crate) mod head_clusters;
+pub(crate) mod head_screen;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;
