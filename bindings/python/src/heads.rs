@@ -117,6 +117,7 @@ fn clustered(
     let (_, all) = borrowed_or_packed(matrix);
     let exact = Exact::new(all, rows, width, head.clone()).map_err(own_names).map_err(to_py_err)?;
     let clusters = source.clusters(py, &exact, options)?;
+    clusters.check_shape(rows, width).map_err(own_names).map_err(to_py_err)?;
     if !in_place {
         let made = py.detach(|| caught(UNMADE, || Clustered::new(&exact, clusters, options)))?;
         return made.map_err(own_names).map_err(to_py_err);
@@ -284,9 +285,10 @@ impl Head {
             if in_place {
                 check_movable(&array, &matrix)?;
             }
-            let borrowed = in_place.then(|| Borrowed::of(weights, array)).transpose()?;
+            // Holds the array while its rows are read, also where they are copied.
+            let held = Borrowed::of(weights, array)?;
             let clustered = clustered(py, &matrix, options, source, &of_clusters, in_place)?;
-            let borrowed = borrowed.map(|borrowed| borrowed.written_here(weights));
+            let borrowed = in_place.then(|| held.written_here(weights));
             let head = Kind::Clustered(Box::new(RwLock::new(clustered)));
             return Ok(Self { head, dtype, borrowed });
         }

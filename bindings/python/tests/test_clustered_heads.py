@@ -458,3 +458,28 @@ class TestTorch:
         with pytest.raises(ValueError, match="in_place is True, but must be False"):
             Head.replace(model, kind="clustered", in_place=True)
         assert model.lm_head is layer
+
+
+def test_an_array_that_exists_for_a_loan_only_is_held_while_rows_are_copied() -> None:
+    class Lender:
+        def __dlpack__(self, **_arguments: object) -> object:
+            return WEIGHTS.copy().__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    lent = Head(Lender(), kind="clustered", clusters=IDS, centroids=CENTROIDS, probes=6)
+    held = Head(WEIGHTS, kind="clustered", clusters=IDS, centroids=CENTROIDS, probes=6)
+    assert np.array_equal(lent.logits(HIDDEN), held.logits(HIDDEN))
+
+
+def test_clusters_of_another_shape_move_no_row_in_place() -> None:
+    weights = WEIGHTS.copy()
+    for clusters, centroids, text in [
+        # As many numbers as the weights have.
+        (np.arange(VOCAB // 2).reshape(30, 10), np.zeros((30, 2 * WIDTH), np.float32), "clusters has length"),
+        (IDS, np.zeros((CLUSTERS, 2 * WIDTH), np.float32), "centroids has length"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            Head(weights, kind="clustered", clusters=clusters, centroids=centroids, in_place=True)
+        assert np.array_equal(weights, WEIGHTS)

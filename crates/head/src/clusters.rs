@@ -104,7 +104,10 @@ impl Clusters {
     }
 
     /// Checks that they are of a head's vocabulary and width.
-    pub(crate) fn check_shape(&self, vocab: usize, width: usize) -> Result<()> {
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if they are of others.
+    pub fn check_shape(&self, vocab: usize, width: usize) -> Result<()> {
         if self.vocab() != vocab {
             let allowed = format!("{vocab} ids, as the head");
             return Err(Error::length("cluster_ids", self.vocab(), allowed));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::{MAX_HIDDEN, Scaling};
 use gumball_spec::shape::check_vocab;
-use gumball_spec::{Error, Kind, Result, Row};
+use gumball_spec::{Error, Kind, Result, Row, memory};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{
@@ -18,6 +18,9 @@ use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::{ROWS_AT_ONCE, Rows};
 use crate::pipeline::head_clusters::Clusters;
 use crate::pipeline::head_screen::{HeadScreen, Screen};
+
+/// The bytes of rows that are put in order at a time, about.
+const BYTES_AT_ONCE: usize = 1 << 26;
 
 /// How many rows of a step are screened at most, unless a caller says otherwise.
 const MOST_ROWS: usize = 64;
@@ -156,12 +159,13 @@ impl<'w> Head<'w> {
         }
         let copy = |bytes: &[u8], row_bytes: usize| {
             let mut buffer = Buffer::sized(runtime, ROWS, &[bytes.len()])?;
-            let mut in_order = Vec::new();
-            for (part, places) in places.chunks(ROWS_AT_ONCE).enumerate() {
+            let at_once = ROWS_AT_ONCE.min(BYTES_AT_ONCE.div_ceil(row_bytes));
+            let mut in_order = memory::with_capacity("memory for rows in order", at_once * row_bytes)?;
+            for (part, places) in places.chunks(at_once).enumerate() {
                 in_order.clear();
                 let rows = places.iter().map(|place| &bytes[*place as usize * row_bytes..][..row_bytes]);
                 rows.for_each(|row| in_order.extend_from_slice(row));
-                buffer.write(part * ROWS_AT_ONCE * row_bytes, &in_order)?;
+                buffer.write(part * at_once * row_bytes, &in_order)?;
             }
             Ok(buffer)
         };

@@ -409,7 +409,8 @@ impl DevicePool {
     /// the current assignment. The steps were captured under `variant`, or without one, which is
     /// [`StepVariant::Full`].
     ///
-    /// Call it again after each assignment: no other call compares the rows with the graph's variant.
+    /// Call it again after each assignment: no other call compares the rows with the graph's variant. Once the host program has captured a
+    /// step of a clustered head, [`Outputs::is_approximate`] says so of all replays, since which graph is replayed is not known here.
     /// Waits for the device if histories need more memory, which happens once in
     /// [`history_growth`](super::DevicePoolConfig::history_growth) tokens.
     ///
