@@ -706,7 +706,7 @@ typedef struct {
     uint64_t is_in_place;
 } gumball_clustered_options;
 
-// Is told how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
+// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
 // anything else to stop. `user` is what the build was given.
 //
 // It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.

@@ -42,7 +42,7 @@ unsafe impl VersionedStruct for ClusteredOptions {
     const LEAST: usize = offset_of!(Self, is_in_place) + size_of::<u64>();
 }
 
-/// Is told how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
+/// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
 /// anything else to stop. `user` is what the build was given.
 ///
 /// It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
@@ -56,7 +56,7 @@ pub type ClusterProgressFn = Option<
     ) -> i32,
 >;
 
-/// A program's function that is told how far a build is.
+/// A program's function that receives how far a build is.
 struct Listener {
     function: unsafe extern "C" fn(*mut c_void, usize, usize, usize, usize) -> i32,
     user: *mut c_void,
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn gumball_head_clustered_open(
     })
 }
 
-/// What a clustered head is made of, but for its clusters.
+/// The arguments of a call that makes a clustered head, without its clusters.
 struct Call<'a> {
     weights: Given,
     settings: Settings,
@@ -209,20 +209,21 @@ impl<'a> Call<'a> {
         Err(Error::Conflict { parameter: "file", other: "clusters", reason }.into())
     }
 
-    /// Makes the head of the clusters that the head over the rows as they are comes to.
+    /// Makes the head. `clusters` returns its clusters, from an exact head over the rows in the order of ids.
     fn make(self, clusters: impl FnOnce(&Exact<'_>, &Settings) -> Result<Clusters>) -> Result<Head> {
         let Self { weights, settings, rows, .. } = self;
-        let (options, len) = (weights.options.clone(), weights.vocab * weights.width);
+        let (options, vocab, width) = (weights.options.clone(), weights.vocab, weights.width);
         let exact = weights.exact()?;
         let clusters = clusters(&exact, &settings)?;
+        clusters.check_shape(vocab, width).map_err(list_names)?;
         let made = match rows {
             None => Clustered::new(&exact, clusters, &settings),
             Some((rows, dtype)) => {
                 // Nobody reads the rows any more.
                 drop(exact);
-                // SAFETY: `read_weights` found `rows` not NULL and aligned, with `len` weights of this type; the C caller ensures that they may be written and are
+                // SAFETY: `read_weights` found `rows` not NULL and aligned, with so many weights of this type; the C caller ensures that they may be written and are
                 // used by nobody else as long as the head lives.
-                let rows = unsafe { writable(rows, dtype, len) };
+                let rows = unsafe { writable(rows, dtype, vocab * width) };
                 Clustered::in_place(rows, options, clusters, &settings)
             }
         };

@@ -38,7 +38,7 @@ impl Borrowed {
         self.version.is_some_and(|made| version(self.owner.bind(py)).is_some_and(|now| now != made))
     }
 
-    /// Notes that a head has permuted the weights, and tells torch of that write, so that whoever else has read them finds out.
+    /// Notes that a head has permuted the weights, and adds to torch's count of writes, so that other heads over them refuse to go on.
     pub fn written_here(self, object: &Bound<'_, PyAny>) -> Self {
         // Older versions of torch have no such function, and tensors of inference mode no count. Nobody asks for it then.
         let _ = count_write(object);

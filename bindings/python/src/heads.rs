@@ -131,7 +131,7 @@ fn clustered(
     made.map_err(own_names).map_err(to_py_err)
 }
 
-/// Calls what a head is made of by the names of Python's arguments.
+/// Replaces the names of Rust's arguments in an error by those of Python's.
 fn own_names(error: Error) -> Error {
     error.with_parameter(|name| match name {
         "vocab" => "weights.shape[0]",

@@ -3,7 +3,7 @@
 //! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of rows, and compares the tokens with
 //! those of the exact head: a certified head's must be the same, those of others are counted. `HEAD_KINDS` names the heads, if not all of
 //! `exact,certified,fast,clustered,clustered_f32`. The clustered ones probe 256 clusters of 19 ids, with centroids that bf16 holds, or that
-//! it does not; which ids stand together has nothing to do with the weights, so they measure time and nothing else. Weights are bf16 and normal; with the `decay` of the environment variable
+//! it does not; clusters are neighbouring ids, whatever their weights, so these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the environment variable
 //! `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the spectra of real heads fall. Hidden
 //! states have the length at which logits deviate by 3 from their mean.
 //!

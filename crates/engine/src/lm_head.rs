@@ -99,7 +99,7 @@ pub fn certify(exact: Exact<'_>) -> Certified<'_> {
     Threads::Shared.run(exact, Certified::new, Certified::new)
 }
 
-/// Builds clusters of a head's rows, over the threads that all pools share; the same ones on every machine. `progress` is told how far it is, on one of these
+/// Builds clusters of a head's rows, over the threads that all pools share; the same ones on every machine. `progress` receives how far it is, on one of these
 /// threads, and returns whether to go on.
 ///
 /// # Errors

@@ -52,7 +52,7 @@ impl ClusteredOptions {
         self.probes.unwrap_or_else(|| clusters.count().div_ceil(PART_PROBED))
     }
 
-    /// Checks them for a head of `vocab` ids in so many clusters.
+    /// Checks them for a head of `vocab` ids in `clusters` clusters.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or special ids are not in the vocabulary; it names them.

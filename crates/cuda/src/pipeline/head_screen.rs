@@ -59,7 +59,7 @@ impl HeadScreen<'_> {
         Ok(())
     }
 
-    /// Returns whether it bounds enough of the ids to be of use.
+    /// Returns whether it bounds at least three quarters of the ids: otherwise every row would have too many contenders.
     pub(super) fn leaves_few_out(&self, vocab: usize) -> bool {
         self.unscreened.len() <= vocab / MOST_OF_ROW
     }
