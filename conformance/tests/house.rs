@@ -18,7 +18,7 @@ const WITHOUT_BODY: [(&str, &str); 4] = [
 ];
 
 /// The storeys of the house: a crate depends only on crates of lower storeys.
-const STOREYS: [(&str, u32); 15] = [
+const STOREYS: [(&str, u32); 16] = [
     ("gumball-spec", 0),
     ("gumball-bench-protocol", 0),
     ("gumball-cpu", 1),
@@ -27,9 +27,10 @@ const STOREYS: [(&str, u32); 15] = [
     ("gumball-head", 2),
     ("gumball-engine", 3),
     ("gumball-candle", 4),
-    ("gumball-python", 4),
+    ("gumball-inspect", 4),
+    ("gumball-python", 5),
     ("gumball-c", 4),
-    ("gumball-cli", 4),
+    ("gumball-cli", 5),
     ("gumball-conformance", 4),
     ("gumball-bench", 4),
     ("gumball-fuzz", 5),

@@ -45,6 +45,7 @@ mod outputs;
 mod verification;
 
 mod clusters;
+mod command;
 mod dist;
 mod graph;
 mod head_files;
@@ -59,6 +60,8 @@ use pyo3::prelude::*;
 /// The compiled half of gumball; use the package.
 #[pymodule]
 mod _gumball {
+    #[pymodule_export]
+    use super::command::command;
     #[pymodule_export]
     use super::device_array::DeviceArray;
     #[pymodule_export]

@@ -13,10 +13,10 @@ use gumball_engine::{
 use serde::Serialize;
 
 use crate::Result;
-use crate::commands::sample::LogprobRecord;
 use crate::grammar::Grammar;
 use crate::head::ModelHead;
 use crate::model::{Hidden, Llama, TokenStream, Tokenizer};
+use crate::records::LogprobRecord;
 use crate::session::Session;
 use crate::speculate::{Acceptance, Drafter};
 use crate::stop::StopStrings;

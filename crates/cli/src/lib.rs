@@ -3,24 +3,11 @@
 //! A command is a function of its arguments and of where it writes, so that tests call it without a process.
 //! What several of them share stands beside them: the sampling flags, files of logits, the request state a
 //! row is drawn for, and a real model, from a GGUF file to logits, so that the engine has something to
-//! choose from. Exit codes: 0 done, 1 done and found wanting, 2 a mistake in what was asked.
+//! choose from. What a row is told in, its files and flags, and what the machine has are of `gumball-inspect`, which other
+//! programs use too, and stand here under the same names. Exit codes: 0 done, 1 done and found wanting, 2 a mistake in what was asked.
 #![forbid(unsafe_code)]
 
-pub mod error;
-
-pub mod text;
-
-pub mod output;
-
 pub mod threads;
-
-pub mod reading;
-
-pub mod sampling;
-
-pub mod logits;
-
-pub mod state;
 
 pub mod model;
 
@@ -42,24 +29,15 @@ pub mod matrix;
 
 pub mod decode;
 
-pub mod engine;
-
-pub mod machine;
-
-pub mod self_test;
-
-pub mod cuda;
-
 pub mod timing;
 
 pub mod check;
-
-pub mod trace;
-
-pub mod page;
 
 pub mod commands;
 
 pub mod app;
 
-pub use error::{Error, Result};
+pub use gumball_inspect::{
+    Error, Result, cuda, engine, error, fresh_seed, logits, machine, output, page, reading, records,
+    sampling, self_test, state, text, trace,
+};

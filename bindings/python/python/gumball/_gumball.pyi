@@ -45,6 +45,7 @@ __all__ = [
     "write_rows",
     "Outputs",
     "check_params",
+    "command",
     "Pool",
     "Sampler",
     "set_patience",
@@ -59,6 +60,13 @@ EMULATOR: Final[bool]
 
 class UnavailableError(RuntimeError): ...
 
+def command(
+    name: str,
+    arguments: Sequence[str],
+    version: str,
+    package: str,
+    packages: Sequence[tuple[str, str | None, str]],
+) -> int: ...
 def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
 def emulate(on: bool) -> None: ...
 def forked() -> None: ...

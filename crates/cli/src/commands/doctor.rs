@@ -1,235 +1,33 @@
-//! `gumball doctor`: what this machine offers, GPUs included, what Gumball will use, and whether it works.
+//! `gumball doctor`: what `gumball-inspect` finds of this machine, and where the default model is.
 
 use std::io::Write;
 
-use gumball_engine::{Level, routes};
-use serde::Serialize;
+use gumball_inspect::doctor::{self, Known, ModelFile};
 
-use crate::cuda::{Cuda, variable};
-use crate::machine::{Machine, size};
+use crate::Result;
 use crate::model::fetch::{Artefact, Fetcher, holds};
-use crate::output::shown;
-use crate::self_test::{self, Item};
-use crate::text::{BAD, DIM, GOOD, HEAD, WARN};
-use crate::{Error, Result};
 
-/// How to report.
-#[derive(clap::Args, Clone, Debug)]
-pub struct Args {
-    /// Write JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Everything the doctor found.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// The version of this command.
-    pub version: &'static str,
-    /// What the system tells.
-    pub machine: Machine,
-    /// The SIMD levels there are, and whether this machine has them.
-    pub levels: Vec<(&'static str, bool)>,
-    /// The level in use, or what is wrong with the one asked for.
-    pub level: std::result::Result<&'static str, String>,
-    /// What `GUMBALL_LEVEL` says, if set.
-    pub level_variable: Option<String>,
-    /// Threads that rows are spread over.
-    pub threads: usize,
-    /// What `RAYON_NUM_THREADS` says, if set.
-    pub threads_variable: Option<String>,
-    /// The routes from logits to a token, and what each does.
-    pub routes: Vec<(String, String)>,
-    /// Where the default model is or will be, or why it cannot be anywhere.
-    pub model: std::result::Result<String, String>,
-    /// Its size there; none before it was fetched.
-    pub model_bytes: Option<u64>,
-    /// What is wrong with it, if anything.
-    pub model_trouble: Option<String>,
-    /// The self-test.
-    pub self_test: Vec<Item>,
-    /// CUDA, its devices and their self-tests.
-    pub cuda: Cuda,
-}
-
-impl Report {
-    /// Looks at the machine and tests what is there.
-    ///
-    /// # Errors
-    /// What a backend refuses, which would be a defect of ours.
-    pub fn make() -> Result<Self> {
-        let artefact = Artefact::smollm2();
-        let model = Fetcher::from_environment().map(|fetcher| fetcher.cache.join(&artefact.file));
-        let there = match &model {
-            Ok(path) => holds(path, &artefact).map_err(|error| error.to_string()),
-            Err(_) => Ok(false),
-        };
-        Ok(Self {
-            routes: routes()
-                .all()
-                .iter()
-                .map(|route| (route.name().to_owned(), route.about().to_owned()))
-                .collect(),
-            model_bytes: there.as_ref().is_ok_and(|there| *there).then_some(artefact.bytes),
-            model_trouble: there.err(),
-            model: model.map(|path| path.display().to_string()).map_err(|error| error.to_string()),
-            version: env!("CARGO_PKG_VERSION"),
-            machine: Machine::ask(),
-            levels: Level::ALL.map(|level| (level.name(), level.is_available())).to_vec(),
-            level: Level::detect().map(Level::name).map_err(|error| error.to_string()),
-            level_variable: variable("GUMBALL_LEVEL"),
-            threads: rayon::current_num_threads(),
-            threads_variable: variable("RAYON_NUM_THREADS"),
-            self_test: self_test::run()?,
-            cuda: Cuda::look(),
-        })
-    }
-
-    fn is_well(&self) -> bool {
-        let mut tests = self.self_test.iter().chain(self.cuda.self_tests());
-        self.level.is_ok() && tests.all(|item| item.holds)
-    }
-}
+pub use gumball_inspect::doctor::Args;
 
 /// Examines the machine and writes what was found.
 ///
 /// # Errors
-/// - [`Error::Verdict`] if the self-test fails or the level asked for cannot be had.
+/// Those of [`doctor::run`].
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
-    let report = Report::make()?;
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        write(&report, out)?;
-    }
-    if report.is_well() {
-        return Ok(());
-    }
-    Err(Error::Verdict("this machine cannot be trusted with draws as it is set up; see above".to_owned()))
+    doctor::run(args, Known { model: Some(model()), ..Known::default() }, out)
 }
 
-fn write(report: &Report, out: &mut dyn Write) -> Result<()> {
-    let machine = &report.machine;
-    writeln!(out, "{HEAD}gumball {}{HEAD:#}\n", report.version)?;
-    writeln!(out, "{HEAD}this machine{HEAD:#}")?;
-    line(out, "processor", &machine.cpu)?;
-    line(out, "platform", &format!("{} on {}", machine.arch, machine.os))?;
-    line(out, "threads", &machine.threads.to_string())?;
-    let cache = |cache: &crate::machine::Cache| {
-        let shared =
-            if cache.shared_by > 1 { format!(" ({} threads)", cache.shared_by) } else { String::new() };
-        format!("L{} {}{shared}", cache.level, size(cache.size_bytes))
+/// Looks for the default model.
+fn model() -> ModelFile {
+    let artefact = Artefact::smollm2();
+    let path = Fetcher::from_environment().map(|fetcher| fetcher.cache.join(&artefact.file));
+    let there = match &path {
+        Ok(path) => holds(path, &artefact).map_err(|error| error.to_string()),
+        Err(_) => Ok(false),
     };
-    let caches: Vec<_> = machine.caches.iter().map(cache).collect();
-    let caches_text = caches.join("  ");
-    line(out, "data caches", if caches.is_empty() { "not told" } else { &caches_text })?;
-    let levels: Vec<_> = report
-        .levels
-        .iter()
-        .map(|(name, there)| format!("{name}{}", if *there { "" } else { " (no)" }))
-        .collect();
-    line(out, "SIMD", &levels.join("  "))?;
-
-    writeln!(out, "\n{HEAD}what Gumball uses{HEAD:#}")?;
-    let from = |variable: &Option<String>, name: &str| match variable {
-        Some(value) => format!("  {DIM}({name}={}){DIM:#}", shown(value)),
-        None => format!("  {DIM}({name} would force it){DIM:#}"),
-    };
-    let level = match &report.level {
-        Ok(level) => (*level).to_owned(),
-        Err(reason) => format!("{BAD}none: {reason}{BAD:#}"),
-    };
-    line(out, "level", &format!("{level}{}", from(&report.level_variable, "GUMBALL_LEVEL")))?;
-    let threads = from(&report.threads_variable, "RAYON_NUM_THREADS");
-    line(out, "threads", &format!("{}{threads}", report.threads))?;
-
-    for (i, (name, about)) in report.routes.iter().enumerate() {
-        line(out, if i == 0 { "routes" } else { "" }, &format!("{name}  {DIM}{about}{DIM:#}"))?;
+    ModelFile {
+        model_bytes: there.as_ref().is_ok_and(|there| *there).then_some(artefact.bytes),
+        model_trouble: there.err(),
+        model: path.map(|path| path.display().to_string()).map_err(|error| error.to_string()),
     }
-    let model = match (&report.model, report.model_bytes) {
-        (Err(reason), _) => format!("{WARN}{}{WARN:#}", shown(reason)),
-        (Ok(path), Some(bytes)) => format!("{}  {DIM}{}{DIM:#}", shown(path), size(bytes)),
-        (Ok(path), None) => match &report.model_trouble {
-            Some(trouble) => format!("{WARN}{}{WARN:#}", shown(trouble)),
-            None => format!("{}  {DIM}not there yet; generate fetches it{DIM:#}", shown(path)),
-        },
-    };
-    line(out, "model", &model)?;
-
-    cuda(&report.cuda, out)?;
-
-    writeln!(out, "\n{HEAD}self-test{HEAD:#}")?;
-    for item in report.self_test.iter().chain(report.cuda.self_tests()) {
-        let (style, verdict) = if item.holds { (GOOD, "ok  ") } else { (BAD, "FAIL") };
-        writeln!(out, "  {style}{verdict}{style:#}  {}  {DIM}{}{DIM:#}", item.name, item.detail)?;
-    }
-    Ok(())
-}
-
-/// Writes what was found of CUDA; nothing of it is needed.
-fn cuda(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
-    writeln!(out, "\n{HEAD}CUDA{HEAD:#}")?;
-    let part = |part: &std::result::Result<String, String>| match part {
-        Ok(version) => version.clone(),
-        Err(reason) => format!("{WARN}{reason}{WARN:#}"),
-    };
-    line(out, "driver", &part(&cuda.driver))?;
-    let named = cuda.nvrtc_variable.as_ref().map(|path| format!("  {DIM}(GUMBALL_NVRTC={path}){DIM:#}"));
-    line(out, "NVRTC", &format!("{}{}", part(&cuda.nvrtc), named.unwrap_or_default()))?;
-    if let Some(folder) = &cuda.kernels_variable {
-        line(out, "kernels", &format!("{}  {DIM}(GUMBALL_KERNELS){DIM:#}", shown(folder)))?;
-    }
-    let cache = match (&cuda.cache, &cuda.cache_trouble) {
-        (Some(folder), None) => shown(folder),
-        (Some(folder), Some(trouble)) => format!("{WARN}{} is not used: {trouble}{WARN:#}", shown(folder)),
-        (None, _) => format!("{WARN}none: set GUMBALL_CACHE or HOME to an absolute path{WARN:#}"),
-    };
-    line(out, "kernel cache", &cache)?;
-    for device in &cuda.devices {
-        let about = format!(
-            "{}, compute capability {}, {} multiprocessors, {}",
-            device.name,
-            device.compute_capability,
-            device.multiprocessors,
-            size(device.memory_bytes)
-        );
-        line(out, &device.device, &about)?;
-        match &device.opened_ms {
-            Ok(ms) => {
-                line(out, "", &format!("{DIM}opened in {ms:.0} ms; --device {}{DIM:#}", device.device))?
-            }
-            Err(reason) => line(out, "", &format!("{WARN}{reason}{WARN:#}"))?,
-        }
-    }
-    if cuda.devices.is_empty() {
-        line(out, "devices", &format!("none  {DIM}everything runs on the CPU, to the same tokens{DIM:#}"))?;
-    }
-    links(cuda, out)
-}
-
-/// Writes which GPUs reach each other, and how fast a copy between them is.
-fn links(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
-    if cuda.links.is_empty() {
-        let few = if cuda.devices.is_empty() { "no GPUs" } else { "one GPU" };
-        return line(out, "between GPUs", &format!("nothing to measure: {few}"));
-    }
-    for (i, link) in cuda.links.iter().enumerate() {
-        let reaches = match &link.reaches {
-            Ok(true) => "reaches its memory".to_owned(),
-            Ok(false) => format!("{WARN}does not reach its memory: no steps over both as ranks{WARN:#}"),
-            Err(reason) => format!("{WARN}{}{WARN:#}", shown(reason)),
-        };
-        let copied = match &link.bytes_per_second {
-            Ok(speed) => format!("copies at {:.1} GB/s", speed / 1e9),
-            Err(reason) => format!("{WARN}no copy: {}{WARN:#}", shown(reason)),
-        };
-        let text = format!("{} to {}: {reaches}, {copied}", link.from, link.to);
-        line(out, if i == 0 { "between GPUs" } else { "" }, &text)?;
-    }
-    Ok(())
-}
-
-fn line(out: &mut dyn Write, name: &str, value: &str) -> Result<()> {
-    Ok(writeln!(out, "  {name:<13}{value}")?)
 }

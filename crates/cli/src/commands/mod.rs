@@ -9,8 +9,3 @@ pub mod head_check;
 pub mod inspect;
 pub mod kernels;
 pub mod sample;
-
-/// Returns a seed nobody chose.
-fn fresh_seed() -> u64 {
-    getrandom::u64().expect("the system gives entropy")
-}

@@ -7,12 +7,13 @@
 use std::io::Write;
 
 use gumball_engine::{Chosen, History, Prepared, Task};
+use gumball_spec::NONE;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{NONE, Status};
 use serde::Serialize;
 
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, LogitsArgs, Source};
+use crate::records::{LogprobRecord, status_names};
 use crate::sampling::SamplingArgs;
 use crate::state::{State, StateArgs};
 use crate::text::{DIM, Table, count};
@@ -71,23 +72,6 @@ pub struct Record {
     pub logprob_ids: Vec<LogprobRecord>,
 }
 
-/// A token's logprob.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct LogprobRecord {
-    /// The token.
-    pub id: i32,
-    /// Its natural log probability.
-    pub logprob: f32,
-    /// Its place in the order of the mode, from 1; 0 if it has none.
-    pub rank: u32,
-}
-
-impl From<&TokenLogprob> for LogprobRecord {
-    fn from(token: &TokenLogprob) -> Self {
-        Self { id: token.id, logprob: token.logprob, rank: token.rank }
-    }
-}
-
 /// The most tokens of a table, which is held whole before it is written.
 const MOST_IN_A_TABLE: u64 = 1 << 20;
 
@@ -99,7 +83,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let Source { logits, rows, .. } = args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
     let state = args.state.read()?;
     let mut params = args.sampling.to_params()?;
-    let seed = *params.seed.get_or_insert_with(super::fresh_seed);
+    let seed = *params.seed.get_or_insert_with(crate::fresh_seed);
     let prepared = Prepared::new(params, logits.vocab())?;
     let mut history = History::new(&state.prompt);
     state.output.iter().for_each(|id| history.push(*id));
@@ -159,13 +143,6 @@ fn record(row: usize, task: &Task<'_>, chosen: &Chosen, kept: usize, logprobs: O
         top_logprobs: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.top)),
         logprob_ids: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.ids)),
     }
-}
-
-/// Returns the names of the status bits that are set.
-#[must_use]
-pub fn status_names(status: Status) -> Vec<&'static str> {
-    let names = [(Status::NAN, "nan"), (Status::INF, "inf"), (Status::EMPTY, "empty")];
-    names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
 }
 
 fn table(records: &[Record], seed: u64, state: &State, out: &mut dyn Write) -> Result<()> {

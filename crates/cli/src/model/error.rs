@@ -191,3 +191,9 @@ pub enum Error {
     #[error("the forward pass failed: {0}")]
     Forward(#[from] candle_core::Error),
 }
+
+impl From<Error> for crate::Error {
+    fn from(error: Error) -> Self {
+        Self::Model(Box::new(error))
+    }
+}

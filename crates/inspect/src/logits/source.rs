@@ -16,7 +16,7 @@ const ROWS_SEED: u64 = 1;
 #[derive(Args, Clone, Debug, Default)]
 pub struct LogitsArgs {
     /// Logits: .npy or .safetensors of shape (vocab) or (rows, vocab) in f32, bf16 or f16 (in .npy, uint16
-    /// is taken as bf16), or raw little-endian .f32, .bf16, .f16 with --vocab
+    /// is taken as bf16), .json of numbers, or raw little-endian .f32, .bf16, .f16 with --vocab
     #[arg(value_name = "LOGITS", conflicts_with = "kind")]
     pub file: Option<PathBuf>,
     /// Make rows up instead
@@ -99,7 +99,7 @@ impl LogitsArgs {
             }
             (None, None) => {
                 return Err(Error::Usage(
-                    "name a file of logits (.npy, .safetensors), or make rows up with --kind model-like"
+                    "name a file of logits (.npy, .safetensors, .json), or make rows up with --kind model-like"
                         .to_owned(),
                 ));
             }

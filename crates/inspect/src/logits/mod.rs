@@ -4,6 +4,7 @@
 
 mod file;
 mod generated;
+mod json;
 mod npy;
 mod selection;
 mod source;
@@ -129,6 +130,7 @@ impl Logits {
 }
 
 /// Copies little-endian bytes into elements, whatever their alignment; a trailing part is left out.
-pub(crate) fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
+#[must_use]
+pub fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }

@@ -1,5 +1,6 @@
 //! What of CUDA this machine has, for the doctor: what is there, what is missing, and how to get it.
 
+use std::path::Path;
 use std::time::Instant;
 
 use gumball_cuda::{Cache, CudaInfo, Gpu};
@@ -62,14 +63,17 @@ pub struct DeviceInfo {
 }
 
 impl Cuda {
-    /// Looks for CUDA, and tests each device.
+    /// Looks for CUDA, and tests each device; `kernels` is the folder of compiled kernels that the program brings, if any.
     #[must_use]
-    pub fn look() -> Self {
+    pub fn look(kernels: Option<&Path>) -> Self {
         let found = CudaInfo::probe();
         let version = |version: gumball_cuda::Result<(i32, i32)>| {
             version.map(|(major, minor)| format!("{major}.{minor}")).map_err(|error| error.to_string())
         };
-        let cache = Cache::user();
+        let cache = match kernels {
+            Some(folder) => Cache::user().with_carried(folder),
+            None => Cache::user(),
+        };
         let devices = found.devices.iter().map(|device| {
             let began = Instant::now();
             let opened = Gpu::new(device.ordinal, &cache).map(Device::from);
@@ -116,6 +120,7 @@ impl Cuda {
 }
 
 /// Returns what a variable of the environment says, if it is set; what is no text as far as it is.
-pub(crate) fn variable(name: &str) -> Option<String> {
+#[must_use]
+pub fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -1,5 +1,6 @@
 //! The way to the tokens: on which device, by which route of the engine, at which SIMD level.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -25,10 +26,23 @@ impl DeviceArgs {
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
     /// - [`gumball_spec::Error::Unavailable`] if it is not there; it says what is missing and what to do.
     pub fn open(&self) -> Result<Option<Device>> {
+        self.open_with(None)
+    }
+
+    /// Opens the device with the folder of compiled kernels that the program brings, if any; none if it is the host.
+    ///
+    /// # Errors
+    /// Those of [`DeviceArgs::open`].
+    pub fn open_with(&self, kernels: Option<&Path>) -> Result<Option<Device>> {
         if self.device == CPU {
             return Ok(None);
         }
-        Device::open(&self.device).map(Some).map_err(|error| match error {
+        let gpu = self.device.strip_prefix("cuda").map(|rest| rest.strip_prefix(':').unwrap_or("0").parse());
+        let opened = match (kernels, gpu) {
+            (Some(folder), Some(Ok(ordinal))) => Device::cuda_with_kernels(ordinal, folder),
+            _ => Device::open(&self.device),
+        };
+        opened.map(Some).map_err(|error| match error {
             gumball_spec::Error::Unknown { parameter, name, known } => {
                 gumball_spec::Error::Unknown { parameter, name, known: format!("{CPU}, {known}") }.into()
             }

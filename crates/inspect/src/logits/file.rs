@@ -1,11 +1,11 @@
-//! Logits from a file: `.npy`, `.safetensors`, or raw elements under the name of their type.
+//! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type.
 
 use std::path::Path;
 
 use half::{bf16, f16};
 
 use super::npy::{Array, LOGITS};
-use super::{Data, Logits, elements, tensors};
+use super::{Data, Logits, elements, json, tensors};
 use crate::output::without_middle;
 use crate::{Error, Result, reading};
 
@@ -26,11 +26,19 @@ fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) 
             (array.logits()?, array.shape)
         }
         "safetensors" => tensors::read(bytes, tensor)?,
+        "json" => {
+            let (logits, vocab) = json::read(bytes)?;
+            (Data::F32(logits), vec![vocab])
+        }
         "f32" | "bf16" | "f16" => {
             let vocab = vocab.ok_or("a raw file does not say how long its rows are; add --vocab N")?;
             return Logits::new(raw(kind, bytes)?, vocab);
         }
-        _ => return Err("the name must end in .npy, .safetensors, or .f32, .bf16, .f16 if raw".to_owned()),
+        _ => {
+            return Err(
+                "the name must end in .npy, .safetensors, .json, or .f32, .bf16, .f16 if raw".to_owned()
+            );
+        }
     };
     let found = match shape[..] {
         [found] | [_, found] => found,

@@ -26,7 +26,7 @@ pub use race::{Race, Runner, Tile};
 pub use whatif::{Bucket, WhatIf};
 
 use crate::Result;
-use crate::commands::sample::status_names;
+use crate::records::status_names;
 
 /// How a token's text is found, if there is a tokenizer.
 pub type Texts<'t> = &'t dyn Fn(u32) -> Option<String>;

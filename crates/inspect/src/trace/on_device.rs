@@ -5,7 +5,7 @@ use gumball_spec::{Kind, NONE, Request, Row, oracle};
 use serde::Serialize;
 
 use crate::Result;
-use crate::commands::sample::LogprobRecord;
+use crate::records::LogprobRecord;
 
 /// What came out of a device.
 #[derive(Clone, Debug, Serialize)]

@@ -15,7 +15,7 @@ pub enum Error {
     Spec(#[from] gumball_spec::Error),
     /// A model that could not be had, loaded or run.
     #[error(transparent)]
-    Model(#[from] crate::model::Error),
+    Model(Box<dyn std::error::Error + Send + Sync>),
     /// A flag or a combination of flags that cannot be meant.
     #[error("{0}")]
     Usage(String),

@@ -15,8 +15,11 @@ const SHOWN: usize = 12;
 /// How many tiles are shown.
 const TILES: usize = 6;
 
-/// Writes the trace.
-pub(super) fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> Result<()> {
+/// Writes the trace, with ANSI styles.
+///
+/// # Errors
+/// What writing gives.
+pub fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
         "{HEAD}{}{HEAD:#}  {DIM}{} logits{DIM:#}",

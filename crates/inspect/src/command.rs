@@ -1,0 +1,54 @@
+//! A command line of `doctor` and `inspect` alone, for a program that is not `gumball`.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::{FromArgMatches, Subcommand};
+
+use crate::doctor::Known;
+use crate::output::{Output, message, say};
+use crate::{Error, doctor, inspect};
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Show what every stage does to one row of logits, in the terminal or as a page
+    Inspect(Box<inspect::Args>),
+    /// Show what this machine offers and what Gumball will use, and test it
+    Doctor(doctor::Args),
+}
+
+/// Runs a command line, writes to standard output and error, and returns the exit code: 0 done, 1 done and found wanting,
+/// 2 a mistake in what was asked.
+///
+/// `name` is how the program is called, as its help says it; `arguments` are those that follow it.
+pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
+    let about =
+        "From logits to the next token: what every stage does to a row, and what this machine offers.";
+    let line = clap::Command::new("gumball").bin_name(name.to_owned());
+    let line = line.version(env!("CARGO_PKG_VERSION")).max_term_width(100).subcommand_required(true);
+    // Last, as the subcommands bring a text of their own.
+    let line = Command::augment_subcommands(line.arg_required_else_help(true)).about(about);
+    let name = std::iter::once(OsString::from(name));
+    let matches = line.try_get_matches_from(name.chain(arguments));
+    let command = match matches.and_then(|matches| Command::from_arg_matches(&matches)) {
+        Ok(command) => command,
+        Err(error) => {
+            // Help, or what was wrong; where nobody listens, the code says it.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    let mut out = Output::stdout();
+    let outcome = match command {
+        Command::Inspect(args) => inspect::run(&args, known.kernels, &mut out),
+        Command::Doctor(args) => doctor::run(&args, known, &mut out),
+    };
+    let Err(error) = outcome.and_then(|()| out.flush().map_err(Error::from)) else { return 0 };
+    let _ = out.flush();
+    if error.exit_code() != 0 {
+        let (bad, plain) = (crate::text::BAD, crate::text::PLAIN);
+        say(format_args!("{bad}error:{plain} {}", message(&error.to_string())));
+    }
+    error.exit_code()
+}

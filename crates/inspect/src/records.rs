@@ -1,0 +1,29 @@
+//! What a drawn token is in JSON: its logprob, and what the row's data had to say.
+
+use gumball_spec::Status;
+use gumball_spec::logprobs::TokenLogprob;
+use serde::Serialize;
+
+/// A token's logprob.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LogprobRecord {
+    /// The token.
+    pub id: i32,
+    /// Its natural log probability.
+    pub logprob: f32,
+    /// Its place in the order of the mode, from 1; 0 if it has none.
+    pub rank: u32,
+}
+
+impl From<&TokenLogprob> for LogprobRecord {
+    fn from(token: &TokenLogprob) -> Self {
+        Self { id: token.id, logprob: token.logprob, rank: token.rank }
+    }
+}
+
+/// Returns the names of the status bits that are set.
+#[must_use]
+pub fn status_names(status: Status) -> Vec<&'static str> {
+    let names = [(Status::NAN, "nan"), (Status::INF, "inf"), (Status::EMPTY, "empty")];
+    names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
+}
