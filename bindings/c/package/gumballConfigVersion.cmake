@@ -1,0 +1,15 @@
+# Before 1.0 a minor version may break what there was, so a program gets the minor version that it asks for.
+set(PACKAGE_VERSION "@VERSION@")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _gumball_has "${PACKAGE_VERSION}")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _gumball_wants "${PACKAGE_FIND_VERSION}")
+
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+set(PACKAGE_VERSION_EXACT FALSE)
+if(PACKAGE_FIND_VERSION STREQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+if(_gumball_has STREQUAL _gumball_wants AND NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+unset(_gumball_has)
+unset(_gumball_wants)
