@@ -1,7 +1,7 @@
 //! `gumball inspect`: what every stage does to one row.
 //!
 //! The row comes from a file of logits, or is made up. Written to the terminal, as JSON, or as one page of HTML that explains
-//! itself. A program that has a model traces rows of its own by [`trace`] and writes them by [`write`].
+//! itself. A program that has a model traces rows of its own by [`trace()`] and writes them by [`write()`].
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
