@@ -457,6 +457,17 @@ class TestTorch:
         assert model.lm_head is layer
         with pytest.raises(ValueError, match="in_place is True, but must be False"):
             Head.replace(model, kind="clustered", in_place=True)
+        # The same of a head that was made before; one with a copy is taken.
+        moved = Head(torch.clone(layer.weight.detach()), kind="clustered", capacity=8, in_place=True)
+        with pytest.raises(ValueError, match="head has permuted the rows of its weights in place"):
+            Head.replace(model, head=moved)
+        assert model.lm_head is layer
+        with torch.no_grad():
+            before = model(ids).logits
+        with Head.replace(model, head=Head(layer.weight, kind="clustered", capacity=8)):
+            assert model.lm_head is not layer
+        with torch.no_grad():
+            assert torch.equal(model(ids).logits, before)
         assert model.lm_head is layer
 
 

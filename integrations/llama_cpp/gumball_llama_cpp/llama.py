@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import llama_cpp
@@ -38,7 +39,7 @@ _DEFAULTS = {
 class Llama(llama_cpp.Llama):
     """llama-cpp-python's `Llama`, whose tokens Gumball draws from the logits where llama.cpp has them.
 
-    Its arguments, calls and answers are the same. A seed has 64 bits; 0xFFFFFFFF asks for another one each time, as in llama.cpp.
+    Its arguments, calls and answers are the same. A seed has 64 bits; -1 and 0xFFFFFFFF ask for another one each time, as in llama.cpp.
     """
 
     _ours: dict[str, Any] = {}
@@ -46,6 +47,8 @@ class Llama(llama_cpp.Llama):
     @contextlib.contextmanager
     def gumball(self, **ours: Any) -> Iterator[Llama]:
         """While it lasts, calls have these parameters besides, under the names of `gumball.compat.llama_cpp.OUR_NAMES`.
+
+        What counts is where a call is made: a stream, or the tokens of `generate`, may be read afterwards.
 
         Raises RefusedError, a ValueError, for a name that is none of them, and for a value outside its range.
         """
@@ -55,6 +58,43 @@ class Llama(llama_cpp.Llama):
             yield self
         finally:
             self._ours = before
+
+    @functools.wraps(llama_cpp.Llama.generate)
+    def generate(self, *arguments: Any, **named: Any) -> Generator[int, Any, None]:
+        return self._with_ours_of_now(super().generate(*arguments, **named))
+
+    @functools.wraps(llama_cpp.Llama.create_completion)
+    def create_completion(self, *arguments: Any, **named: Any) -> Any:
+        made = super().create_completion(*arguments, **named)
+        return self._with_ours_of_now(made) if isinstance(made, Iterator) else made
+
+    @functools.wraps(llama_cpp.Llama.create_chat_completion)
+    def create_chat_completion(self, *arguments: Any, **named: Any) -> Any:
+        made = super().create_chat_completion(*arguments, **named)
+        return self._with_ours_of_now(made) if isinstance(made, Iterator) else made
+
+    def _with_ours_of_now(self, items: Any) -> Generator[Any, Any, None]:
+        """Items of an iterator that runs with the parameters that hold now, whatever holds when they are read."""
+        ours = self._ours
+
+        def steps() -> Generator[Any, Any, None]:
+            sent = None
+            try:
+                while True:
+                    before, self._ours = self._ours, ours
+                    try:
+                        item = next(items) if sent is None else items.send(sent)
+                    except StopIteration:
+                        return
+                    finally:
+                        self._ours = before
+                    sent = yield item
+            finally:
+                close = getattr(items, "close", None)
+                if close is not None:
+                    close()
+
+        return steps()
 
     def _init_sampler(self, *, logits_processor: Any = None, grammar: Any = None, **theirs: Any) -> Steps:
         params = params_of(_DEFAULTS | theirs, seed=self._seed, ours=self._ours)

@@ -25,8 +25,11 @@ class Steps:
         self.vocab = llama._n_vocab
         params.validate(self.vocab)
         self.sampler: Sampler | None = None
-        # How many tokens the sampler's history has, and how many of them are its prompt.
+        # How many tokens the sampler's history has, and how many of them are its prompt; the history is the beginning of `seen`.
         self.known = self.first = 0
+        self.seen = np.zeros(len(llama.input_ids) + 1, llama.input_ids.dtype)
+        # Where in the history tokens were drawn that the grammar has accepted.
+        self.accepted: list[int] = []
         self._row = ctypes.c_float * self.vocab
         self.grammar = None if grammar is None else Grammar(llama._model, grammar, self.vocab)
 
@@ -42,30 +45,51 @@ class Steps:
         if self.processors is not None:
             row = row.copy()
             for processor in self.processors:
-                row[:] = processor(self.llama._input_ids, row)
+                row[:] = processor(self.llama.input_ids[:length], row)
         mask = None if self.grammar is None else self.grammar.mask()
         token = sampler.sample(row, mask=mask)
         if token is None:
             raise RuntimeError(f"no token is above -inf behind {length} tokens: a processor or the grammar left none")
-        self.known += 1
+        self.seen[self.known] = token
         if self.grammar is not None:
             self.grammar.accept(token)
+            self.accepted.append(self.known)
+        self.known += 1
         return token
 
     def _sampler(self, length: int) -> Sampler:
-        """The sampler, whose history is the first tokens of the context."""
-        ids = self.llama.input_ids
-        if self.sampler is None:
-            self.sampler = Sampler(self.params, self.vocab, prompt=ids[:length].tolist())
-            self.known = self.first = length
-        elif self.known > length:
-            self.sampler.truncate(length - self.first)
-            self.known = length
-        elif self.known < length:
-            for token in ids[self.known : length].tolist():
-                self.sampler.push(token)
-            self.known = length
+        """The sampler, whose history is made the first tokens of the context.
+
+        It begins again, with these as its prompt, where they do not begin with the prompt that it has. Behind that prompt it goes back to the
+        first token that is another, and takes the rest as pushed tokens.
+        """
+        ids = self.llama.input_ids[:length]
+        both = min(self.known, length)
+        others = np.flatnonzero(self.seen[:both] != ids[:both])
+        same = int(others[0]) if len(others) else both
+        if self.sampler is None or same < self.first:
+            self.sampler = Sampler(self.params, self.vocab, prompt=ids.tolist())
+            self._take_back(0)
+            self.seen[:length] = ids
+            same = self.first = length
+        elif same < self.known:
+            self.sampler.truncate(same - self.first)
+            self._take_back(same)
+        for token in ids[same:].tolist():
+            self.sampler.push(token)
+        self.seen[same:length] = ids[same:]
+        self.known = length
         return self.sampler
+
+    def _take_back(self, length: int) -> None:
+        """Makes the grammar stand where it stood behind the first tokens of the history."""
+        kept = [place for place in self.accepted if place < length]
+        if self.grammar is None or len(kept) == len(self.accepted):
+            return
+        self.grammar.reset()
+        for place in kept:
+            self.grammar.accept(int(self.seen[place]))
+        self.accepted = kept
 
     def accept(self, token: int) -> None:
         """Does nothing: `sample` appends what it draws."""
@@ -73,6 +97,7 @@ class Steps:
     def reset(self) -> None:
         """Begins again with the next sample."""
         self.sampler = None
+        self._take_back(0)
 
     def close(self) -> None:
         """Frees the grammar."""
@@ -103,6 +128,10 @@ class Grammar:
     def accept(self, token: int) -> None:
         """Goes on behind a token."""
         self.chain.accept(token)
+
+    def reset(self) -> None:
+        """Goes back to its beginning."""
+        self.chain.reset()
 
     def close(self) -> None:
         """Frees it."""

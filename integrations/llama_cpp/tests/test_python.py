@@ -102,8 +102,61 @@ def test_completions_chats_and_streams_repeat(llama: Any) -> None:
     assert chat() == chat()
 
 
-def test_the_seed_that_asks_for_another_does(llama: Any) -> None:
-    assert drawn(llama, RANDOM_SEED, temp=2.0) != drawn(llama, RANDOM_SEED, temp=2.0)
+@pytest.mark.parametrize("seed", [-1, RANDOM_SEED, llama_cpp.LLAMA_DEFAULT_SEED])
+def test_the_seed_that_asks_for_another_does(llama: Any, seed: int) -> None:
+    assert drawn(llama, seed, temp=2.0) != drawn(llama, seed, temp=2.0)
+    texts = {llama(TEXT, max_tokens=12, seed=seed, temperature=2.0)["choices"][0]["text"] for _ in range(3)}
+    assert len(texts) > 1
+
+
+def test_other_seeds_below_0_repeat(llama: Any) -> None:
+    assert drawn(llama, -2, temp=2.0) == drawn(llama, -2, temp=2.0)
+
+
+def test_a_stream_keeps_the_parameters_of_the_call(llama: Any) -> None:
+    asked: dict[str, Any] = {"max_tokens": 12, "seed": 7, "temperature": 0.9}
+    said = [{"role": "user", "content": "Say hello."}]
+    calls = [
+        lambda **named: llama(TEXT, **(asked | named)),
+        lambda **named: llama.create_completion(TEXT, **(asked | named)),
+        lambda **named: llama.create_chat_completion(said, **(asked | named)),
+    ]
+
+    def text(parts: Any) -> str:
+        parts = [parts] if isinstance(parts, dict) else parts
+        found = ""
+        for part in parts:
+            choice = part["choices"][0]
+            found += (
+                choice["text"] if "text" in choice else choice.get("delta", choice.get("message")).get("content", "")
+            )
+        return found
+
+    for call in calls:
+        llama.reset()
+        plain = text(call())
+        with llama.gumball(dry_multiplier=5.0, xtc_probability=1.0):
+            llama.reset()
+            wanted = text(call())
+            parts = call(stream=True)
+        assert wanted != plain
+        llama.reset()
+        assert text(parts) == wanted
+        # What a block says is not of a stream that was made before it.
+        parts = call(stream=True)
+        llama.reset()
+        with llama.gumball(dry_multiplier=5.0, xtc_probability=1.0):
+            assert text(parts) == plain
+    plain_ids = drawn(llama, 7)
+    llama.reset()
+    with llama.gumball(banned_ids=plain_ids):
+        tokens = llama.generate(prompt(llama), **OFF)
+        kept = llama.generate(prompt(llama), **OFF)
+    assert not {*islice(tokens, LENGTH)} & {*plain_ids}
+    # A stream that nobody reads to its end is closed, and the block's parameters are gone.
+    next(kept)
+    kept.close()
+    assert drawn(llama, 7) == plain_ids
 
 
 def test_grammars_hold(llama: Any) -> None:
@@ -150,6 +203,82 @@ def test_drafts_change_no_text_unless_they_change_logits(llama: Any, gguf: Any) 
             assert not np.array_equal(llama.scores[first + step], drafting.scores[first + step])
             break
     drafting.close()
+
+
+def test_processors_see_no_drafts(llama: Any) -> None:
+    seen: list[list[int]] = []
+
+    def watch(ids: Any, scores: Any) -> Any:
+        seen.append(list(ids))
+        return scores
+
+    llama.reset()
+    llama.set_seed(7)
+    watched = llama_cpp.LogitsProcessorList([watch])
+    tokens = llama.generate(prompt(llama), **(OFF | {"logits_processor": watched}))
+    found = [next(tokens)]
+    for _ in range(4):
+        # Of these the second is never what was drawn.
+        found.append(tokens.send([found[-1], llama.n_vocab() - 1]))
+    assert seen == [prompt(llama) + found[:step] for step in range(5)]
+
+
+def test_tokens_evaluated_by_hand_are_the_history(llama: Any) -> None:
+    asked = OFF | {"repeat_penalty": 1.3}
+    first = prompt(llama)
+
+    def by_hand(tokens: list[int], count: int) -> list[int]:
+        llama.reset()
+        llama.eval(tokens)
+        found = []
+        for _ in range(count):
+            found.append(llama.sample())
+            llama.eval(found[-1:])
+        return found
+
+    def wanted(tokens: list[int], count: int, pushed: tuple[int, ...] = ()) -> list[int]:
+        sampler = gumball.Sampler(params({"repetition_penalty": 1.3}, 7), llama.n_vocab(), prompt=tokens)
+        for token in pushed:
+            sampler.push(token)
+        start = len(tokens) + len(pushed) - 1
+        for row in llama.scores[start : start + count]:
+            sampler.sample(row)
+        return sampler.output
+
+    drawn(llama, 7, repeat_penalty=asked["repeat_penalty"])
+    # Shorter than the prompt of the sampler that the last call has left; another, and longer; and one that begins as that.
+    for tokens in (first[:3], list(range(40, 80)), list(range(40, 80))[:10]):
+        found = by_hand(tokens, 4)
+        assert found == wanted(tokens, 4)
+    # Behind the sampler's prompt, other tokens than those that it drew.
+    found = by_hand([*tokens, 5, 6], 3)
+    assert [5, 6, *found] == wanted(tokens, 3, (5, 6))
+
+
+def test_a_grammar_begins_again_behind_other_tokens(llama: Any) -> None:
+    grammar = llama_cpp.LlamaGrammar.from_string('root ::= ("yes" | "no") ", " [0-9]+ "."', verbose=False)
+
+    def text() -> str:
+        return llama.detokenize([llama_next() for _ in range(3)]).decode()
+
+    def llama_next() -> int:
+        token = llama.sample()
+        llama.eval([token])
+        return token
+
+    llama.reset()
+    llama.set_seed(7)
+    tokens = llama.generate(prompt(llama), **(OFF | {"grammar": grammar}))
+    first = llama.detokenize(list(islice(tokens, 3))).decode()
+    assert first.startswith(("y", "n"))
+    llama.reset()
+    llama.eval([40, 41, 42])
+    again = text()
+    assert again.startswith(("y", "n"))
+    # Back to the tokens behind which it began.
+    llama.reset()
+    llama.eval([40, 41, 42])
+    assert text().startswith(("y", "n"))
 
 
 def test_tokens_of_the_caller_are_drafts(llama: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StaticCache
+from transformers.generation import logits_process as theirs
 from transformers.generation.candidate_generator import (
     _prepare_attention_mask,
     _prepare_position_ids,
@@ -20,6 +21,30 @@ from gumball.generation import EDITS, SAMPLING
 from .decoding import Call, no_token
 
 __all__ = ["assisted"]
+
+# Processors of transformers' that read ids and scores and remember nothing between calls. An assistant gets copies of these, so that it drafts what
+# the call edits. All others are the call's alone: what they remember must be of the call's tokens, not of an assistant's.
+_WITHOUT_MEMORY = (
+    theirs.ExponentialDecayLengthPenalty,
+    theirs.ForcedBOSTokenLogitsProcessor,
+    theirs.ForcedEOSTokenLogitsProcessor,
+    theirs.InfNanRemoveLogitsProcessor,
+    theirs.MinNewTokensLengthLogitsProcessor,
+    theirs.NoBadWordsLogitsProcessor,
+    theirs.NoRepeatNGramLogitsProcessor,
+    theirs.RepetitionPenaltyLogitsProcessor,
+    theirs.SequenceBiasLogitsProcessor,
+    theirs.SuppressTokensAtBeginLogitsProcessor,
+    theirs.SuppressTokensLogitsProcessor,
+    theirs.TemperatureLogitsWarper,
+    theirs.TopHLogitsWarper,
+    theirs.TopKLogitsWarper,
+    theirs.TopPLogitsWarper,
+    theirs.MinPLogitsWarper,
+    theirs.TypicalLogitsWarper,
+    theirs.EpsilonLogitsWarper,
+    theirs.EtaLogitsWarper,
+)
 
 
 class Drafting(LogitsProcessor):
@@ -65,11 +90,9 @@ def assisted(call: Call, assistant_model: Any) -> Any:
         candidates = candidates.to(call.ids.device)[:, : length + MOST_DRAFTS]
         outputs = _verifying_pass(call, candidates, first)
         logits = outputs.logits[0, length - candidates.shape[1] - 1 :].to(call.ids.device)
-        rows = [call.edited(candidates[:, : length + place], row[None])[0] for place, row in enumerate(logits)]
         drafts = candidates[0, length:].tolist()
-        drawn = sequences.verify(torch.stack(rows) if call.processors else logits, drafts)
-        count, ended = _taken(call, drawn, logits)
-        sequences.shorten(len(drawn.tokens) - count)
+        accept = _stepped if call.processors else _verified
+        count, ended = accept(call, sequences, logits, drafts)
         # The drafts that were refused leave the cache; the last token is not in it yet.
         outputs.past_key_values.crop(count - 1 - len(drafts))
         drafter.update_candidate_strategy(call.ids, logits[None], count - 1)
@@ -81,20 +104,44 @@ def assisted(call: Call, assistant_model: Any) -> Any:
         first = False
 
 
-def _taken(call: Call, drawn: Any, logits: torch.Tensor) -> tuple[int, bool]:
-    """Appends the drawn tokens up to the first that ends the text. Returns their number, and whether the text has ended.
+def _verified(call: Call, sequences: Sequences, logits: torch.Tensor, drafts: list[int]) -> tuple[int, bool]:
+    """Draws while drafts are accepted, and one token more, in one call of the pool. Returns how many tokens were appended, and whether the text has ended.
 
-    Criteria look at each token in turn, so that the text ends where it would without drafts.
+    logits: [1 + drafts, vocab]. Criteria look at each token in turn, so that the text ends where it would without drafts.
     """
-    for place, token in enumerate(drawn.tokens.tolist()):
-        if token < 0:
-            raise no_token(0, call.ids.shape[1])
-        call.record.logits(logits[place : place + 1])
-        call.record.drawn(drawn, [place])
-        call.ids = torch.cat([call.ids, drawn.tokens[None, place : place + 1]], 1)
-        if call.stopped(call.ids).all():
-            return place + 1, True
-    return len(drawn.tokens), False
+    drawn = sequences.verify(logits, drafts)
+    count, ended = 0, False
+    while count < len(drawn.tokens) and not ended:
+        ended = _appended(call, drawn, count, logits[count])
+        count += 1
+    sequences.shorten(len(drawn.tokens) - count)
+    return count, ended
+
+
+def _stepped(call: Call, sequences: Sequences, logits: torch.Tensor, drafts: list[int]) -> tuple[int, bool]:
+    """As `_verified` where processors stay: a step of the pool for each token.
+
+    A processor is called once for each token of the text, in sequence and behind that text, as without drafts, and never behind a draft that is
+    refused. So it may remember what it has seen.
+    """
+    count = 0
+    while True:
+        drawn = sequences.step(call.edited(call.ids, logits[count : count + 1]), [True])
+        ended = _appended(call, drawn, 0, logits[count])
+        accepted = count < len(drafts) and int(drawn.tokens[0]) == drafts[count]
+        count += 1
+        if ended or not accepted:
+            return count, ended
+
+
+def _appended(call: Call, drawn: Any, place: int, logits: torch.Tensor) -> bool:
+    """Appends a drawn token. Returns whether it ends the text. logits: those that the model gave for it, [vocab]."""
+    if drawn.tokens[place] < 0:
+        raise no_token(0, call.ids.shape[1])
+    call.record.logits(logits[None])
+    call.record.drawn(drawn, [place])
+    call.ids = torch.cat([call.ids, drawn.tokens[None, place : place + 1]], 1)
+    return bool(call.stopped(call.ids).all())
 
 
 def _verifying_pass(call: Call, candidates: torch.Tensor, first: bool) -> Any:
@@ -123,7 +170,9 @@ def _drafter(call: Call, assistant_model: Any, sequences: Sequences) -> Any:
         if hasattr(config, name):
             setattr(config, name, None)
     config.do_sample, config.min_length = False, 0
-    processors = LogitsProcessorList([*call.processors, Drafting(call, sequences)])
+    # Copies, because transformers' own keep tensors where they were called first, and an assistant may be on another device.
+    edits = [copy.deepcopy(one) for one in call.processors if type(one) in _WITHOUT_MEMORY]
+    processors = LogitsProcessorList([*edits, Drafting(call, sequences)])
     return call.model._get_candidate_generator(
         generation_config=config,
         input_ids=call.ids,

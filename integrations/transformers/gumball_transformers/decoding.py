@@ -121,7 +121,13 @@ def decode(call: Call) -> Any:
     """Decodes a batch, a token of each row at a time."""
     model, config, model_kwargs = call.model, call.config, call.model_kwargs
     rows = call.ids.shape[0]
-    pad = None if config._pad_token_tensor is None else config._pad_token_tensor.to(call.ids.device)
+    # As in transformers: only where a criterion is about the end of texts do rows that have ended get padding. Ended by any other, they go on
+    # until all rows have ended.
+    pads = any(hasattr(criterion, "eos_token_id") for criterion in call.criteria)
+    pad = config._pad_token_tensor if pads else None
+    if pads and pad is None and rows > 1:
+        raise RefusedError("a criterion ends rows by tokens (eos_token_id), but there is no pad_token_id; pass one")
+    pad = None if pad is None else pad.to(call.ids.device)
     unfinished = torch.ones(rows, dtype=torch.bool, device=call.ids.device)
     compiled = model._valid_auto_compile_criteria(model_kwargs, config)
     forward = model.get_compiled_call(config.compile_config) if compiled else model
@@ -138,7 +144,7 @@ def decode(call: Call) -> Any:
             call.record.logits(logits)
             call.record.model(outputs)
             del outputs
-            takes_part = unfinished.tolist()
+            takes_part = unfinished.tolist() if pads else [True] * rows
             drawn = sequences.step(call.edited(call.ids, logits), takes_part)
             call.record.drawn(drawn, range(rows))
             tokens = _padded(drawn.tokens, takes_part, pad, call.ids.shape[1])
@@ -154,13 +160,9 @@ def decode(call: Call) -> Any:
 
 
 def _padded(tokens: torch.Tensor, takes_part: Sequence[bool], pad: torch.Tensor | None, length: int) -> torch.Tensor:
-    """Tokens with padding in the rows that have ended. Raises RuntimeError for another row without a token."""
+    """Tokens with padding in the rows that take no part. Raises RuntimeError for another row without a token."""
     found = tokens.tolist()
     for row, part in enumerate(takes_part):
         if part and found[row] < 0:
             raise no_token(row, length)
-    if all(takes_part):
-        return tokens
-    if pad is None:
-        raise ValueError("a row has ended before the others, but there is no pad_token_id; pass one")
-    return torch.where(tokens < 0, pad, tokens)
+    return tokens if pad is None or all(takes_part) else torch.where(tokens < 0, pad, tokens)

@@ -11,7 +11,7 @@ from recorded_model import EOS, PAD
 from transformers import LogitsProcessor, StoppingCriteria, TextIteratorStreamer
 from transformers.generation.streamers import BaseStreamer
 
-from calls import CASES, LENGTH, PROMPT, alone, generate, new
+from calls import CASES, LENGTH, OURS, PROMPT, alone, generate, new
 
 PROMPTS = [[5, 6, 7 + i, 8, 28, 253][: 1 + i % 6] for i in range(7)]
 
@@ -127,6 +127,48 @@ class EndsBehind(StoppingCriteria):
         return input_ids[:, -1] == self.token
 
 
+@pytest.mark.parametrize("pads", [False, True], ids=["no pad", "a pad"])
+@pytest.mark.parametrize("ends", [False, True], ids=["no end", "an end"])
+@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "drawn"])
+def test_rows_that_a_criterion_ends_are_what_transformers_makes_of_them(
+    recorded: Any, monkeypatch: Any, pads: bool, ends: bool, sampled: bool
+) -> None:
+    monkeypatch.setattr(recorded.generation_config, "pad_token_id", PAD if pads else None)
+    monkeypatch.setattr(recorded.generation_config, "eos_token_id", None)
+    # Of rows of the same length, so that none has padding before it; tokens that come early in some of their texts.
+    ids = torch.tensor([[5, 6, 7 + i] for i in range(6)])
+    named = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": LENGTH}
+    plain = recorded.generate(**named)[:, 3:]
+    bans = [Bans(sorted({*range(49152)} - {*plain.unique().tolist()}))]
+    token, end = (plain[row, step].item() for row, step in ((0, 4), (1, 7)))
+    named |= {"stopping_criteria": [EndsBehind(token)], "eos_token_id": end if ends else None}
+    wanted = recorded.generate(**named)
+    assert wanted.shape[1] > 3 + 5
+    if not sampled:
+        assert torch.equal(recorded.generate(**named, **OURS), wanted)
+        return
+    drawn = {"do_sample": True, "top_k": 0, "seed": 7, "logprobs": 0, "return_dict_in_generate": True}
+    drawn["logits_processor"] = bans
+    out = recorded.generate(**(named | drawn), **OURS)
+    rows = out.sequences[:, 3:]
+    for row, logprobs in zip(rows.tolist(), out.logprobs):
+        ended = next((i + 1 for i, one in enumerate(row) if one == token or (ends and one == end)), len(row))
+        padding = [PAD if pads else end] * (len(row) - ended)
+        # Padded only where there is an end of texts.
+        assert not ends or row[ended:] == padding
+        assert torch.isnan(logprobs).tolist() == [ends and step >= ended for step in range(len(row))]
+
+
+def test_padding_that_there_is_none_of_is_refused_before_the_model_is_run(recorded: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(recorded.generation_config, "pad_token_id", None)
+    ends = EndsBehind(28)
+    ends.eos_token_id = torch.tensor([28])
+    recorded.passes = 0
+    with pytest.raises(ValueError, match="there is no pad_token_id; pass one"):
+        new(recorded, [PROMPT, PROMPT], stopping_criteria=[ends])
+    assert recorded.passes == 0
+
+
 class Heard(BaseStreamer):
     """Keeps what it is given."""
 
@@ -178,6 +220,14 @@ def test_processors_of_the_caller_act_where_transformers_lets_them(recorded: Any
     allowed = [28, 30, 253, 260, 281, 284]
     found = new(recorded, [PROMPT], prefix_allowed_tokens_fn=lambda row, ids: allowed, **named)
     assert found == [alone(recorded.rows, PROMPT, LENGTH, allowed_ids=allowed, **params)]
+
+
+def test_min_length_counts_padding_as_in_transformers(recorded: Any) -> None:
+    named = {"min_length": 12, "sequence_bias": [[[EOS], 40.0]], "eos_token_id": EOS, "seed": [7, 7]}
+    short, long = PROMPT[:2], PROMPT * 2
+    (text, _) = new(recorded, [short, long], **named)
+    assert len(text) == 12 - len(long) + 1
+    assert [len(text) for text in new(recorded, [short], **(named | {"seed": 7}))] == [12 - len(short) + 1]
 
 
 def test_a_bias_before_the_repetition_penalty_stays_before_it(recorded: Any) -> None:

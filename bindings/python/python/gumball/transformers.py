@@ -252,13 +252,13 @@ def replace_head(model: Any, *, head: Head | None = None, **arguments: Any) -> R
 
     model: a model of transformers on the CPU whose output layer (`get_output_embeddings()`, for most models `lm_head`) is a torch.nn.Linear;
     its weight may be tied to the embedding. The weight is borrowed and stays the model's; of kind="clustered" the head has a copy, in the order of its clusters.
-    arguments: those of Head, but for weights, bias and in_place. head: a head over these weights that was made before, instead.
+    arguments: those of Head, but for weights, bias and in_place. head: a head over these weights that was made before, instead, of which in_place was False.
 
     Replaced is this one module of the model. Its logits are then float32, in another order of adding than torch's, so their last bits, and
     in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of this module draws from hidden states, and
     of a clustered head from the logits that it probes. Everything else about the model stays. Restore the layer before the model is saved, moved, trained or given other weights.
 
-    Raises TypeError if there is no such layer, ValueError for a head of another shape or weights that are not on the CPU, and the errors of Head.
+    Raises TypeError if there is no such layer, ValueError for a head of another shape or made with in_place=True and for weights that are not on the CPU, and the errors of Head.
     """
     layer = model.get_output_embeddings()
     if isinstance(layer, HeadLayer):
@@ -274,6 +274,11 @@ def replace_head(model: Any, *, head: Head | None = None, **arguments: Any) -> R
         raise ValueError(f"{next(iter(arguments))} is for a head that is made here, but head is given")
     elif (head.vocab, head.width) != tuple(layer.weight.shape):
         raise ValueError(f"head is [{head.vocab}, {head.width}], but must be {list(layer.weight.shape)}, as the layer")
+    elif head.kind == "clustered" and head.is_borrowed:
+        raise ValueError(
+            "head has permuted the rows of its weights in place (in_place=True), but the model reads the layer's by their ids; "
+            "make the head with in_place=False, which copies them"
+        )
     made = HeadLayer(head, layer)
     made.train(layer.training)
     model.set_output_embeddings(made)

@@ -21,7 +21,7 @@ OUR_NAMES = tuple(name for name in FLAT_NAMES if name not in _THEIRS)
 """The names of parameters that llama-cpp-python's calls have not."""
 
 RANDOM_SEED = 0xFFFFFFFF
-"""llama.cpp's seed that asks for another one each time."""
+"""llama.cpp's seed that asks for another one each time. llama-cpp-python calls it -1, too."""
 
 # The filters of llama-cpp-python's chain, in its sequence. The draw alone is tempered.
 _ORDER = ("top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "epsilon_cutoff", "eta_cutoff", "xtc")
@@ -30,7 +30,7 @@ _ORDER = ("top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "epsilon_cutoff
 def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) -> SamplingParams:
     """Returns the parameters of a call.
 
-    theirs: the arguments of llama-cpp-python's `_init_sampler`, by name. seed: that of the `Llama`; `RANDOM_SEED` for one of its own. ours: parameters
+    theirs: the arguments of llama-cpp-python's `_init_sampler`, by name. seed: that of the `Llama`; -1 or `RANDOM_SEED` for another one each time. ours: parameters
     under the names of `OUR_NAMES`.
 
     Raises RefusedError for mirostat of version 1, for a value outside its range, and for parameters that do not go together.
@@ -44,7 +44,7 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
         "repetition_scope": "output",
         "frequency_penalty": theirs["frequency_penalty"],
         "presence_penalty": theirs["presence_penalty"],
-        "seed": None if seed % 2**64 == RANDOM_SEED else seed % 2**64,
+        "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64,
     }
     temperature, mode = theirs["temp"], theirs["mirostat_mode"]
     if temperature == 0:
