@@ -19,6 +19,17 @@ TEXT = (
     '{"name": "Ada", "age": 36} def add(a, b): return a + b\nQ: What is the capital of France?\nA: Paris is'
 )
 
+PROMPTS = [
+    "The sky is blue because",
+    "Once upon a time there was a",
+    "def fibonacci(n):",
+    "The capital of France is",
+    "Q: What is 12 times 12?\nA:",
+    "A recipe for pancakes: first,",
+    "In 1969 the first",
+    "The three laws of robotics are",
+]
+
 
 def gguf() -> Path:
     """Where `gumball generate` keeps the file, whether it is there or not."""
@@ -26,11 +37,18 @@ def gguf() -> Path:
     return Path(cache) / "gumball" / FILE
 
 
-def ready() -> Path | None:
-    """The folder of the model, made once and kept beside the file that it is made from; None without that file."""
+def gguf_or_skip() -> Path:
+    """The file; without it the test is skipped and says so."""
+    import pytest
+
     if not gguf().exists():
-        return None
-    folder = gguf().parent / "SmolLM2-135M-Instruct-safetensors"
+        pytest.skip(f"the default model is not there ({FILE}); `cargo gumball generate` fetches it")
+    return gguf()
+
+
+def ready_or_skip() -> Path:
+    """The folder of the model, made once and kept beside the file that it is made from; without that file the test is skipped and says so."""
+    folder = gguf_or_skip().parent / "SmolLM2-135M-Instruct-safetensors"
     if not (folder / "done").exists():
         # In a process of its own, because what it reads of GGUF stays in memory.
         subprocess.run([sys.executable, __file__, str(folder)], check=True)

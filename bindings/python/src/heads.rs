@@ -53,11 +53,11 @@ const UNTOUCHED: &str = "nothing was computed";
 /// it as long as the head lives; a clustered one reads its clusters from it.
 ///
 /// The rest is for "clustered" alone. Its clusters come from the file, or from clusters, [clusters, capacity] of integers with each id of the vocabulary once, and
-/// centroids, [clusters, width]; else they are built, of capacity ids each (the last one of what is left), in up to iterations assignments of all ids, which may
-/// take minutes. progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with the assignment, from 0, of how many, and the ids
+/// centroids, [clusters, width]. If neither is given they are built, with capacity ids each (the last one may have fewer), in up to iterations assignments of all
+/// ids, which may take minutes. progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with the assignment, from 0, of how many, and the ids
 /// done of all ids; an exception stops the build. probes: how many clusters a hidden state probes; None: an eighth of them. special_ids: ids that are always
-/// computed, such as ends of text. in_place: the rows of weights are permuted where they lie and borrowed, not copied; whoever else reads them, a tied embedding for
-/// instance, must read the row of an id at places[id].
+/// computed, such as ends of text. in_place: the head permutes the rows of weights in the caller's memory and borrows them, instead of copying them. An embedding
+/// that is tied to them must then read the row of an id at places[id].
 ///
 /// Raises ValueError or TypeError for another shape, type or device, for a number outside its range, and for a file that is damaged, of
 /// another version or of other weights; OSError for one that cannot be read. No row was moved then.

@@ -154,7 +154,7 @@ def test_probes_do_not_change_during_a_call() -> None:
     seen = []
 
     def hook(row: np.ndarray[Any, Any]) -> None:
-        # The same head may be read meanwhile, and used by another pool.
+        # A hook runs during a step of the head: meanwhile others may read the head and step with it, and nobody may change it.
         seen.append((np.isfinite(row).sum(), head.probes, len(head.logits(HIDDEN[:1]))))
         with pytest.raises(RuntimeError, match="a call is using the head"):
             head.probes = 1
@@ -457,7 +457,7 @@ class TestTorch:
         assert model.lm_head is layer
         with pytest.raises(ValueError, match="in_place is True, but must be False"):
             Head.replace(model, kind="clustered", in_place=True)
-        # The same of a head that was made before; one with a copy is taken.
+        # A head that was made before and has permuted its rows in place is refused as well; one that copied them is taken.
         moved = Head(torch.clone(layer.weight.detach()), kind="clustered", capacity=8, in_place=True)
         with pytest.raises(ValueError, match="head has permuted the rows of its weights in place"):
             Head.replace(model, head=moved)

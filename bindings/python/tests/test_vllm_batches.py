@@ -188,7 +188,7 @@ def test_requests_without_seeds_differ_and_keep_theirs_when_they_come_back() -> 
     for _ in range(4):
         assert draw(requests, forced).tokens.tolist() == [7, 7]
         for output in outputs[1:]:
-            # As with asynchronous scheduling: the engine has not heard of it.
+            # With asynchronous scheduling vLLM lists -1 for a token that it has not read yet.
             output.append(-1)
     requests.update([0, 1], [], [], 0)
     requests.update([], [(0, "1_x", params, prompt, [7, 7]), (1, "2_x", params, prompt, [7, 7, 7, 7])], [], 2)

@@ -10,11 +10,10 @@
 
 use gumball_cpu::Level;
 use gumball_spec::head::Scaling;
-use gumball_spec::head::clusters::{check_probes, check_special_ids};
+use gumball_spec::head::clusters::{check_probes, check_special_ids, short_centroids};
 use gumball_spec::num::{key, key_id};
 use gumball_spec::row::clean;
 use gumball_spec::{Error, Result, memory};
-use half::bf16;
 use rayon::prelude::*;
 
 use crate::clusters::{Clusters, WeightsMut};
@@ -160,8 +159,9 @@ impl<'w> Clustered<'w> {
         let head = HeadOptions { bias: bias.map(Into::into), scaling, level };
         let permuted = Exact::new(weights, vocab, width, head)?;
         let options_of_centroids = HeadOptions { level, ..HeadOptions::default() };
-        let centroids =
-            Exact::new(short_if_exact(clusters.centroids()), clusters.count(), width, options_of_centroids)?;
+        let short = short_centroids(clusters.centroids())?;
+        let centroids: Weights<'_> = short.map_or_else(|| clusters.centroids().to_vec().into(), Into::into);
+        let centroids = Exact::new(centroids, clusters.count(), width, options_of_centroids)?;
         let places = clusters.places();
         let mut special_ids = options.special_ids.clone();
         special_ids.sort_unstable();
@@ -450,15 +450,6 @@ impl<'w> Clustered<'w> {
         }
         Ok(())
     }
-}
-
-/// Copies centroids, as bf16 if each of them is such a number: then a step reads half the bytes, and the scores are the same.
-fn short_if_exact(centroids: &[f32]) -> Weights<'static> {
-    let is_short = |x: &f32| bf16::from_f32(*x).to_f32().to_bits() == x.to_bits();
-    if !centroids.iter().all(is_short) {
-        return centroids.to_vec().into();
-    }
-    centroids.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>().into()
 }
 
 /// Names, in errors, the memory of a step.

@@ -287,7 +287,7 @@ fn odd_rows_are_clustered_too() {
 
 #[test]
 fn rows_without_a_direction_take_what_room_is_left() {
-    // All rows equal the mean: the first assignment is the last one, and progress is told of no other.
+    // All rows equal the mean, so the second assignment would be the first again: the build makes one, and progress reports no other.
     let (vocab, width) = (1000, 4);
     let weights = vec![1.5f32; vocab * width];
     let exact = Exact::new(&weights[..], vocab, width, HeadOptions::default()).unwrap();

@@ -1,7 +1,7 @@
 //! `gumball inspect`: what every stage does to one row.
 //!
-//! The row comes from a file of logits, or is made up. Written to the terminal, as JSON, or as one page of HTML that explains
-//! itself. A program that has a model traces rows of its own by [`trace()`] and writes them by [`write()`].
+//! The row comes from a file of logits, or is made up. The result goes to the terminal, as text or JSON, or to a page of HTML
+//! that explains itself. A program that has a model traces rows of its own by [`trace()`] and writes them by [`write()`].
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub struct Args {
 /// # Errors
 /// - A file or device that cannot be used, or a parameter outside its range.
 /// - [`Error::Usage`] if no row is named, or more than one.
-/// - [`Error::Verdict`] if the device comes to something else than the trace.
+/// - [`Error::Verdict`] if the device draws another token, or reports other numbers, than the trace.
 pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let mut params = args.sampling.to_params()?;
     let Source { logits, rows, origin, .. } =
@@ -90,7 +90,7 @@ pub fn trace(
 ///
 /// # Errors
 /// - [`Error::File`] if the page cannot be written.
-/// - [`Error::Verdict`] if the device comes to something else than the trace.
+/// - [`Error::Verdict`] if the device draws another token, or reports other numbers, than the trace.
 pub fn write(args: &Args, trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> Result<()> {
     if let Some(path) = &args.html {
         let page = page::page(trace, context);

@@ -1,4 +1,4 @@
-//! What a person asks of a sampler: what did every stage do to this row, and what does this machine offer?
+//! Two answers about a sampler: what every stage did to a row, and what this machine offers.
 //!
 //! [`trace`] tells a row's way from logits to a token by the oracle's own functions; [`page`] and the terminal show it.
 //! [`doctor`] examines the machine. Both are subcommands, with the flags and files that they take, so that the `gumball`

@@ -25,9 +25,7 @@ def gguf() -> Path:
     """The file of the real model."""
     import real_model
 
-    if not real_model.gguf().exists():
-        pytest.skip(f"the default model is not there ({real_model.FILE}); `cargo gumball generate` fetches it")
-    return real_model.gguf()
+    return real_model.gguf_or_skip()
 
 
 @pytest.fixture(scope="session")

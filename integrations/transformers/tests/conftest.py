@@ -25,10 +25,7 @@ def folder() -> Path:
     """The folder of the real model."""
     import real_model
 
-    folder = real_model.ready()
-    if folder is None:
-        pytest.skip(f"the default model is not there ({real_model.FILE}); `cargo gumball generate` fetches it")
-    return folder
+    return real_model.ready_or_skip()
 
 
 @pytest.fixture(scope="session")

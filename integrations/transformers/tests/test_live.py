@@ -11,21 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from real_model import PROMPTS
 from transformers import AutoModelForCausalLM
 
 import gumball
 from calls import OURS
 
-PROMPTS = [
-    "The sky is blue because",
-    "Once upon a time there was a",
-    "def fibonacci(n):",
-    "The capital of France is",
-    "Q: What is 12 times 12?\nA:",
-    "A recipe for pancakes: first,",
-    "In 1969 the first",
-    "The three laws of robotics are",
-]
 # A count of how often logits differ takes longer texts.
 LENGTH = 64 if os.environ.get("GUMBALL_TRANSFORMERS_COUNTS") else 12
 ASKED = {

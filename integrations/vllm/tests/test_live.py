@@ -10,20 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_model import PROMPTS
 from vllm import LLM, SamplingParams
 
 from conftest import closing
 
-PROMPTS = [
-    "The sky is blue because",
-    "Once upon a time there was a",
-    "def fibonacci(n):",
-    "The capital of France is",
-    "Q: What is 12 times 12?\nA:",
-    "A recipe for pancakes: first,",
-    "In 1969 the first",
-    "The three laws of robotics are",
-]
 # One request in so many is run alone as well. With more of them, and longer texts, it takes minutes.
 STEP, LENGTH = (1, 64) if os.environ.get("GUMBALL_VLLM_COUNTS") else (8, 24)
 

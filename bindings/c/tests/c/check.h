@@ -106,4 +106,36 @@ static inline gumball_logits logits_of(const void *data, int32_t dtype, size_t r
     return logits;
 }
 
+// f32 hidden states, one behind the other.
+static inline gumball_hidden hidden_states_of(const float *data, size_t rows, size_t width) {
+    SIZED(gumball_hidden, hidden);
+    hidden.data = data;
+    hidden.rows = rows;
+    hidden.width = width;
+    return hidden;
+}
+
+// A head of f32 weights, with a bias, a scale and a softcap.
+static inline gumball_head_config head_config_of(const float *weights, const float *bias, size_t vocab, size_t width,
+                                                 int32_t kind) {
+    SIZED(gumball_head_config, config);
+    config.weights = weights;
+    config.vocab = vocab;
+    config.width = width;
+    config.kind = kind;
+    config.bias = bias;
+    config.logit_scale = 0.5f;
+    config.softcap = 20.0f;
+    return config;
+}
+
+// Whether outputs have the same tokens, logprobs and ranks.
+static inline int same_outputs(const gumball_outputs *a, const gumball_outputs *b) {
+    size_t rows = gumball_outputs_rows(a);
+    return rows == gumball_outputs_rows(b) &&
+           memcmp(gumball_outputs_tokens(a), gumball_outputs_tokens(b), rows * sizeof(int32_t)) == 0 &&
+           memcmp(gumball_outputs_logprobs(a), gumball_outputs_logprobs(b), rows * sizeof(float)) == 0 &&
+           memcmp(gumball_outputs_ranks(a), gumball_outputs_ranks(b), rows * sizeof(uint32_t)) == 0;
+}
+
 #endif

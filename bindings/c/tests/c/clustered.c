@@ -18,17 +18,7 @@ static const char *const requests[ROWS] = {
     "{\"seed\": 3, \"top_p\": 0.8, \"frequency_penalty\": 0.3, \"logprobs\": {\"mode\": \"raw\", \"top_n\": 3}}",
 };
 
-static gumball_head_config config_of(int32_t kind) {
-    SIZED(gumball_head_config, config);
-    config.weights = weights;
-    config.vocab = VOCAB;
-    config.width = WIDTH;
-    config.kind = kind;
-    config.bias = bias;
-    config.logit_scale = 0.5f;
-    config.softcap = 20.0f;
-    return config;
-}
+static gumball_head_config config_of(int32_t kind) { return head_config_of(weights, bias, VOCAB, WIDTH, kind); }
 
 static gumball_clustered_options options_of(size_t probes) {
     SIZED(gumball_clustered_options, options);
@@ -52,13 +42,7 @@ static gumball_head_info info_of(const gumball_head *head) {
     return info;
 }
 
-static gumball_hidden hidden_of(size_t count) {
-    SIZED(gumball_hidden, hidden);
-    hidden.data = states;
-    hidden.rows = count;
-    hidden.width = WIDTH;
-    return hidden;
-}
+static gumball_hidden hidden_of(size_t count) { return hidden_states_of(states, count, WIDTH); }
 
 // Writes the rows of the hidden states by the definition: the logits of the clusters with the largest scores, ties to the smaller number, and of the
 // special ids; -INFINITY elsewhere.
@@ -106,14 +90,6 @@ static gumball_logits rows_of(const gumball_head *head, size_t count) {
         }
     }
     return logits_of(rows, GUMBALL_F32, count, VOCAB);
-}
-
-static int same_outputs(const gumball_outputs *a, const gumball_outputs *b) {
-    size_t count = gumball_outputs_rows(a);
-    return count == gumball_outputs_rows(b) &&
-           memcmp(gumball_outputs_tokens(a), gumball_outputs_tokens(b), count * sizeof(int32_t)) == 0 &&
-           memcmp(gumball_outputs_logprobs(a), gumball_outputs_logprobs(b), count * sizeof(float)) == 0 &&
-           memcmp(gumball_outputs_ranks(a), gumball_outputs_ranks(b), count * sizeof(uint32_t)) == 0;
 }
 
 // Steps, drafts, verifications and scores of a clustered head are those of its rows.

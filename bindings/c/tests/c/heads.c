@@ -8,17 +8,7 @@ enum { VOCAB = 500, WIDTH = 35, ROWS = 4, STEPS = 12 };
 static float weights[VOCAB * WIDTH], bias[VOCAB], states[(2 * ROWS) * WIDTH], logits[(2 * ROWS) * VOCAB];
 static uint16_t narrow[VOCAB * WIDTH];
 
-static gumball_head_config config_of(int32_t kind) {
-    SIZED(gumball_head_config, config);
-    config.weights = weights;
-    config.vocab = VOCAB;
-    config.width = WIDTH;
-    config.kind = kind;
-    config.bias = bias;
-    config.logit_scale = 0.5f;
-    config.softcap = 20.0f;
-    return config;
-}
+static gumball_head_config config_of(int32_t kind) { return head_config_of(weights, bias, VOCAB, WIDTH, kind); }
 
 static gumball_head *head_of(int32_t kind) {
     const gumball_head_config config = config_of(kind);
@@ -27,13 +17,7 @@ static gumball_head *head_of(int32_t kind) {
     return head;
 }
 
-static gumball_hidden hidden_of(size_t rows) {
-    SIZED(gumball_hidden, hidden);
-    hidden.data = states;
-    hidden.rows = rows;
-    hidden.width = WIDTH;
-    return hidden;
-}
+static gumball_hidden hidden_of(size_t rows) { return hidden_states_of(states, rows, WIDTH); }
 
 static const char *const requests[ROWS] = {
     "{\"seed\": 1}",
@@ -47,14 +31,6 @@ static void next_states(gumball_head *head, size_t rows, uint64_t seed) {
     bell(states, rows * WIDTH, seed);
     const gumball_hidden hidden = hidden_of(rows);
     OK(gumball_head_logits(head, &hidden, logits));
-}
-
-static int same_outputs(const gumball_outputs *a, const gumball_outputs *b) {
-    size_t rows = gumball_outputs_rows(a);
-    return rows == gumball_outputs_rows(b) &&
-           memcmp(gumball_outputs_tokens(a), gumball_outputs_tokens(b), rows * sizeof(int32_t)) == 0 &&
-           memcmp(gumball_outputs_logprobs(a), gumball_outputs_logprobs(b), rows * sizeof(float)) == 0 &&
-           memcmp(gumball_outputs_ranks(a), gumball_outputs_ranks(b), rows * sizeof(uint32_t)) == 0;
 }
 
 static void tokens_are_those_of_the_logits(int32_t kind) {

@@ -13,7 +13,7 @@ use crate::abi::{
     head_flags,
 };
 use crate::driver::runtime::Runtime;
-use crate::launch::head::Centroids;
+use crate::launch::head::{Centroids, aligned_flag};
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::{ROWS_AT_ONCE, Rows};
 use crate::pipeline::head_clusters::Clusters;
@@ -375,9 +375,7 @@ impl<'w> Head<'w> {
         if hidden.rows > self.capacity {
             return Err(Error::length("hidden", hidden.rows, format!("at most {} rows", self.capacity)));
         }
-        let row_bytes = self.width() * self.weights.dtype.bytes();
-        let is_aligned = self.weights.address.is_multiple_of(16) && row_bytes.is_multiple_of(16);
-        let aligned = if is_aligned { head_flags::ALIGNED } else { 0 };
+        let aligned = aligned_flag(self.weights.address, self.width(), self.weights.dtype);
         let fast = match self.weights.dtype {
             _ if self.short_states.is_none() => 0,
             Dtype::F16 => head_flags::FAST_F16,

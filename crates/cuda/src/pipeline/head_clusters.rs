@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, check_probes};
-use gumball_spec::{Result, memory};
-use half::bf16;
+use gumball_spec::Result;
+use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, check_probes, short_centroids};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, head_flags};
 use crate::driver::runtime::Runtime;
-use crate::launch::head::Centroids;
+use crate::launch::head::{Centroids, aligned_flag};
 use crate::memory::buffer::{Buffer, ROWS};
 
 /// Clusters on a device.
@@ -45,7 +44,10 @@ impl Clusters {
         let mut special_ids = special_ids.to_vec();
         special_ids.sort_unstable();
         special_ids.dedup();
-        let (centroids, dtype) = copy_centroids(runtime, centroids)?;
+        let (centroids, dtype) = match short_centroids(centroids)? {
+            Some(short) => (Buffer::of(runtime, bytemuck::cast_slice::<_, u16>(&short))?, Dtype::Bf16),
+            None => (Buffer::of(runtime, centroids)?, Dtype::F32),
+        };
         let mut made = Self {
             ids: Buffer::of(runtime, ids)?,
             capacity,
@@ -100,19 +102,7 @@ impl Clusters {
 
     /// Returns where the centroids lie.
     pub fn centroids(&self) -> Centroids {
-        let row_bytes = self.width * self.dtype.bytes();
-        let is_aligned = self.centroids.address().is_multiple_of(16) && row_bytes.is_multiple_of(16);
-        Centroids { address: self.centroids.address(), dtype: self.dtype, is_aligned }
+        let address = self.centroids.address();
+        Centroids { address, dtype: self.dtype, flags: aligned_flag(address, self.width, self.dtype) }
     }
-}
-
-/// Copies centroids to a device, as bf16 if each of them is such a number: then a step reads half the bytes, and the scores are the same.
-fn copy_centroids(runtime: &Arc<dyn Runtime>, centroids: &[f32]) -> Result<(Buffer, Dtype)> {
-    let is_short = |x: &f32| bf16::from_f32(*x).to_f32().to_bits() == x.to_bits();
-    if !centroids.iter().all(is_short) {
-        return Ok((Buffer::of(runtime, centroids)?, Dtype::F32));
-    }
-    let mut short = memory::with_capacity("memory for centroids", centroids.len())?;
-    short.extend(centroids.iter().map(|x| bf16::from_f32(*x).to_bits()));
-    Ok((Buffer::of(runtime, &short)?, Dtype::Bf16))
 }

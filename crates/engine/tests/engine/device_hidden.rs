@@ -6,7 +6,7 @@ use gumball_engine::head::{
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
     DevicePool, DevicePoolConfig, DeviceSlice, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
-    Outputs, PADDING, PoolRoute, Row, SamplingParams, Verification, VerifyMode, bf16,
+    Outputs, PADDING, Pool, PoolRoute, Row, SamplingParams, Slot, Verification, VerifyMode, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
@@ -41,6 +41,37 @@ fn clusters(is_short: bool) -> Clusters {
 
 fn clustered_options() -> ClusteredOptions {
     ClusteredOptions { special_ids: vec![5, 3], ..ClusteredOptions::default() }
+}
+
+/// A pool of the host and one of a device, with `ROWS` requests of the mixture each, and their slots.
+fn admitted(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
+    let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
+    let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
+    for (kind, slot) in slots.iter().enumerate() {
+        assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
+    }
+    (host, on_device, slots)
+}
+
+/// Steps `ROWS` hidden states: in a graph if `captured`.
+fn step_hidden(
+    pool: &mut DevicePool,
+    head: &DeviceHead<'_>,
+    slots: &[Slot],
+    data: &[bf16],
+    captured: bool,
+    out: &mut Outputs,
+) {
+    if !captured {
+        let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
+        return pool.step_hidden(head, states, slots, &BatchOptions::default(), out).unwrap();
+    }
+    let buffer = DeviceBuffer::of(pool.device().runtime(), data).unwrap();
+    let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
+    pool.assign(slots, &DeviceOptions::default()).unwrap();
+    let graph = pool.capture_hidden(head, &[DeviceInput::from(rows)]).unwrap();
+    pool.replay(&graph).unwrap();
+    pool.fetch(out).unwrap();
 }
 
 #[test]
@@ -250,25 +281,11 @@ fn a_fast_head_decides_as_its_own_logits_do() {
     let of_host = exact(&weights);
     let head = DeviceHead::new(&device, &of_host, ROWS).unwrap().fast().unwrap();
     for captured in [false, true] {
-        let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
-        let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
-        for (kind, slot) in slots.iter().enumerate() {
-            assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
-        }
+        let (mut host, mut on_device, slots) = admitted(&device);
         let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
         for step in 0..STEPS {
             let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
-            let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
-            if captured {
-                let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
-                let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
-                on_device.assign(&slots, &DeviceOptions::default()).unwrap();
-                let graph = on_device.capture_hidden(&head, &[DeviceInput::from(rows)]).unwrap();
-                on_device.replay(&graph).unwrap();
-                on_device.fetch(&mut seen).unwrap();
-            } else {
-                on_device.step_hidden(&head, states, &slots, &BatchOptions::default(), &mut seen).unwrap();
-            }
+            step_hidden(&mut on_device, &head, &slots, &data, captured, &mut seen);
             let mut z = vec![0.0; ROWS * VOCAB];
             head.read_logits(&mut z).unwrap();
             let logits = Logits::new(&z, ROWS, VOCAB).unwrap();
@@ -303,11 +320,7 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
         let over = over.with_clusters(clustered.clusters(), &options).unwrap();
         let mut logits = 0;
         for captured in [false, true] {
-            let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
-            let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
-            for (kind, slot) in slots.iter().enumerate() {
-                assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
-            }
+            let (mut host, mut on_device, slots) = admitted(&device);
             let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
             for step in 0..STEPS {
                 let head = if step % 2 == 0 { &head } else { &over };
@@ -315,16 +328,7 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
                 let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
                 let options = BatchOptions::default();
                 host.step_hidden(&clustered, states, &slots, &options, &mut expected).unwrap();
-                if captured {
-                    let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
-                    let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
-                    on_device.assign(&slots, &DeviceOptions::default()).unwrap();
-                    let graph = on_device.capture_hidden(head, &[DeviceInput::from(rows)]).unwrap();
-                    on_device.replay(&graph).unwrap();
-                    on_device.fetch(&mut seen).unwrap();
-                } else {
-                    on_device.step_hidden(head, states, &slots, &options, &mut seen).unwrap();
-                }
+                step_hidden(&mut on_device, head, &slots, &data, captured, &mut seen);
                 assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
                 assert!(seen.is_approximate() && expected.is_approximate());
             }

@@ -3,13 +3,29 @@
 //! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the largest products with the hidden state are
 //! probed: the logits of their ids are computed, and those of the special ids.
 
+use half::bf16;
+
 use super::{MAX_HIDDEN, Scaling, logits, product};
 use crate::num::key;
 use crate::row::clean;
-use crate::{Error, Result, Row};
+use crate::{Error, Result, Row, memory};
 
 /// How many ids an error names at most.
 const NAMED: usize = 8;
+
+/// Returns centroids as bf16, if each of them is such a number: then scores are the same, from half the bytes.
+///
+/// # Errors
+/// - [`Error::Unavailable`] if the system refuses 2 bytes for each element.
+pub fn short_centroids(centroids: &[f32]) -> Result<Option<Vec<bf16>>> {
+    let is_short = |x: &f32| bf16::from_f32(*x).to_f32().to_bits() == x.to_bits();
+    if !centroids.iter().all(is_short) {
+        return Ok(None);
+    }
+    let mut short = memory::with_capacity("memory for centroids", centroids.len())?;
+    short.extend(centroids.iter().map(|x| bf16::from_f32(*x)));
+    Ok(Some(short))
+}
 
 /// Clusters of ids, and how many of them a hidden state probes.
 #[derive(Clone, Copy, Debug)]
