@@ -1,8 +1,8 @@
 //! Runs the rules against a backend: `conformance list|run|golden|draws`.
 //!
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
-//! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
-//! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
+//! contains the filter, on every backend of this machine unless one is named; `run --backend NAME --part I/N` runs every N-th body from the I-th
+//! on, so that N processes share the work; `golden [--bless]` compares the golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `verified-draws [--seed N] [COUNT]` does
 //! so with tokens of a pool's verified drafts, in every mode that keeps the law, and with `verified-draws-on NAME` a device's pool, `cuda` or
 //! `cuda_emulated`; `numbers [--every] NAME` holds the numbers of a CUDA backend to
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gumball_conformance::backend::Cuda;
 use gumball_conformance::backend::{Backend, available, by_name};
@@ -40,7 +40,7 @@ use gumball_cuda::Runtime;
 use gumball_cuda::numeric_check::{self, Inputs, NUMBERS};
 use gumball_engine::Device;
 
-const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
+const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--part I/N]] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | chains NAME [COUNT] \
@@ -60,10 +60,13 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["list"] => list(""),
         ["list", filter] => list(filter),
-        ["run"] => run(None, ""),
-        ["run", "--backend", backend] => run(Some(backend), ""),
-        ["run", "--backend", backend, filter] => run(Some(backend), filter),
-        ["run", filter] => run(None, filter),
+        ["run"] => run(None, "", Part::ALL),
+        ["run", "--backend", backend] => run(Some(backend), "", Part::ALL),
+        ["run", "--backend", backend, "--part", part] => {
+            part.parse().and_then(|part| run(Some(backend), "", part))
+        }
+        ["run", "--backend", backend, filter] => run(Some(backend), filter, Part::ALL),
+        ["run", filter] => run(None, filter, Part::ALL),
         ["numbers", "--every", name] => numbers(name, true),
         ["numbers", name] => numbers(name, false),
         ["batch", name] => batches(name, &batch::shapes()),
@@ -141,7 +144,32 @@ fn list(filter: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
+/// Every `of`-th of the bodies, from the one with this number on.
+#[derive(Clone, Copy)]
+struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    const ALL: Self = Self { number: 1, of: 1 };
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number_text, of) = text.split_once('/').ok_or(format!("{text} is not I/N\n{USAGE}"))?;
+        let part = Self { number: number(number_text)?, of: number(of)? };
+        let is_there = (1..=part.of).contains(&part.number);
+        is_there.then_some(part).ok_or(format!("{text} is not I/N with I in 1..=N\n{USAGE}"))
+    }
+}
+
+/// Bodies that take longer are named with their time, so that parts of a run can be cut evenly.
+const LONG: Duration = Duration::from_secs(20);
+
+fn run(backend: Option<&str>, filter: &str, part: Part) -> Result<bool, String> {
     let backends: Vec<Box<dyn Backend>> = match backend {
         Some(name) => vec![by_name(name).map_err(|error| error.to_string())?],
         None => available(),
@@ -149,8 +177,14 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
     let (mut passed, mut failed) = (0u32, 0u32);
     for backend in &backends {
         let began = Instant::now();
-        for rule in chosen(filter) {
-            match catch_unwind(AssertUnwindSafe(|| rule.run(&**backend))) {
+        for rule in chosen(filter).skip(part.number - 1).step_by(part.of) {
+            let body_began = Instant::now();
+            let done = catch_unwind(AssertUnwindSafe(|| rule.run(&**backend)));
+            let seconds = body_began.elapsed();
+            if seconds > LONG {
+                println!("{}: {rule:?} took {:.0} s", backend.name(), seconds.as_secs_f32());
+            }
+            match done {
                 Ok(()) => passed += 1,
                 Err(_) => {
                     failed += 1;
@@ -364,7 +398,7 @@ fn reduced(name: &str) -> Result<bool, String> {
     ok &= each_seed(name, "chains", 60, draft_chains::hold)?;
     ok &= at_boundaries(name, Extent::Reduced)?;
     for body in REDUCED {
-        ok &= run(Some(name), body)?;
+        ok &= run(Some(name), body, Part::ALL)?;
     }
     Ok(ok)
 }
