@@ -16,6 +16,8 @@ pub enum Level {
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// SIMD128 of WebAssembly, in a module that is compiled with it.
+    Simd128,
 }
 
 /// Forces a level by its name; read once.
@@ -23,7 +25,7 @@ const VARIABLE: &str = "GUMBALL_LEVEL";
 
 impl Level {
     /// All levels, slowest first.
-    pub const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
+    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Simd128];
 
     /// Returns the level's name.
     #[must_use]
@@ -32,6 +34,7 @@ impl Level {
             Level::Scalar => "scalar",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Simd128 => "simd128",
         }
     }
 
@@ -53,10 +56,11 @@ impl Level {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
+            Level::Simd128 => false,
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
-            self == Level::Scalar
+            self == Level::Scalar || self == Level::Simd128 && cfg!(target_feature = "simd128")
         }
     }
 

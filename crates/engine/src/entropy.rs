@@ -8,9 +8,19 @@ pub(crate) fn seed(params: &SamplingParams) -> Result<u64> {
         return Ok(seed);
     }
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable {
+    fill(&mut bytes).map_err(|error| Error::Unavailable {
         resource: "entropy for a seed",
         reason: format!("{error}; give a seed"),
     })?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+fn fill(bytes: &mut [u8]) -> std::result::Result<(), getrandom::Error> {
+    getrandom::fill(bytes)
+}
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+fn fill(_: &mut [u8]) -> std::result::Result<(), &'static str> {
+    Err("a WebAssembly module has none")
 }

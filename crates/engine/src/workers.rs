@@ -126,13 +126,13 @@ impl Team {
             resource: "threads for a pool",
             reason: error.to_string(),
         };
-        let started = OnceLock::from((std::process::id(), Some(start(count).map_err(unavailable)?)));
+        let started = OnceLock::from((process(), Some(start(count).map_err(unavailable)?)));
         Ok(Self { count, first: Generation { started, next: OnceLock::new() } })
     }
 
     /// Returns the threads of this process; `None` if none can be started.
     fn threads(&self) -> Option<&rayon::ThreadPool> {
-        let process = std::process::id();
+        let process = process();
         let mut generation = &self.first;
         loop {
             match generation.started.get() {
@@ -150,12 +150,17 @@ impl Drop for Team {
     fn drop(&mut self) {
         let mut generation = Some(std::mem::replace(&mut self.first, Generation::new()));
         while let Some(Generation { started, next }) = generation {
-            if started.get().is_some_and(|(of, _)| *of != std::process::id()) {
+            if started.get().is_some_and(|(of, _)| *of != process()) {
                 std::mem::forget(started);
             }
             generation = next.into_inner().map(|next| *next);
         }
     }
+}
+
+/// Returns which process this is. A WebAssembly module alone has no number, and no parent either.
+fn process() -> u32 {
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
 /// Returns how many threads rayon would start by itself: `RAYON_NUM_THREADS`, or one a core.

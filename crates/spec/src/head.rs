@@ -67,7 +67,7 @@ pub fn product(weights: Row<'_>, hidden: Row<'_>) -> f32 {
     let mut sums = [0.0f32; PARTIAL_SUMS];
     for i in 0..width.next_multiple_of(PARTIAL_SUMS) {
         let sum = &mut sums[i % PARTIAL_SUMS];
-        *sum = value(weights, i).mul_add(value(hidden, i), *sum);
+        *sum = crate::num::fma(value(weights, i), value(hidden, i), *sum);
     }
     for half in [8, 4, 2, 1] {
         for j in 0..half {

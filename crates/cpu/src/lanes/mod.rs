@@ -13,6 +13,8 @@ mod scalar;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 
 use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
@@ -232,6 +234,10 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
         Level::Avx512 => unsafe { avx512::run(kernel) },
         #[cfg(not(target_arch = "x86_64"))]
         Level::Avx2 | Level::Avx512 => unreachable!("no machine of this architecture has level {level:?}"),
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        Level::Simd128 => simd128::run(kernel),
+        #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+        Level::Simd128 => unreachable!("this build has no level {level:?}"),
     }
 }
 

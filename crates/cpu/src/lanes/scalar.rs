@@ -1,6 +1,6 @@
 //! Lanes in plain Rust, for every machine.
 //!
-//! `mul_add` without the fma instruction is a slow library call (correct all the same), so on x86-64 the
+//! `fma` without the instruction is a slow library call (correct all the same), so on x86-64 the
 //! body is also compiled for machines that have it.
 
 use half::slice::HalfFloatSliceExt;
@@ -147,7 +147,7 @@ impl Lanes for Scalar {
     fn fma(self, a: F, b: F, c: F) -> F {
         let mut out = c;
         for i in 0..WIDTH {
-            out[i] = a[i].mul_add(b[i], c[i]);
+            out[i] = gumball_spec::num::fma(a[i], b[i], c[i]);
         }
         out
     }

@@ -71,7 +71,7 @@ impl Kernel for Check {
         same("sub", seed, f(l.sub(va, vb)), |i| a[i] - b[i]);
         same("mul", seed, f(l.mul(va, vb)), |i| a[i] * b[i]);
         same("div", seed, f(l.div(va, vb)), |i| a[i] / b[i]);
-        same("fma", seed, f(l.fma(va, vb, vc)), |i| a[i].mul_add(b[i], c[i]));
+        same("fma", seed, f(l.fma(va, vb, vc)), |i| gumball_spec::num::fma(a[i], b[i], c[i]));
         same("max", seed, f(l.max(va, vb)), |i| if a[i] > b[i] { a[i] } else { b[i] });
         same("min", seed, f(l.min(va, vb)), |i| if a[i] < b[i] { a[i] } else { b[i] });
         same("round", seed, f(l.round(va)), |i| a[i].round_ties_even());
@@ -178,3 +178,91 @@ fn all_levels_compute_alike() {
         }
     }
 }
+
+/// Fused multiply-adds of all kinds against the library's, and a digest of them.
+struct Fused(u32);
+
+impl Fused {
+    /// Sums whose f64 is half way between two f32 and inexact; sums of subnormal size; sums that cancel; any bits.
+    fn operands(&self) -> [[f32; WIDTH]; 3] {
+        let [w, x, y] = [words(self.0), words(self.0 + 1), words(self.0 + 2)];
+        let float = |sign: u32, exponent: u32, mantissa: u32| {
+            f32::from_bits((sign & 1) << 31 | exponent << 23 | mantissa & 0x7F_FFFF)
+        };
+        let mut out = [[0.0; WIDTH]; 3];
+        for i in 0..WIDTH {
+            // Signs from high bits, exponents that meet.
+            let (sign, small) = (w[i] >> 30, 1 + (w[i] >> 8) % 12);
+            let [a, b, c] = match w[i] % 8 {
+                // Half a unit in the last place of c, or a little more or less.
+                0 | 1 => {
+                    let tiny = 1.0 + f32::EPSILON * (x[i] % 5) as f32;
+                    let c = float(sign, 127, x[i] >> 9);
+                    [float(sign >> 1, 127 - 24, y[i] % 3), tiny - f32::EPSILON * (y[i] % 7) as f32, c]
+                }
+                // A product of 48 bits just above or below half a unit in the last place of a much larger c.
+                2 => [float(sign, 115, x[i]), float(w[i] >> 29, 115, y[i]), float(sign >> 1, 127, y[i] >> 5)],
+                // Subnormal results, and results around the smallest normal number.
+                3 => [float(sign, 63, x[i]), float(0, 62 - small, y[i]), float(w[i] >> 29, 0, y[i] >> 7)],
+                // 2^-150 (1 - k^2 2^-46), just below half a unit in the last place of a subnormal c.
+                4 => {
+                    let k = f32::EPSILON * (1 + x[i] % 40) as f32;
+                    let scale = float(0, 127 - 75, 0);
+                    [float(sign, 127, 0) * (1.0 + k) * scale, (1.0 - k) * scale, float(w[i] >> 29, 0, y[i])]
+                }
+                // Products that nearly cancel.
+                5 => {
+                    let (a, b) = (float(0, 120 + small, x[i]), float(sign, 127, y[i]));
+                    [a, b, -(a * b)]
+                }
+                // Around overflow.
+                6 => [float(sign, 190, x[i]), float(0, 190, y[i]), float(w[i] >> 29, 254, y[i] >> 4)],
+                _ => [f32::from_bits(w[i]), f32::from_bits(x[i]), f32::from_bits(y[i])],
+            };
+            (out[0][i], out[1][i], out[2][i]) = (a, b, c);
+        }
+        out
+    }
+}
+
+impl Kernel for Fused {
+    type Output = u64;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> u64 {
+        let [a, b, c] = self.operands();
+        let mut out = [0.0; WIDTH];
+        l.store(l.fma(l.load(&a), l.load(&b), l.load(&c)), &mut out);
+        same("fma", self.0, out, |i| gumball_spec::num::fma(a[i], b[i], c[i]));
+        out.iter().fold(0, |digest: u64, x| {
+            let bits = if x.is_nan() { 0x7FC0_0000 } else { x.to_bits() };
+            (digest.rotate_left(5) ^ u64::from(bits)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        })
+    }
+}
+
+/// The constant is what the fma instruction of x86-64 gives, so that library functions that stand in for it are tested too.
+#[test]
+fn fused_multiply_adds_round_once_where_two_roundings_differ() {
+    // How many cases tell one rounding from two, of normal size and smaller.
+    let mut told = [0; 2];
+    for seed in 0..100_000 {
+        let [a, b, c] = Fused(seed * 16).operands();
+        for i in 0..WIDTH {
+            let twice = (f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i])) as f32;
+            let once = gumball_spec::num::fma(a[i], b[i], c[i]);
+            if twice.to_bits() != once.to_bits() && !once.is_nan() {
+                told[usize::from(once.abs() < f32::MIN_POSITIVE)] += 1;
+            }
+        }
+    }
+    assert!(told.iter().all(|&cases| cases >= 100), "normal and subnormal cases: {told:?}");
+    for level in Proven::all() {
+        let digest = (0..100_000).fold(0u64, |digest, seed| {
+            digest.wrapping_mul(31).wrapping_add(dispatch(level, Fused(seed * 16)))
+        });
+        assert_eq!(digest, FUSED, "{level:?}: {digest:#x}");
+    }
+}
+
+const FUSED: u64 = 0x8b0c_73f0_b01e_31c9;

@@ -64,4 +64,4 @@ pub trait Transport: fmt::Debug + Send {
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest message: no step of 2^20 logits in as many rows as fit a host's memory has a longer one.
-pub const MOST_BYTES: usize = 1 << 36;
+pub const MOST_BYTES: usize = if usize::BITS > 36 { (1u64 << 36) as usize } else { usize::MAX };

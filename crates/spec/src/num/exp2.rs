@@ -29,7 +29,7 @@ pub fn exp2(d: f32) -> f32 {
     let f = d - n;
     let mut p = EXP2_COEFFICIENTS[6];
     for c in EXP2_COEFFICIENTS[..6].iter().rev() {
-        p = p.mul_add(f, *c);
+        p = super::fma(p, f, *c);
     }
     f32::from_bits(p.to_bits().wrapping_add(((n as i32) << 23) as u32))
 }

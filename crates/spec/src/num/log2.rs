@@ -25,7 +25,7 @@ pub const LOG2_SPLIT: u32 = 0x35_04F3;
 pub fn log2_one_plus(f: f32) -> f32 {
     let mut p = LOG2_COEFFICIENTS[8];
     for c in LOG2_COEFFICIENTS[..8].iter().rev() {
-        p = p.mul_add(f, *c);
+        p = super::fma(p, f, *c);
     }
     p
 }
@@ -54,7 +54,7 @@ pub fn log2(x: f32) -> f32 {
         return f32::NEG_INFINITY;
     }
     let (e, f) = log2_parts(x);
-    log2_one_plus(f).mul_add(f, e as f32)
+    super::fma(log2_one_plus(f), f, e as f32)
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 
 mod arrival;
 mod exp2;
+mod fma;
 mod log2;
 mod order;
 mod philox;
 
 pub use arrival::{SWITCH_32, SWITCH_64, exp_of_u32, exp_of_u64};
 pub use exp2::{EXP2_COEFFICIENTS, exp2};
+pub use fma::fma;
 pub use log2::{LOG2_COEFFICIENTS, LOG2_SPLIT, log2, log2_one_plus, log2_parts};
 pub use order::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
 pub use philox::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1, Tag, philox4x32_10};
