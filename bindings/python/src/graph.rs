@@ -6,6 +6,7 @@ use gumball_engine::{DeviceGraph, DevicePool, Kind, Result};
 use pyo3::prelude::*;
 
 use crate::arrays::Matrix;
+use crate::device_head::DeviceHead;
 use crate::pool::Pool;
 
 /// Captured steps of a pool. A graph keeps the arrays alive that its steps read.
@@ -15,6 +16,8 @@ pub struct Graph {
     pool: Py<Pool>,
     recorded: Mutex<Recorded>,
     steps: usize,
+    /// The heads whose memory its steps use.
+    heads: Vec<Py<DeviceHead>>,
     /// The arrays and their loans, kept so that their memory stays valid.
     _held: Vec<Py<PyAny>>,
 }
@@ -105,7 +108,16 @@ impl Graph {
             Recorded::Host(matrices, _) => matrices.len(),
             Recorded::Device(Owned(graph)) => graph.steps(),
         };
-        Self { pool, recorded: Mutex::new(recorded), steps, _held: held }
+        Self { pool, recorded: Mutex::new(recorded), steps, heads: Vec::new(), _held: held }
+    }
+
+    /// Adds the heads whose memory the steps use.
+    pub fn with_heads(self, heads: Vec<Py<DeviceHead>>) -> Self {
+        Self { heads, ..self }
+    }
+
+    pub fn heads(&self) -> &[Py<DeviceHead>] {
+        &self.heads
     }
 
     /// Returns whether `pool` captured this graph.

@@ -18,6 +18,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
+use crate::device_head::DeviceHead;
 use crate::errors::{out_of_range, to_py_err};
 use crate::head_files::of_file;
 use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
@@ -26,7 +27,7 @@ use crate::lists::{extract_int, integers, iterated, number, numbers};
 use crate::modules;
 
 /// What a panic leaves behind, for the message.
-const UNMADE: &str = "no head was made";
+pub const UNMADE: &str = "no head was made";
 const UNTOUCHED: &str = "nothing was computed";
 
 /// An LM head: what makes logits of hidden states, by weights that it borrows where it can.
@@ -132,7 +133,7 @@ fn clustered(
 }
 
 /// Replaces the names of Rust's arguments in an error by those of Python's.
-fn own_names(error: Error) -> Error {
+pub fn own_names(error: Error) -> Error {
     error.with_parameter(|name| match name {
         "vocab" => "weights.shape[0]",
         "hidden.width" => "weights.shape[1]",
@@ -176,6 +177,23 @@ impl Head {
             _ => otherwise,
         }
     }
+}
+
+/// Reads what a head adds to its weights.
+pub fn read_head_options(
+    bias: Option<&Bound<'_, PyAny>>,
+    logit_scale: Option<&Bound<'_, PyAny>>,
+    softcap: Option<&Bound<'_, PyAny>>,
+    level: Option<&str>,
+) -> PyResult<HeadOptions<'static>> {
+    let scaling = Scaling::default();
+    let scaling = Scaling {
+        logit_scale: logit_scale.map_or(Ok(scaling.logit_scale), |it| number(it, "logit_scale"))?,
+        softcap: softcap.map_or(Ok(scaling.softcap), |it| number(it, "softcap"))?,
+    };
+    let bias = bias.map(read_bias).transpose()?.map(Into::into);
+    let level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
+    Ok(HeadOptions { bias, scaling, level })
 }
 
 fn read_bias(object: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
@@ -263,14 +281,7 @@ impl Head {
             return Err(PyValueError::new_err(text));
         }
         let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
-        let scaling = Scaling::default();
-        let scaling = Scaling {
-            logit_scale: logit_scale.map_or(Ok(scaling.logit_scale), |it| number(it, "logit_scale"))?,
-            softcap: softcap.map_or(Ok(scaling.softcap), |it| number(it, "softcap"))?,
-        };
-        let bias = bias.map(read_bias).transpose()?.map(Into::into);
-        let level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
-        let options = HeadOptions { bias, scaling, level };
+        let options = read_head_options(bias, logit_scale, softcap, level)?;
 
         let array = arrays::read(weights, "weights", None)?;
         let matrix = array.matrix("weights")?;
@@ -496,6 +507,24 @@ impl Head {
         let nothing = "an exact head derives nothing from its weights; there is nothing to save";
         let written = written.ok_or_else(|| PyValueError::new_err(nothing))?;
         written.map_err(|error| of_file("path", error))
+    }
+
+    /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit for bit.
+    ///
+    /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the same weights in the device's memory, in the order of ids,
+    /// which are then borrowed and not copied; what the head has derived from them is copied. Nobody may write them as long as a certified or clustered head lives.
+    ///
+    /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or memory for the weights there, is missing.
+    #[pyo3(signature = (device, *, rows=None, weights=None), text_signature = "($self, device, *, rows=256, weights=None)")]
+    fn to(
+        &self,
+        py: Python<'_>,
+        device: &Bound<'_, PyAny>,
+        rows: Option<&Bound<'_, PyAny>>,
+        weights: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<DeviceHead> {
+        let head = self.get(py)?;
+        DeviceHead::of_host(py, &head, self.kind(), self.dtype, device, weights, rows)
     }
 
     /// Puts a head in the place of a transformers model's output layer; see gumball.transformers.replace_head, whose

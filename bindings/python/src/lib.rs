@@ -13,6 +13,7 @@
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph`, `dist` | the classes |
 //! | `heads`, `head_weights`, `clusters`, `head_files` | LM heads; the weights of others that they are over; where clusters come from; what is wrong with files |
+//! | `device_head` | LM heads in a device's memory |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
@@ -41,6 +42,7 @@ mod devices;
 mod streams;
 
 mod device_array;
+mod device_head;
 mod outputs;
 mod verification;
 
@@ -64,6 +66,8 @@ mod _gumball {
     use super::command::command;
     #[pymodule_export]
     use super::device_array::DeviceArray;
+    #[pymodule_export]
+    use super::device_head::DeviceHead;
     #[pymodule_export]
     use super::dist::{
         BrokenError, CorruptError, DisagreeError, DistError, DistPlan, DistPool, LateError, LostError,

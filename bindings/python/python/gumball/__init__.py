@@ -5,7 +5,7 @@ to do                              use
 =================================  ==================================================================
 decode one sequence                :class:`Sampler`
 decode a batch, on CPU or GPU      :class:`Pool`
-go from hidden states to tokens    :class:`Head`, :meth:`Pool.step_hidden`
+go from hidden states to tokens    :class:`Head`, :class:`DeviceHead`, :meth:`Pool.step_hidden`
 say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
@@ -27,6 +27,7 @@ was changed then.
 
 from ._gumball import (
     DeviceArray,
+    DeviceHead,
     DraftBatch,
     Graph,
     GraphBuilder,
@@ -74,6 +75,7 @@ __all__ = [
     "DraftChainSamples",
     "DraftTreeSamples",
     "DeviceArray",
+    "DeviceHead",
     "Dry",
     "DynamicTemperature",
     "Graph",

@@ -22,6 +22,7 @@ __all__ = [
     "BrokenError",
     "CorruptError",
     "DeviceArray",
+    "DeviceHead",
     "DisagreeError",
     "DistError",
     "DistGraph",
@@ -421,6 +422,19 @@ class DistPool:
 @final
 class GraphBuilder:
     def step(self, logits: _Array, *, masks: _Array | None = None, kind: str = "logits") -> GraphBuilder: ...
+    def step_hidden(self, head: DeviceHead, hidden: _Array, *, masks: _Array | None = None) -> GraphBuilder: ...
+    def verify_hidden(
+        self,
+        head: DeviceHead,
+        hidden: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        first_child: _Array | None = None,
+        next_sibling: _Array | None = None,
+        draft_probs: _Array | None = None,
+        masks: _Array | None = None,
+    ) -> GraphBuilder: ...
     def verify(
         self,
         logits: _Array,
@@ -746,7 +760,7 @@ class Pool:
     ) -> Outputs: ...
     def step_hidden(
         self,
-        head: Head,
+        head: Head | DeviceHead,
         hidden: _Array,
         slots: _Integers,
         *,
@@ -755,6 +769,38 @@ class Pool:
         forced: Sequence[int | None] | _Array | None = None,
         hooks: Sequence[_Hook | None] | None = None,
     ) -> Outputs: ...
+    def enqueue_hidden(
+        self,
+        head: DeviceHead,
+        hidden: _Array,
+        slots: _Integers | None = None,
+        *,
+        masks: _Array | None = None,
+        mask_present: Sequence[bool] | _Array | None = None,
+        forced: Sequence[int | None] | _Array | None = None,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def enqueue_verify_hidden(
+        self,
+        head: DeviceHead,
+        hidden: _Array,
+        drafts: _Array,
+        *,
+        parents: _Array | None = None,
+        first_child: _Array | None = None,
+        next_sibling: _Array | None = None,
+        draft_probs: _Array | None = None,
+        masks: _Array | None = None,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def capture_hidden(
+        self,
+        head: DeviceHead,
+        hidden: _Array | Sequence[_Array],
+        *,
+        masks: _Array | Sequence[_Array] | None = None,
+        stream: _Stream | None = None,
+    ) -> Graph: ...
     def verify_hidden(
         self,
         head: Head,
@@ -883,5 +929,37 @@ class Head:
     def centroid_bytes(self) -> int: ...
     def logits(self, hidden: _Array) -> NDArray[np.float32]: ...
     def save(self, path: str | PathLike[str], *, name: str = "lm_head.weight") -> None: ...
+    def to(self, device: Any, *, rows: int = 256, weights: _Array | None = None) -> DeviceHead: ...
     @staticmethod
     def replace(model: Any, **arguments: Any) -> Any: ...
+
+@final
+class DeviceHead:
+    def __new__(
+        cls,
+        weights: _Array,
+        *,
+        bias: Sequence[float] | _Array | None = None,
+        logit_scale: float = 1.0,
+        softcap: float = 0.0,
+        rows: int = 256,
+        fast: bool = False,
+        device: Any = None,
+    ) -> DeviceHead: ...
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def is_borrowed(self) -> bool: ...
+    @property
+    def is_approximate(self) -> bool: ...
+    def counts(self) -> dict[str, int]: ...

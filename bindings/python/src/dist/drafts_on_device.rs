@@ -104,7 +104,8 @@ impl DistPool {
         kind: &str,
     ) -> PyResult<()> {
         let links = [first_child, next_sibling];
-        let given = GivenDrafts { logits, drafts, parents, links, probs: draft_probs, masks: None };
+        let given =
+            GivenDrafts { rows: ("logits", logits), drafts, parents, links, probs: draft_probs, masks: None };
         let DraftArrays { input, drafts, others, arrays: _held } = self.read_verify(py, &given, kind)?;
         self.with(py, |home| {
             home.order_after(&others)?;
@@ -135,7 +136,8 @@ impl DistPool {
     ) -> PyResult<DistGraph> {
         let (py, this) = (slf.py(), slf.get());
         let links = [first_child, next_sibling];
-        let given = GivenDrafts { logits, drafts, parents, links, probs: draft_probs, masks: None };
+        let given =
+            GivenDrafts { rows: ("logits", logits), drafts, parents, links, probs: draft_probs, masks: None };
         let DraftArrays { input, drafts, arrays, .. } = this.read_verify(py, &given, kind)?;
         let captured =
             this.with(py, |home| home.device()?.capture_verify(&[(input.logits, drafts)]).map(Owned::of))?;

@@ -367,7 +367,7 @@ impl DraftBatch {
     ) -> PyResult<()> {
         let pool = self.pool.get();
         let (stream, variant) = (pool.on(py, stream)?, variants::variant(variant)?);
-        let (input, mut held) = pool.read_input((logits, masks), kind, stream)?;
+        let (input, mut held) = pool.read_input(("logits", logits, masks), kind, stream)?;
         let paths = paths.map(|paths| pool.read_paths(paths, "paths", stream)).transpose()?;
         let (paths, ids) = paths.unzip();
         held.extend(ids);

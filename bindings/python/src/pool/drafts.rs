@@ -30,7 +30,8 @@ pub struct Arrays<'py> {
 /// What Python hands over for a verification on a device.
 #[derive(Clone, Copy)]
 pub struct Given<'a, 'py> {
-    pub logits: &'a Bound<'py, PyAny>,
+    /// Logits or hidden states, by that name.
+    pub rows: (&'static str, &'a Bound<'py, PyAny>),
     pub drafts: &'a Bound<'py, PyAny>,
     pub parents: Option<&'a Bound<'py, PyAny>>,
     /// First children and next siblings.
@@ -42,8 +43,9 @@ pub struct Given<'a, 'py> {
 impl Given<'_, '_> {
     /// Returns the objects, which a graph keeps alive.
     pub fn objects(&self) -> Vec<Py<PyAny>> {
-        let Self { logits, drafts, parents, links: [first_child, next_sibling], probs, masks } = *self;
-        let given = [Some(logits), masks, Some(drafts), parents, first_child, next_sibling, probs];
+        let Self { rows: (_, rows), drafts, parents, links: [first_child, next_sibling], probs, masks } =
+            *self;
+        let given = [Some(rows), masks, Some(drafts), parents, first_child, next_sibling, probs];
         let given = given.into_iter().flatten();
         given.map(|object| object.clone().unbind()).collect()
     }
@@ -97,20 +99,20 @@ impl DraftReader {
 
     /// Reads all arrays of a verification.
     pub fn arrays<'py>(self, given: &Given<'_, 'py>, kind: &str) -> PyResult<Arrays<'py>> {
-        let Given { logits, drafts, parents, links, probs, masks } = *given;
+        let Given { rows: (name, rows), drafts, parents, links, probs, masks } = *given;
         let kind = options::kind(kind)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
             let array = arrays::read(object, name, self.stream)?;
             let matrix = array.matrix(name)?;
             check_location(name, matrix.location, self.location, "; verify copies rows of the host up")?;
             match name {
-                "logits" => matrix.check_float()?,
+                "logits" | "hidden" => matrix.check_float_of(name)?,
                 "masks" => matrix.check_words()?,
                 _ => matrix.check_f32(name)?,
             }
             Ok::<_, PyErr>((matrix, array))
         };
-        let (rows, logits) = matrix(logits, "logits")?;
+        let (rows, logits) = matrix(rows, name)?;
         let masks = masks.map(|masks| matrix(masks, "masks")).transpose()?;
         let (ids, drafts) = self.integers(drafts, "drafts")?;
         let parents = parents.map(|parents| self.integers(parents, "parents")).transpose()?;
@@ -245,8 +247,14 @@ impl Pool {
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let (stream, variant) = (self.on(py, stream)?, variants::variant(variant)?);
-        let given =
-            Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
+        let given = Given {
+            rows: ("logits", logits),
+            drafts,
+            parents,
+            links: [first_child, next_sibling],
+            probs: draft_probs,
+            masks,
+        };
         let Arrays { input, drafts, others, arrays: _held } =
             self.draft_reader(stream).arrays(&given, kind)?;
         self.with(py, stream, |inner| {
@@ -286,8 +294,14 @@ impl Pool {
     ) -> PyResult<Graph> {
         let (py, this) = (slf.py(), slf.get());
         let stream = this.on(py, stream)?;
-        let given =
-            Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
+        let given = Given {
+            rows: ("logits", logits),
+            drafts,
+            parents,
+            links: [first_child, next_sibling],
+            probs: draft_probs,
+            masks,
+        };
         let Arrays { input, drafts, arrays, .. } = this.draft_reader(stream).arrays(&given, kind)?;
         let recorded = this.with(py, stream, |inner| {
             let captured = on_device(inner)?.capture_verify(&[(input, drafts)]);

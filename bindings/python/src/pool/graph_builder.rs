@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use gumball_engine::{
-    DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as Batch, GraphWork, Result,
+    DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as Batch, GraphWork, Result,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,6 +13,7 @@ use super::Pool;
 use super::draft::DraftBatch;
 use super::drafts::{Arrays, Given, on_device};
 use crate::arrays::{self, Array, Matrix};
+use crate::device_head::DeviceHead;
 use crate::errors::{draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::options;
@@ -21,14 +22,41 @@ use crate::options;
 #[derive(Debug)]
 enum Piece {
     Work(GraphWork<'static, 'static>),
-    Copy { batch: Batch, to: DeviceIntMatrixMut<'static>, column: usize },
+    /// A step from hidden states by a head, or a verification of drafts.
+    Hidden {
+        head: Py<DeviceHead>,
+        input: DeviceInput<'static>,
+        drafts: Option<DeviceDrafts<'static>>,
+    },
+    Copy {
+        batch: Batch,
+        to: DeviceIntMatrixMut<'static>,
+        column: usize,
+    },
 }
 
 impl Piece {
     fn work(&self) -> GraphWork<'_, 'static> {
         match self {
             Self::Work(work) => *work,
+            Self::Hidden { head, input, drafts } => {
+                // SAFETY: the graph keeps the head alive, and whoever replays it has the turn of its pool.
+                let head = unsafe { head.get().for_graph() };
+                match drafts {
+                    Some(drafts) => GraphWork::VerifyHidden(head, *input, *drafts),
+                    None => GraphWork::StepHidden(head, *input),
+                }
+            }
             Self::Copy { batch, to, column } => GraphWork::CopyDrafts { batch: *batch, to, column: *column },
+        }
+    }
+}
+
+impl Piece {
+    fn head(&self) -> Option<&Py<DeviceHead>> {
+        match self {
+            Self::Hidden { head, .. } => Some(head),
+            _ => None,
         }
     }
 }
@@ -103,9 +131,55 @@ impl GraphBuilder {
         kind: &str,
     ) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
-        let (input, arrays) = this.pool.get().read_input((logits, masks), kind, this.stream)?;
+        let (input, arrays) = this.pool.get().read_input(("logits", logits, masks), kind, this.stream)?;
         let objects = [Some(logits), masks].into_iter().flatten().map(|object| object.clone().unbind());
         this.add(Piece::Work(GraphWork::Step(input)), objects.collect(), arrays);
+        Ok(slf)
+    }
+
+    /// Adds a step from hidden states, as Pool.enqueue_hidden takes it.
+    #[pyo3(signature = (head, hidden, *, masks=None))]
+    fn step_hidden<'py>(
+        slf: Bound<'py, Self>,
+        head: &Bound<'py, DeviceHead>,
+        hidden: &Bound<'py, PyAny>,
+        masks: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let (py, this) = (slf.py(), slf.get());
+        head.get().check(py, &this.pool.get().device)?;
+        let (input, arrays) = this.pool.get().read_input(("hidden", hidden, masks), "logits", this.stream)?;
+        let objects = [Some(hidden), masks].into_iter().flatten().map(|object| object.clone().unbind());
+        let piece = Piece::Hidden { head: head.clone().unbind(), input, drafts: None };
+        this.add(piece, objects.collect(), arrays);
+        Ok(slf)
+    }
+
+    /// Adds the verification of drafts from hidden states, as Pool.enqueue_verify_hidden takes it.
+    #[pyo3(
+        signature = (
+            head, hidden, drafts, *, parents=None, first_child=None, next_sibling=None, draft_probs=None, masks=None,
+        )
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn verify_hidden<'py>(
+        slf: Bound<'py, Self>,
+        head: &Bound<'py, DeviceHead>,
+        hidden: &Bound<'py, PyAny>,
+        drafts: &Bound<'py, PyAny>,
+        parents: Option<&Bound<'py, PyAny>>,
+        first_child: Option<&Bound<'py, PyAny>>,
+        next_sibling: Option<&Bound<'py, PyAny>>,
+        draft_probs: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let (py, this) = (slf.py(), slf.get());
+        head.get().check(py, &this.pool.get().device)?;
+        let links = [first_child, next_sibling];
+        let given = Given { rows: ("hidden", hidden), drafts, parents, links, probs: draft_probs, masks };
+        let Arrays { input, drafts, arrays, .. } =
+            this.pool.get().draft_reader(this.stream).arrays(&given, "logits")?;
+        let piece = Piece::Hidden { head: head.clone().unbind(), input, drafts: Some(drafts) };
+        this.add(piece, given.objects(), arrays);
         Ok(slf)
     }
 
@@ -128,8 +202,14 @@ impl GraphBuilder {
         kind: &str,
     ) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
-        let given =
-            Given { logits, drafts, parents, links: [first_child, next_sibling], probs: draft_probs, masks };
+        let given = Given {
+            rows: ("logits", logits),
+            drafts,
+            parents,
+            links: [first_child, next_sibling],
+            probs: draft_probs,
+            masks,
+        };
         let Arrays { input, drafts, arrays, .. } =
             this.pool.get().draft_reader(this.stream).arrays(&given, kind)?;
         this.add(Piece::Work(GraphWork::Verify(input, drafts)), given.objects(), arrays);
@@ -148,7 +228,7 @@ impl GraphBuilder {
     ) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
         let (pool, of) = (this.pool.get(), this.batch(batch)?);
-        let (input, mut arrays) = pool.read_input((logits, masks), kind, this.stream)?;
+        let (input, mut arrays) = pool.read_input(("logits", logits, masks), kind, this.stream)?;
         let (there, array): (Option<DeviceIntMatrix<'static>>, _) =
             paths.map(|paths| pool.read_paths(paths, "paths", this.stream)).transpose()?.unzip();
         arrays.extend(array);
@@ -200,15 +280,16 @@ impl GraphBuilder {
         })?;
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let held = parts.1.iter().map(|object| object.clone_ref(py)).collect();
-        Ok(Graph::new(self.pool.clone_ref(py), recorded, held))
+        let heads = parts.0.iter().filter_map(Piece::head).map(|head| head.clone_ref(py)).collect();
+        Ok(Graph::new(self.pool.clone_ref(py), recorded, held).with_heads(heads))
     }
 }
 
 impl Pool {
-    /// Reads the logits of a step on the pool's device, and their masks.
+    /// Reads the logits of a step on the pool's device, or what else its rows are called, and their masks.
     pub(super) fn read_input<'py>(
         &self,
-        (logits, masks): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
+        (name, logits, masks): (&str, &Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
         kind: &str,
         stream: Option<usize>,
     ) -> PyResult<(DeviceInput<'static>, Vec<Array<'py>>)> {
@@ -217,10 +298,10 @@ impl Pool {
             let array = arrays::read(object, name, stream)?;
             let matrix = array.matrix(name)?;
             self.check_location(name, matrix.location, "; Pool.draft copies rows of the host up")?;
-            if name == "masks" { matrix.check_words() } else { matrix.check_float() }?;
+            if name == "masks" { matrix.check_words() } else { matrix.check_float_of(name) }?;
             Ok::<_, PyErr>((matrix, array))
         };
-        let (rows, logits) = matrix(logits, "logits")?;
+        let (rows, logits) = matrix(logits, name)?;
         let (words, masks) = masks.map(|masks| matrix(masks, "masks")).transpose()?.unzip();
         // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream order, and the
         // methods' documentation forbids other writes until the work is done.

@@ -3,10 +3,10 @@
 use gumball_engine::{DeviceInput, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
 
 use super::Pool;
 use super::backend::Backend;
+use super::device_hidden::listed;
 use crate::arrays;
 use crate::errors::to_py_err;
 use crate::graph::{Graph, Recorded};
@@ -31,11 +31,7 @@ impl Pool {
     ) -> PyResult<Graph> {
         let (py, this) = (slf.py(), slf.get());
         let kind = options::kind(kind)?;
-        let listed = |object: &Bound<'py, PyAny>| {
-            let several = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
-            if several { object.try_iter()?.collect() } else { Ok(vec![object.clone()]) }
-        };
-        let logits: Vec<Bound<'py, PyAny>> = listed(logits)?;
+        let logits = listed(logits)?;
         let masks: Vec<_> = masks.map_or(Ok(Vec::new()), listed)?;
         if !masks.is_empty() && masks.len() != logits.len() {
             let text = format!(
@@ -102,7 +98,10 @@ impl Pool {
         }
         let stream = this.on(py, stream)?;
         this.with(py, stream, |inner| match (&mut inner.backend, &*graph.recorded()) {
-            (Backend::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
+            (Backend::Device(pool), Recorded::Device(recorded)) => {
+                graph.heads().iter().try_for_each(|head| head.get().take().order(pool.device()))?;
+                recorded.replay(pool)
+            }
             (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph keeps the array alive; Python's callers do not write it during this call.
                 let logits = unsafe { matrix.logits(&[]) }?;

@@ -1,4 +1,4 @@
-//! Steps, drafts and scores of a pool from hidden states, by a head; on the host.
+//! Steps, drafts and scores of a pool from hidden states, by a head; on the host. Steps on a device are in `device_hidden`.
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
@@ -15,7 +15,8 @@ use super::steps::ScoredIds;
 use super::verify::check_probs;
 use super::{Inner, Pool, verify};
 use crate::arrays::{Array, Matrix};
-use crate::errors::{draft_names, to_py_err};
+use crate::device_head::DeviceHead;
+use crate::errors::{draft_names, to_py_err, wrong_type};
 use crate::heads::{Head, Hidden};
 use crate::lists::{extract_int, integers};
 use crate::options::{Keywords, Options};
@@ -32,8 +33,13 @@ impl Inner {
         match &mut self.backend {
             Backend::Host(host) => Ok(&mut host.pool),
             Backend::Device(_) => {
-                let reason = "heads compute on the CPU; hand the logits to step".to_owned();
-                Err(Error::Unavailable { resource: "steps from hidden states on a device", reason })
+                let reason = "a Head computes on the CPU; Head.to makes a DeviceHead of it, for step_hidden, enqueue_hidden \
+                     and enqueue_verify_hidden there; DeviceHead.counts counts its rows";
+                let reason = reason.to_owned();
+                Err(Error::Unavailable {
+                    resource: "hidden states by a head of the host in a pool on a device",
+                    reason,
+                })
             }
         }
     }
@@ -75,17 +81,17 @@ impl Pool {
     /// those that step would return for head.logits(hidden), bit for bit. A clustered head's logits are -inf here for ids that it does not probe; the
     /// Outputs say is_approximate then.
     ///
-    /// head: a Head of the pool's vocabulary. hidden: [rows, width], or [width] for one row, on the CPU; float32, bfloat16 or
-    /// float16; rows may be strided. Other arguments: as for step, one for each row.
+    /// head: a Head of the pool's vocabulary, or a DeviceHead of its device. hidden: [rows, width], or [width] for one row, on the CPU or on the pool's device;
+    /// float32, bfloat16 or float16; rows may be strided. Other arguments: as for step, one for each row.
     ///
-    /// Raises UnavailableError for a pool on a device; RuntimeError if the head's weights were written; ValueError or TypeError for
+    /// Raises UnavailableError for a Head and a pool on a device; RuntimeError if the head's weights were written; ValueError or TypeError for
     /// another shape, type or device; and the errors of step. After an error no sequence has changed.
     #[pyo3(signature = (head, hidden, slots, *, masks=None, mask_present=None, forced=None, hooks=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn step_hidden<'py>(
         &self,
         py: Python<'py>,
-        head: &Bound<'py, Head>,
+        head: &Bound<'py, PyAny>,
         hidden: &Bound<'py, PyAny>,
         slots: &Bound<'py, PyAny>,
         masks: Option<&Bound<'py, PyAny>>,
@@ -93,10 +99,14 @@ impl Pool {
         forced: Option<&Bound<'py, PyAny>>,
         hooks: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Outputs> {
+        let keywords = Keywords { masks, mask_present, forced, hooks, ..Keywords::default() };
+        if let Ok(head) = head.cast::<DeviceHead>() {
+            return self.step_hidden_there(py, head, hidden, slots, &keywords);
+        }
+        let head = head.cast::<Head>().map_err(|_| wrong_type("head", "a Head or a DeviceHead", head))?;
         let hidden = Hidden::read(hidden)?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
-        let (options, _masks) =
-            read_options(&Keywords { masks, mask_present, forced, hooks, ..Keywords::default() })?;
+        let (options, _masks) = read_options(&keywords)?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let head = head.head();
         let (work, kept) = (Work { head, states, options: &options, caller }, self.kept);
@@ -278,7 +288,7 @@ impl Pool {
     /// A row may take the whole product all the same: for a hidden state that is not finite, where too many tokens could be
     /// chosen, or in a call of many rows.
     ///
-    /// Raises ValueError for a vacant slot, UnavailableError for a pool on a device.
+    /// Raises ValueError for a vacant slot.
     #[pyo3(signature = (slot, *, hooked=false))]
     fn needs_whole_row(
         &self,
@@ -288,7 +298,10 @@ impl Pool {
     ) -> PyResult<Option<&'static str>> {
         let (slot, kept): (Slot, _) = (extract_int(slot, "slot")?, self.kept);
         self.with(py, None, |inner| {
-            let reason = inner.host_pool()?.needs_whole_row(slot, hooked, kept)?;
+            let reason = match &mut inner.backend {
+                Backend::Host(host) => host.pool.needs_whole_row(slot, hooked, kept)?,
+                Backend::Device(pool) => pool.needs_whole_row(slot)?,
+            };
             Ok(reason.map(|reason| reason.name()))
         })
     }
@@ -298,7 +311,7 @@ impl Pool {
     /// computed; clustered_logits, how many these took in all; weight_reads, screen_reads and centroid_reads, how often all weights, a certified head's copy, and
     /// centroids were read.
     ///
-    /// Raises UnavailableError for a pool on a device.
+    /// Raises UnavailableError for a pool on a device, where DeviceHead.counts says it for each head.
     fn head_counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts: HeadCounts = self.with(py, None, |inner| Ok(inner.host_pool()?.head_counts()))?;
         let named = PyDict::new(py);

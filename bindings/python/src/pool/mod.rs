@@ -12,9 +12,11 @@
 //! | `graphs.rs` | captured and replayed steps |
 //! | `graph_builder.rs` | graphs that draft, verify and advance |
 //! | `hidden.rs` | steps, drafts and scores from hidden states |
+//! | `device_hidden.rs` | steps and verifications from hidden states on a device, captured too |
 //! | `variants.rs` | the variants of steps in graphs of the host program |
 
 mod backend;
+mod device_hidden;
 mod draft;
 mod draft_lists;
 mod drafts;

@@ -112,7 +112,7 @@ impl Inner {
     }
 
     /// Returns a copy of the last step's outputs; on a device, waits for them.
-    fn outputs(&mut self, kept: bool) -> Result<Outputs> {
+    pub(super) fn outputs(&mut self, kept: bool) -> Result<Outputs> {
         self.outside_a_capture()?;
         if let Backend::Device(pool) = &mut self.backend {
             pool.fetch(&mut self.out)?;

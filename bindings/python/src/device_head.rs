@@ -1,0 +1,392 @@
+//! LM heads in a device's memory, for pools there.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gumball_engine::head::{ClusteredOptions, HeadOptions, Scaling};
+use gumball_engine::{
+    CudaThreadState, Device, DeviceHead as EngineHead, DeviceLogits, Error, Head as HostHead, HeadCounts,
+    Result,
+};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::arrays::{self, Array, Location, Matrix, torch_stream};
+use crate::devices;
+use crate::errors::{out_of_range, to_py_err};
+use crate::forks;
+use crate::head_weights::Borrowed;
+use crate::heads::{InUse, UNMADE, own_names, read_head_options};
+use crate::hooks::caught;
+use crate::lists::extract_int;
+use crate::pool::device_name;
+
+/// The rows of a step, unless a head says otherwise: those of a pool.
+const ROWS: usize = 256;
+
+/// An LM head in a device's memory, for the pools of that device.
+///
+/// ::
+///
+///     head = DeviceHead(model.lm_head.weight)                         # exact, over torch's weights
+///     head = DeviceHead(model.lm_head.weight, fast=True)              # the tensor cores compute the logits
+///     head = Head(weight.cpu(), kind="certified").to("cuda", weights=weight)
+///     out = pool.step_hidden(head, hidden, slots)
+///
+/// Tokens and logprobs are those of the Head of the same kind on the host, bit for bit, but for a fast head's, which are the device's own: the same in any
+/// batch, perhaps others on another device. The head keeps memory for the logits of rows hidden states, 4 bytes for each id of each. Several pools may share a head:
+/// their steps then run one after the other, on whatever streams they are.
+///
+/// weights: [vocab, width] of float32, bfloat16 or float16 in the memory of a GPU, whose rows follow each other. They are borrowed. An exact or fast head reads them in
+/// each step, so they may be written between steps. bias, logit_scale, softcap: as for Head. rows: how many rows a step may have. fast: whether the tensor cores compute
+/// the logits; not for float32. device: where the weights are said to lie, if they do not say it themselves.
+///
+/// Head.to makes one of a head on the host, of any kind.
+///
+/// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range; UnavailableError if the device has not enough memory.
+#[pyclass(frozen, weakref, module = "gumball")]
+#[derive(Debug)]
+pub struct DeviceHead {
+    head: Mutex<OnDevice>,
+    /// The fork count of the process that made it.
+    process: u32,
+    kind: &'static str,
+    device: String,
+    location: Location,
+    dtype: &'static str,
+    /// The owner of borrowed weights, and whether a copy that was made of them must stay true to them.
+    borrowed: Option<(Borrowed, bool)>,
+}
+
+#[derive(Debug)]
+struct OnDevice {
+    // Never moved or changed, as graphs refer to it.
+    head: Box<EngineHead<'static>>,
+    device: Device,
+    /// The devices of the pools that have used the head, so that their streams live as long as it.
+    users: Vec<Device>,
+}
+
+// SAFETY: a head holds `Cell` counters and driver handles. They may move between threads if one thread at a time uses them, which the mutex around `OnDevice`
+// ensures.
+unsafe impl Send for OnDevice {}
+
+/// A head that a call uses, alone.
+pub struct HeadTurn<'a>(MutexGuard<'a, OnDevice>);
+
+impl HeadTurn<'_> {
+    pub fn head(&self) -> &EngineHead<'static> {
+        &self.0.head
+    }
+
+    /// Makes work that a pool enqueues from now on come after the work of those that used the head before, on other streams.
+    pub fn order(&mut self, pool: &Device) -> Result<()> {
+        let OnDevice { device, users, .. } = &mut *self.0;
+        let (Some(own), Some(gpu)) = (device.gpu(), pool.gpu()) else { return Ok(()) };
+        let stream = gpu.stream();
+        if own.stream() == stream {
+            return Ok(());
+        }
+        if !users.iter().any(|user| std::sync::Arc::ptr_eq(user.runtime(), pool.runtime())) {
+            users.push(pool.clone());
+        }
+        // SAFETY: the stream is the pool's own, which `users` keeps alive, or one of which the pool's caller has promised that it lives as long as the pool;
+        // torch's live until the process ends.
+        unsafe { own.use_stream(stream) }.map_err(Into::into)
+    }
+}
+
+impl DeviceHead {
+    /// Takes the head for a call; others wait. Not to be called with the GIL, which the one that has the head may wait for.
+    ///
+    /// # Panics
+    /// Never: a head that a panic left is whole.
+    pub fn take(&self) -> HeadTurn<'_> {
+        HeadTurn(self.head.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Refuses the head for pools of another device, and a head whose copy of weights is no longer one of the weights.
+    pub fn check(&self, py: Python<'_>, pool: &str) -> PyResult<()> {
+        if self.device != pool {
+            return Err(out_of_range(
+                "head",
+                format!("on {}", self.device),
+                format!("on {pool}, as the pool"),
+            ));
+        }
+        match &self.borrowed {
+            Some((borrowed, true)) if borrowed.was_written(py) => Err(PyRuntimeError::new_err(
+                "the weights of the head were written since it was made; make a new one",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the head for a graph.
+    ///
+    /// # Safety
+    /// The graph keeps this object alive, and its owner uses it under the lock of its pool.
+    pub unsafe fn for_graph(&self) -> &'static EngineHead<'static> {
+        let head = self.take();
+        // SAFETY: the box is never moved or changed, and lives as long as this object.
+        unsafe { &*std::ptr::from_ref(head.head()) }
+    }
+
+    /// Makes a head on a device, and waits for the copies that this starts.
+    fn made(
+        py: Python<'_>,
+        device: String,
+        kind: &'static str,
+        dtype: &'static str,
+        borrowed: Option<(Borrowed, bool)>,
+        stream: Option<usize>,
+        make: impl FnOnce(&Device) -> Result<EngineHead<'static>> + Send,
+    ) -> PyResult<Self> {
+        let ordinal = devices::ordinal(&device);
+        if ordinal.is_some() {
+            devices::locate(py)?;
+        }
+        let name = device.as_str();
+        let made = py.detach(|| {
+            caught(UNMADE, || {
+                let _state = ordinal.and_then(|_| CudaThreadState::save());
+                let device = match ordinal {
+                    Some(ordinal) => Device::from(devices::gpu(ordinal)?.on_new_stream()?),
+                    None => Device::open(name)?,
+                };
+                if let (Some(gpu), Some(stream)) = (device.gpu(), stream) {
+                    // SAFETY: torch's streams live until the process ends.
+                    unsafe { gpu.order_after(stream) }?;
+                }
+                let head = Box::new(make(&device)?);
+                // Waits for the weights, and for what was copied.
+                head.counts()?;
+                Ok(OnDevice { head, device, users: Vec::new() })
+            })
+        })?;
+        let head = Mutex::new(made.map_err(own_names).map_err(to_py_err)?);
+        let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
+        Ok(Self { head, process: forks::count(), kind, device, location, dtype, borrowed })
+    }
+
+    /// Copies a head of the host to a device, or what it has derived from its weights if these lie there.
+    pub fn of_host(
+        py: Python<'_>,
+        head: &InUse<'_>,
+        kind: &'static str,
+        dtype: &'static str,
+        device: &Bound<'_, PyAny>,
+        weights: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let rows = rows.map_or(Ok(ROWS), |rows| extract_int(rows, "rows"))?;
+        let device = device_name(Some(device))?;
+        refuse_host(&device)?;
+        let host = head.head();
+        let Some(weights) = weights else {
+            let make = |device: &Device| EngineHead::new(device, host, rows);
+            return Self::made(py, device, kind, dtype, None, None, make);
+        };
+        let there = WeightsThere::read(py, weights, Some(&device))?;
+        let (vocab, width) = (there.matrix.rows, there.matrix.width);
+        if (vocab, width) != (host.vocab(), host.width()) || there.matrix.dtype.name() != dtype {
+            let found = format!("[{vocab}, {width}] of {}", there.matrix.dtype.name());
+            let allowed = format!("[{}, {}] of {dtype}, as those of the head", host.vocab(), host.width());
+            return Err(PyValueError::new_err(format!("weights is {found}, but must be {allowed}")));
+        }
+        let (rows_there, stream) = (there.rows()?, there.stream);
+        let borrowed = Some((Borrowed::of(weights, there.array)?, kind != "exact"));
+        let make = move |device: &Device| match host {
+            HostHead::Exact(exact) => {
+                EngineHead::over(device, rows_there, exact.bias(), *exact.scaling(), rows)
+            }
+            HostHead::Certified(certified) => {
+                let exact = certified.exact();
+                let over = EngineHead::over(device, rows_there, exact.bias(), *exact.scaling(), rows)?;
+                over.with_screen(certified)
+            }
+            HostHead::Clustered(clustered) => {
+                let bias = clustered.bias();
+                let over = EngineHead::over(device, rows_there, bias.as_deref(), *clustered.scaling(), rows)?;
+                let (probes, special_ids) = (Some(clustered.probes()), clustered.special_ids().to_vec());
+                let options = ClusteredOptions { probes, special_ids, ..ClusteredOptions::default() };
+                over.with_clusters(clustered.clusters(), &options)
+            }
+            _ => Err(Error::Unavailable {
+                resource: "heads of this kind on a device",
+                reason: "it is for hosts".to_owned(),
+            }),
+        };
+        Self::made(py, device, kind, dtype, borrowed, stream, make)
+    }
+}
+
+/// Weights in a device's memory.
+struct WeightsThere<'py> {
+    matrix: Matrix,
+    array: Array<'py>,
+    /// The stream on which torch may be writing them.
+    stream: Option<usize>,
+    device: String,
+}
+
+impl<'py> WeightsThere<'py> {
+    fn read(py: Python<'py>, weights: &Bound<'py, PyAny>, device: Option<&str>) -> PyResult<Self> {
+        let array = arrays::read(weights, "weights", None)?;
+        let matrix = array.matrix("weights")?;
+        matrix.check_float_of("weights")?;
+        let lies = match matrix.location {
+            Location::Cuda(ordinal) => format!("cuda:{ordinal}"),
+            // The emulated device has the host's memory.
+            _ if device.is_some_and(|device| device == "emulated") => "emulated".to_owned(),
+            other => other.to_string(),
+        };
+        if device.is_some_and(|device| device != lies)
+            || matrix.location == Location::Host && lies != "emulated"
+        {
+            let allowed = device.map_or("on a GPU; Head is for weights on the host".to_owned(), |device| {
+                format!("on {device}")
+            });
+            return Err(out_of_range("weights", format!("on {lies}"), allowed));
+        }
+        let stream = match matrix.location {
+            Location::Cuda(ordinal) => array.stream.or(torch_stream(py, ordinal)?),
+            _ => None,
+        };
+        Ok(Self { matrix, array, stream, device: lies })
+    }
+
+    fn rows(&self) -> PyResult<DeviceLogits<'static>> {
+        // SAFETY: the weights lie on the device. Whoever makes a head of them keeps them alive as long as it, and the class' documentation forbids to write them
+        // while a step runs.
+        unsafe { self.matrix.device_logits() }.map_err(own_names).map_err(to_py_err)
+    }
+}
+
+/// Refuses a name that is no device's.
+fn refuse_host(device: &str) -> PyResult<()> {
+    if device.starts_with("cuda") || (cfg!(feature = "emulator") && device != "cpu") {
+        return Ok(());
+    }
+    Err(out_of_range("device", format!("{device:?}"), "\"cuda\" or \"cuda:N\""))
+}
+
+#[pymethods]
+impl DeviceHead {
+    #[new]
+    #[pyo3(
+        signature = (weights, *, bias=None, logit_scale=None, softcap=None, rows=None, fast=false, device=None),
+        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, rows=256, fast=False, device=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn new(
+        py: Python<'_>,
+        weights: &Bound<'_, PyAny>,
+        bias: Option<&Bound<'_, PyAny>>,
+        logit_scale: Option<&Bound<'_, PyAny>>,
+        softcap: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
+        fast: bool,
+        device: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let HeadOptions { bias, scaling, .. } = read_head_options(bias, logit_scale, softcap, None)?;
+        let rows = rows.map_or(Ok(ROWS), |rows| extract_int(rows, "rows"))?;
+        let device = device.map(|device| device_name(Some(device))).transpose()?;
+        device.as_deref().map_or(Ok(()), refuse_host)?;
+        let there = WeightsThere::read(py, weights, device.as_deref())?;
+        let (rows_there, dtype) = (there.rows()?, there.matrix.dtype.name());
+        if fast && dtype == "float32" {
+            let text = "weights is of float32, but must be of bfloat16 or float16 for a fast head";
+            return Err(PyValueError::new_err(text));
+        }
+        let (stream, device) = (there.stream, there.device);
+        let borrowed = Some((Borrowed::of(weights, there.array)?, false));
+        let scaling: Scaling = scaling;
+        let make = move |device: &Device| {
+            let head = EngineHead::over(device, rows_there, bias.as_deref(), scaling, rows)?;
+            if fast { head.fast() } else { Ok(head) }
+        };
+        Self::made(py, device, if fast { "fast" } else { "exact" }, dtype, borrowed, stream, make)
+    }
+
+    /// The number of ids.
+    #[getter]
+    fn vocab(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.take().head().vocab())
+    }
+
+    /// The number of elements of a hidden state.
+    #[getter]
+    fn width(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.take().head().width())
+    }
+
+    /// How many rows a step may have.
+    #[getter]
+    fn rows(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.take().head().capacity())
+    }
+
+    /// "exact", "fast", "certified" or "clustered".
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The device's name: "cuda:N".
+    #[getter]
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The type of the weights: "float32", "bfloat16" or "float16".
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype
+    }
+
+    /// Whether the weights are another library's memory; False if they were copied.
+    #[getter]
+    fn is_borrowed(&self) -> bool {
+        self.borrowed.is_some()
+    }
+
+    /// Whether tokens, kept sets and logprobs may be others than the exact head's because logits are left out: those of "clustered" may.
+    #[getter]
+    fn is_approximate(&self) -> bool {
+        self.kind == "clustered"
+    }
+
+    /// What the head has done since it was made, for all pools, as a dict: whole_rows, certified_rows, certified_logits, clustered_rows and clustered_logits, as
+    /// Pool.head_counts says. Waits for the enqueued work.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if matches!(self.location, Location::Cuda(_)) {
+            forks::refuse_gpu_of(self.process)?;
+        }
+        let counts: Result<HeadCounts> = py.detach(|| {
+            let _state = CudaThreadState::save();
+            self.take().head().counts()
+        });
+        let counts = counts.map_err(to_py_err)?;
+        let named = PyDict::new(py);
+        for (name, count) in [
+            ("whole_rows", counts.whole_rows),
+            ("certified_rows", counts.certified_rows),
+            ("certified_logits", counts.certified_logits),
+            ("clustered_rows", counts.clustered_rows),
+            ("clustered_logits", counts.clustered_logits),
+        ] {
+            named.set_item(name, count)?;
+        }
+        Ok(named)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let memory = if self.is_borrowed() { "borrowed" } else { "copied" };
+        let (vocab, width) = (self.vocab(py), self.width(py));
+        format!(
+            "DeviceHead([{vocab}, {width}] {} {memory}, kind={:?}, device={:?})",
+            self.dtype, self.kind, self.device
+        )
+    }
+}

@@ -1,0 +1,249 @@
+"""Heads in a GPU's memory beside torch: `python heads_check.py [NAME..]`. A line for each check; the verdict is the last.
+
+Tokens are compared with those of a Head and a pool on the host, from the same hidden states. Needs torch with CUDA, and no pytest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from check import run, same
+
+from gumball import DeviceHead, Head, LogprobsParams, Pool, SamplingParams
+from gumball.torch import tokens_of
+
+VOCAB, WIDTH, ROWS, STEPS = 32_000, 256, 6, 12
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+PARAMS = [
+    SamplingParams(temperature=0, seed=1),
+    SamplingParams(seed=2),
+    SamplingParams(temperature=0.8, top_k=50, top_p=0.9, seed=3),
+    SamplingParams(top_p=0.9, repetition_penalty=1.2, seed=4, logprobs=LogprobsParams(top_n=2)),
+    SamplingParams(temperature=1.2, min_p=0.05, seed=5),
+    SamplingParams(top_k=20, seed=6),
+]
+KINDS = ["exact", "certified", "clustered"]
+CHECKS: list[Callable[[], str]] = []
+
+
+def check(work: Callable[[], str]) -> Callable[[], str]:
+    CHECKS.append(work)
+    return work
+
+
+def weights_of(dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(1)
+    weights = torch.randn(VOCAB, WIDTH, device="cuda", generator=generator) / WIDTH**0.5 * 3
+    return weights.to(dtype)
+
+
+def hidden_of(dtype: torch.dtype, rows: int = ROWS, seed: int = 2) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(rows, WIDTH, device="cuda", generator=generator).to(dtype)
+
+
+def heads(weights: torch.Tensor, kind: str, borrowed: bool) -> tuple[Head, DeviceHead]:
+    """A head on the host and its twin on the GPU."""
+    ids = np.random.default_rng(3).permutation(VOCAB).reshape(-1, 16)
+    centroids = weights.float().cpu().numpy()[ids].mean(axis=1)
+    clusters: dict[str, Any] = dict(clusters=ids, centroids=centroids, probes=200, special_ids=[5, 31_999])
+    head = Head(weights.cpu(), kind=kind, **(clusters if kind == "clustered" else {}))
+    return head, head.to("cuda", rows=64, weights=weights if borrowed else None)
+
+
+def pools() -> tuple[Pool, Pool, list[int]]:
+    """A pool on the GPU and its twin on the host, with the same requests in the same slots."""
+    made = Pool(VOCAB, device="cuda:0", rows=64, slots=8, top_n=2), Pool(VOCAB, slots=8, top_n=2)
+    slots = [[pool.admit(params, [3, 1]) for params in PARAMS] for pool in made]
+    assert slots[0] == slots[1]
+    return *made, slots[0]
+
+
+@check
+def eager() -> str:
+    """Every kind and type, copied and over torch's weights, on the default stream and on others."""
+    tokens = 0
+    for dtype in DTYPES:
+        weights = weights_of(dtype)
+        for kind in KINDS:
+            for borrowed in (False, True):
+                head, there = heads(weights, kind, borrowed)
+                stream = torch.cuda.Stream() if borrowed else torch.cuda.default_stream()
+                stream.wait_stream(torch.cuda.default_stream())
+                with torch.cuda.stream(stream):
+                    device, host, slots = pools()
+                    for step in range(STEPS):
+                        hidden = hidden_of(dtype, seed=step)
+                        wanted = host.step_hidden(head, hidden.cpu(), slots)
+                        same(device.step_hidden(there, hidden, slots), wanted)
+                        tokens += ROWS
+                counts = there.counts()
+                assert counts["whole_rows"] + counts["certified_rows"] + counts["clustered_rows"] == STEPS * ROWS
+                assert kind == "exact" or counts[f"{kind}_rows"] > 0
+    return f"{tokens} tokens"
+
+
+@check
+def a_head_over_a_parameter() -> str:
+    """Over the weight of a layer, which is not copied and may be trained on between steps of an exact head."""
+    layer = torch.nn.Linear(WIDTH, VOCAB, bias=True, device="cuda", dtype=torch.bfloat16)
+    free = torch.cuda.mem_get_info()[0]
+    there = DeviceHead(layer.weight, bias=layer.bias.detach().float().cpu().numpy(), rows=8)
+    taken = free - torch.cuda.mem_get_info()[0]
+    assert there.is_borrowed and taken < layer.weight.nbytes, taken
+    device, host, slots = pools()
+    for step in range(STEPS):
+        with torch.no_grad():
+            layer.weight.mul_(1.01)
+        hidden = hidden_of(torch.bfloat16, seed=step)
+        head = Head(layer.weight.detach().cpu(), bias=layer.bias.detach().float().cpu().numpy())
+        same(device.step_hidden(there, hidden, slots), host.step_hidden(head, hidden.cpu(), slots))
+    certified = Head(layer.weight.detach().cpu(), kind="certified").to("cuda", weights=layer.weight)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+    try:
+        device.step_hidden(certified, hidden, slots)
+    except RuntimeError as error:
+        assert "were written since it was made" in str(error)
+    else:
+        raise AssertionError("a screen of other weights was used")
+    return f"{STEPS * ROWS} tokens"
+
+
+@check
+def fast() -> str:
+    """The tensor cores' tokens: the same in any batch, and the exact head's but for the last bits."""
+    weights = weights_of(torch.bfloat16)
+    there, exact = DeviceHead(weights, fast=True, rows=64), DeviceHead(weights, rows=64)
+    hidden = hidden_of(torch.bfloat16, rows=48)
+    drawn = []
+    for batch in (1, 7, 48):
+        device = Pool(VOCAB, device="cuda:0", rows=64, slots=64)
+        slots = [device.admit(SamplingParams(seed=seed, top_k=40, top_p=0.9)) for seed in range(48)]
+        tokens: list[int] = []
+        for start in range(0, 48, batch):
+            tokens += device.step_hidden(there, hidden[start : start + batch], slots[start : start + batch]).tolist()
+        drawn.append(tokens)
+    assert drawn[0] == drawn[1] == drawn[2]
+    greedy = Pool(VOCAB, device="cuda:0", rows=64, slots=64)
+    slots = [greedy.admit(SamplingParams(temperature=0)) for _ in range(48)]
+    pairs = [greedy.step_hidden(head, hidden, slots).tolist() for head in (there, exact)]
+    equal = sum(a == b for a, b in zip(*pairs))
+    assert equal >= 46, equal
+    return f"{3 * 48} tokens, {equal} of 48 greedy ones are the exact head's"
+
+
+@check
+def replayed() -> str:
+    """In graphs of ours: one step, several, and among verifications."""
+    tokens = 0
+    for kind in KINDS:
+        head, there = heads(weights_of(torch.bfloat16), kind, True)
+        device, host, slots = pools()
+        hidden = [hidden_of(torch.bfloat16, seed=seed) for seed in range(3)]
+        device.assign(slots)
+        one, three = device.capture_hidden(there, hidden[0]), device.capture_hidden(there, hidden)
+        built = device.graph_builder().step_hidden(there, hidden[1]).step_hidden(there, hidden[0]).capture()
+        for graph, order in ((one, [0]), (three, [0, 1, 2]), (built, [1, 0])) * 3:
+            hidden[0].mul_(1.25)
+            device.replay(graph)
+            for index in order:
+                wanted = host.step_hidden(head, hidden[index].cpu(), slots)
+                tokens += ROWS
+            same(device.fetch(), wanted)
+    return f"{tokens} tokens"
+
+
+@check
+def in_a_graph_of_torch() -> str:
+    """Captured by torch beside the product of a model; what a step drew is the next one's input."""
+    tokens = 0
+    for kind in KINDS:
+        head, there = heads(weights_of(torch.bfloat16), kind, True)
+        device, host, slots = pools()
+        device.assign(slots)
+        drawn, states = tokens_of(device), hidden_of(torch.bfloat16)
+
+        def model() -> torch.Tensor:
+            return states + torch.sin(drawn.float())[:, None].to(states.dtype) / 3
+
+        model()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            hidden = model()
+            device.enqueue_hidden(there, hidden)
+        for _ in range(STEPS):
+            device.reserve_replays()
+            graph.replay()
+            seen = drawn.tolist()
+            assert seen == host.step_hidden(head, hidden.cpu(), slots).tolist(), kind
+            tokens += ROWS
+    return f"{tokens} tokens"
+
+
+@check
+def verified() -> str:
+    """Drafts on the GPU are verified from hidden states there, enqueued and replayed."""
+    tokens = 0
+    for kind in KINDS:
+        head, there = heads(weights_of(torch.bfloat16), kind, True)
+        device, host, slots = pools()
+        counts = [2, 0, 3, 1, 2, 0]
+        total = ROWS + sum(counts)
+        drafts = torch.arange(sum(counts), device="cuda") * 37
+        chains = np.split(drafts.cpu().numpy(), np.cumsum(counts)[:-1])
+        hidden = hidden_of(torch.bfloat16, rows=total)
+        device.assign_drafts(slots, counts)
+        graph = device.graph_builder().verify_hidden(there, hidden, drafts).capture()
+        for turn in range(STEPS):
+            hidden.copy_(hidden_of(torch.bfloat16, rows=total, seed=turn))
+            wanted = host.verify_hidden(head, hidden.cpu(), slots, chains)
+            if turn % 2:
+                device.replay(graph)
+            else:
+                device.enqueue_verify_hidden(there, hidden, drafts)
+            seen = device.fetch_verification()
+            assert seen.tolist() == wanted.tolist(), kind
+            same(seen.outputs, wanted.outputs)
+            tokens += sum(map(len, seen.tolist()))
+    return f"{tokens} tokens"
+
+
+@check
+def shared() -> str:
+    """Pools on several threads and streams share a head."""
+    head, there = heads(weights_of(torch.bfloat16), "certified", True)
+    states = hidden_of(torch.bfloat16, rows=64)
+    torch.cuda.synchronize()
+    found: dict[int, list[list[int]]] = {}
+
+    def work(index: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            pool = Pool(VOCAB, device="cuda:0", rows=8, slots=8)
+            slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
+            drawn = []
+            for step in range(STEPS):
+                pool.enqueue_hidden(there, states[step : step + 4], slots)
+                drawn.append(pool.fetch().tolist())
+            found[index] = drawn
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index in range(4):
+        pool = Pool(VOCAB, slots=8)
+        slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
+        wanted = [pool.step_hidden(head, states[step : step + 4].cpu(), slots).tolist() for step in range(STEPS)]
+        assert found[index] == wanted, index
+    return f"{4 * STEPS * 4} tokens"
+
+
+if __name__ == "__main__":
+    run(CHECKS, "the package's heads")
