@@ -195,6 +195,32 @@ typedef int32_t gumball_head_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What a graph does at one point.
+enum gumball_graph_work_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // A step of the rows that are assigned, as gumball_pool_enqueue: `input`. With `head` as gumball_pool_enqueue_hidden.
+    GUMBALL_WORK_STEP = 0,
+    // A verification of the drafts that are assigned, as gumball_pool_enqueue_verify: `input` and `drafts`. With `head` as
+    // gumball_pool_enqueue_verify_hidden.
+    GUMBALL_WORK_VERIFY = 1,
+    // Drafts of a batch, as gumball_pool_enqueue_draft: `batch`, `input`, and `ints` for the paths, or NULL.
+    GUMBALL_WORK_DRAFT = 2,
+    // A copy of a batch's drafts, as gumball_pool_enqueue_copy_drafts: `batch`, `ints` for where they go, and `column`.
+    GUMBALL_WORK_COPY_DRAFTS = 3,
+    // Taking emitted tokens away, as gumball_pool_enqueue_shorten: `ints`, a line of one number for each assigned slot.
+    GUMBALL_WORK_SHORTEN = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_graph_work_kind gumball_graph_work_kind;
+#else
+typedef int32_t gumball_graph_work_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // How the logits of a step lie on the processes of a group, and what is exchanged (docs/scaling.md).
 enum gumball_dist_layout
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -245,6 +271,12 @@ typedef struct gumball_buffer gumball_buffer;
 // A device that is open, with its stream.
 typedef struct gumball_device gumball_device;
 
+// An LM head in a device's memory, for the pools that were made with the same gumball_device.
+//
+// What it computes are the tokens and logprobs of the head of the same kind on the host, bit for bit, but for a fast head, whose logits are the device's own: the same
+// in any batch, perhaps others on another device.
+typedef struct gumball_device_head gumball_device_head;
+
 // A pool on one process of a group, each of which has the logits of a part of the vocabulary. All of them make the same calls in the
 // same turn; what comes out is the same on all, and what one process with whole rows would get (docs/scaling.md).
 //
@@ -258,7 +290,7 @@ typedef struct gumball_graph gumball_graph;
 // An LM head: it makes logits of hidden states, by weights that it borrows, or, of clusters, has copied.
 //
 // Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
-// several may share one, at the same time too.
+// several may share one, at the same time too. gumball_device_head_of copies it for pools on a device.
 typedef struct gumball_head gumball_head;
 
 // Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
@@ -534,6 +566,96 @@ typedef struct {
     size_t links;
 } gumball_device_drafts;
 
+// The weights of a head, what follows their product, and which kind of head computes it.
+typedef struct {
+    // sizeof(gumball_head_config).
+    size_t struct_size;
+    // `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
+    // or write them meanwhile. A clustered head reads them while it is made alone, unless its options say that it permutes them.
+    const void *weights;
+    // The number of ids, in 1..=2^20.
+    size_t vocab;
+    // The number of elements of a hidden state, in 1..=2^16.
+    size_t width;
+    // `vocab` floats that are added to the products, which the head reads as long as it lives; NULL: none.
+    const float *bias;
+    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16: the type of the weights.
+    int32_t dtype;
+    // A gumball_head_kind.
+    int32_t kind;
+    // The factor of every logit, above 0 and up to 2^16; 0: 1.
+    float logit_scale;
+    // The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
+    float softcap;
+    // The SIMD level, by its name; NULL: the machine's best. The logits are the same.
+    const char *level;
+    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
+    // faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
+    size_t most_rows;
+    // For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
+    // bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none. For gumball_head_clustered_open: the
+    // path of the file of clusters.
+    const char *file;
+} gumball_head_config;
+
+// What heads have done for a pool since it was made.
+typedef struct {
+    // sizeof(gumball_head_counts).
+    size_t struct_size;
+    // Rows whose logits were all computed.
+    uint64_t whole_rows;
+    // Rows that a certified head decided by a part of their logits.
+    uint64_t certified_rows;
+    // How many logits that took, for all of these rows.
+    uint64_t certified_logits;
+    // How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed.
+    uint64_t weight_reads;
+    // How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
+    uint64_t screen_reads;
+    // Rows of which a clustered head computed the probed clusters alone.
+    uint64_t clustered_rows;
+    // How many logits that took, for all of these rows; one that several rows of a call need counts for each.
+    uint64_t clustered_logits;
+    // How many times centroids were read: once for all rows of a call, or of a chunk of a score.
+    uint64_t centroid_reads;
+} gumball_head_counts;
+
+// Lines of integers in the device's memory.
+typedef struct {
+    // sizeof(gumball_device_ints).
+    size_t struct_size;
+    // The first number of the first line; a CUdeviceptr is cast.
+    const void *data;
+    // The number of lines.
+    size_t rows;
+    // The number of integers in a line; 0: 1.
+    size_t width;
+    // How many integers after a line the next one begins; 0: width.
+    size_t stride;
+    // 32 or 64: the bits of a number; 0: 32.
+    int64_t bits;
+} gumball_device_ints;
+
+// A piece of work of a graph. Fields that its kind does not name stay zero.
+typedef struct {
+    // sizeof(gumball_graph_work).
+    size_t struct_size;
+    // A gumball_graph_work_kind.
+    int64_t kind;
+    // Rows in the device's memory, as long as the graph is replayed.
+    const gumball_device_input *input;
+    // Drafts in the device's memory, as long as the graph is replayed.
+    const gumball_device_drafts *drafts;
+    // A head that lives as long as the graph.
+    const gumball_device_head *head;
+    // The number of a batch of drafts.
+    int64_t batch;
+    // Integers in the device's memory, as long as the graph is replayed.
+    const gumball_device_ints *ints;
+    // The column of `ints` that a row's first draft goes to.
+    size_t column;
+} gumball_graph_work;
+
 // A batch of rows of logits, or of probabilities, in host memory.
 typedef struct {
     // sizeof(gumball_logits).
@@ -614,38 +736,6 @@ typedef struct {
     int64_t mode;
 } gumball_draft_rows;
 
-// The weights of a head, what follows their product, and which kind of head computes it.
-typedef struct {
-    // sizeof(gumball_head_config).
-    size_t struct_size;
-    // `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
-    // or write them meanwhile. A clustered head reads them while it is made alone, unless its options say that it permutes them.
-    const void *weights;
-    // The number of ids, in 1..=2^20.
-    size_t vocab;
-    // The number of elements of a hidden state, in 1..=2^16.
-    size_t width;
-    // `vocab` floats that are added to the products, which the head reads as long as it lives; NULL: none.
-    const float *bias;
-    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16: the type of the weights.
-    int32_t dtype;
-    // A gumball_head_kind.
-    int32_t kind;
-    // The factor of every logit, above 0 and up to 2^16; 0: 1.
-    float logit_scale;
-    // The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
-    float softcap;
-    // The SIMD level, by its name; NULL: the machine's best. The logits are the same.
-    const char *level;
-    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
-    // faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
-    size_t most_rows;
-    // For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
-    // bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none. For gumball_head_clustered_open: the
-    // path of the file of clusters.
-    const char *file;
-} gumball_head_config;
-
 // What is known of a head.
 typedef struct {
     // sizeof(gumball_head_info).
@@ -711,28 +801,6 @@ typedef struct {
 //
 // It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
 typedef int32_t (*gumball_cluster_progress)(void *user, size_t iteration, size_t iterations, size_t done, size_t of);
-
-// What heads have done for a pool since it was made.
-typedef struct {
-    // sizeof(gumball_head_counts).
-    size_t struct_size;
-    // Rows whose logits were all computed.
-    uint64_t whole_rows;
-    // Rows that a certified head decided by a part of their logits.
-    uint64_t certified_rows;
-    // How many logits that took, for all of these rows.
-    uint64_t certified_logits;
-    // How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed.
-    uint64_t weight_reads;
-    // How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
-    uint64_t screen_reads;
-    // Rows of which a clustered head computed the probed clusters alone.
-    uint64_t clustered_rows;
-    // How many logits that took, for all of these rows; one that several rows of a call need counts for each.
-    uint64_t clustered_logits;
-    // How many times centroids were read: once for all rows of a call, or of a chunk of a score.
-    uint64_t centroid_reads;
-} gumball_head_counts;
 
 // What a pool over several processes is made with. All of them hand in the same, but for `rank` and `threads`.
 typedef struct {
@@ -1319,6 +1387,50 @@ gumball_code gumball_pool_enqueue_shorten(gumball_pool *pool,
 // All of it lies behind the outputs, and moves with their number of rows. NULL after an error.
 const void *gumball_pool_walks_address(gumball_pool *pool);
 
+// Makes an exact head, or a fast one, over weights that lie in a device's memory. NULL after an error.
+//
+// `config`: `weights` is their address there; a CUdeviceptr is cast. Each step reads them, so they stay as long as the head, and may be written between steps. `kind` is
+// GUMBALL_HEAD_EXACT; `level`, `file` and `most_rows` are left zero. `bias` is memory of the host and is copied. `rows`: how many hidden states a step may have, in 1..2^31; 0: 256.
+// The head has memory for their logits, 4 bytes for each id of each. `fast`: above 0 the tensor cores compute the logits; not of weights in GUMBALL_F32.
+gumball_device_head *gumball_device_head_new(const gumball_device *device,
+                                             const gumball_head_config *config,
+                                             size_t rows,
+                                             uint32_t fast);
+
+// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then. NULL after an error.
+//
+// `rows`: as for gumball_device_head_new. `weights`: the address in the device's memory of the same weights, of the same type and in the order of ids, which are
+// then read there as long as the head lives, and only what the host's head has derived from them is copied. Of a certified or clustered head nobody may write them
+// meanwhile. NULL: all of the head is copied.
+gumball_device_head *gumball_device_head_of(const gumball_device *device,
+                                            const gumball_head *head,
+                                            size_t rows,
+                                            const void *weights);
+
+// Ends a head, when its steps are done. Graphs that have it must not be replayed any more. NULL is fine.
+void gumball_device_head_free(gumball_device_head *head);
+
+// Waits for the device, and writes what a head there has done since it was made, for all pools. `weight_reads`, `screen_reads` and `centroid_reads` are 0: a device does not count
+// them. Set the `struct_size` of `counts` before.
+gumball_code gumball_device_head_counts(const gumball_device_head *head,
+                                        gumball_head_counts *counts);
+
+// As gumball_pool_enqueue, from hidden states in the device's memory, for the rows that gumball_pool_assign was given.
+//
+// `head`: one of the pool's vocabulary and gumball_device. `input`: hidden states where that says logits, and the head's width for `vocab`; the options of the assignment have no
+// `row_indices`. A graph of the program that captures the step reads the head, which must then outlive its replays.
+gumball_code gumball_pool_enqueue_hidden(gumball_pool *pool,
+                                         const gumball_device_head *head,
+                                         const gumball_device_input *input);
+
+// As gumball_pool_enqueue_verify, from hidden states in the device's memory, for the requests that gumball_pool_assign_drafts was given.
+//
+// `head` and `input`: as for gumball_pool_enqueue_hidden, with a hidden state for each request and each draft.
+gumball_code gumball_pool_enqueue_verify_hidden(gumball_pool *pool,
+                                                const gumball_device_head *head,
+                                                const gumball_device_input *input,
+                                                const gumball_device_drafts *drafts);
+
 // Makes a batch of rows of a draft model in a pool on a device, and tells its number. All its memory is taken here, but for what rows
 // copy of the histories and counts of their requests.
 //
@@ -1429,6 +1541,25 @@ const void *gumball_pool_outputs_address(gumball_pool *pool);
 
 // Tells how the outputs of the last step lie there.
 gumball_code gumball_pool_outputs_layout(gumball_pool *pool, gumball_layout *out);
+
+// Captures work of several kinds, to be replayed in this order by gumball_pool_replay: drafts of batches, a verification of them, steps, and what moves between these;
+// `work` points to pointers to `count` pieces. Nothing runs yet. NULL after an error.
+//
+// Each piece reads what those before it have written, and requests as these have left them, so a replay drafts, verifies and advances without the host. What
+// gumball_pool_assign, _assign_drafts and _assign_draft said last counts, at the time of a replay: the numbers of requests and rows, the modes, and whether there are row_indices and masks,
+// must stay. gumball_pool_assign and _assign_drafts replace each other, so a graph has steps or verifications, not both.
+gumball_graph *gumball_pool_capture_work(gumball_pool *pool,
+                                         const gumball_graph_work *const *work,
+                                         size_t count);
+
+// Copies the drafts of the assigned rows of a batch into lines in the device's memory: those of row r into line r, from `column` on. It only launches a kernel, and
+// returns before the device is done; a graph that the program captures takes it up.
+//
+// So the drafts of a chain come together: each batch's are a column of the next one's paths, and all of them are what a verification reads.
+gumball_code gumball_pool_enqueue_copy_drafts(gumball_pool *pool,
+                                              int64_t batch,
+                                              const gumball_device_ints *to,
+                                              size_t column);
 
 // Chooses the next token of each row, and appends it to the sequence in the row's slot.
 //
@@ -1702,7 +1833,8 @@ gumball_code gumball_pool_score_hidden(gumball_pool *pool,
 //
 // hook: `hooked` is above 0, so the rows have hooks. kept: `keep_ids` is above 0, so the outputs collect kept sets, and no filter bounds them. logprobs: of a
 // mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
-// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
+// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows. A pool on a device has no
+// hooks, and collects kept sets if its config says so, whatever `hooked` and `keep_ids` are.
 gumball_code gumball_pool_needs_whole_row(gumball_pool *pool,
                                           int32_t slot,
                                           uint32_t hooked,

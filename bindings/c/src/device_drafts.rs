@@ -62,7 +62,7 @@ unsafe impl VersionedStruct for DeviceDrafts {
 /// # Safety
 /// `drafts` is NULL or a struct with the size it states. Its arrays stay in the device's memory as long as
 /// verifications read them, and nobody writes them while one does. Its rows of probabilities have `vocab` numbers.
-unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Columns<'static>> {
+pub(crate) unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Columns<'static>> {
     // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
     let drafts = unsafe { read("drafts", drafts) }?;
     let dtype = match drafts.bits {

@@ -17,7 +17,7 @@ use crate::pool::Pool;
 use crate::variants::variant;
 
 /// Returns a pool on a device with one of its batches.
-fn batch_of(pool: Option<&mut Pool>, batch: i64) -> Result<(&mut DevicePool, DraftBatch)> {
+pub(crate) fn batch_of(pool: Option<&mut Pool>, batch: i64) -> Result<(&mut DevicePool, DraftBatch)> {
     let pool = require("pool", pool)?;
     let known =
         usize::try_from(batch).ok().and_then(|batch| pool.draft_batches.get(batch).copied().flatten());

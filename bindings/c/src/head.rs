@@ -35,7 +35,7 @@ pub enum HeadKind {
 /// An LM head: it makes logits of hidden states, by weights that it borrows, or, of clusters, has copied.
 ///
 /// Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
-/// several may share one, at the same time too.
+/// several may share one, at the same time too. gumball_device_head_of copies it for pools on a device.
 #[derive(Debug)]
 pub struct Head {
     pub(crate) inner: Inner,
@@ -193,6 +193,20 @@ impl Head {
             Inner::Clustered(clustered) => (&**clustered).into(),
         }
     }
+
+    /// Returns the type of the weights.
+    pub(crate) fn dtype(&self) -> Type {
+        let weights = match &self.inner {
+            Inner::Exact(exact) => exact.weights(),
+            Inner::Certified(certified) => certified.exact().weights(),
+            Inner::Clustered(clustered) => clustered.weights(),
+        };
+        match weights {
+            Weights::F32(_) => Type::F32,
+            Weights::Bf16(_) => Type::Bf16,
+            Weights::F16(_) => Type::F16,
+        }
+    }
 }
 
 /// Weights of the program and what follows their product, checked.
@@ -209,6 +223,27 @@ impl Given {
     }
 }
 
+/// What follows the product with weights, and the vocabulary and width of these, checked.
+pub(crate) struct GivenShape {
+    pub(crate) bias: Option<&'static [f32]>,
+    pub(crate) scaling: Scaling,
+    pub(crate) shape: (usize, usize),
+}
+
+/// Reads what follows the product with weights.
+///
+/// # Safety
+/// `bias` is NULL or has a float for each id, which nobody frees or writes as long as what is made of it lives.
+pub(crate) unsafe fn read_shape(given: &HeadConfig) -> Result<GivenShape> {
+    let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
+    let scaling = Scaling { logit_scale, softcap: given.softcap };
+    extent(1, given.vocab, 0)?;
+    check_width(given.width)?;
+    // SAFETY: the caller ensures that `bias` is NULL or has a float for each id, which nobody frees or writes meanwhile.
+    let bias = unsafe { list::<f32>("bias", given.bias, given.vocab) }?;
+    Ok(GivenShape { bias, scaling, shape: (given.vocab, given.width) })
+}
+
 /// Reads the weights of a head, and what follows their product.
 ///
 /// # Safety
@@ -218,21 +253,17 @@ pub(crate) unsafe fn read_weights(given: &HeadConfig) -> Result<Given> {
     // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
     let level = unsafe { optional_text("level", given.level) }?;
     let level = level.map(str::parse).transpose()?;
-    let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
-    let scaling = Scaling { logit_scale, softcap: given.softcap };
-    extent(1, given.vocab, 0)?;
-    check_width(given.width)?;
-    let len = given.vocab * given.width;
+    // SAFETY: the caller ensures what `bias` has.
+    let GivenShape { bias, scaling, shape: (vocab, width) } = unsafe { read_shape(given) }?;
     // SAFETY: the caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes meanwhile.
-    let weights: Weights<'static> = match unsafe { read_row("weights", given.weights, given.dtype, len) }? {
+    let weights = unsafe { read_row("weights", given.weights, given.dtype, vocab * width) };
+    let weights: Weights<'static> = match weights? {
         Row::F32(all) => all.into(),
         Row::Bf16(all) => all.into(),
         Row::F16(all) => all.into(),
     };
-    // SAFETY: the caller ensures the same of `bias`, which has a float for each id if it is not NULL.
-    let bias = unsafe { list::<f32>("bias", given.bias, given.vocab) }?.map(Into::into);
-    let options = HeadOptions { bias, scaling, level };
-    Ok(Given { weights, options, vocab: given.vocab, width: given.width })
+    let options = HeadOptions { bias: bias.map(Into::into), scaling, level };
+    Ok(Given { weights, options, vocab, width })
 }
 
 /// Makes a head. GUMBALL_HEAD_CERTIFIED takes a byte for each weight, and the time to read all of them, over the threads that pools of
@@ -329,14 +360,10 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, info: *mut H
     call(|| {
         let head = require("head", head)?;
         let engine = head.get();
-        let (kind, weights, most_rows) = match &head.inner {
-            Inner::Exact(exact) => (HeadKind::GUMBALL_HEAD_EXACT, exact.weights(), 0),
-            Inner::Certified(certified) => {
-                (HeadKind::GUMBALL_HEAD_CERTIFIED, certified.exact().weights(), certified.most_rows())
-            }
-            Inner::Clustered(clustered) => {
-                (HeadKind::GUMBALL_HEAD_CLUSTERED, clustered.weights(), clustered.most_rows())
-            }
+        let (kind, most_rows) = match &head.inner {
+            Inner::Exact(_) => (HeadKind::GUMBALL_HEAD_EXACT, 0),
+            Inner::Certified(certified) => (HeadKind::GUMBALL_HEAD_CERTIFIED, certified.most_rows()),
+            Inner::Clustered(clustered) => (HeadKind::GUMBALL_HEAD_CLUSTERED, clustered.most_rows()),
         };
         let screen_bytes =
             if let Inner::Certified(certified) = &head.inner { certified.screen_bytes() } else { 0 };
@@ -347,16 +374,11 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, info: *mut H
             }
             _ => [0; 4],
         };
-        let dtype = match weights {
-            Weights::F32(_) => Type::F32,
-            Weights::Bf16(_) => Type::Bf16,
-            Weights::F16(_) => Type::F16,
-        };
         let value = HeadInfo {
             struct_size: 0,
             vocab: engine.vocab(),
             width: engine.width(),
-            dtype: dtype as i32,
+            dtype: head.dtype() as i32,
             kind: kind as i32,
             screen_bytes,
             most_rows,

@@ -1,4 +1,4 @@
-//! Steps, drafts and scores of a pool from hidden states, by a head; on the host.
+//! Steps, drafts and scores of a pool on the host from hidden states, by a head.
 
 use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
@@ -47,14 +47,34 @@ unsafe impl VersionedStruct for HeadCounts {
     const LEAST: usize = offset_of!(Self, screen_reads) + size_of::<u64>();
 }
 
+impl HeadCounts {
+    /// Returns what the engine counted, as C reads it.
+    pub(crate) fn of(seen: &gumball_engine::HeadCounts) -> Self {
+        Self {
+            struct_size: 0,
+            whole_rows: seen.whole_rows,
+            certified_rows: seen.certified_rows,
+            certified_logits: seen.certified_logits,
+            weight_reads: seen.weight_reads,
+            screen_reads: seen.screen_reads,
+            clustered_rows: seen.clustered_rows,
+            clustered_logits: seen.clustered_logits,
+            centroid_reads: seen.centroid_reads,
+        }
+    }
+}
+
 impl Pool {
     /// Returns the pool of the host, where heads are.
     fn on_host(&mut self) -> Result<&mut gumball_engine::Pool> {
         match &mut self.home {
             Home::Host(pool) => Ok(pool),
             Home::Device(_) => {
-                let reason = "heads compute on the CPU; hand the logits to gumball_pool_step".to_owned();
-                Err(Error::Unavailable { resource: "steps from hidden states on a device", reason }.into())
+                let reason = "a gumball_head computes on the CPU; gumball_device_head_of copies it, for \
+                              gumball_pool_enqueue_hidden and _enqueue_verify_hidden; gumball_device_head_counts counts its rows";
+                let reason = reason.to_owned();
+                let resource = "hidden states by a head of the host in a pool on a device";
+                Err(Error::Unavailable { resource, reason }.into())
             }
         }
     }
@@ -235,7 +255,8 @@ pub unsafe extern "C" fn gumball_pool_score_hidden(
 ///
 /// hook: `hooked` is above 0, so the rows have hooks. kept: `keep_ids` is above 0, so the outputs collect kept sets, and no filter bounds them. logprobs: of a
 /// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
-/// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
+/// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows. A pool on a device has no
+/// hooks, and collects kept sets if its config says so, whatever `hooked` and `keep_ids` are.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needs_whole_row(
     pool: Option<&mut Pool>,
@@ -246,7 +267,10 @@ pub extern "C" fn gumball_pool_needs_whole_row(
 ) -> Code {
     call(|| {
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
-        let whole = pool.on_host()?.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
+        let whole = match &mut pool.home {
+            Home::Host(pool) => pool.needs_whole_row(slot, hooked > 0, keep_ids > 0)?,
+            Home::Device(pool) => pool.needs_whole_row(slot)?,
+        };
         reason.write(whole.map_or(ptr::null(), |whole| head::reason(whole).as_ptr()));
         Ok(())
     })
@@ -257,19 +281,8 @@ pub extern "C" fn gumball_pool_needs_whole_row(
 pub unsafe extern "C" fn gumball_pool_head_counts(pool: Option<&mut Pool>, counts: *mut HeadCounts) -> Code {
     call(|| {
         let seen = require("pool", pool)?.on_host()?.head_counts();
-        let value = HeadCounts {
-            struct_size: 0,
-            whole_rows: seen.whole_rows,
-            certified_rows: seen.certified_rows,
-            certified_logits: seen.certified_logits,
-            weight_reads: seen.weight_reads,
-            screen_reads: seen.screen_reads,
-            clustered_rows: seen.clustered_rows,
-            clustered_logits: seen.clustered_logits,
-            centroid_reads: seen.centroid_reads,
-        };
         // SAFETY: the C caller ensures that `counts` is NULL or points to the bytes that its `struct_size` names,
         // which nobody else uses.
-        unsafe { write("counts", counts, value) }
+        unsafe { write("counts", counts, HeadCounts::of(&seen)) }
     })
 }

@@ -41,8 +41,10 @@ mod device;
 mod pool;
 
 mod device_drafts;
+mod device_head;
 mod draft_batches;
 mod graph;
+mod graph_work;
 mod step;
 mod variants;
 mod verify;
@@ -85,8 +87,10 @@ pub use device::*;
 pub use pool::*;
 
 pub use device_drafts::*;
+pub use device_head::*;
 pub use draft_batches::*;
 pub use graph::*;
+pub use graph_work::*;
 pub use step::*;
 pub use variants::*;
 pub use verify::*;
@@ -114,8 +118,8 @@ mod tests {
     fn goes_to_other_threads<T: Send>() {}
     fn is_shared<T: Sync>() {}
 
-    /// The header's promises about threads. `Graph` is missing: any thread may use it, but the engine's type
-    /// is not `Send`.
+    /// The header's promises about threads. `Graph` and `DeviceHead` are missing: any thread may use them, but the engine's types
+    /// are not `Send`.
     #[test]
     fn handles_are_not_bound_to_a_thread() {
         goes_to_other_threads::<Params>();

@@ -158,7 +158,7 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
             count += 1;
         }
     }
-    assert_eq!(count, 27);
+    assert_eq!(count, 29);
 }
 
 #[test]
@@ -201,6 +201,14 @@ fn hidden_states_come_to_the_tokens_of_their_logits() {
     test("heads", &["tests/c/heads.c"], &[file], &[C, CPP, SANITIZED]);
     if emulated() {
         test("heads", &["tests/c/heads.c"], &[file, "emulated"], &[C]);
+        test("device_heads", &["tests/c/device_heads.c"], &["emulated"], &[C, CPP]);
+    }
+}
+
+#[test]
+fn a_graph_holds_work_of_several_kinds() {
+    if emulated() {
+        test("graph_work", &["tests/c/graph_work.c"], &["emulated"], &[C, CPP]);
     }
 }
 

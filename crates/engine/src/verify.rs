@@ -134,6 +134,7 @@ impl Verification {
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Verification {
     /// Says of requests that took a step what it says of verified ones without drafts; the outputs are those of the step.
     pub(crate) fn note_step(&mut self, slots: &[Slot]) {

@@ -129,6 +129,13 @@ static inline gumball_head_config head_config_of(const float *weights, const flo
     return config;
 }
 
+// Memory of a device with a copy of some of the host's.
+static inline gumball_buffer *copied_up(gumball_device *device, const void *data, size_t bytes) {
+    gumball_buffer *buffer = gumball_buffer_new(device, bytes);
+    OK(gumball_buffer_write(buffer, 0, data, bytes));
+    return buffer;
+}
+
 // Whether outputs have the same tokens, logprobs and ranks.
 static inline int same_outputs(const gumball_outputs *a, const gumball_outputs *b) {
     size_t rows = gumball_outputs_rows(a);

@@ -296,7 +296,7 @@ static void what_is_refused(void) {
     gumball_head_free(head);
 }
 
-static void a_device_has_no_heads(const char *name) {
+static void heads_of_the_host_are_not_for_pools_on_a_device(const char *name) {
     gumball_device *device = gumball_device_open(name);
     gumball_pool *pool = device_pool_of(device, VOCAB);
     gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
@@ -306,6 +306,7 @@ static void a_device_has_no_heads(const char *name) {
     CHECK(gumball_pool_step_hidden(pool, head, &hidden, padding, 1, NULL, outputs) == GUMBALL_UNAVAILABLE);
     SIZED(gumball_head_counts, counts);
     CHECK(gumball_pool_head_counts(pool, &counts) == GUMBALL_UNAVAILABLE);
+    CHECK(strstr(gumball_error_message(), "gumball_device_head_of copies it") != NULL);
     gumball_outputs_free(outputs);
     gumball_head_free(head);
     gumball_pool_free(pool);
@@ -323,7 +324,7 @@ int main(int argc, char **argv) {
     what_is_refused();
     files(argv[1]);
     if (argc > 2) {
-        a_device_has_no_heads(argv[2]);
+        heads_of_the_host_are_not_for_pools_on_a_device(argv[2]);
     }
     return verdict("heads");
 }

@@ -437,6 +437,18 @@ static int pool_capture(void *given) {
     return graph != NULL;
 }
 
+static int copy_drafts_to(void *given) {
+    return gumball_pool_enqueue_copy_drafts(device_pool, draft_batch, (const gumball_device_ints *)given, 0) ==
+           GUMBALL_OK;
+}
+
+static int capture_work(void *given) {
+    const gumball_graph_work *const work[] = {(const gumball_graph_work *)given};
+    gumball_graph *graph = gumball_pool_capture_work(device_pool, work, 1);
+    gumball_graph_free(graph);
+    return graph != NULL;
+}
+
 static int pool_assign_drafts(void *given) {
     const gumball_step_options *with = (const gumball_step_options *)given;
     return gumball_pool_assign_drafts(device_pool, device_slots, drafts.counts, ROWS, GUMBALL_COUPLED, with) ==
@@ -685,6 +697,17 @@ static void on_a_device(void) {
     OK(gumball_pool_add_draft_batch(device_pool, ROWS, 1, 0, &draft_batch));
     READ(some_options, pool_assign_draft);
     READ(an_input, enqueue_draft_input);
+    SIZED(gumball_device_ints, ints);
+    ints.data = first_of(buffer, ROWS * VOCAB);
+    ints.rows = ROWS;
+    const sized some_ints = SIZED_STRUCT(gumball_device_ints, ints, bits);
+    READ(some_ints, copy_drafts_to);
+    SIZED(gumball_graph_work, work);
+    work.kind = GUMBALL_WORK_COPY_DRAFTS;
+    work.batch = draft_batch;
+    work.ints = &ints;
+    const sized some_work = SIZED_STRUCT(gumball_graph_work, work, column);
+    READ(some_work, capture_work);
     READ(some_options, pool_assign_drafts);
     READ(an_input, enqueue_verify_input);
     READ(some_device_drafts, enqueue_verify_drafts);

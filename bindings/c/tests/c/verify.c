@@ -363,12 +363,6 @@ static void a_device_verifies_what_the_host_does(const char *name) {
     gumball_device_free(device);
 }
 
-static gumball_buffer *copied_up(gumball_device *device, const void *data, size_t bytes) {
-    gumball_buffer *buffer = gumball_buffer_new(device, bytes);
-    OK(gumball_buffer_write(buffer, 0, data, bytes));
-    return buffer;
-}
-
 // Drafts in the device's memory, which each replay reads; one request advances by what it emitted before the other.
 static void drafts_on_a_device_are_read_when_they_are_verified(const char *name) {
     gumball_device *device = gumball_device_open(name);
