@@ -27,7 +27,7 @@ const UNTOUCHED: &str = "the sequence has not moved";
 /// with the same seed and history but different draw indices draw independently. route: "race", the default;
 /// "oracle", the slow definition to check it against; or "probabilities", which computes a row of
 /// probabilities first. The latter's tokens may differ where two scores lie within a rounding of the
-/// probabilities. level: the SIMD level, "scalar", "avx2" or "avx512"; None takes the processor's best. The
+/// probabilities. level: the SIMD level, "scalar", "avx2", "avx512" or "neon"; None takes the processor's best. The
 /// tokens do not depend on it.
 ///
 /// Raises ValueError for a parameter outside its range, TypeError for one of the wrong type.

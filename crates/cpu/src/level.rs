@@ -18,6 +18,8 @@ pub enum Level {
     Avx512,
     /// SIMD128 of WebAssembly, in a module that is compiled with it.
     Simd128,
+    /// NEON of little-endian aarch64.
+    Neon,
 }
 
 /// Forces a level by its name; read once.
@@ -25,7 +27,7 @@ const VARIABLE: &str = "GUMBALL_LEVEL";
 
 impl Level {
     /// All levels, slowest first.
-    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Simd128];
+    pub const ALL: [Level; 5] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Simd128, Level::Neon];
 
     /// Returns the level's name.
     #[must_use]
@@ -35,6 +37,7 @@ impl Level {
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
             Level::Simd128 => "simd128",
+            Level::Neon => "neon",
         }
     }
 
@@ -56,11 +59,16 @@ impl Level {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
-            Level::Simd128 => false,
+            Level::Simd128 | Level::Neon => false,
         }
         #[cfg(not(target_arch = "x86_64"))]
-        {
-            self == Level::Scalar || self == Level::Simd128 && cfg!(target_feature = "simd128")
+        match self {
+            Level::Scalar => true,
+            Level::Avx2 | Level::Avx512 => false,
+            Level::Simd128 => cfg!(target_feature = "simd128"),
+            Level::Neon => {
+                cfg!(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))
+            }
         }
     }
 

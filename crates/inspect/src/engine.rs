@@ -60,7 +60,7 @@ pub struct EngineArgs {
     /// The way from logits to a token, by its name; on a device race or probabilities
     #[arg(long, value_name = "NAME", default_value = RACE)]
     pub route: String,
-    /// The SIMD level: scalar, avx2 or avx512; the best if absent
+    /// The SIMD level: scalar, avx2, avx512 or neon; the best if absent
     #[arg(long, value_name = "LEVEL")]
     pub level: Option<Level>,
 }

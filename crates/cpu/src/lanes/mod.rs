@@ -13,6 +13,8 @@ mod scalar;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+mod neon;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
@@ -109,10 +111,15 @@ pub trait Lanes: Copy {
     fn max_where(self, mask: Mask, a: Self::F, b: Self::F) -> Self::F {
         self.select(mask, self.max(a, b), b)
     }
-    /// Lane-wise maxima of a tile, in no particular order, NaN left out.
+    /// Lane-wise maxima of a tile, in no particular order, NaN left out and remembered.
+    #[inline(always)]
+    fn maximum<E: Element>(self, tile: &[E; TILE], seen: &mut [Self::Seen; 4]) -> Self::F {
+        tile_maximum(self, tile, seen)
+    }
+    /// [`Lanes::maximum`] of a tile of bf16.
     #[inline(always)]
     fn maximum_bf16(self, tile: &[bf16; TILE], seen: &mut [Self::Seen; 4]) -> Self::F {
-        tile_maximum(self, tile, seen)
+        self.maximum(tile, seen)
     }
     /// The sum of all lanes, in some order: for bounds, never for results.
     fn reduce_add(self, a: Self::F) -> f32;
@@ -238,17 +245,27 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
         Level::Simd128 => simd128::run(kernel),
         #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
         Level::Simd128 => unreachable!("this build has no level {level:?}"),
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+        Level::Neon => neon::run(kernel),
+        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
+        Level::Neon => unreachable!("this build has no level {level:?}"),
     }
 }
 
 /// Runs a kernel of integer products with the instructions of a level, like [`dispatch`] and with the same result. Where the level is
-/// AVX-512 and the machine also has VNNI, the kernel is compiled with VNNI's instructions, which multiply four bytes and add in one go.
+/// AVX-512 and the machine also has VNNI, the kernel is compiled with VNNI's instructions, which multiply four bytes and add in one go;
+/// so it is where the level is NEON and the machine has the dot products of ARMv8.2.
 #[inline]
 pub fn dispatch_products<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     if level.0 == Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
         // SAFETY: the level is proven and VNNI was found, so the machine has the function's target features.
         return unsafe { avx512::run_vnni(kernel) };
+    }
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+    if level.0 == Level::Neon && std::arch::is_aarch64_feature_detected!("dotprod") {
+        // SAFETY: dot products were found, so the machine has the function's target features.
+        return unsafe { neon::run_dots(kernel) };
     }
     dispatch(level, kernel)
 }
@@ -284,7 +301,7 @@ pub trait Element: Copy {
     /// Lane-wise maxima of a tile, in no particular order, NaN left out.
     #[inline(always)]
     fn max_of_tile<L: Lanes>(l: L, tile: &[Self; TILE], seen: &mut [L::Seen; 4]) -> L::F {
-        tile_maximum(l, tile, seen)
+        l.maximum(tile, seen)
     }
     /// Loads sixteen logits, converted exactly; NaN and infinities as they are.
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F;

@@ -179,6 +179,57 @@ fn all_levels_compute_alike() {
     }
 }
 
+/// Sixteen halves of either kind from their bits on, and numbers between them, against the library's conversions.
+struct Halves(u16);
+
+impl Kernel for Halves {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let bits: [u16; WIDTH] = std::array::from_fn(|i| self.0 + i as u16);
+        let (halves, bfloats) = (bits.map(f16::from_bits), bits.map(bf16::from_bits));
+        let mut singles = [0.0; WIDTH];
+        l.store(l.load_bf16(&bfloats), &mut singles);
+        same("bf16", self.0.into(), singles, |i| bfloats[i].to_f32());
+        l.store(l.load_f16(&halves), &mut singles);
+        same("f16", self.0.into(), singles, |i| halves[i].to_f32());
+        let finite = |x: f32| if x.is_nan() { 0.0 } else { x };
+        // Half way to the next number, a little before that, and a little after.
+        for between in [0x8000_u32, 0x7FFF, 0x8001, 0x1000, 0x0FFF, 0x1001, 0x3000, 0] {
+            let near_bfloats = bits.map(|bits| finite(f32::from_bits(u32::from(bits) << 16 | between)));
+            let near_halves =
+                singles.map(|single| finite(f32::from_bits(single.to_bits() | between & 0x3FFF)));
+            let (mut narrow_bfloats, mut narrow_halves) = ([bf16::ZERO; WIDTH], [f16::ZERO; WIDTH]);
+            l.store_bf16(l.load(&near_bfloats), &mut narrow_bfloats);
+            l.store_f16(l.load(&near_halves), &mut narrow_halves);
+            for i in 0..WIDTH {
+                assert_eq!(
+                    narrow_bfloats[i].to_bits(),
+                    bf16::from_f32(near_bfloats[i]).to_bits(),
+                    "{}",
+                    near_bfloats[i]
+                );
+                assert_eq!(
+                    narrow_halves[i].to_bits(),
+                    f16::from_f32(near_halves[i]).to_bits(),
+                    "{}",
+                    near_halves[i]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_are_converted_and_rounded_as_defined() {
+    for level in Proven::all() {
+        for start in (0..=u16::MAX).step_by(WIDTH) {
+            dispatch(level, Halves(start));
+        }
+    }
+}
+
 /// Fused multiply-adds of all kinds against the library's, and a digest of them.
 struct Fused(u32);
 
