@@ -20,9 +20,11 @@ backends!(
     scalar,
     avx2,
     avx512,
+    neon,
     scalar_searching,
     avx2_searching,
     avx512_searching,
+    neon_searching,
     pool,
     pool_hidden,
     ranks

@@ -428,14 +428,16 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 20] = [
     "oracle",
     "scalar",
     "avx2",
     "avx512",
+    "neon",
     "scalar_searching",
     "avx2_searching",
     "avx512_searching",
+    "neon_searching",
     "pool",
     "pool_hidden",
     "ranks",

@@ -2,7 +2,7 @@
 //!
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
 //! contains the filter, on every backend of this machine unless one is named; `run --backend NAME --part I/N` runs every N-th body from the I-th
-//! on, so that N processes share the work; `golden [--bless]` compares the golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
+//! on, so that N processes share the work; `golden [NAME|--bless]` compares the golden draws, on one backend if it is named, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `verified-draws [--seed N] [COUNT]` does
 //! so with tokens of a pool's verified drafts, in every mode that keeps the law, and with `verified-draws-on NAME` a device's pool, `cuda` or
 //! `cuda_emulated`; `numbers [--every] NAME` holds the numbers of a CUDA backend to
@@ -40,7 +40,7 @@ use gumball_cuda::Runtime;
 use gumball_cuda::numeric_check::{self, Inputs, NUMBERS};
 use gumball_engine::Device;
 
-const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--part I/N]] [FILTER] | golden [--bless] \
+const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--part I/N]] [FILTER] | golden [NAME|--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | chains NAME [COUNT] \
@@ -82,8 +82,11 @@ fn main() -> ExitCode {
         ["boundaries", name] => at_boundaries(name, Extent::Full),
         ["boundaries", "--reduced", name] => at_boundaries(name, Extent::Reduced),
         ["reduced", name] => reduced(name),
-        ["golden"] => compare_golden(),
+        ["golden"] => compare_golden(&available()),
         ["golden", "--bless"] => bless(),
+        ["golden", name] => {
+            by_name(name).map_err(|error| error.to_string()).and_then(|backend| compare_golden(&[backend]))
+        }
         ["draws"] => draw(DRAWS.0, DRAWS.1),
         ["draws", count] => number(count).and_then(|count| draw(DRAWS.0, count)),
         ["draws", "--seed", seed] => number(seed).and_then(|seed| draw(seed, DRAWS.1)),
@@ -403,12 +406,12 @@ fn reduced(name: &str) -> Result<bool, String> {
     Ok(ok)
 }
 
-fn compare_golden() -> Result<bool, String> {
+fn compare_golden(backends: &[Box<dyn Backend>]) -> Result<bool, String> {
     let mut ok = true;
     for set in Set::ALL.into_iter().filter(|set| set.is_present()) {
         let pinned = set.pinned().map_err(|error| format!("{}: {error}", set.path().display()))?;
-        for backend in available() {
-            let changes = golden::changes(&pinned, &set.draw(&*backend));
+        for backend in backends {
+            let changes = golden::changes(&pinned, &set.draw(&**backend));
             ok &= changes.is_empty();
             println!("{set:?} on {}: {} streams, {} changed", backend.name(), pinned.len(), changes.len());
             changes.iter().for_each(|change| println!("  {change}"));
