@@ -237,8 +237,10 @@ static void what_is_refused(gumball_device *device, const char *name) {
     NONE(gumball_device_head_new(device, &config, 0, 1), GUMBALL_OUT_OF_RANGE,
          "weights is f32, but must be bf16 or f16, for a fast head");
     config.width = 1 << 17;
-    NONE(gumball_device_head_new(device, &config, 0, 0), GUMBALL_OUT_OF_RANGE, "width is 131072, but must be in 1..=2^16");
-    CHECK(gumball_device_head_new(NULL, &config, 0, 0) == NULL && gumball_device_head_of(device, NULL, 0, NULL) == NULL);
+    NONE(gumball_device_head_new(device, &config, 0, 0), GUMBALL_OUT_OF_RANGE,
+         "width is 131072, but must be in 1..=2^16");
+    CHECK(gumball_device_head_new(NULL, &config, 0, 0) == NULL &&
+          gumball_device_head_of(device, NULL, 0, NULL) == NULL);
     CHECK(gumball_device_head_of(device, head, (size_t)1 << 31, NULL) == NULL);
     CHECK(gumball_error_code() == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "rows") == 0);
 
