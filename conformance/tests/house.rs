@@ -18,7 +18,7 @@ const WITHOUT_BODY: [(&str, &str); 4] = [
 ];
 
 /// The storeys of the house: a crate depends only on crates of lower storeys.
-const STOREYS: [(&str, u32); 16] = [
+const STOREYS: [(&str, u32); 17] = [
     ("gumball-spec", 0),
     ("gumball-bench-protocol", 0),
     ("gumball-cpu", 1),
@@ -30,6 +30,7 @@ const STOREYS: [(&str, u32); 16] = [
     ("gumball-inspect", 4),
     ("gumball-python", 5),
     ("gumball-c", 4),
+    ("gumball-wasm", 5),
     ("gumball-cli", 5),
     ("gumball-conformance", 4),
     ("gumball-bench", 4),

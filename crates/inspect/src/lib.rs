@@ -2,23 +2,33 @@
 //!
 //! [`trace`] tells a row's way from logits to a token by the oracle's own functions; [`page`] and the terminal show it.
 //! [`doctor`] examines the machine. Both are subcommands, with the flags and files that they take, so that the `gumball`
-//! command and `python -m gumball` say the same in the same words; [`command`] is these two alone.
+//! command and `python -m gumball` say the same in the same words; `command` is these two alone. Without the feature of that name
+//! there is the trace and its page alone, for programs without files, devices and a terminal.
 #![forbid(unsafe_code)]
 
 pub mod error;
 
+#[cfg(feature = "command")]
 pub mod output;
+pub mod shown;
 pub mod text;
 
+#[cfg(feature = "command")]
 pub mod machine;
+#[cfg(feature = "command")]
 pub mod reading;
 
+#[cfg(feature = "command")]
 pub mod logits;
+#[cfg(feature = "command")]
 pub mod sampling;
+pub mod settings;
+#[cfg(feature = "command")]
 pub mod state;
 
 pub mod records;
 
+#[cfg(feature = "command")]
 pub mod engine;
 pub mod trace;
 
@@ -26,13 +36,18 @@ pub mod page;
 
 pub mod terminal;
 
+#[cfg(feature = "command")]
 pub mod self_test;
 
+#[cfg(feature = "command")]
 pub mod cuda;
 
+#[cfg(feature = "command")]
 pub mod doctor;
+#[cfg(feature = "command")]
 pub mod inspect;
 
+#[cfg(feature = "command")]
 pub mod command;
 
 pub use error::{Error, Result};
@@ -41,6 +56,7 @@ pub use error::{Error, Result};
 ///
 /// # Panics
 /// If the system gives no entropy.
+#[cfg(feature = "command")]
 #[must_use]
 pub fn fresh_seed() -> u64 {
     getrandom::u64().expect("the system gives entropy")

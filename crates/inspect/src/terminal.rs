@@ -5,8 +5,8 @@ use std::io::Write;
 use gumball_spec::FilterOrder;
 
 use crate::Result;
-use crate::output::shown;
 use crate::page::Context;
+use crate::shown::shown;
 use crate::text::{BAD, DIM, GOOD, HEAD, Table, WARN, count, probability};
 use crate::trace::{FilterTrace, Race, Sides, Token, Trace};
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Reset, Style};
 
-use crate::output::shown;
+use crate::shown::shown;
 
 /// Headings.
 pub const HEAD: Style = Style::new().bold();

@@ -2,7 +2,7 @@
 
 use super::html::{chip, escape, percent, plain_label, tokens};
 use super::{Context, cuts, explain, race};
-use crate::sampling::settings;
+use crate::settings::settings;
 use crate::text::count;
 use crate::trace::{Change, Token, Trace};
 

@@ -4,7 +4,6 @@
 //! by [`SamplingParams::validate`], so that an error reads the same in every language.
 
 mod file;
-mod settings;
 mod values;
 
 use std::path::PathBuf;
@@ -13,10 +12,10 @@ use clap::Args;
 use gumball_spec::{DynamicTemperature, FilterOrder, LogprobMode, Mirostat, SamplingParams, Scope};
 
 pub use file::parse;
-pub use settings::settings;
 pub use values::{Bias, Ids};
 
 use crate::Result;
+pub use crate::settings::settings;
 
 /// Sampling parameters, as flags.
 #[derive(Args, Clone, Debug, Default)]

@@ -1,9 +1,12 @@
 //! What a device made of the row that is traced, held to the definition.
 
+#[cfg(feature = "command")]
 use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Route, Task};
+#[cfg(feature = "command")]
 use gumball_spec::{Kind, NONE, Request, Row, oracle};
 use serde::Serialize;
 
+#[cfg(feature = "command")]
 use crate::Result;
 use crate::records::LogprobRecord;
 
@@ -25,6 +28,7 @@ pub struct OnDevice {
     pub differences: Vec<String>,
 }
 
+#[cfg(feature = "command")]
 impl OnDevice {
     /// Draws the token of a request on a device.
     ///

@@ -3,7 +3,7 @@
 use gumball_spec::SamplingParams;
 use serde_json::{Map, Value};
 
-use crate::output::without_middle;
+use crate::shown::without_middle;
 
 /// The longest value that is said whole, in characters.
 const LONGEST: usize = 60;

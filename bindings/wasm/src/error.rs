@@ -1,0 +1,154 @@
+//! Errors: the engine's, and those of reading JavaScript's values, as one class of JavaScript.
+//!
+//! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws is passed on as it is.
+
+use gumball_engine::Error;
+use wasm_bindgen::prelude::*;
+
+#[wasm_bindgen(raw_module = "./host.js")]
+extern "C" {
+    /// The class of errors.
+    #[derive(Debug)]
+    type GumballError;
+
+    #[wasm_bindgen(constructor)]
+    fn new(kind: &str, parameter: &str, value: &str, allowed: &str, message: &str) -> GumballError;
+
+    fn fresh_seed() -> u64;
+}
+
+/// Why a call ends without a result.
+#[derive(Debug)]
+pub enum Failure {
+    /// An error of the engine.
+    Engine(Error),
+    /// An argument that cannot be read.
+    Argument {
+        /// `type`, `out_of_range`, `length` or `unknown`.
+        kind: &'static str,
+        /// Its name.
+        parameter: String,
+        /// What it is.
+        value: String,
+        /// What it must be.
+        allowed: String,
+    },
+    /// What a hook threw.
+    Thrown(JsValue),
+}
+
+/// A result whose error JavaScript gets as an exception.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Engine(error)
+    }
+}
+
+impl Failure {
+    /// Makes the error for a value of the wrong type.
+    pub fn wrong_type(parameter: &str, value: &JsValue, allowed: &str) -> Self {
+        Self::argument("type", parameter, shown(value), allowed)
+    }
+
+    /// Makes the error for a value outside its range.
+    pub fn out_of_range(parameter: &str, value: impl ToString, allowed: impl Into<String>) -> Self {
+        Self::argument("out_of_range", parameter, value.to_string(), allowed)
+    }
+
+    /// Makes the error for a list of another length.
+    pub fn length(parameter: &str, length: usize, allowed: impl Into<String>) -> Self {
+        Self::argument("length", parameter, length.to_string(), allowed)
+    }
+
+    /// Makes the error for a name that is not known.
+    pub fn unknown(parameter: &str, name: &str, known: &[&str]) -> Self {
+        Self::argument("unknown", parameter, name.to_owned(), format!("one of {}", known.join(", ")))
+    }
+
+    fn argument(kind: &'static str, parameter: &str, value: String, allowed: impl Into<String>) -> Self {
+        Failure::Argument { kind, parameter: parameter.to_owned(), value, allowed: allowed.into() }
+    }
+}
+
+impl From<Failure> for JsValue {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Thrown(value) => value,
+            Failure::Argument { kind, parameter, value, allowed } => {
+                let what = if kind == "length" { "has length" } else { "is" };
+                let message = format!("{parameter} {what} {value}, but must be {allowed}");
+                GumballError::new(kind, &parameter, &value, &allowed, &message).into()
+            }
+            Failure::Engine(error) => {
+                let message = error.to_string();
+                let (kind, parameter, value, allowed) = match error {
+                    Error::OutOfRange { parameter, value, allowed } => {
+                        ("out_of_range", parameter, value, allowed)
+                    }
+                    Error::Conflict { parameter, other, reason } => {
+                        ("conflict", parameter, format!("beside {other}"), reason.to_owned())
+                    }
+                    Error::Length { parameter, length, allowed } => {
+                        ("length", parameter, length.to_string(), allowed)
+                    }
+                    Error::Unknown { parameter, name, known } => {
+                        ("unknown", parameter, name, format!("one of {known}"))
+                    }
+                    Error::Unavailable { resource, reason } => {
+                        ("unavailable", resource, String::new(), reason)
+                    }
+                    other => ("out_of_range", "", String::new(), other.to_string()),
+                };
+                GumballError::new(kind, parameter, &value, &allowed, &message).into()
+            }
+        }
+    }
+}
+
+/// Calls drafts, paths and what comes with them by the names of JavaScript's arguments.
+pub fn draft_names(error: Error) -> Failure {
+    let named = error.with_parameter(|name| match name {
+        "drafts.counts" | "drafts.ids" | "ids" => "drafts",
+        "paths.counts" | "paths.ids" => "paths",
+        "drafts.parents" => "parents",
+        "drafts.probs" | "probs" => "draft_probs",
+        name => name,
+    });
+    Failure::Engine(named)
+}
+
+/// Shows a value of JavaScript in an error, in at most 80 characters.
+fn shown(value: &JsValue) -> String {
+    let text = match (value.as_string(), value.as_f64(), value.as_bool()) {
+        (Some(text), ..) => format!("{text:?}"),
+        (_, Some(number), _) => number.to_string(),
+        (.., Some(truth)) => truth.to_string(),
+        _ if value.is_null() => "null".to_owned(),
+        _ if value.is_undefined() => "undefined".to_owned(),
+        _ if value.is_object() => tag(value),
+        _ => value.js_typeof().as_string().unwrap_or_default(),
+    };
+    text.chars().take(80).collect()
+}
+
+/// Returns what an object is: `Float32Array` of an array of numbers, `Array` of a list, `Object` of others.
+pub fn tag(value: &JsValue) -> String {
+    let tag = js_sys::Reflect::get(value, &js_sys::Symbol::to_string_tag()).ok();
+    let other = if js_sys::Array::is_array(value) { "Array" } else { "Object" };
+    tag.and_then(|tag| tag.as_string()).unwrap_or_else(|| other.to_owned())
+}
+
+/// Returns a seed that nobody chose.
+pub fn entropy() -> u64 {
+    fresh_seed()
+}
+
+/// Lets a defect of this package be an exception that says what broke, and not only a trap.
+pub fn panics_throw() {
+    std::panic::set_hook(Box::new(|info| {
+        let message = format!("gumball is broken: {info}");
+        wasm_bindgen::throw_val(GumballError::new("broken", "", "", "", &message).into());
+    }));
+}

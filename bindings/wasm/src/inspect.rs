@@ -1,0 +1,97 @@
+//! Inspection: what every stage did to one row, as an object, or as a page of HTML that explains itself.
+//!
+//! The trace is told by the oracle's own functions, so the token at its end is the one that samplers and pools draw.
+
+use gumball_inspect::page::{Context, page};
+use gumball_inspect::trace::Trace;
+use gumball_spec::Request;
+use gumball_spec::request::check_mask_width;
+use js_sys::{Function, JSON};
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Failure, Result, entropy};
+use crate::params;
+use crate::rows::Rows;
+use crate::sampler::words;
+use crate::values::{Options, is_absent, keys};
+
+/// The options of both functions.
+const NAMES: [&str; 11] =
+    ["prompt", "output", "position", "draw", "mu", "mask", "forced", "dtype", "source", "texts", "context"];
+
+/// Traces a row.
+fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Trace> {
+    let mut row = Rows::default();
+    row.copy(logits, options, "logits")?;
+    let row = row.row();
+    let mut params = params::read(params)?;
+    let seed = *params.seed.get_or_insert_with(entropy);
+    let (prompt, output) = (options.ids("prompt")?, options.ids("output")?);
+    let mask: Option<Vec<u32>> = options.get("mask").map(|mask| words(&mask, "mask")).transpose()?;
+    if let Some(mask) = &mask {
+        check_mask_width("mask's words", mask.len(), row.vocab())?;
+    }
+    let request = Request {
+        output: &output,
+        position: options.integer("position")?.unwrap_or((prompt.len() + output.len()) as u32),
+        draw: options.integer("draw")?.unwrap_or(0),
+        mu: options.number("mu")?.unwrap_or_else(|| params.initial_mu()),
+        mask: mask.as_deref(),
+        forced: options.integer("forced")?,
+        ..Request::new(&params, &prompt, seed)
+    };
+    let texts = options.get("texts").map(|texts| {
+        let wrong = || Failure::wrong_type("texts", &texts, "a function from an id to its text");
+        texts.dyn_ref::<Function>().cloned().ok_or_else(wrong)
+    });
+    let texts = texts.transpose()?;
+    // What the function throws, or returns beside texts, counts as no text: the trace is the same.
+    let text = |id: u32| texts.as_ref()?.call1(&JsValue::UNDEFINED, &id.into()).ok()?.as_string();
+    let source = options.text("source")?.unwrap_or_else(|| "A row of logits".to_owned());
+    Trace::of(row, &request, &source, &text).map_err(|error| match error {
+        gumball_inspect::Error::Spec(error) => error.into(),
+        other => Failure::out_of_range("logits", "not traced", other.to_string()),
+    })
+}
+
+/// Returns what every stage did to a row: edits, filters, the race and the token, as `gumball inspect --json` writes it.
+///
+/// Options: `prompt` and `output`, the ids before the token; `position`, as many as these; `draw`, 0; `mu`, mirostat's limit; `mask` and
+/// `forced`, as of `Sampler.sample`; `dtype`; `source`, where the row comes from, in words; `texts`, a function from an id to its text.
+/// Without a seed in `params` a fresh one is drawn.
+///
+/// Throws a GumballError for a parameter outside its range.
+#[wasm_bindgen(unchecked_return_type = "Trace")]
+pub fn inspect(
+    #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
+    #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
+    #[wasm_bindgen(unchecked_optional_param_type = "InspectOptions")] options: &JsValue,
+) -> Result<JsValue> {
+    let trace = trace(logits, params, &Options::new(options, &NAMES)?)?;
+    let text = serde_json::to_string(&trace).expect("plain data");
+    Ok(JSON::parse(&text).expect("JSON of our own"))
+}
+
+/// Returns the same as a page of HTML that explains itself, for a file, a frame or a new tab. It asks nothing of the network.
+///
+/// Options: those of `inspect`, and `context`, the text that the token continues: `prompt`, what was asked, and `said`, what was said so
+/// far.
+#[wasm_bindgen]
+pub fn inspect_html(
+    #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
+    #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
+    #[wasm_bindgen(unchecked_optional_param_type = "InspectOptions")] options: &JsValue,
+) -> Result<String> {
+    let options = Options::new(options, &NAMES)?;
+    let context = options.get("context").unwrap_or(JsValue::UNDEFINED);
+    let context = match is_absent(&context) {
+        true => None,
+        false => {
+            keys(&context, "context")?;
+            let context = Options::new(&context, &["prompt", "said"])?;
+            let text = |name| Ok::<_, Failure>(context.text(name)?.unwrap_or_default());
+            Some(Context { prompt: text("prompt")?, said: text("said")? })
+        }
+    };
+    Ok(page(&trace(logits, params, &options)?, context.as_ref()))
+}

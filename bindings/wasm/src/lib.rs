@@ -1,0 +1,57 @@
+//! The npm package: the engine for JavaScript, in browsers and in Node.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `sampler`, `pool`, `verify`, `operators`, `inspect` | what JavaScript calls |
+//! | `values`, `rows`, `params`, `state`, `step`, `hooks` | arguments |
+//! | `outputs`, `error` | results and exceptions |
+//! | `types.ts` | the types of objects that go in and come out |
+//!
+//! `ci/wasm-package` makes the package. Everything that a call takes is checked here or by the engine before anything is drawn. The
+//! tokens are those of every other surface, bit for bit.
+#![forbid(unsafe_code)]
+
+mod error;
+mod hooks;
+mod inspect;
+mod operators;
+mod outputs;
+mod params;
+mod pool;
+mod rows;
+mod sampler;
+mod state;
+mod step;
+mod values;
+mod verify;
+
+use wasm_bindgen::prelude::*;
+
+pub use pool::Pool;
+pub use sampler::Sampler;
+
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES: &str = include_str!("types.ts");
+
+/// What a row's data had to say: bits of a status.
+#[wasm_bindgen]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// A logit that bans and bitmask allow was NaN; it counted as -Infinity.
+    NAN = 1,
+    /// A logit that bans and bitmask allow was Infinity; it counted as the largest f32.
+    INF = 2,
+    /// No token was above -Infinity.
+    EMPTY = 4,
+}
+
+/// Returns the version of the package.
+#[wasm_bindgen]
+pub fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+#[wasm_bindgen(start)]
+fn start() {
+    error::panics_throw();
+}

@@ -1,0 +1,145 @@
+//! What operators take besides rows: filters, a number or one per row; seeds, positions and draw indices.
+
+use gumball_engine::{Draws, PerRow, RowParams, SamplingParams};
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Result, entropy};
+use crate::params;
+use crate::values::{Integer, Options, elements, integer, number};
+
+/// A number, or one per row.
+#[derive(Debug)]
+pub enum Column<T> {
+    All(T),
+    Each(Vec<T>),
+}
+
+impl<T: Copy> Column<T> {
+    fn read(value: &JsValue, name: &str, one: impl Fn(&JsValue, &str) -> Result<T>) -> Result<Self> {
+        if !value.is_object() {
+            return one(value, name).map(Column::All);
+        }
+        elements(value, name)?.iter().map(|value| one(value, name)).collect::<Result<_>>().map(Column::Each)
+    }
+
+    fn per_row(&self) -> PerRow<'_, T> {
+        match self {
+            Column::All(value) => PerRow::All(*value),
+            Column::Each(values) => PerRow::Host(values),
+        }
+    }
+
+    /// Returns the column with each value `n` times.
+    fn repeated(self, n: usize) -> Self {
+        match self {
+            Column::All(value) => Column::All(value),
+            Column::Each(values) => {
+                Column::Each(values.into_iter().flat_map(|value| std::iter::repeat_n(value, n)).collect())
+            }
+        }
+    }
+}
+
+/// Reads a column of integers.
+fn integers<T: Integer + Copy>(options: &Options<'_>, name: &str) -> Result<Option<Column<T>>> {
+    options.get(name).map(|value| Column::read(&value, name, integer)).transpose()
+}
+
+/// Reads a column of numbers.
+fn numbers(options: &Options<'_>, name: &str) -> Result<Option<Column<f32>>> {
+    options.get(name).map(|value| Column::read(&value, name, number)).transpose()
+}
+
+/// The names of the filters' options.
+pub const FILTERS: [&str; 6] = ["temperature", "top_k", "top_p", "min_p", "order", "params"];
+
+/// The filters of rows.
+#[derive(Debug)]
+pub struct Filters {
+    common: SamplingParams,
+    temperature: Option<Column<f32>>,
+    top_k: Option<Column<i64>>,
+    top_p: Option<Column<f32>>,
+    min_p: Option<Column<f32>>,
+}
+
+impl Filters {
+    /// Reads them.
+    pub fn read(options: &Options<'_>) -> Result<Self> {
+        let mut common = params::read(&options.get("params").unwrap_or(JsValue::UNDEFINED))?;
+        if let Some(order) = options.get("order") {
+            common.order = params::read(&crate::values::object([("order", order)]))?.order;
+        }
+        Ok(Self {
+            common,
+            temperature: numbers(options, "temperature")?,
+            top_k: integers(options, "top_k")?,
+            top_p: numbers(options, "top_p")?,
+            min_p: numbers(options, "min_p")?,
+        })
+    }
+
+    /// Reads those that are arguments of their own.
+    pub fn with(
+        mut self,
+        top_k: Option<&JsValue>,
+        top_p: Option<&JsValue>,
+        min_p: Option<&JsValue>,
+    ) -> Result<Self> {
+        self.top_k = top_k.map(|value| Column::read(value, "top_k", integer)).transpose()?.or(self.top_k);
+        self.top_p = top_p.map(|value| Column::read(value, "top_p", number)).transpose()?.or(self.top_p);
+        self.min_p = min_p.map(|value| Column::read(value, "min_p", number)).transpose()?.or(self.min_p);
+        Ok(self)
+    }
+
+    /// Returns them as the engine takes them.
+    pub fn row_params(&self) -> RowParams<'_> {
+        RowParams {
+            temperature: self.temperature.as_ref().map(Column::per_row),
+            top_k: self.top_k.as_ref().map(Column::per_row),
+            top_p: self.top_p.as_ref().map(Column::per_row),
+            min_p: self.min_p.as_ref().map(Column::per_row),
+            ..RowParams::new(&self.common)
+        }
+    }
+
+    /// Returns the temperature; 1 where there is none.
+    pub fn temperature(&self) -> PerRow<'_, f32> {
+        self.temperature.as_ref().map_or(PerRow::All(1.0), Column::per_row)
+    }
+}
+
+/// The names of the options that say which numbers are drawn with.
+pub const KEYS: [&str; 3] = ["seed", "position", "draw"];
+
+/// Seeds, positions and draw indices.
+#[derive(Debug)]
+pub struct Keys {
+    seeds: Column<u64>,
+    positions: Column<u32>,
+    draws: Option<Column<u32>>,
+}
+
+impl Keys {
+    /// Reads them; `n`: how many outputs each seed and position is for.
+    pub fn read(options: &Options<'_>, n: usize) -> Result<Self> {
+        let seeds = integers(options, "seed")?.unwrap_or_else(|| Column::All(entropy()));
+        let positions = integers(options, "position")?.unwrap_or(Column::All(0));
+        Ok(Self {
+            seeds: seeds.repeated(n),
+            positions: positions.repeated(n),
+            draws: integers(options, "draw")?,
+        })
+    }
+
+    /// Returns them as the engine takes them.
+    pub fn draws(&self) -> Draws<'_> {
+        Draws {
+            seeds: self.seeds.per_row(),
+            positions: self.positions.per_row(),
+            draws: self.draws.as_ref().map(Column::per_row),
+            offsets: false,
+            zero_for_none: false,
+        }
+    }
+}

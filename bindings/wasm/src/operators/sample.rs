@@ -1,0 +1,56 @@
+//! Operators that draw tokens from rows.
+
+use gumball_engine::{Kind, PerRow, Status};
+use js_sys::{Array, Int32Array};
+use wasm_bindgen::prelude::*;
+
+use super::arguments::{FILTERS, Filters, KEYS, Keys};
+use super::{run, words};
+use crate::error::{Failure, Result};
+use crate::rows::Rows;
+use crate::values::{Options, integer};
+
+fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsValue) -> Result<JsValue> {
+    let own = ["indices", "n", "dtype", "return_statuses"];
+    let names: Vec<&str> = FILTERS.into_iter().chain(KEYS).chain(own).collect();
+    let options = Options::new(options, &names)?;
+    let mut from = Rows::default();
+    from.copy(rows, &options, name)?;
+    let rows = from.logits(integer(vocab, "vocab")?, kind, name)?;
+    let n: Option<usize> = options.integer("n")?;
+    let indices: Option<Vec<u32>> = match (options.get("indices"), n) {
+        (Some(_), Some(n)) => {
+            return Err(Failure::out_of_range("n", n, "left out, since indices name each output"));
+        }
+        (Some(_), None) => Some(options.ids("indices")?),
+        (None, Some(n)) => {
+            Some((0..rows.rows() as u32).flat_map(|row| std::iter::repeat_n(row, n)).collect())
+        }
+        (None, None) => None,
+    };
+    let (filters, keys) = (Filters::read(&options)?, Keys::read(&options, n.unwrap_or(1))?);
+    let outputs = indices.as_ref().map_or(rows.rows(), Vec::len);
+    let (mut tokens, mut statuses) = (vec![0; outputs], vec![Status::default(); outputs]);
+    run(|operators| {
+        let indices = indices.as_deref().map(PerRow::Host);
+        let (tokens, statuses) = ((&mut tokens[..]).into(), Some((&mut statuses[..]).into()));
+        operators.sample(rows, indices, &filters.row_params(), &keys.draws(), tokens, statuses)
+    })?;
+    let tokens = JsValue::from(Int32Array::new_from_slice(&tokens));
+    if !options.truth("return_statuses")? {
+        return Ok(tokens);
+    }
+    Ok(Array::of2(&tokens, &words(&statuses)).into())
+}
+
+/// Draws from rows of logits; see `types.ts`.
+#[wasm_bindgen(skip_typescript)]
+pub fn sampling_from_logits(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
+    sample(logits, "logits", vocab, Kind::Logits, options)
+}
+
+/// Draws from rows of probabilities; see `types.ts`.
+#[wasm_bindgen(skip_typescript)]
+pub fn sampling_from_probs(probs: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
+    sample(probs, "probs", vocab, Kind::Probabilities, options)
+}

@@ -1,0 +1,270 @@
+//! The pool: the requests in flight, stepped together.
+
+use gumball_engine::{
+    BatchOptions, Logits, Outputs, Pool as Engine, PoolConfig, Scored, Sequence, Slot, Widths,
+};
+use wasm_bindgen::prelude::*;
+
+use crate::error::Result;
+use crate::rows::{Rows, kind};
+use crate::state::OwnedState;
+use crate::step::{Extras, NAMES};
+use crate::values::{Options, integer, integers, is_absent};
+use crate::{outputs, params, state};
+
+/// Many sequences, each in a slot that keeps its history and position.
+///
+/// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands beside it
+/// in a batch, changes none of its tokens. All calls run on the caller's thread. `free` gives the pool's memory back at once.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) inner: Engine,
+    pub(crate) keeps: bool,
+    pub(crate) rows: Rows,
+    out: Outputs,
+}
+
+/// Returns the options of a call with these and the ones that come with rows.
+pub fn known<'a>(others: &[&'a str]) -> Vec<&'a str> {
+    NAMES.into_iter().chain(others.iter().copied()).collect()
+}
+
+/// How many output tokens sequences have, to go back to.
+pub type Marks = Vec<(Slot, usize)>;
+
+impl Pool {
+    fn sequence(&self, slot: &JsValue) -> Result<&Sequence> {
+        Ok(self.inner.sequence(integer(slot, "slot")?)?)
+    }
+
+    /// Notes how many output tokens the sequences of slots have.
+    pub(crate) fn marks(&self, slots: &[Slot]) -> Marks {
+        let length = |slot: &Slot| Some((*slot, self.inner.sequence(*slot).ok()?.history().output().len()));
+        slots.iter().filter_map(length).collect()
+    }
+}
+
+/// Takes back what was appended behind the marks.
+pub fn back(pool: &mut Engine, marks: &Marks) -> gumball_engine::Result<()> {
+    marks.iter().try_for_each(|(slot, length)| pool.truncate(*slot, *length))
+}
+
+/// Returns the rows that outputs read.
+pub fn selected<'a>(logits: Logits<'a>, extras: &'a Extras) -> Result<Logits<'a>> {
+    Ok(match &extras.row_indices {
+        None => logits,
+        Some(indices) => logits.select(indices)?,
+    })
+}
+
+#[wasm_bindgen]
+impl Pool {
+    /// Makes an empty pool for rows of `vocab` numbers.
+    ///
+    /// Options: `slots`, how many sequences can be in flight, 256; `top_n` and `ids`, how many of the most likely tokens and of given
+    /// ids the outputs have places for, 0; `kept`, whether outputs have the kept sets; `route`, "race"; `level`.
+    ///
+    /// Throws a GumballError for a value outside its range, and if there is not enough memory for the slots.
+    #[wasm_bindgen(constructor)]
+    pub fn new(
+        #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
+        #[wasm_bindgen(unchecked_optional_param_type = "PoolOptions")] options: &JsValue,
+    ) -> Result<Pool> {
+        let options = Options::new(options, &["slots", "top_n", "ids", "kept", "route", "level"])?;
+        let mut config = PoolConfig { threads: Some(1), ..PoolConfig::new(integer(vocab, "vocab")?) };
+        if let Some(slots) = options.integer("slots")? {
+            config.slots = slots;
+        }
+        config.widths = Widths {
+            top_n: options.integer("top_n")?.unwrap_or(0),
+            ids: options.integer("ids")?.unwrap_or(0),
+        };
+        config.level = options.text("level")?.map(|level| level.parse()).transpose()?;
+        if let Some(route) = options.text("route")? {
+            config.route = route;
+        }
+        let keeps = options.truth("kept")?;
+        let out = if keeps { Outputs::with_kept() } else { Outputs::new() };
+        Ok(Self { inner: Engine::new(config)?, keeps, rows: Rows::default(), out })
+    }
+
+    /// Admits a request with the ids before its output, and returns its slot.
+    ///
+    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and if all slots are taken.
+    pub fn admit(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
+        #[wasm_bindgen(unchecked_optional_param_type = "Integers")] prompt: &JsValue,
+    ) -> Result<i32> {
+        let prompt: Vec<u32> = if is_absent(prompt) { Vec::new() } else { integers(prompt, "prompt")? };
+        Ok(self.inner.admit(params::seeded(params)?, &prompt)?)
+    }
+
+    /// Takes up a sequence where it was left, here or anywhere, and returns its slot. The seed is the state's.
+    pub fn resume(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Partial<State>")] state: &JsValue,
+    ) -> Result<i32> {
+        let state = OwnedState::read(state)?;
+        Ok(self.inner.resume(params::seeded(params)?, state.state())?)
+    }
+
+    /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
+    ///
+    /// For n samples of one request: admit it, fork it under 1, 2, .. n - 1, and let all read one row by `row_indices`.
+    pub fn fork(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "number")] draw: &JsValue,
+    ) -> Result<i32> {
+        Ok(self.inner.fork(integer(slot, "slot")?, integer(draw, "draw")?)?)
+    }
+
+    /// Ends a sequence; its slot is vacant then.
+    pub fn release(&mut self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<()> {
+        Ok(self.inner.release(integer(slot, "slot")?)?)
+    }
+
+    /// Takes a sequence back to its state after `output_len` output tokens.
+    pub fn truncate(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "number")] output_len: &JsValue,
+    ) -> Result<()> {
+        Ok(self.inner.truncate(integer(slot, "slot")?, integer(output_len, "output_len")?)?)
+    }
+
+    /// Appends a token that was chosen elsewhere.
+    pub fn push(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "number")] id: &JsValue,
+    ) -> Result<()> {
+        Ok(self.inner.push(integer(slot, "slot")?, integer(id, "id")?)?)
+    }
+
+    /// Takes the last tokens of sequences away: `counts[i]` of the one in `slots[i]`.
+    pub fn shorten(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Integers")] slots: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Integers")] counts: &JsValue,
+    ) -> Result<()> {
+        let counts: Vec<u32> = integers(counts, "counts")?;
+        let counts: Vec<usize> = counts.into_iter().map(|count| count as usize).collect();
+        Ok(self.inner.shorten(&integers(slots, "slots")?, &counts)?)
+    }
+
+    /// Draws a token for each slot from its row, and appends it to the sequence there.
+    ///
+    /// `logits`: as many rows as slots, one after the other, or any number with `row_indices`. `slots`: -1 for a row that yields
+    /// nothing; no other slot twice. Options: `masks`, a bitmask for each row, flat or as a list in which null is none;
+    /// `mask_present`, which rows' masks count; `forced`, an id for each row, or null or -1 for none; `row_indices`, for each slot the
+    /// row that it reads; `hooks`, a function or null for each row; `kind`, "logits" or "probabilities"; `dtype`.
+    ///
+    /// Throws a GumballError for a shape, type, slot or id that does not fit, and whatever a hook throws. No sequence has changed
+    /// then.
+    #[wasm_bindgen(unchecked_return_type = "Outputs")]
+    pub fn step(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Integers")] slots: &JsValue,
+        #[wasm_bindgen(unchecked_optional_param_type = "StepOptions")] options: &JsValue,
+    ) -> Result<JsValue> {
+        let options = Options::new(options, &known(&["kind", "dtype"]))?;
+        let (slots, kind) = (integers::<Slot>(slots, "slots")?, kind(&options)?);
+        self.rows.copy(logits, &options, "logits")?;
+        let marks = self.marks(&slots);
+        let Self { inner, rows, out, .. } = self;
+        let logits = rows.logits(inner.vocab(), kind, "logits")?;
+        let extras = Extras::read(&options, logits.rows())?;
+        let logits = selected(logits, &extras)?;
+        let step =
+            |pool: &mut &mut Engine, options: &BatchOptions<'_>| pool.step(logits, &slots, options, out);
+        extras.with(&mut &mut *inner, step, |pool| back(pool, &marks))?;
+        Ok(outputs::outputs(&self.out, self.keeps))
+    }
+
+    /// Returns the logprobs of known tokens, as of a prompt: row i scores `ids[start + i]`. No slot changes.
+    ///
+    /// Options: `prompt_len`, how many of `ids` are prompt, all unless it is given; `start`, 1; `masks`, `mask_present`, `hooks`,
+    /// `kind`, `dtype` as of `step`. `params.logprobs` says what is reported; raw logprobs without it.
+    #[wasm_bindgen(unchecked_return_type = "Outputs")]
+    pub fn score(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Integers")] ids: &JsValue,
+        #[wasm_bindgen(unchecked_optional_param_type = "ScoreOptions")] options: &JsValue,
+    ) -> Result<JsValue> {
+        let names = ["prompt_len", "start", "masks", "mask_present", "hooks", "kind", "dtype"];
+        let options = Options::new(options, &names)?;
+        let (params, ids) = (params::read(params)?, integers::<u32>(ids, "ids")?);
+        let prompt_len = options.integer("prompt_len")?.unwrap_or(ids.len());
+        let start = options.integer("start")?.unwrap_or(1);
+        self.rows.copy(logits, &options, "logits")?;
+        let Self { inner, rows, out, .. } = self;
+        let logits = rows.logits(inner.vocab(), kind(&options)?, "logits")?;
+        let scored = Scored { params: &params, ids: &ids, prompt_len, start };
+        let score = |_: &mut (), options: &BatchOptions<'_>| inner.score(logits, scored, options, out);
+        Extras::read(&options, logits.rows())?.with(&mut (), score, |()| Ok(()))?;
+        Ok(outputs::outputs(&self.out, self.keeps))
+    }
+
+    /// Returns a sequence's state, for `resume`.
+    #[wasm_bindgen(unchecked_return_type = "State")]
+    pub fn state(&self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<JsValue> {
+        Ok(state::to_js(self.sequence(slot)?))
+    }
+
+    /// Returns the ids of a slot's prompt and output.
+    pub fn history(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+    ) -> Result<Vec<u32>> {
+        Ok(self.sequence(slot)?.history().ids().to_vec())
+    }
+
+    /// Returns the ids that a slot has generated so far.
+    pub fn output(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+    ) -> Result<Vec<u32>> {
+        Ok(self.sequence(slot)?.history().output().to_vec())
+    }
+
+    /// Returns the number of tokens before a slot's next one, modulo 2^32.
+    pub fn position(&self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<u32> {
+        Ok(self.sequence(slot)?.position())
+    }
+
+    /// Returns the seed that a slot uses.
+    pub fn seed(&self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<u64> {
+        Ok(self.sequence(slot)?.seed())
+    }
+
+    /// How many sequences are in flight.
+    #[wasm_bindgen(getter)]
+    pub fn length(&self) -> usize {
+        self.inner.len()
+    }
+
+    /// How many can be.
+    #[wasm_bindgen(getter)]
+    pub fn capacity(&self) -> usize {
+        self.inner.capacity()
+    }
+
+    /// The number of ids in the vocabulary.
+    #[wasm_bindgen(getter)]
+    pub fn vocab(&self) -> usize {
+        self.inner.vocab()
+    }
+
+    /// The lanes in use: "simd128" or "scalar".
+    #[wasm_bindgen(getter)]
+    pub fn level(&self) -> String {
+        self.inner.level().name().to_owned()
+    }
+}

@@ -1,0 +1,120 @@
+//! What comes with the rows of a batch: bitmasks, forced tokens, hooks, and which row each slot reads.
+
+use gumball_engine::{BatchOptions, Masks, RowHook};
+use js_sys::{Array, Function};
+
+use crate::error::{Failure, Result};
+use crate::hooks;
+use crate::sampler::{forced, words};
+use crate::values::{Options, elements, is_absent};
+
+/// The names of these options.
+pub const NAMES: [&str; 5] = ["masks", "mask_present", "forced", "row_indices", "hooks"];
+
+/// What comes with the rows of a batch.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// The rows of the masks and the words of each; none if no row has a mask.
+    masks: Option<(Vec<u32>, usize, usize)>,
+    present: Option<Vec<bool>>,
+    forced: Vec<Option<u32>>,
+    hooks: Vec<Option<Function>>,
+    /// For each output the row that it reads.
+    pub row_indices: Option<Vec<u32>>,
+}
+
+impl Extras {
+    /// Reads what comes with `rows` rows of logits.
+    pub fn read(options: &Options<'_>, rows: usize) -> Result<Self> {
+        let row_indices = options.get("row_indices").map(|_| options.ids("row_indices")).transpose()?;
+        let outputs = row_indices.as_ref().map_or(rows, Vec::len);
+        let mut extras = Self { row_indices, ..Self::default() };
+        if let Some(masks) = options.get("masks") {
+            if Array::is_array(&masks) {
+                extras.read_list(&masks)?;
+            } else {
+                let words = words(&masks, "masks")?;
+                if outputs == 0 || !words.len().is_multiple_of(outputs) {
+                    let allowed = format!("as many words for each of {outputs} rows");
+                    return Err(Failure::length("masks", words.len(), allowed));
+                }
+                let width = words.len() / outputs;
+                extras.masks = Some((words, outputs, width));
+            }
+        }
+        if let Some(present) = options.get("mask_present") {
+            let one = |value: &wasm_bindgen::JsValue| {
+                value
+                    .as_bool()
+                    .or(value.as_f64().map(|number| number != 0.0))
+                    .ok_or_else(|| Failure::wrong_type("mask_present", value, "true or false for each row"))
+            };
+            if extras.masks.is_none() {
+                return Err(Failure::length("masks", 0, "one per row, since there is mask_present"));
+            }
+            extras.present =
+                Some(elements(&present, "mask_present")?.iter().map(one).collect::<Result<_>>()?);
+        }
+        if let Some(list) = options.get("forced") {
+            extras.forced = forced(&list)?;
+        }
+        if let Some(list) = options.get("hooks") {
+            extras.hooks = hooks::read_all(&list)?;
+        }
+        Ok(extras)
+    }
+
+    /// Reads a list with a mask for each row, or none. A mask that is shorter than the longest gets words of 0, which forbid as
+    /// missing ones do.
+    fn read_list(&mut self, list: &wasm_bindgen::JsValue) -> Result<()> {
+        let one = |mask: &wasm_bindgen::JsValue| {
+            if is_absent(mask) { Ok(None) } else { words(mask, "masks' element").map(Some) }
+        };
+        let masks: Vec<Option<Vec<u32>>> = elements(list, "masks")?.iter().map(one).collect::<Result<_>>()?;
+        let width = masks.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let mut all = Vec::with_capacity(masks.len() * width);
+        for mask in &masks {
+            let mask = mask.as_deref().unwrap_or_default();
+            all.extend_from_slice(mask);
+            all.resize(all.len() + width - mask.len(), 0);
+        }
+        self.present = Some(masks.iter().map(Option::is_some).collect());
+        self.masks = Some((all, masks.len(), width));
+        Ok(())
+    }
+
+    /// Calls `call` with the engine's options, and returns its result; what a hook threw is an error, and `undo` is called with what
+    /// the call returned.
+    pub fn with<S, T>(
+        &self,
+        state: &mut S,
+        call: impl FnOnce(&mut S, &BatchOptions<'_>) -> gumball_engine::Result<T>,
+        undo: impl FnOnce(&mut S) -> gumball_engine::Result<()>,
+    ) -> Result<T> {
+        let masks = match &self.masks {
+            None => Masks::NONE,
+            Some((words, rows, width)) => Masks::new(words, *rows, *width, *width)?,
+        };
+        let masks = match &self.present {
+            None => masks,
+            Some(present) => masks.with_present(present)?,
+        };
+        let options = |hooks| BatchOptions { masks, forced: &self.forced, hooks };
+        if self.hooks.is_empty() {
+            return Ok(call(state, &options(&[]))?);
+        }
+        let run = |hooks: &[Option<RowHook<'_>>]| {
+            let options = BatchOptions { masks, forced: &self.forced, hooks };
+            call(state, &options)
+        };
+        let (result, failure) = hooks::with(self.hooks.clone(), run);
+        let result = result?;
+        match failure {
+            None => Ok(result),
+            Some(failure) => {
+                undo(state)?;
+                Err(failure)
+            }
+        }
+    }
+}

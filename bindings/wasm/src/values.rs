@@ -1,0 +1,195 @@
+//! Arguments: numbers, names and lists of JavaScript's values, each refused by its name where it does not fit.
+//!
+//! Integers may be numbers or BigInts. A list is an array, or a typed array of integers. Of an object of options every name must be
+//! known, so that a slip of the pen is an error and not a default.
+
+use js_sys::{Array, Int32Array, Reflect, Uint32Array};
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Failure, Result, tag};
+
+/// The argument that holds a function's options.
+const OPTIONS: &str = "options";
+
+/// Named options of a call.
+#[derive(Debug)]
+pub struct Options<'a>(&'a JsValue);
+
+impl<'a> Options<'a> {
+    /// Takes an object, or undefined for no options.
+    pub fn new(options: &'a JsValue, known: &[&str]) -> Result<Self> {
+        if is_absent(options) {
+            return Ok(Self(options));
+        }
+        for name in keys(options, OPTIONS)? {
+            if !known.contains(&&*name) {
+                return Err(Failure::unknown(OPTIONS, &name, known));
+            }
+        }
+        Ok(Self(options))
+    }
+
+    /// Returns an option; none if it is absent, undefined or null.
+    pub fn get(&self, name: &str) -> Option<JsValue> {
+        if is_absent(self.0) {
+            return None;
+        }
+        field(self.0, name)
+    }
+
+    /// Returns an option as a text.
+    pub fn text(&self, name: &str) -> Result<Option<String>> {
+        self.get(name).map(|value| text(&value, name)).transpose()
+    }
+
+    /// Returns an option as true or false; false if it is absent.
+    pub fn truth(&self, name: &str) -> Result<bool> {
+        let Some(value) = self.get(name) else { return Ok(false) };
+        value.as_bool().ok_or_else(|| Failure::wrong_type(name, &value, "true or false"))
+    }
+
+    /// Returns an option as an integer of its type's range.
+    pub fn integer<T: Integer>(&self, name: &str) -> Result<Option<T>> {
+        self.get(name).map(|value| integer(&value, name)).transpose()
+    }
+
+    /// Returns an option as a number.
+    pub fn number(&self, name: &str) -> Result<Option<f32>> {
+        self.get(name).map(|value| number(&value, name)).transpose()
+    }
+
+    /// Returns an option as a list of ids; empty if it is absent.
+    pub fn ids(&self, name: &str) -> Result<Vec<u32>> {
+        self.get(name).map_or(Ok(Vec::new()), |value| integers(&value, name))
+    }
+}
+
+/// Returns whether a value says nothing.
+pub fn is_absent(value: &JsValue) -> bool {
+    value.is_undefined() || value.is_null()
+}
+
+/// Returns the names of an object's own fields.
+///
+/// # Errors
+/// `type` if the value is no object, or a list.
+pub fn keys(object: &JsValue, name: &str) -> Result<Vec<String>> {
+    let plain = object.is_object() && !Array::is_array(object) && !js_sys::ArrayBuffer::is_view(object);
+    let keys = plain.then(|| js_sys::Object::keys(object.unchecked_ref::<js_sys::Object>()));
+    let keys = keys.ok_or_else(|| Failure::wrong_type(name, object, "an object with named fields"))?;
+    Ok(keys.iter().filter_map(|key| key.as_string()).collect())
+}
+
+/// Returns a field of an object; none if it is absent, undefined or null.
+pub fn field(object: &JsValue, name: &str) -> Option<JsValue> {
+    Reflect::get(object, &name.into()).ok().filter(|value| !is_absent(value))
+}
+
+/// An integer that a number of JavaScript is read as.
+pub trait Integer: Sized + TryFrom<i128> {
+    /// Its range, in words.
+    const RANGE: &'static str;
+}
+
+impl Integer for u32 {
+    const RANGE: &'static str = "an integer in 0..2^32";
+}
+
+impl Integer for i32 {
+    const RANGE: &'static str = "an integer in -2^31..2^31";
+}
+
+impl Integer for u64 {
+    const RANGE: &'static str = "an integer in 0..2^64; above 2^53 as a BigInt";
+}
+
+impl Integer for i64 {
+    const RANGE: &'static str = "an integer in -2^63..2^63; above 2^53 as a BigInt";
+}
+
+impl Integer for usize {
+    const RANGE: &'static str = "an integer in 0..2^32";
+}
+
+/// The integers that a number of JavaScript tells apart.
+const SAFE: f64 = 9_007_199_254_740_991.0;
+
+/// Reads an integer that is a number or a BigInt.
+pub fn integer<T: Integer>(value: &JsValue, name: &str) -> Result<T> {
+    let outside = |shown: String| Failure::out_of_range(name, shown, T::RANGE);
+    if let Some(number) = value.as_f64() {
+        if number.fract() != 0.0 || !(-SAFE..=SAFE).contains(&number) {
+            return Err(outside(number.to_string()));
+        }
+        return T::try_from(number as i128).map_err(|_| outside(number.to_string()));
+    }
+    if !value.is_bigint() {
+        return Err(Failure::wrong_type(name, value, T::RANGE));
+    }
+    let digits =
+        String::from(value.unchecked_ref::<js_sys::BigInt>().to_string(10).expect("a radix that is known"));
+    let number: Option<T> = digits.parse().ok().and_then(|number: i128| T::try_from(number).ok());
+    number.ok_or_else(|| outside(digits))
+}
+
+/// Reads a number, rounded to f32.
+pub fn number(value: &JsValue, name: &str) -> Result<f32> {
+    let number = value.as_f64().ok_or_else(|| Failure::wrong_type(name, value, "a number"))?;
+    Ok(number as f32)
+}
+
+/// Reads a text.
+pub fn text(value: &JsValue, name: &str) -> Result<String> {
+    value.as_string().ok_or_else(|| Failure::wrong_type(name, value, "a string"))
+}
+
+/// Reads a list's elements.
+pub fn elements(list: &JsValue, name: &str) -> Result<Vec<JsValue>> {
+    if Array::is_array(list) {
+        return Ok(list.unchecked_ref::<Array>().iter().collect());
+    }
+    if js_sys::ArrayBuffer::is_view(list) && tag(list).ends_with("Array") {
+        return Ok(Array::from(list).iter().collect());
+    }
+    Err(Failure::wrong_type(name, list, "an array"))
+}
+
+/// Reads a list of integers.
+pub fn integers<T: Integer + TryFrom<u32> + TryFrom<i32>>(list: &JsValue, name: &str) -> Result<Vec<T>> {
+    fn all<T: Integer + TryFrom<U>, U: Copy + ToString>(list: Vec<U>, name: &str) -> Result<Vec<T>> {
+        let one = |value: &U| {
+            T::try_from(*value).map_err(|_| Failure::out_of_range(name, value.to_string(), T::RANGE))
+        };
+        list.iter().map(one).collect()
+    }
+    if let Some(list) = list.dyn_ref::<Uint32Array>() {
+        return all(list.to_vec(), name);
+    }
+    if let Some(list) = list.dyn_ref::<Int32Array>() {
+        return all(list.to_vec(), name);
+    }
+    elements(list, name)?.iter().map(|value| integer(value, name)).collect()
+}
+
+/// Reads a list of lists of integers: how many each has, and all of them one after the other.
+pub fn lists<T: Integer + TryFrom<u32> + TryFrom<i32>>(
+    lists: &JsValue,
+    name: &str,
+) -> Result<(Vec<u32>, Vec<T>)> {
+    let (mut counts, mut all) = (Vec::new(), Vec::new());
+    for list in elements(lists, name)? {
+        let list = integers(&list, name)?;
+        counts.push(list.len() as u32);
+        all.extend(list);
+    }
+    Ok((counts, all))
+}
+
+/// Makes an object of fields.
+pub fn object<const N: usize>(fields: [(&str, JsValue); N]) -> JsValue {
+    let object = js_sys::Object::new();
+    for (name, value) in fields {
+        Reflect::set(&object, &name.into(), &value).expect("a new object takes fields");
+    }
+    object.into()
+}

@@ -1,0 +1,183 @@
+//! Drafts: a pool verifies them against a target's rows, and draws them from the rows of a draft model.
+
+use gumball_engine::{
+    BatchOptions, Drafts, Error, Paths, Pool as Engine, Proposals, Slot, Verification, VerifyMode,
+};
+use js_sys::{Array, Float32Array, Int32Array};
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Failure, Result, draft_names};
+use crate::outputs;
+use crate::pool::{Pool, back, known, selected};
+use crate::rows::kind;
+use crate::step::Extras;
+use crate::values::{Options, integers, lists};
+
+/// Reads how drafts are judged.
+fn mode(options: &Options<'_>) -> Result<VerifyMode> {
+    let name = options.text("mode")?;
+    let thresholds = ["threshold_single", "threshold_acc"];
+    if name.as_deref() != Some("threshold")
+        && let Some(given) = thresholds.into_iter().find(|name| options.get(name).is_some())
+    {
+        return Err(Failure::out_of_range(given, "given", "left out unless mode is \"threshold\""));
+    }
+    Ok(match name.as_deref() {
+        None | Some("coupled") => VerifyMode::Coupled,
+        Some("greedy") => VerifyMode::Greedy,
+        Some("rejection") => VerifyMode::Rejection,
+        Some("block") => VerifyMode::Block,
+        Some("threshold") => VerifyMode::Threshold {
+            single: options.number("threshold_single")?.unwrap_or(1.0),
+            acc: options.number("threshold_acc")?.unwrap_or(1.0),
+        },
+        Some(other) => {
+            return Err(Failure::unknown(
+                "mode",
+                other,
+                &["coupled", "greedy", "rejection", "block", "threshold"],
+            ));
+        }
+    })
+}
+
+/// Reads the parents of drafts, which are given as such or as links.
+fn parents(options: &Options<'_>, counts: &[u32]) -> Result<Option<Vec<i32>>> {
+    let links = ["first_child", "next_sibling"].map(|name| options.get(name));
+    match (options.get("parents"), links) {
+        (None, [None, None]) => Ok(None),
+        (Some(parents), [None, None]) => {
+            let (given, parents) = lists(&parents, "parents")?;
+            if given != counts {
+                return Err(Failure::length("parents", parents.len(), "one for each draft of each request"));
+            }
+            Ok(Some(parents))
+        }
+        (None, [Some(first), Some(next)]) => {
+            let (_, first) = lists(&first, "first_child")?;
+            let (_, next) = lists(&next, "next_sibling")?;
+            Drafts::parents_of(counts, &first, &next).map(Some).map_err(draft_names)
+        }
+        (Some(_), _) => Err(Error::Conflict {
+            parameter: "parents",
+            other: "first_child and next_sibling",
+            reason: "both say which tree it is; give one of them",
+        }
+        .into()),
+        _ => Err(Failure::length("first_child and next_sibling", 1, "both or neither")),
+    }
+}
+
+#[wasm_bindgen]
+impl Pool {
+    /// Verifies the drafts of each request, and appends the emitted tokens to its sequence.
+    ///
+    /// A request with n drafts, 0 to 64, has n + 1 rows of logits, one after the other: that at the end of its history, then one
+    /// behind each draft. `drafts`: a list of ids for each request. Emitted are the accepted drafts and one token more.
+    ///
+    /// Options: `parents`, for each request a list with the draft that each one follows, -1 for the end of the history; without it
+    /// drafts are chains; `first_child` and `next_sibling`, the tree as links between rows instead; `draft_probs`, the
+    /// probabilities that drafts were drawn from, a row for each row of logits, for the modes "rejection" and "block"; `mode`,
+    /// "coupled", "greedy", "rejection", "block" or "threshold", and for this one `threshold_single` and `threshold_acc`, 1; and
+    /// those of `step`, one a row.
+    ///
+    /// Throws as `step` does. No sequence has changed then.
+    #[wasm_bindgen(unchecked_return_type = "Verification")]
+    pub fn verify(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Integers")] slots: &JsValue,
+        #[wasm_bindgen(unchecked_param_type = "readonly Integers[]")] drafts: &JsValue,
+        #[wasm_bindgen(unchecked_optional_param_type = "VerifyOptions")] options: &JsValue,
+    ) -> Result<JsValue> {
+        let others = [
+            "parents",
+            "first_child",
+            "next_sibling",
+            "draft_probs",
+            "mode",
+            "threshold_single",
+            "threshold_acc",
+            "kind",
+            "dtype",
+        ];
+        let options = Options::new(options, &known(&others))?;
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let (counts, ids): (_, Vec<i32>) = lists(drafts, "drafts")?;
+        let (mode, parents, kind) = (mode(&options)?, parents(&options, &counts)?, kind(&options)?);
+        let probs = options.get("draft_probs").map(|probs| floats(&probs, "draft_probs")).transpose()?;
+        self.rows.copy(logits, &options, "logits")?;
+        let (marks, keeps) = (self.marks(&slots), self.keeps);
+        let Self { inner, rows, .. } = self;
+        let logits = rows.logits(inner.vocab(), kind, "logits")?;
+        let extras = Extras::read(&options, logits.rows())?;
+        let logits = selected(logits, &extras)?;
+        if let Some(probs) = &probs
+            && probs.len() != logits.rows() * inner.vocab()
+        {
+            let allowed = format!("{} rows of {}: one per row of logits", logits.rows(), inner.vocab());
+            return Err(Failure::length("draft_probs", probs.len(), allowed));
+        }
+        let drafts =
+            Drafts { counts: &counts, ids: &ids, parents: parents.as_deref(), probs: probs.as_deref() };
+        let mut out = if keeps { Verification::with_kept() } else { Verification::new() };
+        let verify = |pool: &mut &mut Engine, options: &BatchOptions<'_>| {
+            pool.verify(logits, &slots, &drafts, mode, options, &mut out)
+        };
+        extras.with(&mut &mut *inner, verify, |pool| back(pool, &marks)).map_err(renamed)?;
+        Ok(outputs::verification(&out, slots.len(), keeps))
+    }
+
+    /// Draws drafts from the rows of a draft model as the requests would draw them, and changes no sequence.
+    ///
+    /// `slots`: one for each row; a slot may stand there several times. Options: `paths`, for each row the drafts between the end of
+    /// the history and the row; `siblings`, how many drafts each row gets, 1; `mode`, that of the `verify` to come; `probs`,
+    /// whether to return the probabilities that the drafts were drawn from as well; and those of `step`.
+    ///
+    /// Returns the drafts, `siblings` for each row, -1 where there are no more; with `probs` these and a row of probabilities for
+    /// each row.
+    #[wasm_bindgen(skip_typescript)]
+    pub fn draft(&mut self, logits: &JsValue, slots: &JsValue, options: &JsValue) -> Result<JsValue> {
+        let options =
+            Options::new(options, &known(&["paths", "siblings", "mode", "probs", "kind", "dtype"]))?;
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let (counts, ids): (_, Vec<i32>) = match options.get("paths") {
+            None => Default::default(),
+            Some(paths) => lists(&paths, "paths")?,
+        };
+        let siblings = options.integer("siblings")?.unwrap_or(1);
+        let (mode, probs, kind) = (mode(&options)?, options.truth("probs")?, kind(&options)?);
+        let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
+        self.rows.copy(logits, &options, "logits")?;
+        let Self { inner, rows, .. } = self;
+        let logits = rows.logits(inner.vocab(), kind, "logits")?;
+        let extras = Extras::read(&options, logits.rows())?;
+        let logits = selected(logits, &extras)?;
+        let paths = Paths { counts: &counts, ids: &ids };
+        let draft = |_: &mut (), options: &BatchOptions<'_>| {
+            inner.draft(logits, &slots, &paths, mode, options, &mut out)
+        };
+        extras.with(&mut (), draft, |()| Ok(())).map_err(renamed)?;
+        let ids = JsValue::from(Int32Array::new_from_slice(out.ids()));
+        if !probs {
+            return Ok(ids);
+        }
+        Ok(Array::of2(&ids, &Float32Array::new_from_slice(out.probs())).into())
+    }
+}
+
+/// Gives an error of the engine the names of JavaScript's arguments.
+fn renamed(failure: Failure) -> Failure {
+    match failure {
+        Failure::Engine(error) => draft_names(error),
+        other => other,
+    }
+}
+
+/// Reads rows that are f32.
+pub fn floats(rows: &JsValue, name: &str) -> Result<Vec<f32>> {
+    match rows.dyn_ref::<Float32Array>() {
+        Some(rows) => Ok(rows.to_vec()),
+        None => Err(Failure::wrong_type(name, rows, "a Float32Array")),
+    }
+}
