@@ -16,7 +16,7 @@ use crate::devices;
 use crate::errors::{out_of_range, to_py_err};
 use crate::forks;
 use crate::head_weights::Borrowed;
-use crate::heads::{InUse, UNMADE, own_names, read_head_options};
+use crate::heads::{Head, InUse, UNMADE, own_names, read_head_options};
 use crate::hooks::caught;
 use crate::lists::extract_int;
 use crate::pool::device_name;
@@ -269,6 +269,27 @@ fn refuse_host(device: &str) -> PyResult<()> {
         return Ok(());
     }
     Err(out_of_range("device", format!("{device:?}"), "\"cuda\" or \"cuda:N\""))
+}
+
+#[pymethods]
+impl Head {
+    /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit for bit.
+    ///
+    /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the same weights in the device's memory, in the order of ids,
+    /// which are then borrowed and not copied; what the head has derived from them is copied. Nobody may write them as long as a certified or clustered head lives.
+    ///
+    /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or memory for the weights there, is missing.
+    #[pyo3(signature = (device, *, rows=None, weights=None), text_signature = "($self, device, *, rows=256, weights=None)")]
+    fn to(
+        &self,
+        py: Python<'_>,
+        device: &Bound<'_, PyAny>,
+        rows: Option<&Bound<'_, PyAny>>,
+        weights: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<DeviceHead> {
+        let head = self.get(py)?;
+        DeviceHead::of_host(py, &head, self.kind(), self.dtype(), device, weights, rows)
+    }
 }
 
 #[pymethods]

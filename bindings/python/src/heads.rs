@@ -18,7 +18,6 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
-use crate::device_head::DeviceHead;
 use crate::errors::{out_of_range, to_py_err};
 use crate::head_files::of_file;
 use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
@@ -343,7 +342,7 @@ impl Head {
 
     /// "exact", "certified" or "clustered".
     #[getter]
-    fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self.head {
             Kind::Exact(_) => "exact",
             Kind::Certified(_) => "certified",
@@ -353,7 +352,7 @@ impl Head {
 
     /// The type of the weights: "float32", "bfloat16" or "float16".
     #[getter]
-    fn dtype(&self) -> &'static str {
+    pub fn dtype(&self) -> &'static str {
         self.dtype
     }
 
@@ -507,24 +506,6 @@ impl Head {
         let nothing = "an exact head derives nothing from its weights; there is nothing to save";
         let written = written.ok_or_else(|| PyValueError::new_err(nothing))?;
         written.map_err(|error| of_file("path", error))
-    }
-
-    /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit for bit.
-    ///
-    /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the same weights in the device's memory, in the order of ids,
-    /// which are then borrowed and not copied; what the head has derived from them is copied. Nobody may write them as long as a certified or clustered head lives.
-    ///
-    /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or memory for the weights there, is missing.
-    #[pyo3(signature = (device, *, rows=None, weights=None), text_signature = "($self, device, *, rows=256, weights=None)")]
-    fn to(
-        &self,
-        py: Python<'_>,
-        device: &Bound<'_, PyAny>,
-        rows: Option<&Bound<'_, PyAny>>,
-        weights: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<DeviceHead> {
-        let head = self.get(py)?;
-        DeviceHead::of_host(py, &head, self.kind(), self.dtype, device, weights, rows)
     }
 
     /// Puts a head in the place of a transformers model's output layer; see gumball.transformers.replace_head, whose
