@@ -2,27 +2,25 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::head::{ClusteredOptions, HeadOptions, Scaling};
-use gumball_engine::{
-    CudaThreadState, Device, DeviceHead as EngineHead, DeviceLogits, Error, Head as HostHead, HeadCounts,
-    Result,
-};
+use gumball_engine::head::{HeadOptions, Scaling};
+use gumball_engine::{CudaThreadState, Device, DeviceHead as EngineHead, HeadCounts, Result};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arrays::{self, Array, Location, Matrix, torch_stream};
+use crate::arrays::Location;
+use crate::device_weights::{WeightsThere, refuse_host};
 use crate::devices;
 use crate::errors::{out_of_range, to_py_err};
 use crate::forks;
 use crate::head_weights::Borrowed;
-use crate::heads::{Head, InUse, UNMADE, own_names, read_head_options};
+use crate::heads::{UNMADE, own_names, read_head_options};
 use crate::hooks::caught;
 use crate::lists::extract_int;
 use crate::pool::device_name;
 
 /// The rows of a step, unless a head says otherwise: those of a pool.
-const ROWS: usize = 256;
+pub const ROWS: usize = 256;
 
 /// An LM head in a device's memory, for the pools of that device.
 ///
@@ -133,7 +131,7 @@ impl DeviceHead {
     }
 
     /// Makes a head on a device, and waits for the copies that this starts.
-    fn made(
+    pub fn made(
         py: Python<'_>,
         device: String,
         kind: &'static str,
@@ -167,128 +165,6 @@ impl DeviceHead {
         let head = Mutex::new(made.map_err(own_names).map_err(to_py_err)?);
         let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
         Ok(Self { head, process: forks::count(), kind, device, location, dtype, borrowed })
-    }
-
-    /// Copies a head of the host to a device, or what it has derived from its weights if these lie there.
-    pub fn of_host(
-        py: Python<'_>,
-        head: &InUse<'_>,
-        kind: &'static str,
-        dtype: &'static str,
-        device: &Bound<'_, PyAny>,
-        weights: Option<&Bound<'_, PyAny>>,
-        rows: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let rows = rows.map_or(Ok(ROWS), |rows| extract_int(rows, "rows"))?;
-        let device = device_name(Some(device))?;
-        refuse_host(&device)?;
-        let host = head.head();
-        let Some(weights) = weights else {
-            let make = |device: &Device| EngineHead::new(device, host, rows);
-            return Self::made(py, device, kind, dtype, None, None, make);
-        };
-        let there = WeightsThere::read(py, weights, Some(&device))?;
-        let (vocab, width) = (there.matrix.rows, there.matrix.width);
-        if (vocab, width) != (host.vocab(), host.width()) || there.matrix.dtype.name() != dtype {
-            let found = format!("[{vocab}, {width}] of {}", there.matrix.dtype.name());
-            let allowed = format!("[{}, {}] of {dtype}, as those of the head", host.vocab(), host.width());
-            return Err(PyValueError::new_err(format!("weights is {found}, but must be {allowed}")));
-        }
-        let (rows_there, stream) = (there.rows()?, there.stream);
-        let borrowed = Some((Borrowed::of(weights, there.array)?, kind != "exact"));
-        let make = move |device: &Device| match host {
-            HostHead::Exact(exact) => {
-                EngineHead::over(device, rows_there, exact.bias(), *exact.scaling(), rows)
-            }
-            HostHead::Certified(certified) => {
-                let exact = certified.exact();
-                let over = EngineHead::over(device, rows_there, exact.bias(), *exact.scaling(), rows)?;
-                over.with_screen(certified)
-            }
-            HostHead::Clustered(clustered) => {
-                let bias = clustered.bias();
-                let over = EngineHead::over(device, rows_there, bias.as_deref(), *clustered.scaling(), rows)?;
-                let (probes, special_ids) = (Some(clustered.probes()), clustered.special_ids().to_vec());
-                let options = ClusteredOptions { probes, special_ids, ..ClusteredOptions::default() };
-                over.with_clusters(clustered.clusters(), &options)
-            }
-            _ => Err(Error::Unavailable {
-                resource: "heads of this kind on a device",
-                reason: "it is for hosts".to_owned(),
-            }),
-        };
-        Self::made(py, device, kind, dtype, borrowed, stream, make)
-    }
-}
-
-/// Weights in a device's memory.
-struct WeightsThere<'py> {
-    matrix: Matrix,
-    array: Array<'py>,
-    /// The stream on which torch may be writing them.
-    stream: Option<usize>,
-    device: String,
-}
-
-impl<'py> WeightsThere<'py> {
-    fn read(py: Python<'py>, weights: &Bound<'py, PyAny>, device: Option<&str>) -> PyResult<Self> {
-        let array = arrays::read(weights, "weights", None)?;
-        let matrix = array.matrix("weights")?;
-        matrix.check_float_of("weights")?;
-        let lies = match matrix.location {
-            Location::Cuda(ordinal) => format!("cuda:{ordinal}"),
-            // The emulated device has the host's memory.
-            _ if device.is_some_and(|device| device == "emulated") => "emulated".to_owned(),
-            other => other.to_string(),
-        };
-        if device.is_some_and(|device| device != lies)
-            || matrix.location == Location::Host && lies != "emulated"
-        {
-            let allowed = device.map_or("on a GPU; Head is for weights on the host".to_owned(), |device| {
-                format!("on {device}")
-            });
-            return Err(out_of_range("weights", format!("on {lies}"), allowed));
-        }
-        let stream = match matrix.location {
-            Location::Cuda(ordinal) => array.stream.or(torch_stream(py, ordinal)?),
-            _ => None,
-        };
-        Ok(Self { matrix, array, stream, device: lies })
-    }
-
-    fn rows(&self) -> PyResult<DeviceLogits<'static>> {
-        // SAFETY: the weights lie on the device. Whoever makes a head of them keeps them alive as long as it, and the class' documentation forbids to write them
-        // while a step runs.
-        unsafe { self.matrix.device_logits() }.map_err(own_names).map_err(to_py_err)
-    }
-}
-
-/// Refuses a name that is no device's.
-fn refuse_host(device: &str) -> PyResult<()> {
-    if device.starts_with("cuda") || (cfg!(feature = "emulator") && device != "cpu") {
-        return Ok(());
-    }
-    Err(out_of_range("device", format!("{device:?}"), "\"cuda\" or \"cuda:N\""))
-}
-
-#[pymethods]
-impl Head {
-    /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit for bit.
-    ///
-    /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the same weights in the device's memory, in the order of ids,
-    /// which are then borrowed and not copied; what the head has derived from them is copied. Nobody may write them as long as a certified or clustered head lives.
-    ///
-    /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or memory for the weights there, is missing.
-    #[pyo3(signature = (device, *, rows=None, weights=None), text_signature = "($self, device, *, rows=256, weights=None)")]
-    fn to(
-        &self,
-        py: Python<'_>,
-        device: &Bound<'_, PyAny>,
-        rows: Option<&Bound<'_, PyAny>>,
-        weights: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<DeviceHead> {
-        let head = self.get(py)?;
-        DeviceHead::of_host(py, &head, self.kind(), self.dtype(), device, weights, rows)
     }
 }
 

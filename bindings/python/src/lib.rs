@@ -13,7 +13,7 @@
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph`, `dist` | the classes |
 //! | `heads`, `head_weights`, `clusters`, `head_files` | LM heads; the weights of others that they are over; where clusters come from; what is wrong with files |
-//! | `device_head` | LM heads in a device's memory |
+//! | `device_head`, `device_weights`, `head_copies` | LM heads in a device's memory; weights that lie there; heads of the host, copied |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
@@ -43,6 +43,8 @@ mod streams;
 
 mod device_array;
 mod device_head;
+mod device_weights;
+mod head_copies;
 mod outputs;
 mod verification;
 
