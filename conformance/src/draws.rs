@@ -8,6 +8,7 @@
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{FilterOrder, Result, SamplingParams};
 
+#[cfg(feature = "cuda")]
 use crate::backend::Cuda;
 use crate::case::{Case, UNIT};
 use crate::law::Law;
@@ -72,11 +73,13 @@ pub fn settings() -> Vec<Setting> {
 
 impl Setting {
     /// Returns the row.
+    #[cfg(feature = "cuda")]
     pub(crate) fn row(&self) -> &[f32] {
         &self.row
     }
 
     /// Returns the parameters.
+    #[cfg(feature = "cuda")]
     pub(crate) fn params(&self) -> &SamplingParams {
         &self.params
     }
@@ -120,6 +123,7 @@ impl Setting {
     ///
     /// # Panics
     /// If a token outside the cut was drawn.
+    #[cfg(feature = "cuda")]
     pub fn run_on(&self, cuda: &Cuda, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
         let law = Law::new(&self.row, &self.params);
         let mut counts = law.counts();

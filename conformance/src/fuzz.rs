@@ -280,7 +280,7 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
     let bytes = &mut Bytes(data);
     let (vocab, rows) = (1 + bytes.below(300), bytes.below(5));
     let mut size = |usual: usize| match bytes.byte() % 8 {
-        0 => bytes.of(&[0, 1, usize::MAX, usize::MAX / 2, 1 << 62]),
+        0 => bytes.of(&[0, 1, usize::MAX, usize::MAX / 2, usize::MAX / 4 + 1]),
         1 => bytes.below(64),
         _ => usual,
     };

@@ -7,19 +7,26 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+#[cfg(feature = "cuda")]
 pub mod decoder;
 pub mod drafted;
 pub mod head_case;
 pub mod observed;
+#[cfg(feature = "cuda")]
 pub mod operators;
 
 pub mod backend;
 pub mod compare;
 
+#[cfg(feature = "cuda")]
 pub mod batch;
+#[cfg(feature = "cuda")]
 pub mod boundaries;
+#[cfg(feature = "cuda")]
 pub mod draft_chains;
+#[cfg(feature = "cuda")]
 pub mod draft_trees;
+#[cfg(feature = "cuda")]
 pub mod ranks;
 
 pub mod reference;
@@ -29,18 +36,23 @@ pub mod statistics;
 pub mod law;
 
 pub mod draws;
+#[cfg(feature = "cuda")]
 pub mod verified_draws;
 
 #[macro_use]
 pub mod rules;
+#[cfg(feature = "cuda")]
 pub mod scores;
+#[cfg(feature = "cuda")]
 pub mod selected_logprobs;
+#[cfg(feature = "cuda")]
 pub mod softmax;
 
 pub mod bytes;
 pub mod generate;
 
 pub mod fuzz;
+#[cfg(feature = "cuda")]
 pub mod stream;
 
 pub mod golden;

@@ -21,10 +21,12 @@ backends!(
     avx2,
     avx512,
     neon,
+    simd128,
     scalar_searching,
     avx2_searching,
     avx512_searching,
     neon_searching,
+    simd128_searching,
     pool,
     pool_hidden,
     ranks

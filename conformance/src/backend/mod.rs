@@ -1,6 +1,8 @@
 //! Backends: places where the stages run, behind one interface.
 
+#[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
 mod cuda_head;
 mod heads;
 mod pool;
@@ -15,6 +17,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
+#[cfg(feature = "cuda")]
 use gumball_engine::Device;
 use gumball_spec::edit::Hook;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
@@ -29,7 +32,9 @@ use crate::drafted::{Drafted, Walked};
 use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
 use crate::observed::{Observed, differences};
 
+#[cfg(feature = "cuda")]
 pub use cuda::Cuda;
+#[cfg(feature = "cuda")]
 pub(crate) use cuda::observed;
 pub use pool::Pooled;
 
@@ -428,16 +433,18 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 22] = [
     "oracle",
     "scalar",
     "avx2",
     "avx512",
     "neon",
+    "simd128",
     "scalar_searching",
     "avx2_searching",
     "avx512_searching",
     "neon_searching",
+    "simd128_searching",
     "pool",
     "pool_hidden",
     "ranks",
@@ -461,16 +468,31 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
         return Err(Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") });
     }
     match name.strip_suffix("_searching") {
+        #[cfg(feature = "cuda")]
         _ if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
-        Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
-        None if name == "oracle" => Ok(Box::new(Oracle)),
-        None if name == "ranks" => Ok(Box::new(Pooled::on_ranks())),
-        None if name == "pool" => Ok(Box::new(Pooled::on_host())),
-        None if name == "pool_hidden" => Ok(Box::new(Pooled::on_hidden_states())),
+        #[cfg(feature = "cuda")]
         None if name == "device_pool" => Ok(Box::new(Pooled::on_device("device_pool", Device::cuda(0)?))),
+        #[cfg(feature = "cuda")]
         None if name == "device_pool_emulated" => {
             Ok(Box::new(Pooled::on_device("device_pool_emulated", Device::emulated()?)))
         }
+        #[cfg(not(feature = "cuda"))]
+        _ if name.contains("cuda") || name.contains("device") => {
+            Err(lacking("device", "this program was compiled without CUDA"))
+        }
+        Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
+        None if name == "oracle" => Ok(Box::new(Oracle)),
+        None if name == "ranks" && cfg!(target_family = "wasm") => {
+            Err(lacking("ranks", "each is a thread, and WebAssembly has one"))
+        }
+        None if name == "ranks" => Ok(Box::new(Pooled::on_ranks())),
+        None if name == "pool" => Ok(Box::new(Pooled::on_host())),
+        None if name == "pool_hidden" => Ok(Box::new(Pooled::on_hidden_states())),
         None => Ok(Box::new(Cpu::new(name.parse()?)?)),
     }
+}
+
+/// Returns the error for what this program or its machine has not.
+fn lacking(resource: &'static str, reason: &str) -> Error {
+    Error::Unavailable { resource, reason: reason.to_owned() }
 }

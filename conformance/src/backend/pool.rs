@@ -11,11 +11,12 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, DraftWords, Drafts,
-    Draws, HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig,
-    Proposals, RowHook, RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Verification,
-    VerifyMode, Widths, bf16, f16,
+    BatchOptions, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains, Logits,
+    LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RowHook, RowParams,
+    RowsInOut, SamplingParams, Sequence, Slot, State, Verification, VerifyMode, Widths, bf16, f16,
 };
+#[cfg(feature = "cuda")]
+use gumball_engine::{Device, DevicePool, DevicePoolConfig};
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
@@ -108,6 +109,7 @@ impl Verbs for Pool {
     const HOOKS: bool = true;
 }
 
+#[cfg(feature = "cuda")]
 impl Verbs for DevicePool {
     verbs!();
     proposes!();
@@ -217,6 +219,7 @@ impl Pooled<Ranks> {
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Pooled<DevicePool> {
     /// Makes the backend of a pool on a device.
     #[must_use]

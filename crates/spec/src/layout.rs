@@ -157,8 +157,8 @@ mod tests {
         assert_eq!(words(3, 2, 1), Some(3 * 12));
         assert_eq!(words(3, 2, 1), Some(Layout { rows: 3, widths: Widths { top_n: 2, ids: 1 } }.words()));
         assert_eq!(words(1, usize::MAX, 1), None);
-        assert_eq!(words(1, 1 << 62, 0), None);
-        assert_eq!(words(1 << 61, 0, 0), None);
+        assert_eq!(words(1, usize::MAX / 4 + 1, 0), None);
+        assert_eq!(words(usize::MAX / 8 + 1, 0, 0), None);
     }
 
     #[test]
@@ -166,7 +166,8 @@ mod tests {
         assert_eq!(Widths { top_n: 1 << 20, ids: 1 << 20 }.check(), Ok(()));
         let error = Widths { top_n: (1 << 20) + 1, ids: 0 }.check().unwrap_err();
         assert_eq!(error.to_string(), "top_n is 1048577, but must be in 0..=2^20");
-        let error = Widths { top_n: 0, ids: 1 << 62 }.check().unwrap_err();
-        assert_eq!(error.to_string(), "ids is 4611686018427387904, but must be in 0..=2^20");
+        let ids = usize::MAX / 4 + 1;
+        let error = Widths { top_n: 0, ids }.check().unwrap_err();
+        assert_eq!(error.to_string(), format!("ids is {ids}, but must be in 0..=2^20"));
     }
 }

@@ -69,7 +69,8 @@ mod tests {
             usize::MAX
         );
         assert_eq!(error.to_string(), message);
-        // Inside the address space, and beyond any system's memory.
+        // Inside the address space, and beyond any system's memory; of 32 bits a system has as much.
+        #[cfg(target_pointer_width = "64")]
         assert!(with_capacity::<u64>("memory for slots", isize::MAX as usize / 8).is_err());
         assert_eq!(filled("memory for slots", 7, 3), Ok(vec![7, 7, 7]));
         assert_eq!(collected("memory for slots", 0..3), Ok(vec![0, 1, 2]));
@@ -79,10 +80,11 @@ mod tests {
     fn a_product_that_does_not_fit_is_an_error_and_does_not_wrap() {
         assert_eq!(product("memory for rows", &[3, 4, 5]), Ok(60));
         assert_eq!(product("memory for rows", &[]), Ok(1));
-        let error = product("memory for rows", &[1 << 62, 4]).unwrap_err();
+        let quarter = usize::MAX / 4 + 1;
+        let error = product("memory for rows", &[quarter, 4]).unwrap_err();
         let message =
-            "no memory for rows: 4611686018427387904 x 4 bytes are more than any machine has; ask for fewer";
+            format!("no memory for rows: {quarter} x 4 bytes are more than any machine has; ask for fewer");
         assert_eq!(error.to_string(), message);
-        assert!(product("memory for rows", &[1 << 32, 1 << 31]).is_err());
+        assert!(product("memory for rows", &[1 << (usize::BITS / 2), 1 << (usize::BITS / 2 - 1)]).is_err());
     }
 }

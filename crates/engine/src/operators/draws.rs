@@ -139,6 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_pointer_width = "64")]
     fn outputs_that_cannot_be_numbered_are_refused() {
         assert_eq!(Draws::new(1, 2).check_host(u32::MAX as usize), Ok(()));
         let one_index = Draws { draws: Some(PerRow::All(0)), ..Draws::new(1, 2) };

@@ -30,6 +30,7 @@ fn by_rounding_to_odd(a: f32, b: f32, c: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(target_family = "wasm"))]
     use crate::num::philox4x32_10;
 
     /// What the fma instruction of x86-64 gives: the test holds where the library's function is not exact, too.
