@@ -66,7 +66,7 @@ class Model:
         return torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16).div_(columns**0.5)
 
     def empty_cache(self, rows):
-        """Starts texts anew, of as many rows."""
+        """Makes an empty cache for a number of rows, and sets the position to 0."""
         _, groups, size = self.heads
         shape = (2, rows, groups, CONTEXT, size)
         self.cache = [torch.zeros(shape, device="cuda", dtype=torch.bfloat16) for _ in self.layers]

@@ -220,7 +220,7 @@ impl Pool {
         let read: Vec<_> = hidden.iter().enumerate().map(read).collect::<PyResult<_>>()?;
         let (inputs, arrays): (Vec<_>, Vec<_>) = read.into_iter().unzip();
         let device_head = head.get();
-        // SAFETY: the graph keeps the head alive, and whoever replays it has the turn of its pool.
+        // SAFETY: the graph keeps the head alive, and whoever replays the graph holds the lock of its pool.
         let there = py.detach(|| unsafe { device_head.for_graph() });
         let recorded = this.with(py, stream, |inner| {
             inner.outside_a_capture()?;

@@ -40,7 +40,7 @@ impl Piece {
         match self {
             Self::Work(work) => *work,
             Self::Hidden { head, input, drafts } => {
-                // SAFETY: the graph keeps the head alive, and whoever replays it has the turn of its pool.
+                // SAFETY: the graph keeps the head alive, and whoever replays the graph holds the lock of its pool.
                 let head = unsafe { head.get().for_graph() };
                 match drafts {
                     Some(drafts) => GraphWork::VerifyHidden(head, *input, *drafts),
@@ -286,7 +286,7 @@ impl GraphBuilder {
 }
 
 impl Pool {
-    /// Reads the logits of a step on the pool's device, or what else its rows are called, and their masks.
+    /// Reads the rows of a step on the pool's device, logits or hidden states, and their masks. The first argument names the rows in errors.
     pub(super) fn read_input<'py>(
         &self,
         (name, logits, masks): (&str, &Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
