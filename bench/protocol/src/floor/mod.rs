@@ -8,6 +8,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+mod neon;
 mod portable;
 
 use std::rc::Rc;
@@ -37,6 +39,9 @@ enum Level {
     Avx512(avx512::Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    Neon(neon::Neon),
+    #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
     Portable(portable::Portable),
 }
 
@@ -58,6 +63,9 @@ impl Floor {
                 return Self { level: Level::Avx2(avx2) };
             }
         }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        return Self { level: Level::Neon(neon::Neon) };
+        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
         Self { level: Level::Portable(portable::Portable) }
     }
 }
@@ -78,6 +86,9 @@ impl Engine for Floor {
             Level::Avx512(level) => prepared(level, rows),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(level) => prepared(level, rows),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Level::Neon(level) => prepared(level, rows),
+            #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
             Level::Portable(level) => prepared(level, rows),
         })
     }
@@ -129,6 +140,12 @@ mod tests {
         if let Some(level) = avx2::Avx2::new() {
             agrees_with_a_plain_loop(level);
         }
+    }
+
+    #[test]
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    fn the_neon_maximum_is_the_maximum() {
+        agrees_with_a_plain_loop(neon::Neon);
     }
 
     #[test]
