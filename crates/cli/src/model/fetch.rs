@@ -296,7 +296,10 @@ fn free_bytes(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     return rustix::fs::statvfs(folder).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize));
     #[cfg(not(unix))]
-    None
+    {
+        let _ = folder;
+        None
+    }
 }
 
 /// Bytes of all files in a folder and its folders; files that vanish meanwhile count nothing.

@@ -77,6 +77,11 @@ fn open(path: &Path, follow_links: bool) -> io::Result<(File, Metadata)> {
         let flags = if follow_links { OFlags::empty() } else { OFlags::NOFOLLOW } | OFlags::NONBLOCK;
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
     }
+    // Elsewhere a link is looked for first. Whoever could put one there in between can write to the folder.
+    #[cfg(not(unix))]
+    if !follow_links && fs::symlink_metadata(path)?.is_symlink() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let file = options.open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() > LONGEST_BYTES {
@@ -103,6 +108,9 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> io::Resu
         &mut options,
         if readers == Readers::All { 0o644 } else { 0o600 },
     );
+    // Elsewhere a file gets the rights that its folder hands down.
+    #[cfg(not(unix))]
+    let _ = readers;
     let mut file: File = options.open(path)?;
     file.write_all(bytes)
 }
