@@ -1,5 +1,6 @@
 // Runs WebAssembly in a headless browser, Debian's Chromium: `node ci/wasm-browser.mjs JOB..`, where a job is `golden`, the golden draws
-// by the npm package, or a FILE.wasm whose main function is called, as by ci/wasm-main.mjs. Both lie below the repository's root.
+// by the npm package; a FILE.wasm below the repository's root, whose main function is called as by ci/wasm-main.mjs; or `generate:JSON`,
+// a text by wllama and the package, written as JSON (ci/wasm-worker.mjs).
 // A server on this machine alone hands out the repository's files; a worker in the page does the jobs and says what came out.
 // Exits with 77 where there is no browser. CHROMIUM names another one. LIMIT_S (1200): how long all jobs may take.
 import { spawn } from "node:child_process";
@@ -9,9 +10,9 @@ import { tmpdir } from "node:os";
 import { join, relative, resolve } from "node:path";
 
 const root = resolve(import.meta.dirname, "..");
-const jobs = process.argv.slice(2).map((job) => (job === "golden" ? job : relative(root, resolve(job))));
+const jobs = process.argv.slice(2).map((job) => (job.endsWith(".wasm") ? relative(root, resolve(job)) : job));
 if (jobs.length === 0) {
-  console.error("usage: node ci/wasm-browser.mjs golden|FILE.wasm..");
+  console.error("usage: node ci/wasm-browser.mjs golden|FILE.wasm|generate:JSON..");
   process.exit(64);
 }
 

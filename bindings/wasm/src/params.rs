@@ -38,7 +38,7 @@ pub fn read(params: &JsValue) -> Result<SamplingParams> {
             };
             let alone = Value::Object(Fields::from_iter([(name.clone(), read.clone())]));
             if let Err(error) = serde_json::from_value::<SamplingParams>(alone) {
-                return Err(Failure::wrong_type(&name, &value, &format!("read without this error: {error}")));
+                return Err(Failure::unreadable(&name, &value, error));
             }
             given.insert(name, read);
         }

@@ -166,7 +166,7 @@ test("what cannot be meant is refused by its name", () => {
   const make = (params, vocab = VOCAB, options = undefined) => () => new Sampler(params, vocab, options);
   refuses(make({ temperature: -1 }), { kind: "out_of_range", parameter: "temperature", value: "-1", allowed: /0/ });
   refuses(make({ temperature: NaN }), { parameter: "temperature", value: "NaN" });
-  refuses(make({ temperature: "hot" }), { kind: "type", parameter: "temperature", value: '"hot"' });
+  refuses(make({ temperature: "hot" }), { kind: "type", parameter: "temperature", value: '"hot"', message: /cannot be read/ });
   refuses(make({ min_p: 2 }), { kind: "out_of_range", parameter: "min_p" });
   refuses(make({ topk: 50 }), { kind: "unknown", parameter: "params", value: "topk", allowed: /top_k/ });
   refuses(make({ dry: { multiplyer: 1 } }), { kind: "type", parameter: "dry", allowed: /multiplier/ });
