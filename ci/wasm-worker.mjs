@@ -32,7 +32,7 @@ async function generated(job) {
   const folder = new URL("../target/wasm-npm/node_modules/@wllama/wllama/esm/", import.meta.url);
   const silent = { debug() {}, log() {}, warn() {}, error: console.error };
   const wllama = new Wllama({ "single-thread/wllama.wasm": new URL("single-thread/wllama.wasm", folder).href }, { logger: silent });
-  await wllama.loadModel([await (await fetched(`/${model}`)).blob()], { n_ctx: 1024 });
+  await wllama.loadModel([await (await fetched(`/${model}`)).blob()], { n_ctx: 1024, cache_type_k: "f32", cache_type_v: "f32" });
   const made = await generate(wllama, gumball.Sampler, question, options);
   await wllama.exit();
   return JSON.stringify(made);

@@ -13,23 +13,29 @@ export function chat(question) {
 
 /**
  * Generates an answer. `wllama` has loaded a model, `Sampler` is gumball-wasm's, `onText` is called with all of the text so far. Options:
- * `params`, PARAMS with a seed; `max_tokens`, 512. Returns the text, the ids of prompt and output, and how long the draws took, in
- * microseconds each.
+ * `params`, PARAMS with a seed; `max_tokens`, 512; `follow`, ids that stand in the output whatever is drawn, so that two programs'
+ * draws can be compared behind the same tokens. Returns the text, the ids of prompt and output, and those that were drawn.
  */
-export async function generate(wllama, Sampler, question, { params = { ...PARAMS, seed: 7 }, max_tokens = 512, onText = () => {} } = {}) {
+export async function generate(wllama, Sampler, question, options = {}) {
+  const { params = { ...PARAMS, seed: 7 }, max_tokens = 512, follow = [], onText = () => {} } = options;
   const prompt = await wllama.tokenize(chat(question), true);
   await wllama.kvClear();
   await wllama.decode(prompt, {});
-  let sampler, logits, text = "", spent = 0;
-  const output = [];
+  const [output, drawn] = [[], []];
+  let sampler, logits;
+  let text = "";
   while (output.length < max_tokens) {
     const tokens = await wllama.getLogits(-1);
     sampler ??= new Sampler(params, tokens.length, { prompt });
     logits ??= new Float32Array(tokens.length);
     for (const { token, p } of tokens) logits[token] = Math.log(p);
-    const start = performance.now();
-    const id = sampler.sample(logits);
-    spent += performance.now() - start;
+    let id = sampler.sample(logits);
+    drawn.push(id);
+    if (output.length < follow.length) {
+      id = follow[output.length];
+      sampler.truncate(output.length);
+      sampler.push(id);
+    }
     if (id === undefined || wllama.isTokenEOG(id)) break;
     output.push(id);
     // Whole texts are decoded anew: a character may have several tokens.
@@ -38,5 +44,5 @@ export async function generate(wllama, Sampler, question, { params = { ...PARAMS
     await wllama.decode([id], {});
   }
   sampler?.free();
-  return { text, prompt, output, draw_us: (spent * 1000) / Math.max(output.length, 1) };
+  return { text, prompt, output, drawn };
 }
