@@ -15,7 +15,8 @@
 // in gumball_pool_config config = {.struct_size = sizeof config, .vocab = 32000}. Programs with an older header go on working.
 //
 // Threads. Any thread may use any handle, but one at a time. Devices, operators, parameters that nobody changes, and
-// outputs that are read may be used by several at the same time. Different handles need no lock, not even where they share a device.
+// outputs that are read may be used by several at the same time. Different handles need no lock, not even where they share a device;
+// but a gumball_device_head has memory of its own for a step, so all calls that use it, replays of graphs that have it included, take turns.
 //
 // The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL.
 // A NULL where something is needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and
@@ -271,7 +272,7 @@ typedef struct gumball_buffer gumball_buffer;
 // A device that is open, with its stream.
 typedef struct gumball_device gumball_device;
 
-// An LM head in a device's memory, for the pools that were made with the same gumball_device.
+// An LM head in a device's memory, for the pools that were made with the same gumball_device. One thread at a time uses it, whichever pools it serves.
 //
 // What it computes are the tokens and logprobs of the head of the same kind on the host, bit for bit, but for a fast head, whose logits are the device's own: the same
 // in any batch, perhaps others on another device.

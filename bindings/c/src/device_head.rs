@@ -20,7 +20,7 @@ use crate::versioned::{read, write};
 /// The rows of a step, unless somebody says otherwise: those of a pool.
 const ROWS: usize = 256;
 
-/// An LM head in a device's memory, for the pools that were made with the same gumball_device.
+/// An LM head in a device's memory, for the pools that were made with the same gumball_device. One thread at a time uses it, whichever pools it serves.
 ///
 /// What it computes are the tokens and logprobs of the head of the same kind on the host, bit for bit, but for a fast head, whose logits are the device's own: the same
 /// in any batch, perhaps others on another device.
@@ -59,7 +59,7 @@ unsafe fn weights_there(
     }
     // SAFETY: the caller ensures that the weights lie there.
     let rows = unsafe { DeviceLogits::new(weights.addr() as u64, dtype(given)?, vocab, width, width) };
-    Ok(rows.map_err(own_names)?)
+    Ok(rows.map_err(|error| error.with_parameter(|name| if name == "logits" { "weights" } else { name }))?)
 }
 
 /// Makes an exact head, or a fast one, over weights that lie in a device's memory. NULL after an error.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gumball_engine::head::{HeadOptions, Scaling};
-use gumball_engine::{CudaThreadState, Device, DeviceHead as EngineHead, HeadCounts, Result};
+use gumball_engine::{CudaThreadState, Device, DeviceHead as EngineHead, Error, Gpu, HeadCounts, Result};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -52,6 +52,9 @@ pub struct DeviceHead {
     device: String,
     location: Location,
     dtype: &'static str,
+    vocab: usize,
+    width: usize,
+    rows: usize,
     /// The owner of borrowed weights, and whether a copy that was made of them must stay true to them.
     borrowed: Option<(Borrowed, bool)>,
 }
@@ -61,6 +64,8 @@ struct OnDevice {
     // Never moved or changed, as graphs refer to it.
     head: Box<EngineHead<'static>>,
     device: Device,
+    /// The head's own stream, of a GPU.
+    stream: Option<usize>,
     /// The devices of the pools that have used the head, so that their streams live as long as it.
     users: Vec<Device>,
 }
@@ -82,15 +87,26 @@ impl HeadTurn<'_> {
         let OnDevice { device, users, .. } = &mut *self.0;
         let (Some(own), Some(gpu)) = (device.gpu(), pool.gpu()) else { return Ok(()) };
         let stream = gpu.stream();
-        if own.stream() == stream {
-            return Ok(());
-        }
         if !users.iter().any(|user| std::sync::Arc::ptr_eq(user.runtime(), pool.runtime())) {
             users.push(pool.clone());
         }
-        // SAFETY: the stream is the pool's own, which `users` keeps alive, or one of which the pool's caller has promised that it lives as long as the pool;
-        // torch's live until the process ends.
+        // SAFETY: the stream is the pool's own, which `users` keeps alive, or one of which the pool's caller has promised that it lives as long as the pool and the
+        // heads that it was used with; torch's live until the process ends.
         unsafe { own.use_stream(stream) }.map_err(Into::into)
+    }
+
+    /// Waits for the work of all who used the head, and returns its counts; refuses during a capture, which a wait would end.
+    fn counts(&mut self) -> Result<HeadCounts> {
+        let OnDevice { head, device, stream, .. } = &mut *self.0;
+        if device.runtime().is_capturing()? {
+            let reason = "it waits for the device; call it after a replay";
+            return Err(Error::Conflict { parameter: "counts", other: "the capture of a graph", reason });
+        }
+        if let (Some(own), Some(stream)) = (device.gpu(), *stream) {
+            // SAFETY: it is the head's own stream, which `device` keeps alive.
+            unsafe { own.use_stream(stream) }?;
+        }
+        head.counts()
     }
 }
 
@@ -159,12 +175,16 @@ impl DeviceHead {
                 let head = Box::new(make(&device)?);
                 // Waits for the weights, and for what was copied.
                 head.counts()?;
-                Ok(OnDevice { head, device, users: Vec::new() })
+                let stream = device.gpu().map(Gpu::stream);
+                Ok(OnDevice { head, device, stream, users: Vec::new() })
             })
         })?;
-        let head = Mutex::new(made.map_err(own_names).map_err(to_py_err)?);
+        let there = made.map_err(own_names).map_err(to_py_err)?;
+        let (vocab, width, rows) = (there.head.vocab(), there.head.width(), there.head.capacity());
+        let head = Mutex::new(there);
         let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
-        Ok(Self { head, process: forks::count(), kind, device, location, dtype, borrowed })
+        let process = forks::count();
+        Ok(Self { head, process, kind, device, location, dtype, vocab, width, rows, borrowed })
     }
 }
 
@@ -208,20 +228,20 @@ impl DeviceHead {
 
     /// The number of ids.
     #[getter]
-    fn vocab(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.take().head().vocab())
+    fn vocab(&self) -> usize {
+        self.vocab
     }
 
     /// The number of elements of a hidden state.
     #[getter]
-    fn width(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.take().head().width())
+    fn width(&self) -> usize {
+        self.width
     }
 
     /// How many rows a step may have.
     #[getter]
-    fn rows(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.take().head().capacity())
+    fn rows(&self) -> usize {
+        self.rows
     }
 
     /// "exact", "fast", "certified" or "clustered".
@@ -255,14 +275,14 @@ impl DeviceHead {
     }
 
     /// What the head has done since it was made, for all pools, as a dict: whole_rows, certified_rows, certified_logits, clustered_rows and clustered_logits, as
-    /// Pool.head_counts says. Waits for the enqueued work.
+    /// Pool.head_counts says. Waits for the enqueued work, but not for replays of torch's graphs.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if matches!(self.location, Location::Cuda(_)) {
             forks::refuse_gpu_of(self.process)?;
         }
         let counts: Result<HeadCounts> = py.detach(|| {
             let _state = CudaThreadState::save();
-            self.take().head().counts()
+            self.take().counts()
         });
         let counts = counts.map_err(to_py_err)?;
         let named = PyDict::new(py);
@@ -278,9 +298,9 @@ impl DeviceHead {
         Ok(named)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> String {
+    fn __repr__(&self) -> String {
         let memory = if self.is_borrowed() { "borrowed" } else { "copied" };
-        let (vocab, width) = (self.vocab(py), self.width(py));
+        let (vocab, width) = (self.vocab, self.width);
         format!(
             "DeviceHead([{vocab}, {width}] {} {memory}, kind={:?}, device={:?})",
             self.dtype, self.kind, self.device

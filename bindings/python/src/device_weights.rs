@@ -1,6 +1,7 @@
 //! Weights of heads in a device's memory.
 
-use gumball_engine::DeviceLogits;
+use gumball_engine::head::MAX_HIDDEN;
+use gumball_engine::{DeviceLogits, MAX_VOCAB};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix, torch_stream};
@@ -23,6 +24,13 @@ impl<'py> WeightsThere<'py> {
         let array = arrays::read(weights, "weights", None)?;
         let matrix = array.matrix("weights")?;
         matrix.check_float_of("weights")?;
+        for (name, value, most) in
+            [("weights.shape[0]", matrix.rows, MAX_VOCAB), ("weights.shape[1]", matrix.width, MAX_HIDDEN)]
+        {
+            if !(1..=most).contains(&value) {
+                return Err(out_of_range(name, value.to_string(), format!("in 1..=2^{}", most.ilog2())));
+            }
+        }
         let lies = match matrix.location {
             Location::Cuda(ordinal) => format!("cuda:{ordinal}"),
             // The emulated device has the host's memory.

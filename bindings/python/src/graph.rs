@@ -112,10 +112,14 @@ impl Graph {
     }
 
     /// Adds the heads whose memory the steps use.
-    pub fn with_heads(self, heads: Vec<Py<DeviceHead>>) -> Self {
+    pub fn with_heads(self, mut heads: Vec<Py<DeviceHead>>) -> Self {
+        // Each once, and in the same order in all graphs: a replay takes them one after the other, and so no two wait for each other.
+        heads.sort_by_key(|head| head.as_ptr());
+        heads.dedup_by_key(|head| head.as_ptr());
         Self { heads, ..self }
     }
 
+    /// Returns the heads, each once, in the order in which they are to be taken.
     pub fn heads(&self) -> &[Py<DeviceHead>] {
         &self.heads
     }

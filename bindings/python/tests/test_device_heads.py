@@ -231,6 +231,66 @@ def test_pools_share_a_head_from_several_threads(place: str) -> None:
         assert found[index] == [pool.step_hidden(head, HIDDEN[step : step + 4], slots).tolist() for step in range(12)]
 
 
+def test_replays_of_pools_that_share_a_head_take_turns(place: str) -> None:
+    there = DeviceHead(on(place, WEIGHTS), rows=4, device=place)
+    hidden = [on(place, HIDDEN[start : start + 4].copy()) for start in (0, 30)]
+    wanted = [Head(WEIGHTS).logits(HIDDEN[start : start + 4]).argmax(1).tolist() for start in (0, 30)]
+    wrong = [0, 0]
+
+    def work(index: int) -> None:
+        pool = Pool(VOCAB, device=place, rows=4, slots=4)
+        pool.assign([pool.admit(SamplingParams(temperature=0)) for _ in range(4)])
+        graph = pool.capture_hidden(there, [hidden[index]] * 2)
+        for _ in range(40):
+            pool.replay(graph)
+            wrong[index] += pool.fetch().tolist() != wanted[index]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0, 0]
+
+
+def test_a_call_that_failed_leaves_no_shape_of_another_assignment(place: str) -> None:
+    there = DeviceHead(on(place, WEIGHTS), rows=8, device=place)
+    pool = Pool(VOCAB, device=place, rows=8, slots=8)
+    slots = [pool.admit(SamplingParams(temperature=0)) for _ in range(3)]
+    narrow, states = on(place, HIDDEN[:3, :40].copy()), on(place, HIDDEN[:3].copy())
+    wanted = Head(WEIGHTS).logits(HIDDEN[:3]).argmax(1).tolist()
+    for assigned, failing in ((slots, slots[:1]), (slots[:1], slots)):
+        pool.assign(assigned)
+        with pytest.raises(ValueError, match="hidden has length 40"):
+            pool.enqueue_hidden(there, narrow[: len(failing)], failing)
+        pool.enqueue_hidden(there, states[: len(failing)])
+        assert len(pool.tokens) == len(failing) and pool.fetch().tolist() == wanted[: len(failing)]
+
+
+class Counted(np.ndarray):  # type: ignore[type-arg]
+    """An array that counts its writes, as a tensor of torch does."""
+
+    _version = 0
+
+
+def test_graphs_of_a_screen_whose_weights_were_written_are_refused(place: str) -> None:
+    if place.startswith("cuda"):
+        pytest.skip("torch's own count is used there")
+    weights = WEIGHTS.copy().view(Counted)
+    there = host_head("certified").to(place, weights=weights)
+    pool = Pool(VOCAB, device=place, rows=4, slots=1)
+    pool.assign([pool.admit(SamplingParams(temperature=0))])
+    hidden = HIDDEN[:1].copy()
+    graph = pool.capture_hidden(there, hidden)
+    builder = pool.graph_builder().step_hidden(there, hidden)
+    weights *= -1
+    weights._version += 1
+    for call in (lambda: pool.replay(graph), builder.capture, lambda: pool.enqueue_hidden(there, hidden)):
+        with pytest.raises(RuntimeError, match="the weights of the head were written since it was made"):
+            call()
+    assert pool.output(0) == []
+
+
 def test_graphs_keep_heads_and_heads_keep_weights(place: str) -> None:
     weights = on(place, WEIGHTS.copy())
     weights_alive = weakref.ref(weights)
@@ -315,6 +375,11 @@ def test_mistakes_are_named_and_change_nothing(place: str) -> None:
         DeviceHead(weights, bias=BIAS[1:], device=place)
     with pytest.raises(ValueError, match="softcap"):
         DeviceHead(weights, softcap=-1.0, device=place)
+    with pytest.raises(ValueError, match=r"weights.shape\[1\] is 65537, but must be in 1..=2\^16"):
+        DeviceHead(on(place, np.zeros((1, 65537), np.float32)), device=place)
+    if place.startswith("cuda"):
+        with pytest.raises(ValueError, match="Pool.step_hidden copies hidden states of the host up"):
+            pool.enqueue_hidden(there, HIDDEN[:1], slots[:1])
 
 
 def test_a_screen_of_weights_that_were_written_is_refused(place: str) -> None:

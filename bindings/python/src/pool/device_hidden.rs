@@ -6,7 +6,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use super::drafts::{Arrays, Given, on_device};
 use super::{Inner, Pool};
-use crate::arrays::{Array, Location};
+use crate::arrays::{self, Array, Location};
 use crate::device_head::DeviceHead;
 use crate::errors::{draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
@@ -33,20 +33,21 @@ impl Inner {
         if slots.is_some() {
             self.outside_a_capture()?;
         }
-        let rows = slots.map_or(self.rows, <[Slot]>::len);
         let pool = on_device(self)?;
         let mut turn = head.take();
         turn.order(pool.device())?;
-        match slots {
+        let enqueued = match slots {
             Some(slots) => {
                 // SAFETY: masks on the host are copied up before the call returns; the caller keeps their array alive until then.
                 let options = unsafe { options.for_device() }?;
-                pool.enqueue_hidden(turn.head(), *input, slots, &options)?;
+                pool.enqueue_hidden(turn.head(), *input, slots, &options)
             }
-            None => pool.enqueue_hidden_assigned(turn.head(), *input)?,
-        }
-        (self.rows, self.requests) = (rows, 0);
-        Ok(())
+            None => pool.enqueue_hidden_assigned(turn.head(), *input),
+        };
+        // An error may have left the new assignment.
+        let shape = pool.assigned_shape();
+        (self.rows, self.requests) = shape;
+        enqueued
     }
 }
 
@@ -68,9 +69,8 @@ impl Pool {
         options.refuse_hooks().map_err(to_py_err)?;
         options.check_present().map_err(to_py_err)?;
         let kept = self.kept;
-        if self.location != Location::Host
-            && let Ok(hidden) = Hidden::read(hidden)
-        {
+        if self.location != Location::Host && lies_on_the_host(hidden)? {
+            let hidden = Hidden::read(hidden)?;
             options.masks_on_host()?;
             let states = hidden.states()?;
             return self.with(py, stream, |inner| {
@@ -84,8 +84,9 @@ impl Pool {
                     pool.step_hidden(turn.head(), states, &slots, &options, &mut out)
                 });
                 inner.out = out;
+                let shape = on_device(inner)?.assigned_shape();
+                (inner.rows, inner.requests) = shape;
                 stepped?;
-                (inner.rows, inner.requests) = (slots.len(), 0);
                 Ok(Outputs::new(&inner.out, kept))
             });
         }
@@ -111,7 +112,8 @@ impl Pool {
     /// Enqueues a decoding step from hidden states and returns without waiting for the device. On a device only.
     ///
     /// While slots and options stay the same, the call only launches kernels. To capture a step with torch, call assign first, omit slots here, and call
-    /// reserve_replays before replays; a graph of torch must run on one stream with the other steps of its head, since replays are not seen here.
+    /// reserve_replays before replays. Keep the head as long as a graph of torch that has it, and replay that on one stream with the other steps of the head:
+    /// nothing here sees its replays.
     ///
     /// head: a DeviceHead of the pool's device and vocabulary. hidden: [rows, width], or [width] for one row, on the pool's device; float32, bfloat16 or float16; rows may
     /// be strided. Until the step is done, write or free them only in stream order. Other arguments: as for enqueue.
@@ -155,7 +157,7 @@ impl Pool {
     /// Enqueues the verification of drafts that lie on the device, from hidden states, for the requests that assign_drafts was given, and returns without waiting.
     /// On a device only; fetch_verification waits.
     ///
-    /// head, hidden: as for enqueue_hidden, with [requests + drafts, width] hidden states in the order of enqueue_verify's rows. Other arguments: as for enqueue_verify.
+    /// head, hidden: as for enqueue_hidden, with [requests + drafts, width] hidden states in the order of enqueue_verify's rows. Other arguments: as for enqueue_verify. Graphs of torch: as for enqueue_hidden.
     ///
     /// Raises the errors of enqueue_verify and of enqueue_hidden. No sequence has changed then.
     #[pyo3(
@@ -230,6 +232,10 @@ impl Pool {
         let held = hidden.into_iter().chain(masks).map(Bound::unbind).chain(loans).collect();
         Ok(Graph::new(slf.clone().unbind(), recorded, held).with_heads(vec![head.clone().unbind()]))
     }
+}
+
+fn lies_on_the_host(hidden: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(arrays::read(hidden, "hidden", None)?.matrix("hidden")?.location == Location::Host)
 }
 
 /// Returns the arrays of a list, or the one array that there is.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::backend::Backend;
-use super::{Inner, Pool, check_location, variants, verify};
+use super::{Inner, Pool, check_location, of_rows, variants, verify};
 use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::{draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
@@ -104,7 +104,11 @@ impl DraftReader {
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
             let array = arrays::read(object, name, self.stream)?;
             let matrix = array.matrix(name)?;
-            check_location(name, matrix.location, self.location, "; verify copies rows of the host up")?;
+            let advice = match name {
+                "logits" => "; verify copies rows of the host up",
+                _ => "; copy it there first",
+            };
+            check_location(name, matrix.location, self.location, advice)?;
             match name {
                 "logits" | "hidden" => matrix.check_float_of(name)?,
                 "masks" => matrix.check_words()?,
@@ -132,7 +136,8 @@ impl DraftReader {
         });
         // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream
         // order, and the methods' documentation forbids other writes until the work is done.
-        let rows = unsafe { rows.device_logits() }.map_err(to_py_err)?.with_kind(kind);
+        let rows = unsafe { rows.device_logits() }.map_err(|error| to_py_err(of_rows(name, error)))?;
+        let rows = rows.with_kind(kind);
         let words = masks.as_ref().map(|(words, _)| {
             // SAFETY: the masks lie on the device; the rest is as of the logits.
             unsafe { words.device_masks() }

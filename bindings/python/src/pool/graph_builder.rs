@@ -9,9 +9,9 @@ use gumball_engine::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::Pool;
 use super::draft::DraftBatch;
 use super::drafts::{Arrays, Given, on_device};
+use super::{Pool, of_rows};
 use crate::arrays::{self, Array, Matrix};
 use crate::device_head::DeviceHead;
 use crate::errors::{draft_names, to_py_err};
@@ -61,6 +61,9 @@ impl Piece {
     }
 }
 
+/// Work, and the arrays that it reads or writes, with their loans.
+type Parts = (Vec<Piece>, Vec<Py<PyAny>>);
+
 /// Work that a graph of a pool on a device will run, in the order of the calls. Pool.graph_builder makes one.
 ///
 /// ::
@@ -80,15 +83,33 @@ impl Piece {
 pub struct GraphBuilder {
     pool: Py<Pool>,
     stream: Option<usize>,
-    /// The work, and the arrays that it reads or writes, with their loans.
-    parts: Mutex<(Vec<Piece>, Vec<Py<PyAny>>)>,
+    parts: Mutex<Parts>,
 }
 
 impl GraphBuilder {
-    fn add(&self, piece: Piece, objects: Vec<Py<PyAny>>, arrays: Vec<Array<'_>>) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.0.push(piece);
-        parts.1.extend(objects.into_iter().chain(arrays.into_iter().filter_map(Array::into_loan)));
+    fn add(&self, py: Python<'_>, piece: Piece, mut objects: Vec<Py<PyAny>>, arrays: Vec<Array<'_>>) {
+        objects.extend(arrays.into_iter().filter_map(Array::into_loan));
+        // Without the GIL: a capture on another thread may have the parts while it waits for the pool.
+        py.detach(|| {
+            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.0.push(piece);
+            parts.1.append(&mut objects);
+        });
+    }
+
+    /// Returns objects of the parts; as `add`, without the GIL while it waits.
+    fn listed<T>(&self, py: Python<'_>, objects: impl Fn(&Parts) -> Vec<&Py<T>>) -> Vec<Py<T>> {
+        loop {
+            if let Ok(parts) = self.parts.try_lock() {
+                return objects(&parts).into_iter().map(|object| object.clone_ref(py)).collect();
+            }
+            py.detach(|| drop(self.parts.lock()));
+        }
+    }
+
+    /// Returns the heads of the work so far.
+    fn heads(&self, py: Python<'_>) -> Vec<Py<DeviceHead>> {
+        self.listed(py, |parts| parts.0.iter().filter_map(Piece::head).collect())
     }
 
     /// Returns a batch of the builder's pool.
@@ -133,7 +154,7 @@ impl GraphBuilder {
         let this = slf.get();
         let (input, arrays) = this.pool.get().read_input(("logits", logits, masks), kind, this.stream)?;
         let objects = [Some(logits), masks].into_iter().flatten().map(|object| object.clone().unbind());
-        this.add(Piece::Work(GraphWork::Step(input)), objects.collect(), arrays);
+        this.add(slf.py(), Piece::Work(GraphWork::Step(input)), objects.collect(), arrays);
         Ok(slf)
     }
 
@@ -150,7 +171,7 @@ impl GraphBuilder {
         let (input, arrays) = this.pool.get().read_input(("hidden", hidden, masks), "logits", this.stream)?;
         let objects = [Some(hidden), masks].into_iter().flatten().map(|object| object.clone().unbind());
         let piece = Piece::Hidden { head: head.clone().unbind(), input, drafts: None };
-        this.add(piece, objects.collect(), arrays);
+        this.add(slf.py(), piece, objects.collect(), arrays);
         Ok(slf)
     }
 
@@ -179,7 +200,7 @@ impl GraphBuilder {
         let Arrays { input, drafts, arrays, .. } =
             this.pool.get().draft_reader(this.stream).arrays(&given, "logits")?;
         let piece = Piece::Hidden { head: head.clone().unbind(), input, drafts: Some(drafts) };
-        this.add(piece, given.objects(), arrays);
+        this.add(slf.py(), piece, given.objects(), arrays);
         Ok(slf)
     }
 
@@ -212,7 +233,7 @@ impl GraphBuilder {
         };
         let Arrays { input, drafts, arrays, .. } =
             this.pool.get().draft_reader(this.stream).arrays(&given, kind)?;
-        this.add(Piece::Work(GraphWork::Verify(input, drafts)), given.objects(), arrays);
+        this.add(slf.py(), Piece::Work(GraphWork::Verify(input, drafts)), given.objects(), arrays);
         Ok(slf)
     }
 
@@ -234,7 +255,12 @@ impl GraphBuilder {
         arrays.extend(array);
         let objects = [Some(logits), paths, masks].into_iter().flatten();
         let work = GraphWork::Draft { batch: of, input, paths: there };
-        this.add(Piece::Work(work), objects.map(|object| object.clone().unbind()).collect(), arrays);
+        this.add(
+            slf.py(),
+            Piece::Work(work),
+            objects.map(|object| object.clone().unbind()).collect(),
+            arrays,
+        );
         Ok(slf)
     }
 
@@ -250,7 +276,7 @@ impl GraphBuilder {
         let of = this.batch(batch)?;
         let (matrix, array) = this.pool.get().read_chains(to, this.stream)?;
         let piece = Piece::Copy { batch: of, to: matrix, column };
-        this.add(piece, vec![to.clone().unbind()], vec![array]);
+        this.add(slf.py(), piece, vec![to.clone().unbind()], vec![array]);
         Ok(slf)
     }
 
@@ -258,7 +284,12 @@ impl GraphBuilder {
     fn shorten<'py>(slf: Bound<'py, Self>, counts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
         let (column, array) = this.pool.get().draft_reader(this.stream).integers(counts, "counts")?;
-        this.add(Piece::Work(GraphWork::Shorten(column)), vec![counts.clone().unbind()], vec![array]);
+        this.add(
+            slf.py(),
+            Piece::Work(GraphWork::Shorten(column)),
+            vec![counts.clone().unbind()],
+            vec![array],
+        );
         Ok(slf)
     }
 
@@ -271,6 +302,9 @@ impl GraphBuilder {
     /// Raises ValueError if shapes do not match what is assigned.
     fn capture(&self, py: Python<'_>) -> PyResult<Graph> {
         let pool = self.pool.get();
+        for head in self.heads(py) {
+            head.get().check(py, &pool.device)?;
+        }
         let recorded = pool.with(py, self.stream, |inner| {
             inner.outside_a_capture()?;
             let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,10 +312,8 @@ impl GraphBuilder {
             let captured: Result<_> = on_device(inner)?.capture_work(&work);
             captured.map(Recorded::device).map_err(draft_names)
         })?;
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = parts.1.iter().map(|object| object.clone_ref(py)).collect();
-        let heads = parts.0.iter().filter_map(Piece::head).map(|head| head.clone_ref(py)).collect();
-        Ok(Graph::new(self.pool.clone_ref(py), recorded, held).with_heads(heads))
+        let held = self.listed(py, |parts| parts.1.iter().collect());
+        Ok(Graph::new(self.pool.clone_ref(py), recorded, held).with_heads(self.heads(py)))
     }
 }
 
@@ -297,7 +329,11 @@ impl Pool {
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
             let array = arrays::read(object, name, stream)?;
             let matrix = array.matrix(name)?;
-            self.check_location(name, matrix.location, "; Pool.draft copies rows of the host up")?;
+            let advice = match name {
+                "hidden" => "; Pool.step_hidden copies hidden states of the host up",
+                _ => "; Pool.draft copies rows of the host up",
+            };
+            self.check_location(name, matrix.location, advice)?;
             if name == "masks" { matrix.check_words() } else { matrix.check_float_of(name) }?;
             Ok::<_, PyErr>((matrix, array))
         };
@@ -305,7 +341,8 @@ impl Pool {
         let (words, masks) = masks.map(|masks| matrix(masks, "masks")).transpose()?.unzip();
         // SAFETY: the logits lie on the device. The caller keeps them alive; their owner reuses memory in stream order, and the
         // methods' documentation forbids other writes until the work is done.
-        let logits_there = unsafe { rows.device_logits() }.map_err(to_py_err)?.with_kind(kind);
+        let logits_there = unsafe { rows.device_logits() }.map_err(|error| of_rows(name, error));
+        let logits_there = logits_there.map_err(to_py_err)?.with_kind(kind);
         let words = words.map(|words: Matrix| {
             // SAFETY: the masks lie on the device; the rest is as of the logits.
             unsafe { words.device_masks() }

@@ -97,9 +97,12 @@ impl Pool {
             return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
         }
         let stream = this.on(py, stream)?;
+        graph.heads().iter().try_for_each(|head| head.get().check(py, &this.device))?;
         this.with(py, stream, |inner| match (&mut inner.backend, &*graph.recorded()) {
             (Backend::Device(pool), Recorded::Device(recorded)) => {
-                graph.heads().iter().try_for_each(|head| head.get().take().order(pool.device()))?;
+                // Held until all is enqueued, so that no other pool's step comes between.
+                let mut turns: Vec<_> = graph.heads().iter().map(|head| head.get().take()).collect();
+                turns.iter_mut().try_for_each(|turn| turn.order(pool.device()))?;
                 recorded.replay(pool)
             }
             (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {

@@ -283,7 +283,7 @@ impl Pool {
     /// Why a certified head must compute every logit of a request's rows, whatever hidden state they have; None if there is no such
     /// reason.
     ///
-    /// The reason is "hook" (hooked: whether the row has a hook), "kept" (the pool reports kept sets, and no filter bounds them), "logprobs"
+    /// The reason is "hook" (hooked: whether the row has a hook; a pool on a device has none), "kept" (the pool reports kept sets, and no filter bounds them), "logprobs"
     /// (of a mode whose members are all tokens), "dynamic_temperature", "mirostat", "joint", "route", or the name of the filter that acts first, such as "top_p".
     /// A row may take the whole product all the same: for a hidden state that is not finite, where too many tokens could be
     /// chosen, or in a call of many rows.

@@ -78,7 +78,7 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 /// for the host only: the number of threads for the rows (None: one per core), and the SIMD level. route:
 /// "race", "probabilities" or "oracle", as for Sampler; on a device "race", or "probabilities", whose softmax
 /// there edits nothing: penalties, biases, bans, masks, row_indices and rows of probabilities are refused. stream: the handle of the CUDA stream for all work,
-/// which must live as long as the pool. If None, each call uses torch's current stream if torch is loaded,
+/// which must live as long as the pool and every DeviceHead that it was used with. If None, each call uses torch's current stream if torch is loaded,
 /// otherwise a stream of the pool's own.
 ///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its
@@ -119,7 +119,7 @@ impl Inner {
         if let Backend::Device(pool) = &self.backend
             && pool.device().runtime().is_capturing()?
         {
-            let reason = "a graph holds enqueue(logits), enqueue_verify or enqueue of a batch of drafts; admit and assign before, fetch after a replay";
+            let reason = "a graph holds enqueue, enqueue_hidden, enqueue_verify and enqueue_verify_hidden without slots, or enqueue of a batch of drafts; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
         }
         Ok(&mut self.backend)
@@ -320,4 +320,13 @@ pub fn check_location(name: &str, location: Location, pool: Location, remedy: &s
         return Ok(());
     }
     Err(out_of_range(name, format!("on {location}"), format!("on {pool}{remedy}")))
+}
+
+/// Calls the shape of hidden states by their name, and not by that of logits.
+fn of_rows(name: &str, error: Error) -> Error {
+    error.with_parameter(|parameter| match parameter {
+        "vocab" if name == "hidden" => "hidden.shape[1]",
+        "stride" if name == "hidden" => "hidden.stride",
+        other => other,
+    })
 }

@@ -89,7 +89,10 @@ impl Inner {
                 // SAFETY: `_held` of the step keeps the masks alive; Python's callers do not write them
                 // during the call.
                 let options = unsafe { options.on_host() }?;
-                pool.step(logits.with_kind(*kind), slots, &options, &mut self.out)?;
+                let stepped = pool.step(logits.with_kind(*kind), slots, &options, &mut self.out);
+                // An error may have left the new assignment.
+                (self.rows, self.requests) = pool.assigned_shape();
+                return stepped;
             }
             Backend::Device(pool) => {
                 // SAFETY: the logits lie on the device. Their owner reuses memory in stream order, so it is
@@ -104,7 +107,11 @@ impl Inner {
                 // SAFETY: masks on the host are copied up before the call returns, and `_held` keeps their
                 // array alive until then.
                 let options = unsafe { options.for_device() }?;
-                backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options, *variant)?;
+                let enqueued =
+                    backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options, *variant);
+                // An error may have left the new assignment.
+                (self.rows, self.requests) = pool.assigned_shape();
+                return enqueued;
             }
         }
         (self.rows, self.requests) = (rows, 0);

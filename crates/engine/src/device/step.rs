@@ -509,6 +509,18 @@ impl DevicePool {
         self.workspace.outputs_address()
     }
 
+    /// Returns how many rows are assigned, and how many requests if they have drafts; 0 if they have none.
+    #[must_use]
+    pub fn assigned_shape(&self) -> (usize, usize) {
+        let requests = self.assigned.slots.len();
+        match &self.assigned.drafts {
+            None => (requests, 0),
+            Some(drafts) => {
+                (requests + drafts.counts.iter().map(|count| *count as usize).sum::<usize>(), requests)
+            }
+        }
+    }
+
     /// Returns the layout of the last step's outputs.
     #[must_use]
     pub fn outputs_layout(&self) -> Layout {
