@@ -245,5 +245,67 @@ def shared() -> str:
     return f"{4 * STEPS * 4} tokens"
 
 
+@check
+def shared_replays() -> str:
+    """Pools on threads and streams of their own replay graphs that have one head; each replay's steps stay together."""
+    head, there = heads(weights_of(torch.bfloat16), "exact", True)
+    states = [hidden_of(torch.bfloat16, rows=4, seed=seed) for seed in range(3)]
+    wanted = [head.logits(hidden.float().cpu()).argmax(1).tolist() for hidden in states]
+    torch.cuda.synchronize()
+    wrong = [0] * 3
+
+    def work(index: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            pool = Pool(VOCAB, device="cuda:0", rows=4, slots=4)
+            pool.assign([pool.admit(SamplingParams(temperature=0)) for _ in range(4)])
+            graph = pool.capture_hidden(there, [states[index]] * 4)
+            for _ in range(100):
+                pool.replay(graph)
+                wrong[index] += pool.fetch().tolist() != wanted[index]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0] * 3, wrong
+    return f"{3 * 100} replays"
+
+
+@check
+def after_a_capture() -> str:
+    """A step on a stream that was under capture comes after steps of other pools with the head."""
+    head, there = heads(weights_of(torch.bfloat16), "exact", True)
+    states = hidden_of(torch.bfloat16, rows=4)
+    wanted = head.logits(states.float().cpu()).argmax(1).tolist()
+    captured, other = torch.cuda.Stream(), torch.cuda.Stream()
+    pools = [Pool(VOCAB, device="cuda:0", rows=4, slots=4) for _ in range(2)]
+    for pool in pools:
+        pool.assign([pool.admit(SamplingParams(temperature=0)) for _ in range(4)])
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(other):
+        pools[0].enqueue_hidden(there, states)
+        assert pools[0].fetch().tolist() == wanted
+    with torch.cuda.graph(graph, stream=captured):
+        pools[1].enqueue_hidden(there, states)
+        try:
+            there.counts()
+        except ValueError as error:
+            assert "counts cannot be combined with the capture of a graph" in str(error), error
+        else:
+            raise AssertionError("counts in a capture was not refused")
+    for _ in range(50):
+        with torch.cuda.stream(other):
+            pools[0].enqueue_hidden(there, states)
+        with torch.cuda.stream(captured):
+            pools[1].enqueue_hidden(there, states)
+            assert pools[1].fetch().tolist() == wanted
+        with torch.cuda.stream(other):
+            assert pools[0].fetch().tolist() == wanted
+    assert there.counts()["whole_rows"] == 4 * 101
+    return "101 steps"
+
+
 if __name__ == "__main__":
     run(CHECKS, "the package's heads")
