@@ -381,11 +381,11 @@ export interface InspectOptions extends Omit<SampleOptions, "hook"> {
 export interface TracedToken {
   id: number;
   text?: string;
-  /** Its place in the order, from 0. */
-  place: number;
-  /** Its logit as it came, and after the edits. */
-  raw: number;
-  logit: number;
+  /** Its place in the order, from 0; null for a forced token that the edits banned. */
+  place: number | null;
+  /** Its logit as it came, and after the edits; null: not finite. */
+  raw: number | null;
+  logit: number | null;
   /** Its probability in the edited row, and in the kept set. */
   p: number;
   p_kept: number;
@@ -413,7 +413,7 @@ export interface Trace {
   tokens: TracedToken[];
   curve: { place: number; p: number; cumulative: number }[];
   race: { readonly [name: string]: unknown } | null;
-  /** The token that was chosen; null in an empty row. */
+  /** The token that was chosen or forced; null in an empty row. */
   winner: TracedToken | null;
   what_if: { readonly [name: string]: unknown } | null;
 }

@@ -32,8 +32,12 @@ pub fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> R
     for bit in &trace.status {
         writeln!(out, "{WARN}status: {}{WARN:#}", status_words(bit))?;
     }
-    let Some(winner) = &trace.winner else {
-        writeln!(out, "\n{BAD}No token is above -inf after the edits: the row yields none.{BAD:#}")?;
+    let Some(winner) = trace.winner.as_ref().filter(|_| trace.candidates > 0) else {
+        let yields = trace.winner.as_ref().map_or_else(
+            || "the row yields none".to_owned(),
+            |forced| format!("{} is emitted, since it was forced", label(forced)),
+        );
+        writeln!(out, "\n{BAD}No token is above -inf after the edits: {yields}.{BAD:#}")?;
         return Ok(());
     };
     edits(trace, out)?;
@@ -50,7 +54,7 @@ pub fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> R
         out,
         "\n{GOOD}{}{GOOD:#}  {DIM}rank {}, probability {} in the row, {} among what was kept{DIM:#}",
         label(winner),
-        count(winner.place as u64 + 1),
+        rank(winner),
         probability(winner.p),
         probability(winner.p_kept)
     )?;
@@ -112,7 +116,7 @@ fn order(trace: &Trace, winner: &Token, out: &mut dyn Write) -> Result<()> {
     headings.extend([">probability", ">kept", ">arrival", ">score", ""]);
     let mut table = Table::new(&headings);
     let mut row = |token: &Token| {
-        let mut cells = vec![count(token.place as u64 + 1), token.id.to_string()];
+        let mut cells = vec![rank(token), token.id.to_string()];
         if with_text {
             cells.push(clip(&visible(token.text.as_deref().unwrap_or("")), 20));
         }
@@ -138,7 +142,7 @@ fn order(trace: &Trace, winner: &Token, out: &mut dyn Write) -> Result<()> {
         );
     };
     trace.tokens.iter().take(SHOWN).for_each(&mut row);
-    if winner.place >= SHOWN {
+    if winner.place.is_none_or(|place| place >= SHOWN) {
         row(winner);
     }
     Ok(table.write(out)?)
@@ -255,7 +259,7 @@ fn race(race: &Race, trace: &Trace, out: &mut dyn Write) -> Result<()> {
         let (arrival, score) = (token.arrival.unwrap_or_default(), token.score.unwrap_or_default());
         let cells = vec![
             clip(&label(token), 30),
-            count(token.place as u64 + 1),
+            rank(token),
             format!("{:.3}", score + arrival.log2()),
             format!("{arrival:.6}"),
             format!("{score:.3}"),
@@ -271,6 +275,11 @@ fn status_words(bit: &str) -> &'static str {
         "inf" => "some logits were +inf; they count as the largest number",
         _ => "no token is above -inf",
     }
+}
+
+/// Writes a token's place, from 1; a dash where it has none.
+fn rank(token: &Token) -> String {
+    token.place.map_or_else(|| "-".to_owned(), |place| count(place as u64 + 1))
 }
 
 fn label(token: &Token) -> String {

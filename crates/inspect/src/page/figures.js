@@ -84,9 +84,9 @@ figures.order = (place) => {
       cells.push(node);
       return node;
     };
-    cell("n", whole(token.place + 1));
+    cell("n", token.place === null ? "\u2013" : whole(token.place + 1));
     cell("word", word(token));
-    cell("n logit", token.logit.toFixed(2));
+    cell("n logit", token.logit === null ? "\u2212\u221e" : token.logit.toFixed(2));
     const bar = document.createElement("span");
     bar.className = "bar";
     bar.style.width = `${(100 * token.p) / most}%`;

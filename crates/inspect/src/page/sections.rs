@@ -8,7 +8,7 @@ use crate::trace::{Change, Token, Trace};
 
 /// Returns everything inside the body but data and script.
 pub(super) fn body(trace: &Trace, context: Option<&Context>) -> String {
-    let Some(winner) = &trace.winner else { return empty(trace) };
+    let Some(winner) = trace.winner.as_ref().filter(|_| trace.candidates > 0) else { return empty(trace) };
     let mut sections = vec![head(trace, winner, context), model(), edits(trace), temperature(trace)];
     if let Some(race) = &trace.race {
         sections.push(cuts::filters(trace));
@@ -44,15 +44,28 @@ pub(super) fn figure(plot: &str, caption: &str) -> String {
     )
 }
 
+/// Writes a token's place, from 1; a dash where it has none.
+fn place(token: &Token) -> String {
+    token.place.map_or_else(|| "-".to_owned(), |place| count(place as u64 + 1))
+}
+
 pub(super) fn label(token: &Token) -> String {
     chip(token.id, token.text.as_deref())
 }
 
 fn empty(trace: &Trace) -> String {
+    let heading = match &trace.winner {
+        Some(forced) => format!("The next token is {}.", label(forced)),
+        None => "This row has no token.".to_owned(),
+    };
+    let yielded = match &trace.winner {
+        Some(forced) => format!("and emits {}, which was forced", label(forced)),
+        None => "and yields no token".to_owned(),
+    };
     format!(
-        "<main><header><p class=\"eyebrow\">gumball inspect</p><h1>This row has no token.</h1>\
+        "<main><header><p class=\"eyebrow\">gumball inspect</p><h1>{heading}</h1>\
          <p class=\"lede\">{}. None of its {} logits is above minus infinity once bans and masks are applied, so there \
-         is nothing to draw. The engine says so with a status bit and yields no token.</p></header>{}</main>{}",
+         is nothing to draw. The engine says so with a status bit {yielded}.</p></header>{}</main>{}",
         escape(&trace.source),
         count(trace.vocab as u64),
         edits(trace),
@@ -63,6 +76,7 @@ fn empty(trace: &Trace) -> String {
 fn head(trace: &Trace, winner: &Token, context: Option<&Context>) -> String {
     let kept = trace.kept.end - trace.kept.first;
     let chance = match trace.race {
+        _ if winner.place.is_none() => "It was forced, although the edits ban it.".to_owned(),
         None => "It is the likeliest, and the temperature is 0.".to_owned(),
         Some(_) if kept == 1 => "It was the only one left to draw from.".to_owned(),
         Some(_) => format!(
@@ -72,7 +86,7 @@ fn head(trace: &Trace, winner: &Token, context: Option<&Context>) -> String {
             } else {
                 format!("{} of them were", count(kept as u64))
             },
-            count(winner.place as u64 + 1),
+            place(winner),
             percent(winner.p_kept)
         ),
     };

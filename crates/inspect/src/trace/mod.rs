@@ -16,7 +16,7 @@ use gumball_spec::edit::edit;
 use gumball_spec::filter::temperature;
 use gumball_spec::logprobs::logprob;
 use gumball_spec::survey::{Given, Measure, order};
-use gumball_spec::{Kind, NONE, Request, Row, SamplingParams, oracle};
+use gumball_spec::{Kind, Request, Row, SamplingParams, oracle};
 use serde::Serialize;
 
 pub use edits::{Change, Edit, Edits};
@@ -105,8 +105,8 @@ pub struct Token {
     /// Its text, if there is a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Its place in the order, from 0.
-    pub place: usize,
+    /// Its place in the order, from 0; none for a forced token that the edits banned.
+    pub place: Option<usize>,
     /// Its logit as it came.
     pub raw: f32,
     /// Its logit after the edits.
@@ -160,6 +160,24 @@ impl Path<'_> {
         Given::new(&self.z, &self.order[self.kept.clone()], self.measure())
     }
 
+    /// Describes the token to emit. A forced one may be banned: then the order has no place for it.
+    fn winner(&self, id: u32, row: u64, kept: u64) -> Token {
+        if let Some(place) = self.order.iter().position(|other| *other == id) {
+            return self.token(place, row, kept);
+        }
+        Token {
+            id,
+            text: (self.texts)(id),
+            place: None,
+            raw: self.raw[id as usize],
+            logit: self.z[id as usize],
+            p: 0.0,
+            p_kept: 0.0,
+            arrival: None,
+            score: None,
+        }
+    }
+
     /// Describes the token at a place; `row` and `kept` are the masses of both.
     fn token(&self, place: usize, row: u64, kept: u64) -> Token {
         let id = self.order[place];
@@ -171,7 +189,7 @@ impl Path<'_> {
         Token {
             id,
             text: (self.texts)(id),
-            place,
+            place: Some(place),
             raw: self.raw[id as usize],
             logit: z,
             p: p(0, row),
@@ -219,9 +237,7 @@ impl Trace {
             what_if: None,
             device: None,
         };
-        if outcome.token == NONE {
-            return Ok(trace);
-        }
+        let token = u32::try_from(outcome.token).ok();
         debug_assert_eq!(order(&edited.z), outcome.order);
         debug_assert_eq!(temperature(request.params, &edited.z, &outcome.order), outcome.temperature);
         let path = Path {
@@ -233,14 +249,18 @@ impl Trace {
             kept: outcome.kept,
             texts,
         };
-        trace.follow(&path, outcome.token as u32);
+        let (mut mass, mut kept_mass) = (0, 0);
+        if !path.order.is_empty() {
+            (mass, kept_mass) = (path.row().total(), path.kept().total());
+            trace.follow(&path, mass, kept_mass);
+        }
+        trace.winner = token.map(|id| path.winner(id, mass, kept_mass));
         Ok(trace)
     }
 
     /// Fills in what a row that is not empty goes through.
-    fn follow(&mut self, path: &Path<'_>, token: u32) {
+    fn follow(&mut self, path: &Path<'_>, mass: u64, kept_mass: u64) {
         let row = path.row();
-        let (mass, kept_mass) = (row.total(), path.kept().total());
         self.temperature.entropy_bits =
             Given::new(&path.z, &path.order, Measure::new(Kind::Logits, 1.0)).entropy();
         if path.temperature > 0.0 {
@@ -253,8 +273,6 @@ impl Trace {
         self.curve = curve(path, mass);
         let listed = path.order.len().min(LISTED);
         self.tokens = (0..listed).map(|place| path.token(place, mass, kept_mass)).collect();
-        let place = path.order.iter().position(|id| *id == token).expect("the winner is in the order");
-        self.winner = Some(path.token(place, mass, kept_mass));
     }
 }
 
@@ -272,4 +290,38 @@ fn curve(path: &Path<'_>, mass: u64) -> Vec<Point> {
         }
     }
     curve
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(row: &[f32], params: &SamplingParams, mask: Option<&[u32]>) -> Trace {
+        let request = Request { mask, forced: Some(1), ..Request::new(params, &[], 7) };
+        Trace::of(Row::F32(row), &request, "a row", &|_| None).unwrap()
+    }
+
+    #[test]
+    fn a_forced_token_that_is_banned_wins_without_a_place() {
+        let row = [1.0, 2.0, 3.0];
+        for temperature in [0.0, 1.0] {
+            let params = SamplingParams { temperature, banned_ids: vec![1], ..SamplingParams::default() };
+            let neutral = SamplingParams { temperature, ..SamplingParams::default() };
+            for trace in [traced(&row, &params, None), traced(&row, &neutral, Some(&[0b101]))] {
+                let winner = trace.winner.as_ref().unwrap();
+                assert_eq!((winner.id, winner.place, winner.raw, winner.p), (1, None, 2.0, 0.0));
+                assert_eq!((trace.candidates, trace.tokens.len()), (2, 2));
+                assert!(crate::page::page(&trace, None).contains("forced"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_forced_token_wins_in_a_row_without_tokens() {
+        let trace = traced(&[f32::NEG_INFINITY; 3], &SamplingParams::default(), None);
+        let winner = trace.winner.as_ref().unwrap();
+        assert_eq!((winner.id, winner.place, trace.candidates), (1, None, 0));
+        assert!(trace.race.is_none() && trace.what_if.is_none() && trace.filters.is_empty());
+        assert!(crate::page::page(&trace, None).contains("forced"));
+    }
 }
