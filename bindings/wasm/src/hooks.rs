@@ -32,8 +32,7 @@ pub fn read(hook: &JsValue, name: &str) -> Result<Function> {
 
 /// Reads a hook for each row; undefined and null are none.
 pub fn read_all(hooks: &JsValue) -> Result<Vec<Option<Function>>> {
-    let one =
-        |hook: &JsValue| if is_absent(hook) { Ok(None) } else { read(hook, "hooks' element").map(Some) };
+    let one = |hook: &JsValue| if is_absent(hook) { Ok(None) } else { read(hook, "hooks").map(Some) };
     elements(hooks, "hooks")?.iter().map(one).collect()
 }
 

@@ -16,8 +16,8 @@ use crate::sampler::words;
 use crate::values::{Options, is_absent, keys};
 
 /// The options of both functions.
-const NAMES: [&str; 11] =
-    ["prompt", "output", "position", "draw", "mu", "mask", "forced", "dtype", "source", "texts", "context"];
+const NAMES: [&str; 10] =
+    ["prompt", "output", "position", "draw", "mu", "mask", "forced", "dtype", "source", "texts"];
 
 /// Traces a row.
 fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Trace> {
@@ -27,9 +27,9 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Tr
     let mut params = params::read(params)?;
     let seed = *params.seed.get_or_insert_with(entropy);
     let (prompt, output) = (options.ids("prompt")?, options.ids("output")?);
-    let mask: Option<Vec<u32>> = options.get("mask").map(|mask| words(&mask, "mask")).transpose()?;
+    let mask: Option<Vec<u32>> = options.get("mask")?.map(|mask| words(&mask, "mask")).transpose()?;
     if let Some(mask) = &mask {
-        check_mask_width("mask's words", mask.len(), row.vocab())?;
+        check_mask_width("mask", mask.len(), row.vocab())?;
     }
     let request = Request {
         output: &output,
@@ -40,7 +40,7 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Tr
         forced: options.integer("forced")?,
         ..Request::new(&params, &prompt, seed)
     };
-    let texts = options.get("texts").map(|texts| {
+    let texts = options.get("texts")?.map(|texts| {
         let wrong = || Failure::wrong_type("texts", &texts, "a function from an id to its text");
         texts.dyn_ref::<Function>().cloned().ok_or_else(wrong)
     });
@@ -82,8 +82,9 @@ pub fn inspect_html(
     #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
     #[wasm_bindgen(unchecked_optional_param_type = "InspectOptions")] options: &JsValue,
 ) -> Result<String> {
-    let options = Options::new(options, &NAMES)?;
-    let context = options.get("context").unwrap_or(JsValue::UNDEFINED);
+    let names: Vec<&str> = NAMES.into_iter().chain(["context"]).collect();
+    let options = Options::new(options, &names)?;
+    let context = options.get("context")?.unwrap_or(JsValue::UNDEFINED);
     let context = match is_absent(&context) {
         true => None,
         false => {

@@ -30,7 +30,7 @@ pub fn read(params: &JsValue) -> Result<SamplingParams> {
                 let known: Vec<&str> = known.keys().map(String::as_str).collect();
                 return Err(Failure::unknown("params", &name, &known));
             }
-            let Some(value) = field(params, &name) else { continue };
+            let Some(value) = field(params, &name)? else { continue };
             let read = match &*name {
                 "logit_bias" => biases(&value)?,
                 "seed" => Value::from(integer::<u64>(&value, "seed")?),
@@ -65,6 +65,10 @@ fn convert(value: &JsValue, name: &str, depth: usize) -> Result<Value> {
         return Ok(Value::Bool(truth));
     }
     if let Some(text) = value.as_string() {
+        // Strings are names. JSON writes infinite numbers as strings, too, but JavaScript has them as numbers.
+        if text.trim().parse::<f64>().is_ok() {
+            return Err(Failure::wrong_type(name, value, "a number, not a string of one"));
+        }
         return Ok(Value::String(text));
     }
     if value.is_bigint() {
@@ -89,7 +93,7 @@ fn convert(value: &JsValue, name: &str, depth: usize) -> Result<Value> {
     }
     let mut fields = Fields::new();
     for key in keys(value, name)? {
-        if let Some(value) = field(value, &key) {
+        if let Some(value) = field(value, &key)? {
             fields.insert(key.clone(), convert(&value, &format!("{name}.{key}"), depth - 1)?);
         }
     }
@@ -128,12 +132,12 @@ fn biases(value: &JsValue) -> Result<Value> {
     if Array::is_array(value) {
         let pairs = elements(value, NAME)?.into_iter().map(|entry| match &elements(&entry, NAME)?[..] {
             [id, bias] => pair(id.clone(), bias),
-            other => Err(Failure::length("logit_bias' entry", other.len(), "2 elements: id and bias")),
+            other => Err(Failure::length(NAME, other.len(), "2 elements: id and bias")),
         });
         return pairs.collect::<Result<_>>().map(Value::Array);
     }
     let pairs = keys(value, NAME)?.into_iter().map(|key| {
-        let bias = field(value, &key).unwrap_or(JsValue::UNDEFINED);
+        let bias = field(value, &key)?.unwrap_or(JsValue::UNDEFINED);
         pair(JsValue::from(key), &bias)
     });
     pairs.collect::<Result<_>>().map(Value::Array)

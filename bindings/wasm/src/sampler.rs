@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 use crate::error::{Failure, Result};
 use crate::rows::Rows;
 use crate::state::OwnedState;
-use crate::values::{Options, elements, integer, integers, is_absent, object};
+use crate::values::{Options, elements, integer, integers, is_absent, object, truth};
 use crate::{hooks, params, state};
 
 /// Chooses the tokens of one sequence, and keeps its history.
@@ -19,12 +19,14 @@ use crate::{hooks, params, state};
 pub struct Sampler {
     inner: Engine,
     last: Option<Token>,
+    /// Whether the engine's last row is one whose hook failed, of which nothing may be told.
+    discarded: bool,
     row: Rows,
 }
 
 impl Sampler {
     fn of(inner: Engine) -> Self {
-        Self { inner, last: None, row: Rows::default() }
+        Self { inner, last: None, discarded: false, row: Rows::default() }
     }
 
     fn made(inner: Engine, options: &Options<'_>) -> Result<Self> {
@@ -40,9 +42,9 @@ impl Sampler {
 
     fn draw(&mut self, row: &JsValue, name: &str, options: &Options<'_>, kind: Kind) -> Result<Option<u32>> {
         self.row.copy(row, options, name)?;
-        let mask: Option<Vec<u32>> = options.get("mask").map(|mask| words(&mask, "mask")).transpose()?;
+        let mask: Option<Vec<u32>> = options.get("mask")?.map(|mask| words(&mask, "mask")).transpose()?;
         let forced = options.integer("forced")?;
-        let hook = options.get("hook").map(|hook| hooks::read(&hook, "hook")).transpose()?;
+        let hook = options.get("hook")?.map(|hook| hooks::read(&hook, "hook")).transpose()?;
         let (before, mut failure) = (self.inner.history().output().len(), None);
         let mut edit = hook.map(|hook| {
             let failure = &mut failure;
@@ -56,8 +58,11 @@ impl Sampler {
             StepOptions { kind, mask: mask.as_deref(), forced, hook: edit.as_mut().map(|edit| edit as _) };
         let drawn = self.inner.sample_with(self.row.row(), step);
         drop(edit);
-        let token = drawn?;
+        let renamed = |name| if name == "mask's words" { "mask" } else { name };
+        let token = drawn.map_err(|error| error.with_parameter(renamed))?;
+        self.discarded = failure.is_some();
         if let Some(failure) = failure {
+            self.last = None;
             self.inner.truncate(before)?;
             return Err(failure);
         }
@@ -157,6 +162,7 @@ impl Sampler {
         self.row.copy(logits, &Options::new(options, &["dtype"])?, "logits")?;
         let tokens = self.inner.sample_n(self.row.row(), integer(n, "n")?)?;
         self.last = tokens.last().copied().or(self.last);
+        self.discarded &= tokens.is_empty();
         Ok(tokens.iter().map(|token| token.id.map_or(-1, |id| id as i32)).collect())
     }
 
@@ -190,8 +196,11 @@ impl Sampler {
     }
 
     /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
-    pub fn keep_ids(&mut self, on: bool) {
-        self.inner.keep_ids(on);
+    ///
+    /// Throws a GumballError for anything but true and false.
+    pub fn keep_ids(&mut self, #[wasm_bindgen(unchecked_param_type = "boolean")] on: &JsValue) -> Result<()> {
+        self.inner.keep_ids(truth(on, "on")?);
+        Ok(())
     }
 
     /// What the next token depends on besides its row and the parameters, for `resume`.
@@ -254,10 +263,12 @@ impl Sampler {
         self.inner.sequence().mu()
     }
 
-    /// The logprobs of the last row; undefined if the parameters ask for none.
+    /// The logprobs of the last row; undefined if the parameters ask for none, and after a hook that threw.
     #[wasm_bindgen(getter, unchecked_return_type = "Logprobs | undefined")]
     pub fn logprobs(&self) -> JsValue {
-        let Some(found) = self.inner.logprobs() else { return JsValue::UNDEFINED };
+        let Some(found) = self.inner.logprobs().filter(|_| !self.discarded) else {
+            return JsValue::UNDEFINED;
+        };
         let one = |it: &TokenLogprob| {
             object([("id", it.id.into()), ("logprob", it.logprob.into()), ("rank", it.rank.into())])
         };
@@ -268,7 +279,7 @@ impl Sampler {
     /// The ids that the filters kept of the last row, in the order of tokens; empty unless `keep_ids` asked for them before it.
     #[wasm_bindgen(getter)]
     pub fn kept(&self) -> Vec<u32> {
-        self.inner.kept().to_vec()
+        if self.discarded { Vec::new() } else { self.inner.kept().to_vec() }
     }
 }
 

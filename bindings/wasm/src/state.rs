@@ -18,7 +18,7 @@ pub struct OwnedState {
 }
 
 impl OwnedState {
-    /// Reads a state. A position that is left out is the number of ids.
+    /// Reads a state. A position that is left out is 0, as in Python.
     pub fn read(state: &JsValue) -> Result<Self> {
         if !state.is_object() {
             return Err(Failure::wrong_type(
@@ -29,7 +29,7 @@ impl OwnedState {
         }
         let fields = Options::new(state, &["prompt", "output", "seed", "position", "draw", "mu"])?;
         let (prompt, output) = (fields.ids("prompt")?, fields.ids("output")?);
-        let position = fields.integer("position")?.unwrap_or((prompt.len() + output.len()) as u32);
+        let position = fields.integer("position")?.unwrap_or(0);
         let seed = fields.integer("seed")?.unwrap_or(0);
         let draw = fields.integer("draw")?.unwrap_or(0);
         Ok(Self { prompt, output, seed, position, draw, mu: fields.number("mu")?.unwrap_or(0.0) })

@@ -1,6 +1,6 @@
 //! What comes with the rows of a batch: bitmasks, forced tokens, hooks, and which row each slot reads.
 
-use gumball_engine::{BatchOptions, Masks, RowHook};
+use gumball_engine::{BatchOptions, Error, Masks, RowHook};
 use js_sys::{Array, Function};
 
 use crate::error::{Failure, Result};
@@ -26,10 +26,10 @@ pub struct Extras {
 impl Extras {
     /// Reads what comes with `rows` rows of logits.
     pub fn read(options: &Options<'_>, rows: usize) -> Result<Self> {
-        let row_indices = options.get("row_indices").map(|_| options.ids("row_indices")).transpose()?;
+        let row_indices = options.get("row_indices")?.map(|_| options.ids("row_indices")).transpose()?;
         let outputs = row_indices.as_ref().map_or(rows, Vec::len);
         let mut extras = Self { row_indices, ..Self::default() };
-        if let Some(masks) = options.get("masks") {
+        if let Some(masks) = options.get("masks")? {
             if Array::is_array(&masks) {
                 extras.read_list(&masks)?;
             } else {
@@ -42,7 +42,7 @@ impl Extras {
                 extras.masks = Some((words, outputs, width));
             }
         }
-        if let Some(present) = options.get("mask_present") {
+        if let Some(present) = options.get("mask_present")? {
             let one = |value: &wasm_bindgen::JsValue| {
                 value
                     .as_bool()
@@ -52,13 +52,18 @@ impl Extras {
             if extras.masks.is_none() {
                 return Err(Failure::length("masks", 0, "one per row, since there is mask_present"));
             }
-            extras.present =
-                Some(elements(&present, "mask_present")?.iter().map(one).collect::<Result<_>>()?);
+            let mut given: Vec<bool> =
+                elements(&present, "mask_present")?.iter().map(one).collect::<Result<_>>()?;
+            // A mask that is null in a list is absent, whatever this list says.
+            for (present, listed) in given.iter_mut().zip(extras.present.iter().flatten()) {
+                *present &= listed;
+            }
+            extras.present = Some(given);
         }
-        if let Some(list) = options.get("forced") {
+        if let Some(list) = options.get("forced")? {
             extras.forced = forced(&list)?;
         }
-        if let Some(list) = options.get("hooks") {
+        if let Some(list) = options.get("hooks")? {
             extras.hooks = hooks::read_all(&list)?;
         }
         Ok(extras)
@@ -68,7 +73,7 @@ impl Extras {
     /// missing ones do.
     fn read_list(&mut self, list: &wasm_bindgen::JsValue) -> Result<()> {
         let one = |mask: &wasm_bindgen::JsValue| {
-            if is_absent(mask) { Ok(None) } else { words(mask, "masks' element").map(Some) }
+            if is_absent(mask) { Ok(None) } else { words(mask, "masks").map(Some) }
         };
         let masks: Vec<Option<Vec<u32>>> = elements(list, "masks")?.iter().map(one).collect::<Result<_>>()?;
         let width = masks.iter().flatten().map(Vec::len).max().unwrap_or(0);
@@ -97,18 +102,18 @@ impl Extras {
         };
         let masks = match &self.present {
             None => masks,
-            Some(present) => masks.with_present(present)?,
+            Some(present) => masks.with_present(present).map_err(named)?,
         };
         let options = |hooks| BatchOptions { masks, forced: &self.forced, hooks };
         if self.hooks.is_empty() {
-            return Ok(call(state, &options(&[]))?);
+            return Ok(call(state, &options(&[])).map_err(named)?);
         }
         let run = |hooks: &[Option<RowHook<'_>>]| {
             let options = BatchOptions { masks, forced: &self.forced, hooks };
             call(state, &options)
         };
         let (result, failure) = hooks::with(self.hooks.clone(), run);
-        let result = result?;
+        let result = result.map_err(named)?;
         match failure {
             None => Ok(result),
             Some(failure) => {
@@ -117,4 +122,13 @@ impl Extras {
             }
         }
     }
+}
+
+/// Calls what the engine says of masks by the names of JavaScript's options.
+fn named(error: Error) -> Error {
+    error.with_parameter(|name| match name {
+        "masks.width" => "masks",
+        "masks.present" => "mask_present",
+        name => name,
+    })
 }

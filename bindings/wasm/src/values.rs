@@ -30,37 +30,40 @@ impl<'a> Options<'a> {
     }
 
     /// Returns an option; none if it is absent, undefined or null.
-    pub fn get(&self, name: &str) -> Option<JsValue> {
+    ///
+    /// # Errors
+    /// What its getter throws.
+    pub fn get(&self, name: &str) -> Result<Option<JsValue>> {
         if is_absent(self.0) {
-            return None;
+            return Ok(None);
         }
         field(self.0, name)
     }
 
     /// Returns an option as a text.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
-        self.get(name).map(|value| text(&value, name)).transpose()
+        self.get(name)?.map(|value| text(&value, name)).transpose()
     }
 
     /// Returns an option as true or false; false if it is absent.
     pub fn truth(&self, name: &str) -> Result<bool> {
-        let Some(value) = self.get(name) else { return Ok(false) };
-        value.as_bool().ok_or_else(|| Failure::wrong_type(name, &value, "true or false"))
+        let Some(value) = self.get(name)? else { return Ok(false) };
+        truth(&value, name)
     }
 
     /// Returns an option as an integer of its type's range.
     pub fn integer<T: Integer>(&self, name: &str) -> Result<Option<T>> {
-        self.get(name).map(|value| integer(&value, name)).transpose()
+        self.get(name)?.map(|value| integer(&value, name)).transpose()
     }
 
     /// Returns an option as a number.
     pub fn number(&self, name: &str) -> Result<Option<f32>> {
-        self.get(name).map(|value| number(&value, name)).transpose()
+        self.get(name)?.map(|value| number(&value, name)).transpose()
     }
 
     /// Returns an option as a list of ids; empty if it is absent.
     pub fn ids(&self, name: &str) -> Result<Vec<u32>> {
-        self.get(name).map_or(Ok(Vec::new()), |value| integers(&value, name))
+        self.get(name)?.map_or(Ok(Vec::new()), |value| integers(&value, name))
     }
 }
 
@@ -69,20 +72,32 @@ pub fn is_absent(value: &JsValue) -> bool {
     value.is_undefined() || value.is_null()
 }
 
-/// Returns the names of an object's own fields.
+/// Returns the names of a plain object's own fields.
 ///
 /// # Errors
-/// `type` if the value is no object, or a list.
+/// `type` if the value is no object, a list, or of a class: of a Map or a Promise the own fields say nothing.
 pub fn keys(object: &JsValue, name: &str) -> Result<Vec<String>> {
-    let plain = object.is_object() && !Array::is_array(object) && !js_sys::ArrayBuffer::is_view(object);
+    let plain = object.is_object() && !Array::is_array(object) && is_plain(object)?;
     let keys = plain.then(|| js_sys::Object::keys(object.unchecked_ref::<js_sys::Object>()));
-    let keys = keys.ok_or_else(|| Failure::wrong_type(name, object, "an object with named fields"))?;
+    let keys = keys.ok_or_else(|| Failure::wrong_type(name, object, "a plain object with named fields"))?;
     Ok(keys.iter().filter_map(|key| key.as_string()).collect())
 }
 
+/// Returns whether an object's prototype is null, or one that has no prototype itself: that of objects, in whatever frame.
+fn is_plain(object: &JsValue) -> Result<bool> {
+    let above =
+        |object: &JsValue| Reflect::get_prototype_of(object).map(JsValue::from).map_err(Failure::Thrown);
+    let prototype = above(object)?;
+    Ok(prototype.is_null() || above(&prototype)?.is_null())
+}
+
 /// Returns a field of an object; none if it is absent, undefined or null.
-pub fn field(object: &JsValue, name: &str) -> Option<JsValue> {
-    Reflect::get(object, &name.into()).ok().filter(|value| !is_absent(value))
+///
+/// # Errors
+/// What its getter throws.
+pub fn field(object: &JsValue, name: &str) -> Result<Option<JsValue>> {
+    let value = Reflect::get(object, &name.into()).map_err(Failure::Thrown)?;
+    Ok(Some(value).filter(|value| !is_absent(value)))
 }
 
 /// An integer that a number of JavaScript is read as.
@@ -138,6 +153,11 @@ pub fn number(value: &JsValue, name: &str) -> Result<f32> {
     Ok(number as f32)
 }
 
+/// Reads true or false.
+pub fn truth(value: &JsValue, name: &str) -> Result<bool> {
+    value.as_bool().ok_or_else(|| Failure::wrong_type(name, value, "true or false"))
+}
+
 /// Reads a text.
 pub fn text(value: &JsValue, name: &str) -> Result<String> {
     value.as_string().ok_or_else(|| Failure::wrong_type(name, value, "a string"))
@@ -146,12 +166,18 @@ pub fn text(value: &JsValue, name: &str) -> Result<String> {
 /// Reads a list's elements.
 pub fn elements(list: &JsValue, name: &str) -> Result<Vec<JsValue>> {
     if Array::is_array(list) {
-        return Ok(list.unchecked_ref::<Array>().iter().collect());
+        return collected(list.unchecked_ref());
     }
     if js_sys::ArrayBuffer::is_view(list) && tag(list).ends_with("Array") {
-        return Ok(Array::from(list).iter().collect());
+        return collected(&Array::from(list));
     }
     Err(Failure::wrong_type(name, list, "an array"))
+}
+
+fn collected(list: &Array) -> Result<Vec<JsValue>> {
+    let mut all = gumball_spec::memory::with_capacity("memory for a list", list.length() as usize)?;
+    all.extend(list.iter());
+    Ok(all)
 }
 
 /// Reads a list of integers.

@@ -17,10 +17,10 @@ use crate::values::{Options, integers, lists};
 fn mode(options: &Options<'_>) -> Result<VerifyMode> {
     let name = options.text("mode")?;
     let thresholds = ["threshold_single", "threshold_acc"];
-    if name.as_deref() != Some("threshold")
-        && let Some(given) = thresholds.into_iter().find(|name| options.get(name).is_some())
-    {
-        return Err(Failure::out_of_range(given, "given", "left out unless mode is \"threshold\""));
+    for given in thresholds {
+        if name.as_deref() != Some("threshold") && options.get(given)?.is_some() {
+            return Err(Failure::out_of_range(given, "given", "left out unless mode is \"threshold\""));
+        }
     }
     Ok(match name.as_deref() {
         None | Some("coupled") => VerifyMode::Coupled,
@@ -43,8 +43,8 @@ fn mode(options: &Options<'_>) -> Result<VerifyMode> {
 
 /// Reads the parents of drafts, which are given as such or as links.
 fn parents(options: &Options<'_>, counts: &[u32]) -> Result<Option<Vec<i32>>> {
-    let links = ["first_child", "next_sibling"].map(|name| options.get(name));
-    match (options.get("parents"), links) {
+    let links = [options.get("first_child")?, options.get("next_sibling")?];
+    match (options.get("parents")?, links) {
         (None, [None, None]) => Ok(None),
         (Some(parents), [None, None]) => {
             let (given, parents) = lists(&parents, "parents")?;
@@ -54,8 +54,15 @@ fn parents(options: &Options<'_>, counts: &[u32]) -> Result<Option<Vec<i32>>> {
             Ok(Some(parents))
         }
         (None, [Some(first), Some(next)]) => {
-            let (_, first) = lists(&first, "first_child")?;
-            let (_, next) = lists(&next, "next_sibling")?;
+            let links = |links: &JsValue, name: &str| -> Result<Vec<i32>> {
+                let (given, links) = lists(links, name)?;
+                if !given.iter().copied().eq(counts.iter().map(|count| count + 1)) {
+                    let allowed = "one for each request and one for each of its drafts";
+                    return Err(Failure::length(name, links.len(), allowed));
+                }
+                Ok(links)
+            };
+            let (first, next) = (links(&first, "first_child")?, links(&next, "next_sibling")?);
             Drafts::parents_of(counts, &first, &next).map(Some).map_err(draft_names)
         }
         (Some(_), _) => Err(Error::Conflict {
@@ -105,7 +112,7 @@ impl Pool {
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let (counts, ids): (_, Vec<i32>) = lists(drafts, "drafts")?;
         let (mode, parents, kind) = (mode(&options)?, parents(&options, &counts)?, kind(&options)?);
-        let probs = options.get("draft_probs").map(|probs| floats(&probs, "draft_probs")).transpose()?;
+        let probs = options.get("draft_probs")?.map(|probs| floats(&probs, "draft_probs")).transpose()?;
         self.rows.copy(logits, &options, "logits")?;
         let (marks, keeps) = (self.marks(&slots), self.keeps);
         let Self { inner, rows, .. } = self;
@@ -113,7 +120,7 @@ impl Pool {
         let extras = Extras::read(&options, logits.rows())?;
         let logits = selected(logits, &extras)?;
         if let Some(probs) = &probs
-            && probs.len() != logits.rows() * inner.vocab()
+            && probs.len() != logits.rows().saturating_mul(inner.vocab())
         {
             let allowed = format!("{} rows of {}: one per row of logits", logits.rows(), inner.vocab());
             return Err(Failure::length("draft_probs", probs.len(), allowed));
@@ -141,7 +148,7 @@ impl Pool {
         let options =
             Options::new(options, &known(&["paths", "siblings", "mode", "probs", "kind", "dtype"]))?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
-        let (counts, ids): (_, Vec<i32>) = match options.get("paths") {
+        let (counts, ids): (_, Vec<i32>) = match options.get("paths")? {
             None => Default::default(),
             Some(paths) => lists(&paths, "paths")?,
         };
@@ -177,7 +184,11 @@ fn renamed(failure: Failure) -> Failure {
 /// Reads rows that are f32.
 pub fn floats(rows: &JsValue, name: &str) -> Result<Vec<f32>> {
     match rows.dyn_ref::<Float32Array>() {
-        Some(rows) => Ok(rows.to_vec()),
+        Some(rows) => {
+            let mut all = gumball_spec::memory::filled("memory for rows", 0.0, rows.length() as usize)?;
+            rows.copy_to(&mut all);
+            Ok(all)
+        }
         None => Err(Failure::wrong_type(name, rows, "a Float32Array")),
     }
 }

@@ -1,6 +1,7 @@
 // Every class and function of the package, in Node: what it gives, and what it refuses.
 import assert from "node:assert/strict";
 import test from "node:test";
+import vm from "node:vm";
 
 import * as gumball from "../pkg/node.js";
 import { bf16, modelLike } from "./rows.mjs";
@@ -187,7 +188,7 @@ test("what cannot be meant is refused by its name", () => {
   refuses(make({}, VOCAB, { prompt: "ids" }), { kind: "type", parameter: "prompt" });
   const sampler = make({})();
   refuses(() => sampler.sample(row(), { forced: VOCAB }), { parameter: "forced", value: "500" });
-  refuses(() => sampler.sample(row(), { mask: new Uint32Array(VOCAB) }), { parameter: "mask's words" });
+  refuses(() => sampler.sample(row(), { mask: new Uint32Array(VOCAB) }), { parameter: "mask" });
   refuses(() => sampler.truncate(1), { kind: "out_of_range" });
   assert.equal(sampler.position, 0);
 });
@@ -350,7 +351,7 @@ test("operators draw what a pool draws", () => {
   assert.equal(many.length, 6);
   const picked = gumball.sampling_from_probs(gumball.softmax(rows(2), VOCAB), VOCAB, { indices: [1, 1, 0], seed: 1 });
   assert.equal(picked.length, 3);
-  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { indices: [2] }), { parameter: "row_indices" });
+  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { indices: [2] }), { parameter: "indices" });
   refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { indices: [1], n: 2 }), { parameter: "n" });
 });
 
@@ -382,4 +383,113 @@ test("an inspection ends with the token that a sampler draws", () => {
   assert.ok(page.includes("Why &lt;b&gt;?") && page.trimEnd().endsWith("</html>"));
   refuses(() => gumball.inspect(row(), { min_p: 7 }), { parameter: "min_p" });
   assert.match(gumball.version(), /^\d+\.\d+\.\d+$/);
+});
+
+test("a forced token is emitted even where bans leave it no place", () => {
+  const mask = new Uint32Array(16).fill(0xffffffff);
+  mask[0] = ~2;
+  const empty = new Float32Array(VOCAB).fill(-Infinity);
+  for (const [logits, params, options] of [[row(), { banned_ids: [1] }, {}], [row(), {}, { mask }], [empty, {}, {}]]) {
+    const trace = gumball.inspect(logits, params, { forced: 1, ...options });
+    assert.equal(new Sampler(params, VOCAB).sample(logits, { forced: 1, ...options }), 1);
+    assert.equal(trace.winner.id, 1);
+    assert.equal(trace.winner.place, null);
+    assert.ok(gumball.inspect_html(logits, params, { forced: 1, ...options }).includes("forced"));
+  }
+  assert.equal(gumball.inspect(row(), {}, { forced: 1 }).winner.id, 1);
+  assert.equal(gumball.inspect(empty, {}).winner, null);
+});
+
+test("outputs that no memory holds are refused", () => {
+  refuses(() => gumball.sampling_from_logits(row(), VOCAB, { n: 2 ** 30 }), { kind: "unavailable" });
+  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { n: 2 ** 31 }), { kind: "unavailable" });
+  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { n: 2 ** 32 - 1, seed: [1, 2] }), { kind: "unavailable" });
+  assert.equal(gumball.sampling_from_logits(row(), VOCAB, { n: 2 }).length, 2);
+});
+
+test("only plain objects have named fields", () => {
+  class Params {}
+  for (const other of [new Map([["top_k", 1]]), Promise.resolve({}), new Date(), new Params(), Object.create({ top_k: 1 }), () => 1]) {
+    refuses(() => new Sampler(other, VOCAB), { kind: "type", parameter: "params" });
+    refuses(() => new Sampler({}, VOCAB, other), { kind: "type", parameter: "options" });
+  }
+  refuses(() => new Sampler({ dry: new Map() }, VOCAB), { kind: "type", parameter: "dry" });
+  const bare = Object.assign(Object.create(null), { top_k: 1, seed: 3 });
+  assert.equal(new Sampler(bare, VOCAB).seed, 3n);
+  assert.equal(new Sampler(vm.runInNewContext("({ top_k: 1, seed: 4 })"), VOCAB).seed, 4n);
+  const mine = { get seed() { throw new RangeError("mine"); } };
+  assert.throws(() => new Sampler(mine, VOCAB), /^RangeError: mine$/);
+  const forced = { get forced() { throw new RangeError("mine"); } };
+  assert.throws(() => new Sampler({}, VOCAB).sample(row(), forced), /^RangeError: mine$/);
+});
+
+test("nothing is silently left out", () => {
+  const pool = new Pool(VOCAB, { slots: 2 });
+  const slots = [pool.admit({ seed: 1, temperature: 0 }), pool.admit({ seed: 2, temperature: 0 })];
+  const one = new Uint32Array([0, 1]);
+  const free = new Sampler({ temperature: 0 }, VOCAB).sample(row(1));
+  assert.deepEqual([...pool.step(rows(2), slots, { masks: [null, one], mask_present: [true, true] }).tokens], [free, 32]);
+  refuses(() => pool.step(rows(2), slots, { masks: [null, one], mask_present: [true] }), { kind: "length", parameter: "mask_present" });
+  const sampler = new Sampler({}, VOCAB);
+  for (const on of ["yes", undefined, 1]) refuses(() => sampler.keep_ids(on), { kind: "type", parameter: "on" });
+  refuses(() => gumball.inspect(row(), {}, { context: { prompt: "a" } }), { kind: "unknown", value: "context" });
+  refuses(() => new Sampler({ top_p: "inf" }, VOCAB), { kind: "type", parameter: "top_p" });
+  refuses(() => new Sampler({ top_p: "0.5" }, VOCAB), { kind: "type", parameter: "top_p" });
+  refuses(() => new Sampler({ logit_bias: { 5: "inf" } }, VOCAB), { kind: "type", parameter: "logit_bias" });
+  const probs = gumball.softmax(row(), VOCAB);
+  assert.deepEqual(gumball.top_k_renorm_probs(probs, VOCAB, null), gumball.top_k_renorm_probs(probs, VOCAB, 0));
+  assert.deepEqual(gumball.top_p_renorm_probs(probs, VOCAB, null), gumball.top_p_renorm_probs(probs, VOCAB, 1));
+  refuses(() => gumball.top_k_renorm_probs(probs, VOCAB), { kind: "type", parameter: "top_k" });
+});
+
+test("a state without a position is at 0, as in Python", () => {
+  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7 }).position, 0);
+  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7, position: 3 }).position, 3);
+});
+
+test("ragged trees are refused and not shifted", () => {
+  const target = gumball.softmax(rows(6), VOCAB);
+  const tree = (parents) => () => gumball.tree_speculative_sampling(null, [[5, 6], [7, 8]], parents, target, VOCAB, { rule: "threshold", seed: 1 });
+  refuses(tree([[-1, 0, 1], [-1]]), { kind: "length", parameter: "parents" });
+  refuses(tree([[-1, 0]]), { kind: "length", parameter: "parents" });
+  assert.equal(tree([[-1, 0], [-1, 0]])().tokens.length, 2);
+  const pool = new Pool(VOCAB, { slots: 2 });
+  const slots = [pool.admit({ seed: 1 }), pool.admit({ seed: 2 })];
+  const links = (first_child, next_sibling) => () => pool.verify(rows(4), slots, [[5], [6]], { first_child, next_sibling });
+  refuses(links([[1, -1, 1], [-1]], [[-1, -1], [-1, -1]]), { kind: "length", parameter: "first_child" });
+  refuses(links([[1, -1], [1, -1]], [[-1, -1, -1], [-1]]), { kind: "length", parameter: "next_sibling" });
+  assert.equal(links([[1, -1], [1, -1]], [[-1, -1], [-1, -1]])().tokens.length, 2);
+});
+
+test("rows that 32 bits cannot count do not wrap", () => {
+  const pool = new Pool(2 ** 20, { slots: 64 });
+  const slots = Array.from({ length: 64 }, () => pool.admit({ seed: 1 }));
+  const drafts = slots.map(() => new Int32Array(63));
+  refuses(() => pool.verify(new Float32Array(0), slots, drafts, { mode: "rejection", draft_probs: new Float32Array(0) }), { kind: "length" });
+});
+
+test("a row whose hook throws leaves no logprobs and no kept set", () => {
+  const sampler = new Sampler({ logprobs: {}, top_k: 3, seed: 1 }, VOCAB);
+  sampler.keep_ids(true);
+  sampler.sample(row());
+  assert.ok(sampler.logprobs && sampler.kept.length === 3);
+  assert.throws(() => sampler.sample(row(2), { hook: () => { throw new Error("mine"); } }), /mine/);
+  assert.equal(sampler.logprobs, undefined);
+  assert.equal(sampler.kept.length, 0);
+  assert.equal(sampler.status, 0);
+  sampler.sample(row(2));
+  assert.ok(sampler.logprobs && sampler.kept.length === 3);
+});
+
+test("an error names the argument that it speaks of", () => {
+  const draw = (options) => () => gumball.sampling_from_logits(rows(2), VOCAB, options);
+  refuses(draw({ seed: [1] }), { kind: "length", parameter: "seed" });
+  refuses(draw({ position: [1] }), { kind: "length", parameter: "position" });
+  refuses(draw({ draw: [1], seed: 1 }), { kind: "length", parameter: "draw" });
+  const pool = new Pool(VOCAB);
+  const slot = pool.admit({});
+  refuses(() => pool.step(row(), [slot], { row_indices: [3] }), { parameter: "row_indices" });
+  refuses(() => pool.step(row(), [slot], { hooks: [3] }), { kind: "type", parameter: "hooks" });
+  refuses(() => pool.step(row(), [slot], { masks: ["all"] }), { kind: "type", parameter: "masks" });
+  refuses(() => pool.step(row(), [slot], { masks: [new Uint32Array(VOCAB)] }), { parameter: "masks" });
 });

@@ -416,7 +416,7 @@ impl<'a> Drafts<'a> {
         }
         let Some(probs) = self.probs else { return Ok(()) };
         check_draft_probs("drafts.probs", mode.judgement())?;
-        let wanted = (requests + total) * vocab;
+        let wanted = (requests + total).saturating_mul(vocab);
         if probs.len() != wanted {
             let wanted = format!("{wanted}, a row for each row of logits");
             return Err(Error::length("drafts.probs", probs.len(), wanted));

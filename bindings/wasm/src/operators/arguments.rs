@@ -1,11 +1,15 @@
 //! What operators take besides rows: filters, a number or one per row; seeds, positions and draw indices.
 
 use gumball_engine::{Draws, PerRow, RowParams, SamplingParams};
+use gumball_spec::memory::{product, with_capacity};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, entropy};
 use crate::params;
 use crate::values::{Integer, Options, elements, integer, number};
+
+/// What the system may refuse for repeated seeds and positions.
+const MEMORY: &str = "memory for outputs";
 
 /// A number, or one per row.
 #[derive(Debug)]
@@ -30,24 +34,27 @@ impl<T: Copy> Column<T> {
     }
 
     /// Returns the column with each value `n` times.
-    fn repeated(self, n: usize) -> Self {
-        match self {
+    fn repeated(self, n: usize) -> Result<Self> {
+        Ok(match self {
             Column::All(value) => Column::All(value),
             Column::Each(values) => {
-                Column::Each(values.into_iter().flat_map(|value| std::iter::repeat_n(value, n)).collect())
+                product(MEMORY, &[values.len(), n, size_of::<T>()])?;
+                let mut all = with_capacity(MEMORY, values.len() * n)?;
+                all.extend(values.into_iter().flat_map(|value| std::iter::repeat_n(value, n)));
+                Column::Each(all)
             }
-        }
+        })
     }
 }
 
 /// Reads a column of integers.
 fn integers<T: Integer + Copy>(options: &Options<'_>, name: &str) -> Result<Option<Column<T>>> {
-    options.get(name).map(|value| Column::read(&value, name, integer)).transpose()
+    options.get(name)?.map(|value| Column::read(&value, name, integer)).transpose()
 }
 
 /// Reads a column of numbers.
 fn numbers(options: &Options<'_>, name: &str) -> Result<Option<Column<f32>>> {
-    options.get(name).map(|value| Column::read(&value, name, number)).transpose()
+    options.get(name)?.map(|value| Column::read(&value, name, number)).transpose()
 }
 
 /// The names of the filters' options.
@@ -66,8 +73,8 @@ pub struct Filters {
 impl Filters {
     /// Reads them.
     pub fn read(options: &Options<'_>) -> Result<Self> {
-        let mut common = params::read(&options.get("params").unwrap_or(JsValue::UNDEFINED))?;
-        if let Some(order) = options.get("order") {
+        let mut common = params::read(&options.get("params")?.unwrap_or(JsValue::UNDEFINED))?;
+        if let Some(order) = options.get("order")? {
             common.order = params::read(&crate::values::object([("order", order)]))?.order;
         }
         Ok(Self {
@@ -79,16 +86,28 @@ impl Filters {
         })
     }
 
-    /// Reads those that are arguments of their own.
+    /// Reads those that are arguments of their own; null is a filter that is off, as None is in Python.
     pub fn with(
         mut self,
         top_k: Option<&JsValue>,
         top_p: Option<&JsValue>,
         min_p: Option<&JsValue>,
     ) -> Result<Self> {
-        self.top_k = top_k.map(|value| Column::read(value, "top_k", integer)).transpose()?.or(self.top_k);
-        self.top_p = top_p.map(|value| Column::read(value, "top_p", number)).transpose()?.or(self.top_p);
-        self.min_p = min_p.map(|value| Column::read(value, "min_p", number)).transpose()?.or(self.min_p);
+        self.top_k = top_k
+            .filter(|value| !value.is_null())
+            .map(|value| Column::read(value, "top_k", integer))
+            .transpose()?
+            .or(self.top_k);
+        self.top_p = top_p
+            .filter(|value| !value.is_null())
+            .map(|value| Column::read(value, "top_p", number))
+            .transpose()?
+            .or(self.top_p);
+        self.min_p = min_p
+            .filter(|value| !value.is_null())
+            .map(|value| Column::read(value, "min_p", number))
+            .transpose()?
+            .or(self.min_p);
         Ok(self)
     }
 
@@ -126,8 +145,8 @@ impl Keys {
         let seeds = integers(options, "seed")?.unwrap_or_else(|| Column::All(entropy()));
         let positions = integers(options, "position")?.unwrap_or(Column::All(0));
         Ok(Self {
-            seeds: seeds.repeated(n),
-            positions: positions.repeated(n),
+            seeds: seeds.repeated(n)?,
+            positions: positions.repeated(n)?,
             draws: integers(options, "draw")?,
         })
     }

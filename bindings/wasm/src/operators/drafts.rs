@@ -4,6 +4,7 @@ use gumball_engine::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, HostDraftChains, HostDraftTrees, Judgement,
     NONE, Status,
 };
+use gumball_spec::memory::filled;
 use js_sys::{Array, Int32Array, Uint32Array};
 use wasm_bindgen::prelude::*;
 
@@ -26,7 +27,7 @@ impl Drafts {
         let each = counts.first().copied().unwrap_or(0);
         if let Some(other) = counts.iter().find(|count| **count != each) {
             let allowed = format!("{each} drafts, as the first; fill up with -1");
-            return Err(Failure::length("draft_token_ids' element", *other as usize, allowed));
+            return Err(Failure::length("draft_token_ids", *other as usize, allowed));
         }
         Ok(Self { many: counts.len(), each: each as usize, ids })
     }
@@ -59,7 +60,7 @@ pub fn chain_speculative_sampling(
         draft_token_ids: &drafts.ids,
         target_probs: &target_probs,
     };
-    let mut tokens = vec![NONE; drafts.many * (drafts.each + 1)];
+    let mut tokens = filled("memory for drafts", NONE, drafts.many.saturating_mul(drafts.each + 1))?;
     let (mut accepted, mut emitted) = (vec![0; drafts.many], vec![0; drafts.many]);
     let mut statuses = vec![Status::default(); drafts.many];
     run(|operators| {
@@ -109,7 +110,14 @@ pub fn tree_speculative_sampling(
     let probs = if is_absent(draft_probs) { None } else { Some(floats(draft_probs, "draft_probs")?) };
     let parents: Option<Vec<i32>> = match is_absent(parents) {
         true => None,
-        false => Some(lists(parents, "parents")?.1),
+        false => {
+            let (counts, parents) = lists(parents, "parents")?;
+            if counts.len() != drafts.many || counts.iter().any(|count| *count as usize != drafts.each) {
+                let allowed = format!("{} for each of {} trees", drafts.each, drafts.many);
+                return Err(Failure::length("parents", parents.len(), allowed));
+            }
+            Some(parents)
+        }
     };
     let target_probs = floats(target_probs, "target_probs")?;
     let trees = HostDraftTrees {
@@ -122,7 +130,7 @@ pub fn tree_speculative_sampling(
         target_probs: &target_probs,
     };
     let judgement = judgement(&options)?;
-    let mut tokens = vec![NONE; drafts.many * (drafts.each + 1)];
+    let mut tokens = filled("memory for drafts", NONE, drafts.many.saturating_mul(drafts.each + 1))?;
     let mut rows = tokens.clone();
     let (mut accepted, mut statuses) = (vec![0; drafts.many], vec![Status::default(); drafts.many]);
     run(|operators| {

@@ -27,8 +27,19 @@ fn run<T>(call: impl FnOnce(&Operators) -> gumball_engine::Result<T>) -> Result<
             Some(operators) => operators,
             None => Operators::new(None, Some(1))?,
         };
-        Ok(call(kept.insert(operators))?)
+        call(kept.insert(operators)).map_err(|error| error.with_parameter(named).into())
     })
+}
+
+/// Calls what outputs are drawn from and with by the names of JavaScript's options.
+fn named(name: &'static str) -> &'static str {
+    match name {
+        "row_indices" => "indices",
+        "seeds" => "seed",
+        "positions" => "position",
+        "draws" => "draw",
+        name => name,
+    }
 }
 
 /// Returns statuses as an array of words.

@@ -1,6 +1,7 @@
 //! Operators that draw tokens from rows.
 
 use gumball_engine::{Kind, PerRow, Status};
+use gumball_spec::memory::{filled, product, with_capacity};
 use js_sys::{Array, Int32Array};
 use wasm_bindgen::prelude::*;
 
@@ -10,6 +11,9 @@ use crate::error::{Failure, Result};
 use crate::rows::Rows;
 use crate::values::{Options, integer};
 
+/// What the system may refuse for outputs.
+const MEMORY: &str = "memory for outputs";
+
 fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsValue) -> Result<JsValue> {
     let own = ["indices", "n", "dtype", "return_statuses"];
     let names: Vec<&str> = FILTERS.into_iter().chain(KEYS).chain(own).collect();
@@ -18,19 +22,23 @@ fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsV
     from.copy(rows, &options, name)?;
     let rows = from.logits(integer(vocab, "vocab")?, kind, name)?;
     let n: Option<usize> = options.integer("n")?;
-    let indices: Option<Vec<u32>> = match (options.get("indices"), n) {
+    let indices: Option<Vec<u32>> = match (options.get("indices")?, n) {
         (Some(_), Some(n)) => {
             return Err(Failure::out_of_range("n", n, "left out, since indices name each output"));
         }
         (Some(_), None) => Some(options.ids("indices")?),
         (None, Some(n)) => {
-            Some((0..rows.rows() as u32).flat_map(|row| std::iter::repeat_n(row, n)).collect())
+            product(MEMORY, &[rows.rows(), n, size_of::<u32>()])?;
+            let mut indices = with_capacity(MEMORY, rows.rows() * n)?;
+            indices.extend((0..rows.rows() as u32).flat_map(|row| std::iter::repeat_n(row, n)));
+            Some(indices)
         }
         (None, None) => None,
     };
     let (filters, keys) = (Filters::read(&options)?, Keys::read(&options, n.unwrap_or(1))?);
     let outputs = indices.as_ref().map_or(rows.rows(), Vec::len);
-    let (mut tokens, mut statuses) = (vec![0; outputs], vec![Status::default(); outputs]);
+    let mut tokens = filled(MEMORY, 0, outputs)?;
+    let mut statuses = filled(MEMORY, Status::default(), outputs)?;
     run(|operators| {
         let indices = indices.as_deref().map(PerRow::Host);
         let (tokens, statuses) = ((&mut tokens[..]).into(), Some((&mut statuses[..]).into()));

@@ -1,6 +1,7 @@
 //! Operators that write rows: softmax, probabilities, renormalised and masked rows, and the logprobs of tokens.
 
 use gumball_engine::{Kind, LogitsMut, Operators, PerRow, Result as Checked, RowsInOut, Status, bf16, f16};
+use gumball_spec::memory::filled;
 use js_sys::{Array, Float32Array, Uint16Array};
 use wasm_bindgen::prelude::*;
 
@@ -40,8 +41,8 @@ fn write(
     let own_type = name == "probs" || operator == Writes::Masked;
     let dtype = if own_type { from.dtype() } else { Dtype::F32 };
 
-    let mut wide = vec![0.0f32; if dtype == Dtype::F32 { from.len() } else { 0 }];
-    let mut narrow = vec![0u16; if dtype == Dtype::F32 { 0 } else { from.len() }];
+    let mut wide = filled("memory for rows", 0.0f32, if dtype == Dtype::F32 { from.len() } else { 0 })?;
+    let mut narrow = filled("memory for rows", 0u16, if dtype == Dtype::F32 { 0 } else { from.len() })?;
     let to = match dtype {
         Dtype::F32 => LogitsMut::new(&mut wide[..], many, vocab),
         Dtype::Bf16 => LogitsMut::new(bytemuck::cast_slice_mut::<u16, bf16>(&mut narrow), many, vocab),
