@@ -57,6 +57,15 @@ unsafe impl VersionedStruct for DeviceDrafts {
     const LEAST: usize = offset_of!(Self, bits) + size_of::<i64>();
 }
 
+/// Returns the type of integers that a struct's `bits` stand for.
+pub(crate) fn int_type(bits: i64) -> Result<IntType> {
+    match bits {
+        0 | 32 => Ok(IntType::I32),
+        64 => Ok(IntType::I64),
+        other => Err(Failure::out_of_range("bits", other, "0, 32 or 64")),
+    }
+}
+
 /// Returns drafts as the engine takes them.
 ///
 /// # Safety
@@ -65,11 +74,7 @@ unsafe impl VersionedStruct for DeviceDrafts {
 pub(crate) unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Columns<'static>> {
     // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
     let drafts = unsafe { read("drafts", drafts) }?;
-    let dtype = match drafts.bits {
-        0 | 32 => IntType::I32,
-        64 => IntType::I64,
-        other => return Err(Failure::out_of_range("bits", other, "0, 32 or 64")),
-    };
+    let dtype = int_type(drafts.bits)?;
     if drafts.ids.is_null() && drafts.len > 0 {
         return Err(Failure::null("ids"));
     }

@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use gumball_engine::head::ClusteredOptions;
 use gumball_engine::{Device as EngineDevice, DeviceLogits, DevicePool, Error, HeadCounts as Counts};
 
 use crate::device::Device;
@@ -11,7 +10,7 @@ use crate::device_drafts::{DeviceDrafts, device_drafts};
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, end, make, require};
 use crate::graph::{DeviceRows, device_input};
-use crate::head::{GivenShape, Head, HeadConfig, Inner, own_names, read_shape};
+use crate::head::{GivenShape, Head, HeadConfig, own_names, read_shape};
 use crate::hidden::HeadCounts;
 use crate::logits::dtype;
 use crate::pool::Pool;
@@ -48,7 +47,7 @@ fn rows_of(rows: usize) -> usize {
 /// Returns weights in the device's memory as the engine takes them.
 ///
 /// # Safety
-/// `weights` is NULL or the device address of `vocab` rows of `width` weights, which stay there as long as what is made of them.
+/// `weights` is NULL or the device address of `vocab` rows of `width` weights. The program keeps them there as long as the head that reads them.
 unsafe fn weights_there(
     weights: *const c_void,
     given: i32,
@@ -118,28 +117,13 @@ pub unsafe extern "C" fn gumball_device_head_of(
     make(|| {
         let (device, head) = (require("device", device)?.inner.clone(), require("head", head)?);
         let rows = rows_of(rows);
-        if weights.is_null() {
-            let inner = gumball_engine::DeviceHead::new(&device, head.get(), rows)?;
-            inner.counts()?;
-            return Ok(DeviceHead { inner, device });
-        }
-        let (given, shape) = (head.dtype(), (head.get().vocab(), head.get().width()));
-        // SAFETY: the C caller ensures that `weights` is the address of the head's weights, which stay there as long as the head.
-        let there = unsafe { weights_there(weights, given as i32, shape) }?;
-        let over = |bias: Option<&[f32]>, scaling| {
-            gumball_engine::DeviceHead::over(&device, there, bias, scaling, rows)
-        };
-        let inner = match &head.inner {
-            Inner::Exact(exact) => over(exact.bias(), *exact.scaling())?,
-            Inner::Certified(certified) => {
-                over(certified.exact().bias(), *certified.exact().scaling())?.with_screen(certified)?
-            }
-            Inner::Clustered(clustered) => {
-                let (probes, special_ids) = (Some(clustered.probes()), clustered.special_ids().to_vec());
-                let options = ClusteredOptions { probes, special_ids, ..ClusteredOptions::default() };
-                let over = over(clustered.bias().as_deref(), *clustered.scaling())?;
-                over.with_clusters(clustered.clusters(), &options)?
-            }
+        let inner = if weights.is_null() {
+            gumball_engine::DeviceHead::new(&device, head.get(), rows)?
+        } else {
+            let (given, shape) = (head.dtype() as i32, (head.get().vocab(), head.get().width()));
+            // SAFETY: the C caller ensures that `weights` is the address of the head's weights, which stay there as long as the head.
+            let there = unsafe { weights_there(weights, given, shape) }?;
+            gumball_engine::DeviceHead::over_weights_of(&device, head.get(), there, rows)?
         };
         // Waits for what was copied.
         inner.counts()?;

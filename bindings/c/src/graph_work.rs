@@ -8,7 +8,7 @@ use gumball_engine::{
     GraphWork as Work, IntType,
 };
 
-use crate::device_drafts::{DeviceDrafts, device_drafts};
+use crate::device_drafts::{DeviceDrafts, device_drafts, int_type};
 use crate::device_head::DeviceHead;
 use crate::draft_batches::batch_of;
 use crate::error::{Code, Failure, Result};
@@ -111,11 +111,7 @@ impl Ints {
         if given.data.is_null() && given.rows > 0 {
             return Err(Failure::null("data"));
         }
-        let dtype = match given.bits {
-            0 | 32 => IntType::I32,
-            64 => IntType::I64,
-            other => return Err(Failure::out_of_range("bits", other, "0, 32 or 64")),
-        };
+        let dtype = int_type(given.bits)?;
         let width = stride(given.width, 1);
         let (address, stride) = (given.data.addr() as u64, stride(given.stride, width));
         Ok(Self { address, dtype, rows: given.rows, width, stride })

@@ -233,7 +233,7 @@ pub(crate) struct GivenShape {
 /// Reads what follows the product with weights.
 ///
 /// # Safety
-/// `bias` is NULL or has a float for each id, which nobody frees or writes as long as what is made of it lives.
+/// `bias` is NULL or has a float for each id. The program neither frees nor writes it as long as the head that reads it.
 pub(crate) unsafe fn read_shape(given: &HeadConfig) -> Result<GivenShape> {
     let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
     let scaling = Scaling { logit_scale, softcap: given.softcap };

@@ -1,6 +1,6 @@
 //! Inspection: what every stage did to one row, as an object, or as a page of HTML that explains itself.
 //!
-//! The trace is told by the oracle's own functions, so the token at its end is the one that samplers and pools draw.
+//! The oracle's own functions compute the trace, so its token is the one that samplers and pools draw.
 
 use gumball_inspect::page::{Context, page};
 use gumball_inspect::trace::Trace;

@@ -222,7 +222,7 @@ impl Pool {
         let read: Vec<_> = hidden.iter().enumerate().map(read).collect::<PyResult<_>>()?;
         let (inputs, arrays): (Vec<_>, Vec<_>) = read.into_iter().unzip();
         let device_head = head.get();
-        // SAFETY: the graph keeps the head alive, and whoever replays the graph holds the lock of its pool.
+        // SAFETY: the graph keeps the head alive. `Pool.replay` takes the pool's lock and the head's before it reads the head.
         let there = py.detach(|| unsafe { device_head.for_graph() });
         let recorded = this.with(py, stream, |inner| {
             inner.outside_a_capture()?;

@@ -40,7 +40,7 @@ impl Piece {
         match self {
             Self::Work(work) => *work,
             Self::Hidden { head, input, drafts } => {
-                // SAFETY: the graph keeps the head alive, and whoever replays the graph holds the lock of its pool.
+                // SAFETY: the graph keeps the head alive. `Pool.replay` takes the pool's lock and the head's before it reads the head.
                 let head = unsafe { head.get().for_graph() };
                 match drafts {
                     Some(drafts) => GraphWork::VerifyHidden(head, *input, *drafts),

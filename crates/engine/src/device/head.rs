@@ -59,13 +59,14 @@ impl DeviceHead<'static> {
             *head.scaling(),
             rows,
         )?;
-        let options = ClusteredOptions {
-            probes: Some(head.probes()),
-            special_ids: head.special_ids().to_vec(),
-            ..ClusteredOptions::default()
-        };
-        Self { head: copied }.with_clusters(head.clusters(), &options)
+        Self { head: copied }.with_clusters(head.clusters(), &options_of(head))
     }
+}
+
+/// Returns what a clustered head was made with besides its clusters.
+fn options_of(head: &Clustered<'_>) -> ClusteredOptions {
+    let (probes, special_ids) = (Some(head.probes()), head.special_ids().to_vec());
+    ClusteredOptions { probes, special_ids, ..ClusteredOptions::default() }
 }
 
 impl<'w> DeviceHead<'w> {
@@ -84,6 +85,31 @@ impl<'w> DeviceHead<'w> {
         rows: usize,
     ) -> Result<Self> {
         Ok(Self { head: CudaHead::exact(device.runtime(), weights, bias, scaling, rows)? })
+    }
+
+    /// Makes a head of the same kind as one of the host, over the same weights on the device, in the order of ids: only what the host's head has derived
+    /// from its weights is copied. The weights must be those of the host's head.
+    ///
+    /// # Errors
+    /// Those of [`DeviceHead::over`], [`DeviceHead::with_screen`] and [`DeviceHead::with_clusters`].
+    pub fn over_weights_of<'h>(
+        device: &Device,
+        head: impl Into<Head<'h>>,
+        weights: Rows<'w>,
+        rows: usize,
+    ) -> Result<Self> {
+        match head.into() {
+            Head::Exact(exact) => Self::over(device, weights, exact.bias(), *exact.scaling(), rows),
+            Head::Certified(certified) => {
+                let exact = certified.exact();
+                Self::over(device, weights, exact.bias(), *exact.scaling(), rows)?.with_screen(certified)
+            }
+            Head::Clustered(clustered) => {
+                let (bias, scaling) = (clustered.bias(), *clustered.scaling());
+                Self::over(device, weights, bias.as_deref(), scaling, rows)?
+                    .with_clusters(clustered.clusters(), &options_of(clustered))
+            }
+        }
     }
 
     /// Adds a copy of a certified head's screen, so that few logits are computed where they decide a row. The tokens stay the same. The
