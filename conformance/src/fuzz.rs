@@ -176,6 +176,7 @@ pub fn any_params_are_refused_or_drawn_from(data: &[u8]) {
             &mut params.typical_p,
             &mut params.min_p,
             &mut params.top_n_sigma,
+            &mut params.top_a,
             &mut params.epsilon_cutoff,
             &mut params.eta_cutoff,
             &mut params.xtc_probability,
@@ -186,13 +187,13 @@ pub fn any_params_are_refused_or_drawn_from(data: &[u8]) {
             &mut params.dry.multiplier,
             &mut params.dry.base,
         ];
-        match bytes.byte() % 20 {
+        match bytes.byte() % 21 {
             field if usize::from(field) < floats.len() => *floats[usize::from(field)] = value,
-            14 => params.top_k = i64::from(id as i32),
-            15 => params.logit_bias.push((id % 64, value)),
-            16 => params.banned_ids.push(id % 64),
-            17 => params.allowed_ids.get_or_insert_default().push(id % 64),
-            18 => params.bad_words.push(vec![id % 64; (id % 3) as usize]),
+            15 => params.top_k = i64::from(id as i32),
+            16 => params.logit_bias.push((id % 64, value)),
+            17 => params.banned_ids.push(id % 64),
+            18 => params.allowed_ids.get_or_insert_default().push(id % 64),
+            19 => params.bad_words.push(vec![id % 64; (id % 3) as usize]),
             _ => params.dry.allowed_length = id % 4,
         }
     }

@@ -116,6 +116,7 @@ fn common(words: &mut Words, vocab: usize) -> SamplingParams {
     params.top_p = if rarely(3) { 0.8 } else { 1.0 };
     params.min_p = if rarely(3) { 0.02 } else { 0.0 };
     params.typical_p = if rarely(12) { 0.6 } else { 1.0 };
+    params.top_a = if rarely(8) { 0.03 } else { 0.0 };
     params.epsilon_cutoff = if rarely(8) { 0.001 } else { 0.0 };
     params.eta_cutoff = if rarely(12) { 0.002 } else { 0.0 };
     params.top_n_sigma = if rarely(12) { 1.5 } else { 0.0 };

@@ -13,13 +13,14 @@ pub(crate) enum Number<'a> {
 }
 
 /// The names of the fields that hold a number, an integer or a flag.
-pub(crate) const NUMBERS: [&str; 20] = [
+pub(crate) const NUMBERS: [&str; 21] = [
     "temperature",
     "top_k",
     "top_p",
     "typical_p",
     "min_p",
     "top_n_sigma",
+    "top_a",
     "epsilon_cutoff",
     "eta_cutoff",
     "xtc_probability",
@@ -55,6 +56,7 @@ fn number<'a>(params: &'a mut SamplingParams, name: &str) -> Result<Number<'a>> 
         "typical_p" => Float(&mut params.typical_p),
         "min_p" => Float(&mut params.min_p),
         "top_n_sigma" => Float(&mut params.top_n_sigma),
+        "top_a" => Float(&mut params.top_a),
         "epsilon_cutoff" => Float(&mut params.epsilon_cutoff),
         "eta_cutoff" => Float(&mut params.eta_cutoff),
         "xtc_probability" => Float(&mut params.xtc_probability),

@@ -18,6 +18,7 @@ FULL = SamplingParams(
     typical_p=0.95,
     min_p=0.05,
     top_n_sigma=2.5,
+    top_a=0.25,
     epsilon_cutoff=1e-4,
     eta_cutoff=2e-4,
     xtc_probability=0.5,

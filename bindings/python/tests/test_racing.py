@@ -64,7 +64,7 @@ PARAMS = {
     "typical_p": SamplingParams(seed=1, typical_p=0.8),
     "joint": SamplingParams(seed=1, top_k=2000, top_p=0.9, min_p=0.001, order="joint"),
     "xtc": SamplingParams(seed=1, xtc_probability=1, xtc_threshold=0.001),
-    "cutoffs": SamplingParams(seed=1, epsilon_cutoff=1e-4, eta_cutoff=1e-4),
+    "cutoffs": SamplingParams(seed=1, top_a=0.02, epsilon_cutoff=1e-4, eta_cutoff=1e-4),
     "top_n_sigma": SamplingParams(seed=1, top_n_sigma=1),
     "mirostat": SamplingParams(seed=1, mirostat=Mirostat(4, 0.1)),
     "dynamic": SamplingParams(seed=1, dynamic_temperature=DynamicTemperature(0.5, 2)),

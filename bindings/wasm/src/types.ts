@@ -9,7 +9,7 @@ export type Seed = number | bigint;
 /** Changes a copy of a row of logits in its place; -Infinity bans an id. */
 export type Hook = (logits: Float32Array) => void;
 /** Filters, by name. */
-export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" | "epsilon_cutoff" | "eta_cutoff" | "xtc";
+export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" | "top_a" | "epsilon_cutoff" | "eta_cutoff" | "xtc";
 
 /** Parameters of a request; what is left out is neutral. The rules stand in docs/semantics.md. */
 export interface SamplingParams {
@@ -27,6 +27,8 @@ export interface SamplingParams {
   min_p?: number;
   /** How many standard deviations below the best logit are kept; off from 0 down. */
   top_n_sigma?: number;
+  /** The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off. */
+  top_a?: number;
   /** The least probability that is kept; in 0..=1, 0 is off. */
   epsilon_cutoff?: number;
   /** The entropy-dependent form of it; in 0..=1, 0 is off. */

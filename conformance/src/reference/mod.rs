@@ -146,6 +146,7 @@ impl Reference {
                 let y: Vec<f64> = log_p.iter().map(|l| l - log_p[0]).collect();
                 at_least(&y, f64::from(params.min_p).log2()).map(|n| 0..n)
             }
+            Filter::TopA => at_least(&log_p, f64::from(params.top_a).log2() + 2.0 * log_p[0]).map(|n| 0..n),
             Filter::EpsilonCutoff => at_least(&log_p, f64::from(params.epsilon_cutoff).log2()).map(|n| 0..n),
             Filter::EtaCutoff => {
                 let eta = f64::from(params.eta_cutoff);

@@ -60,10 +60,10 @@ DEVICE u32 fraction_to_u32(float p) {
 }
 
 // Whether a chain of joint filters consists of top-k, top-p and min-p alone.
-DEVICE bool are_prefixes(u32 chain) {
+DEVICE bool are_prefixes(u64 chain) {
     bool prefixes = true;
     for (; chain != 0; chain >>= 4) {
-        u32 filter = chain & 15;
+        u32 filter = (u32)chain & 15;
         prefixes = prefixes && (filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P);
     }
     return prefixes;
@@ -71,7 +71,7 @@ DEVICE bool are_prefixes(u32 chain) {
 
 // Reorders joint filters for the row's own top-k (filter_params.rs). The host has ordered them as for a small k.
 DEVICE void order_joint(Params& params) {
-    const u32 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
+    const u64 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
     if (!(params.features & FEATURE_JOINT) || !are_prefixes(params.filter_chain)) {
         return;
     }
@@ -79,20 +79,21 @@ DEVICE void order_joint(Params& params) {
     if (!intersect || params.top_k > MAX_LISTED_TOP_K) {
         params.features &= ~FEATURE_JOINT;
         params.filter_chain =
-            intersect ? (params.filter_chain & ~255u) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;
+            intersect ? (params.filter_chain & ~255ull) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;
     }
 }
 
 // Whether a filter chain is first tried on a candidate list, as on the host, whatever top-k is: with too large a k the
 // list fails, and the row is searched.
-DEVICE bool fits_candidates(u32 chain, u32 features) {
-    u32 first = chain & 15, rest = chain >> 4;
+DEVICE bool fits_candidates(u64 chain, u32 features) {
+    u32 first = (u32)chain & 15;
+    u64 rest = chain >> 4;
     bool apart = (features & FEATURE_JOINT) && !are_prefixes(chain);
     bool short_first = first == FILTER_TOP_K || (first == FILTER_TOP_P && !(features & FEATURE_DYNAMIC_TEMPERATURE));
     for (; rest != 0; rest >>= 4) {
-        u32 filter = rest & 15;
+        u32 filter = (u32)rest & 15;
         bool listed = filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P ||
-                      filter == FILTER_EPSILON || (filter == FILTER_XTC && rest >> 4 == 0);
+                      filter == FILTER_TOP_A || filter == FILTER_EPSILON || (filter == FILTER_XTC && rest >> 4 == 0);
         short_first = short_first && listed;
     }
     return short_first && !apart;
@@ -141,15 +142,16 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
         params.min_ratio = min_p > 0.0f ? fminf(min_p, 1.0f) : 0.0f;
         params.log2_min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
     }
-    u32 chain = 0, shift = 0;
+    u64 chain = 0;
+    u32 shift = 0;
 #pragma unroll 1
-    for (u32 filters = args.filter_chain; filters != 0; filters >>= 4) {
-        u32 filter = filters & 15;
+    for (u64 filters = args.filter_chain; filters != 0; filters >>= 4) {
+        u32 filter = (u32)filters & 15;
         bool off = (filter == FILTER_TOP_K && args.top_ks && !(k > 0 && k < (i64)args.vocab)) ||
                    (filter == FILTER_TOP_P && args.top_ps && !(p < 1.0f)) ||
                    (filter == FILTER_MIN_P && args.min_ps && !(min_p > 0.0f));
         if (!off) {
-            chain |= filter << shift;
+            chain |= (u64)filter << shift;
             shift += 4;
         }
     }

@@ -76,7 +76,7 @@ impl Parts {
             );
         }
         // A parameter that is not named below acts on the logits, before the softmax. Each filter must be named in both.
-        const _: () = assert!(Filter::ALL.len() == 8, "name the new filter in both structs below");
+        const _: () = assert!(Filter::ALL.len() == 9, "name the new filter in both structs below");
         let plain = SamplingParams::default();
         let draw = SamplingParams {
             temperature: 1.0,
@@ -84,6 +84,7 @@ impl Parts {
             top_p: whole.top_p,
             typical_p: whole.typical_p,
             min_p: whole.min_p,
+            top_a: whole.top_a,
             epsilon_cutoff: whole.epsilon_cutoff,
             eta_cutoff: whole.eta_cutoff,
             xtc_probability: whole.xtc_probability,
@@ -98,6 +99,7 @@ impl Parts {
             top_p: plain.top_p,
             typical_p: plain.typical_p,
             min_p: plain.min_p,
+            top_a: plain.top_a,
             epsilon_cutoff: plain.epsilon_cutoff,
             eta_cutoff: plain.eta_cutoff,
             xtc_probability: plain.xtc_probability,

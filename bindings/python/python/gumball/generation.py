@@ -15,6 +15,7 @@ SAMPLING = (
     "top_h",
     "min_p",
     "typical_p",
+    "top_a",
     "epsilon_cutoff",
     "eta_cutoff",
     "repetition_penalty",

@@ -14,6 +14,7 @@ rules!(agreement_rules:
     F1 top_p_agrees_with_f64,
     F1 top_p_of_hundreds_of_tokens_agrees_with_f64,
     F2 min_p_agrees_with_f64,
+    F2 top_a_agrees_with_f64,
     F2 epsilon_agrees_with_f64,
     F2 eta_agrees_with_f64,
     F3 typical_p_agrees_with_f64,
@@ -95,6 +96,10 @@ fn min_p_agrees_with_f64(check: &Check<'_>) {
     agrees(check, 0.1, |words| SamplingParams { min_p: small(words), ..at(words) });
 }
 
+fn top_a_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| SamplingParams { top_a: small(words), ..at(words) });
+}
+
 fn epsilon_agrees_with_f64(check: &Check<'_>) {
     agrees(check, 0.1, |words| SamplingParams { epsilon_cutoff: small(words) / 16.0, ..at(words) });
 }
@@ -146,7 +151,7 @@ fn temperature_last_agrees_with_f64(check: &Check<'_>) {
 fn several(words: &mut Words) -> SamplingParams {
     let params = if words.below(2) == 0 { at(words) } else { xtc(words) };
     let mut on = || words.below(2) == 0;
-    let on: [bool; 7] = std::array::from_fn(|_| on());
+    let on: [bool; 8] = std::array::from_fn(|_| on());
     let set = |on: bool, value: f32, off: f32| if on { value } else { off };
     SamplingParams {
         top_k: if on[0] { 1 + words.below(60) as i64 } else { 0 },
@@ -156,6 +161,7 @@ fn several(words: &mut Words) -> SamplingParams {
         top_n_sigma: set(on[4], 1.0 + 2.0 * words.fraction(), 0.0),
         epsilon_cutoff: set(on[5], small(words) / 64.0, 0.0),
         eta_cutoff: set(on[6], small(words) / 64.0, 0.0),
+        top_a: set(on[7], small(words) / 4.0, 0.0),
         temperature_last: words.below(3) == 0,
         ..params
     }

@@ -145,6 +145,7 @@ fn filters_that_are_off_remove_nothing(check: &Check<'_>) {
         top_p: 1.0,
         typical_p: f32::INFINITY,
         min_p: 0.0,
+        top_a: 0.0,
         epsilon_cutoff: 0.0,
         eta_cutoff: 0.0,
         top_n_sigma: -1.0,

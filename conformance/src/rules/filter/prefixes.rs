@@ -1,4 +1,4 @@
-//! The filters that keep a prefix: top-k, top-p, min-p, epsilon, eta, top-n-sigma (F1, F2, F5).
+//! The filters that keep a prefix: top-k, top-p, min-p, top-a, epsilon, eta, top-n-sigma (F1, F2, F5).
 //!
 //! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8, 1/8,
 //! an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
@@ -27,6 +27,8 @@ rules!(prefix_rules:
     F2 min_p_of_one_keeps_the_tied_maxima,
     F2 min_p_may_be_subnormal,
     F2 min_p_ties_stay_together,
+    F2 top_a_is_a_multiple_of_the_square_of_the_best_probability,
+    F2 top_a_of_a_flat_row_keeps_all,
     F2 epsilon_is_a_probability,
     F2 eta_is_the_smaller_of_two_thresholds,
     F2 a_threshold_above_all_keeps_the_first_token,
@@ -245,6 +247,24 @@ fn min_p_ties_stay_together(check: &Check<'_>) {
     all.extend(0..599);
     check.keeps(&Case::of(&row, min_p(0.5)), &all);
     check.keeps(&Case::of(&row, min_p(0.51)), &[599]);
+}
+
+fn top_a_is_a_multiple_of_the_square_of_the_best_probability(check: &Check<'_>) {
+    // The square of 1/2 is 1/4; the row has 1/2, 1/4, 1/8, 1/8.
+    let top_a = |top_a| SamplingParams { top_a, ..unit() };
+    check.keeps_first(&Case::of(&DYADIC, top_a(0.5)), 4);
+    check.keeps_first(&Case::of(&DYADIC, top_a(0.500_01)), 2);
+    check.keeps_first(&Case::of(&DYADIC, top_a(1.0)), 2);
+    // Alone, the first token has probability 1: 0.25 of its square is the second one's if that is 2 bits below.
+    let two = SamplingParams { top_k: 2, ..top_a(1.0) };
+    check.keeps_first(&Case::of(&[0.0, 0.0, -9.0], two.clone()), 2);
+    check.keeps_first(&Case::of(&[0.0, -1.0, -9.0], two), 1);
+}
+
+fn top_a_of_a_flat_row_keeps_all(check: &Check<'_>) {
+    for top_a in [f32::from_bits(1), 0.3, 1.0] {
+        check.keeps_first(&Case::of(&[2.0; 300], SamplingParams { top_a, ..unit() }), 300);
+    }
 }
 
 fn epsilon_is_a_probability(check: &Check<'_>) {

@@ -10,6 +10,7 @@ use crate::rules::Check;
 rules!(probability_filter_rules:
     P1 top_k_and_top_p_of_probabilities_agree_with_f64,
     P1 min_p_of_probabilities_agrees_with_f64,
+    P1 top_a_of_probabilities_agrees_with_f64,
     P1 epsilon_and_eta_of_probabilities_agree_with_f64,
     P1 typical_p_of_probabilities_agrees_with_f64,
     P1 xtc_of_probabilities_agrees_with_f64,
@@ -64,6 +65,10 @@ fn top_k_and_top_p_of_probabilities_agree_with_f64(check: &Check<'_>) {
 
 fn min_p_of_probabilities_agrees_with_f64(check: &Check<'_>) {
     agrees(check, |words| SamplingParams { min_p: words.fraction(), ..plain() });
+}
+
+fn top_a_of_probabilities_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, |words| SamplingParams { top_a: words.fraction(), ..plain() });
 }
 
 fn epsilon_and_eta_of_probabilities_agree_with_f64(check: &Check<'_>) {

@@ -115,6 +115,10 @@ fn apply(
         Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, measure),
         Filter::TopP => given.top_p(reader, buffers, params.top_p, measure),
         Filter::MinP => given.min_p(reader, buffers, params.min_p, measure),
+        Filter::TopA => {
+            let threshold = log2(params.top_a) - log_mass(given.total(reader, buffers, measure));
+            given.while_y(reader, buffers, measure, |y| y >= threshold)
+        }
         Filter::EpsilonCutoff => {
             let threshold = log2(params.epsilon_cutoff) + log_mass(given.total(reader, buffers, measure));
             given.while_y(reader, buffers, measure, |y| y >= threshold)

@@ -110,6 +110,9 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
             p.top_n_sigma = dice.pick(&[0.01, 1.0, 2.0]);
         }
         if dice.one_in(5) {
+            p.top_a = dice.pick(&[1e-6, 1e-3, 0.1, 1.0]);
+        }
+        if dice.one_in(5) {
             p.epsilon_cutoff = dice.pick(&[1e-6, 1e-3, 0.1, 1.0]);
         }
         if dice.one_in(5) {

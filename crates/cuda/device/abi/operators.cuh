@@ -179,7 +179,7 @@ struct alignas(16) ParamColumns {
     u32 logits_rows;
     u32 vocab;
     // All filters that may be on, in the order they act, encoded as in `Params::filter_chain`.
-    u32 filter_chain;
+    u64 filter_chain;
     // Bits of ColumnBit: which columns have elements of 64 bits, and which have an element per row or
     // output.
     u32 columns_64_bit;
@@ -191,6 +191,7 @@ struct alignas(16) ParamColumns {
     // The elements of a column that slots are indices of, and the outputs of a slot.
     u32 pool_size;
     u32 rows_per_slot;
+    u32 reserved[3];
 };
 
 // Bits of `Chains::flags`.
@@ -348,34 +349,35 @@ static_assert(OFFSET_OF(WriteRows, tiles) == 56);
 static_assert(OFFSET_OF(WriteRows, blocks_per_row) == 60);
 static_assert(OFFSET_OF(WriteRows, tiles_per_block) == 64);
 static_assert(OFFSET_OF(WriteRows, mask_only) == 68);
-static_assert(sizeof(ParamColumns) == 320 && alignof(ParamColumns) == 16);
+static_assert(sizeof(ParamColumns) == 352 && alignof(ParamColumns) == 16);
 static_assert(OFFSET_OF(ParamColumns, base) == 0);
-static_assert(OFFSET_OF(ParamColumns, temperatures) == 160);
-static_assert(OFFSET_OF(ParamColumns, top_ks) == 168);
-static_assert(OFFSET_OF(ParamColumns, top_ps) == 176);
-static_assert(OFFSET_OF(ParamColumns, min_ps) == 184);
-static_assert(OFFSET_OF(ParamColumns, seeds) == 192);
-static_assert(OFFSET_OF(ParamColumns, positions) == 200);
-static_assert(OFFSET_OF(ParamColumns, draws) == 208);
-static_assert(OFFSET_OF(ParamColumns, row_indices) == 216);
-static_assert(OFFSET_OF(ParamColumns, pool_slots) == 224);
-static_assert(OFFSET_OF(ParamColumns, params) == 232);
-static_assert(OFFSET_OF(ParamColumns, states) == 240);
-static_assert(OFFSET_OF(ParamColumns, slots) == 248);
-static_assert(OFFSET_OF(ParamColumns, forced) == 256);
-static_assert(OFFSET_OF(ParamColumns, row_indices_out) == 264);
-static_assert(OFFSET_OF(ParamColumns, rows) == 272);
-static_assert(OFFSET_OF(ParamColumns, first_output) == 276);
-static_assert(OFFSET_OF(ParamColumns, logits_rows) == 280);
-static_assert(OFFSET_OF(ParamColumns, vocab) == 284);
-static_assert(OFFSET_OF(ParamColumns, filter_chain) == 288);
-static_assert(OFFSET_OF(ParamColumns, columns_64_bit) == 292);
-static_assert(OFFSET_OF(ParamColumns, per_row_columns) == 296);
-static_assert(OFFSET_OF(ParamColumns, position) == 300);
-static_assert(OFFSET_OF(ParamColumns, mirostat_mu) == 304);
-static_assert(OFFSET_OF(ParamColumns, flags) == 308);
-static_assert(OFFSET_OF(ParamColumns, pool_size) == 312);
-static_assert(OFFSET_OF(ParamColumns, rows_per_slot) == 316);
+static_assert(OFFSET_OF(ParamColumns, temperatures) == 176);
+static_assert(OFFSET_OF(ParamColumns, top_ks) == 184);
+static_assert(OFFSET_OF(ParamColumns, top_ps) == 192);
+static_assert(OFFSET_OF(ParamColumns, min_ps) == 200);
+static_assert(OFFSET_OF(ParamColumns, seeds) == 208);
+static_assert(OFFSET_OF(ParamColumns, positions) == 216);
+static_assert(OFFSET_OF(ParamColumns, draws) == 224);
+static_assert(OFFSET_OF(ParamColumns, row_indices) == 232);
+static_assert(OFFSET_OF(ParamColumns, pool_slots) == 240);
+static_assert(OFFSET_OF(ParamColumns, params) == 248);
+static_assert(OFFSET_OF(ParamColumns, states) == 256);
+static_assert(OFFSET_OF(ParamColumns, slots) == 264);
+static_assert(OFFSET_OF(ParamColumns, forced) == 272);
+static_assert(OFFSET_OF(ParamColumns, row_indices_out) == 280);
+static_assert(OFFSET_OF(ParamColumns, rows) == 288);
+static_assert(OFFSET_OF(ParamColumns, first_output) == 292);
+static_assert(OFFSET_OF(ParamColumns, logits_rows) == 296);
+static_assert(OFFSET_OF(ParamColumns, vocab) == 300);
+static_assert(OFFSET_OF(ParamColumns, filter_chain) == 304);
+static_assert(OFFSET_OF(ParamColumns, columns_64_bit) == 312);
+static_assert(OFFSET_OF(ParamColumns, per_row_columns) == 316);
+static_assert(OFFSET_OF(ParamColumns, position) == 320);
+static_assert(OFFSET_OF(ParamColumns, mirostat_mu) == 324);
+static_assert(OFFSET_OF(ParamColumns, flags) == 328);
+static_assert(OFFSET_OF(ParamColumns, pool_size) == 332);
+static_assert(OFFSET_OF(ParamColumns, rows_per_slot) == 336);
+static_assert(OFFSET_OF(ParamColumns, reserved) == 340);
 static_assert(sizeof(Chains) == 184 && alignof(Chains) == 8);
 static_assert(OFFSET_OF(Chains, draft_probs) == 0);
 static_assert(OFFSET_OF(Chains, draft_stride) == 8);

@@ -45,18 +45,18 @@ struct alignas(16) SelectedTokens {
 };
 
 // The layout of the structs on the host, in bytes.
-static_assert(sizeof(SelectedTokens) == 256 && alignof(SelectedTokens) == 16);
+static_assert(sizeof(SelectedTokens) == 272 && alignof(SelectedTokens) == 16);
 static_assert(OFFSET_OF(SelectedTokens, base) == 0);
-static_assert(OFFSET_OF(SelectedTokens, tokens) == 160);
-static_assert(OFFSET_OF(SelectedTokens, params) == 168);
-static_assert(OFFSET_OF(SelectedTokens, states) == 176);
-static_assert(OFFSET_OF(SelectedTokens, slots) == 184);
-static_assert(OFFSET_OF(SelectedTokens, forced) == 192);
-static_assert(OFFSET_OF(SelectedTokens, outputs) == 200);
-static_assert(OFFSET_OF(SelectedTokens, logprobs) == 208);
-static_assert(OFFSET_OF(SelectedTokens, ranks) == 216);
-static_assert(OFFSET_OF(SelectedTokens, statuses) == 224);
-static_assert(OFFSET_OF(SelectedTokens, rows) == 232);
-static_assert(OFFSET_OF(SelectedTokens, vocab) == 236);
-static_assert(OFFSET_OF(SelectedTokens, flags) == 240);
-static_assert(OFFSET_OF(SelectedTokens, reserved) == 244);
+static_assert(OFFSET_OF(SelectedTokens, tokens) == 176);
+static_assert(OFFSET_OF(SelectedTokens, params) == 184);
+static_assert(OFFSET_OF(SelectedTokens, states) == 192);
+static_assert(OFFSET_OF(SelectedTokens, slots) == 200);
+static_assert(OFFSET_OF(SelectedTokens, forced) == 208);
+static_assert(OFFSET_OF(SelectedTokens, outputs) == 216);
+static_assert(OFFSET_OF(SelectedTokens, logprobs) == 224);
+static_assert(OFFSET_OF(SelectedTokens, ranks) == 232);
+static_assert(OFFSET_OF(SelectedTokens, statuses) == 240);
+static_assert(OFFSET_OF(SelectedTokens, rows) == 248);
+static_assert(OFFSET_OF(SelectedTokens, vocab) == 252);
+static_assert(OFFSET_OF(SelectedTokens, flags) == 256);
+static_assert(OFFSET_OF(SelectedTokens, reserved) == 260);

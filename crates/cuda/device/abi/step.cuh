@@ -122,6 +122,7 @@ enum Filter : u32 {
     FILTER_EPSILON = 6,
     FILTER_ETA = 7,
     FILTER_XTC = 8,
+    FILTER_TOP_A = 9,
 };
 
 // Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.
@@ -145,11 +146,11 @@ struct alignas(16) Params {
     u64 seed;
     // ceil(probability * 2^32): XTC acts if its random word is less (F4).
     u64 xtc_probability;
+    // The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
+    u64 filter_chain;
     u32 draw;
     // Bits of `Features`.
     u32 features;
-    // The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
-    u32 filter_chain;
     // As given.
     float temperature;
     // The temperature of the draw; 0 in a greedy request, and under dynamic temperature, where kernels
@@ -165,6 +166,7 @@ struct alignas(16) Params {
     float top_n_sigma;
     // L of each threshold, a base-2 logarithm (F2, F4).
     float log2_min_p;
+    float top_a;
     float epsilon;
     float eta;
     float xtc_threshold;
@@ -193,7 +195,7 @@ struct alignas(16) Params {
     // min_p itself. Rows of probabilities compare with it times the first probability, and never read
     // `log2_min_p` (P1a).
     float min_ratio;
-    u32 reserved;
+    u32 reserved[3];
 };
 
 // What a request's edits know of one id: an entry of a hash table with open addressing.
@@ -365,45 +367,46 @@ struct Step {
 #define MAX_ROW_BLOCKS 8
 
 // The layout of the structs on the host, in bytes.
-static_assert(sizeof(Params) == 160 && alignof(Params) == 16);
+static_assert(sizeof(Params) == 176 && alignof(Params) == 16);
 static_assert(OFFSET_OF(Params, seed) == 0);
 static_assert(OFFSET_OF(Params, xtc_probability) == 8);
-static_assert(OFFSET_OF(Params, draw) == 16);
-static_assert(OFFSET_OF(Params, features) == 20);
-static_assert(OFFSET_OF(Params, filter_chain) == 24);
-static_assert(OFFSET_OF(Params, temperature) == 28);
-static_assert(OFFSET_OF(Params, effective_temperature) == 32);
-static_assert(OFFSET_OF(Params, log2e_over_t) == 36);
-static_assert(OFFSET_OF(Params, filter_log2e_over_t) == 40);
-static_assert(OFFSET_OF(Params, top_k) == 44);
-static_assert(OFFSET_OF(Params, top_p) == 48);
-static_assert(OFFSET_OF(Params, typical_p) == 52);
-static_assert(OFFSET_OF(Params, top_n_sigma) == 56);
-static_assert(OFFSET_OF(Params, log2_min_p) == 60);
-static_assert(OFFSET_OF(Params, epsilon) == 64);
-static_assert(OFFSET_OF(Params, eta) == 68);
-static_assert(OFFSET_OF(Params, xtc_threshold) == 72);
-static_assert(OFFSET_OF(Params, dynamic_min) == 76);
-static_assert(OFFSET_OF(Params, dynamic_max) == 80);
-static_assert(OFFSET_OF(Params, dynamic_exponent) == 84);
-static_assert(OFFSET_OF(Params, mirostat_tau) == 88);
-static_assert(OFFSET_OF(Params, mirostat_eta) == 92);
-static_assert(OFFSET_OF(Params, repetition_penalty) == 96);
-static_assert(OFFSET_OF(Params, frequency_penalty) == 100);
-static_assert(OFFSET_OF(Params, presence_penalty) == 104);
-static_assert(OFFSET_OF(Params, repetition_scope) == 108);
-static_assert(OFFSET_OF(Params, penalty_scope) == 112);
-static_assert(OFFSET_OF(Params, dry_multiplier) == 116);
-static_assert(OFFSET_OF(Params, dry_base) == 120);
-static_assert(OFFSET_OF(Params, dry_allowed_length) == 124);
-static_assert(OFFSET_OF(Params, no_repeat_ngram) == 128);
-static_assert(OFFSET_OF(Params, min_tokens) == 132);
-static_assert(OFFSET_OF(Params, logprob_mode) == 136);
-static_assert(OFFSET_OF(Params, top_n) == 140);
-static_assert(OFFSET_OF(Params, logprob_log2e_over_t) == 144);
-static_assert(OFFSET_OF(Params, max_raise) == 148);
-static_assert(OFFSET_OF(Params, min_ratio) == 152);
-static_assert(OFFSET_OF(Params, reserved) == 156);
+static_assert(OFFSET_OF(Params, filter_chain) == 16);
+static_assert(OFFSET_OF(Params, draw) == 24);
+static_assert(OFFSET_OF(Params, features) == 28);
+static_assert(OFFSET_OF(Params, temperature) == 32);
+static_assert(OFFSET_OF(Params, effective_temperature) == 36);
+static_assert(OFFSET_OF(Params, log2e_over_t) == 40);
+static_assert(OFFSET_OF(Params, filter_log2e_over_t) == 44);
+static_assert(OFFSET_OF(Params, top_k) == 48);
+static_assert(OFFSET_OF(Params, top_p) == 52);
+static_assert(OFFSET_OF(Params, typical_p) == 56);
+static_assert(OFFSET_OF(Params, top_n_sigma) == 60);
+static_assert(OFFSET_OF(Params, log2_min_p) == 64);
+static_assert(OFFSET_OF(Params, top_a) == 68);
+static_assert(OFFSET_OF(Params, epsilon) == 72);
+static_assert(OFFSET_OF(Params, eta) == 76);
+static_assert(OFFSET_OF(Params, xtc_threshold) == 80);
+static_assert(OFFSET_OF(Params, dynamic_min) == 84);
+static_assert(OFFSET_OF(Params, dynamic_max) == 88);
+static_assert(OFFSET_OF(Params, dynamic_exponent) == 92);
+static_assert(OFFSET_OF(Params, mirostat_tau) == 96);
+static_assert(OFFSET_OF(Params, mirostat_eta) == 100);
+static_assert(OFFSET_OF(Params, repetition_penalty) == 104);
+static_assert(OFFSET_OF(Params, frequency_penalty) == 108);
+static_assert(OFFSET_OF(Params, presence_penalty) == 112);
+static_assert(OFFSET_OF(Params, repetition_scope) == 116);
+static_assert(OFFSET_OF(Params, penalty_scope) == 120);
+static_assert(OFFSET_OF(Params, dry_multiplier) == 124);
+static_assert(OFFSET_OF(Params, dry_base) == 128);
+static_assert(OFFSET_OF(Params, dry_allowed_length) == 132);
+static_assert(OFFSET_OF(Params, no_repeat_ngram) == 136);
+static_assert(OFFSET_OF(Params, min_tokens) == 140);
+static_assert(OFFSET_OF(Params, logprob_mode) == 144);
+static_assert(OFFSET_OF(Params, top_n) == 148);
+static_assert(OFFSET_OF(Params, logprob_log2e_over_t) == 152);
+static_assert(OFFSET_OF(Params, max_raise) == 156);
+static_assert(OFFSET_OF(Params, min_ratio) == 160);
+static_assert(OFFSET_OF(Params, reserved) == 164);
 static_assert(sizeof(TokenEntry) == 32 && alignof(TokenEntry) == 16);
 static_assert(OFFSET_OF(TokenEntry, id_plus_1) == 0);
 static_assert(OFFSET_OF(TokenEntry, prompt_count) == 4);

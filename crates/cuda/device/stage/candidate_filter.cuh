@@ -29,7 +29,7 @@
 // The parameters of a filter chain, copied once: each read from global memory would add its latency to the row's.
 struct FilterChain {
     // Four bits per filter, in the order they act, from the lowest bits; 0 ends the chain.
-    u32 filters;
+    u64 filters;
     // Whether each filter acts on the whole row (F9): top-p then takes a share of the row's mass at any position of the
     // chain.
     bool joint;
@@ -37,6 +37,8 @@ struct FilterChain {
     u32 top_p;
     // The result of `min_p_threshold`.
     float min_p;
+    // L of top-a and of epsilon.
+    float top_a;
     float epsilon;
     float xtc_threshold;
 };
@@ -44,7 +46,7 @@ struct FilterChain {
 DEVICE FilterChain filter_chain_of(const Params& params) {
     bool joint = (params.features & FEATURE_JOINT) != 0;
     return FilterChain{params.filter_chain,     joint,          params.top_k,        params.top_p,
-                       min_p_threshold(params), params.epsilon, params.xtc_threshold};
+                       min_p_threshold(params), params.top_a,   params.epsilon,      params.xtc_threshold};
 }
 
 // Returns false in every thread: the row has no usable list, and the caller searches it.
@@ -245,7 +247,7 @@ struct ListRange {
 //     for each filter of the chain:
 //         top-k: at most the first k tokens stay
 //         top-p: the tokens stay up to the first whose prefix mass reaches the target
-//         min-p, epsilon: the tokens at or above a threshold stay, and the first token in any case
+//         min-p, top-a, epsilon: the tokens at or above a threshold stay, and the first token in any case
 //         XTC, if it acts: of the tokens at or above a threshold only the last stays; the tokens below stay too
 //
 // The first filter of a chain, and all filters of a joint one, take the mass of the row; later ones that of the kept
@@ -256,8 +258,8 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
     ListRange kept{0, list.count(), true};
     const Origin first(key_logit(list.ordered[0]));
 #pragma unroll 1
-    for (u32 filters = chain.filters; filters != 0; filters >>= 4) {
-        u32 filter = filters & 15;
+    for (u64 filters = chain.filters; filters != 0; filters >>= 4) {
+        u32 filter = (u32)filters & 15;
         float threshold = chain.min_p;
         if (filter == FILTER_TOP_K) {
             kept.end = kept.end < chain.top_k ? kept.end : chain.top_k;
@@ -287,7 +289,9 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
                 }
                 continue;
             }
-            threshold = (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log2_mass(mass);
+            const float log2_z = log2_mass(mass);
+            threshold = filter == FILTER_TOP_A ? chain.top_a - log2_z
+                                               : (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log2_z;
         }
         u32 reach = count_passing(list, lane_candidates, kept.end, [&](u64 key, u64) INLINE {
             return exponent(key_logit(key), first, log2e_over_t) >= threshold;

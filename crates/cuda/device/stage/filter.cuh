@@ -366,6 +366,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     case FILTER_TYPICAL_P:
     case FILTER_TOP_P:
         return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row);
+    case FILTER_TOP_A:
+        return prefix_above(given, f.log2e_over_t, params.top_a - log2_z);
     case FILTER_EPSILON:
         return prefix_above(given, f.log2e_over_t, params.epsilon + log2_z);
     case FILTER_ETA:
@@ -378,7 +380,7 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
 // Returns what the filters of a chain, or mirostat, keep of a row that is not empty; in every thread. `first` is the key
 // of the row's first token.
 template <class V>
-DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u32 filter_chain) {
+DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_chain) {
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
     if (f.params.features & FEATURE_MIROSTAT) {
         float log2_z =
@@ -393,10 +395,10 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u32 filter_c
         kept = full_set;
     }
     bool joint = f.params.features & FEATURE_JOINT;
-    for (u32 chain = filter_chain; chain != 0; chain >>= 4) {
+    for (u64 chain = filter_chain; chain != 0; chain >>= 4) {
         // RAW on kept: thread 0 wrote it, all threads read it.
         __syncthreads();
-        GivenSet left = apply_filter(f, chain & 15, joint ? GivenSet{full_set} : GivenSet{kept});
+        GivenSet left = apply_filter(f, (u32)chain & 15, joint ? GivenSet{full_set} : GivenSet{kept});
         // WAR on kept: all threads read it, thread 0 overwrites it.
         __syncthreads();
         if (threadIdx.x == 0) {

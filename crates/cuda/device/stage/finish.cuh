@@ -313,7 +313,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         __syncthreads();
     }
     const bool uses_lists = !(step.flags & STEP_NO_CANDIDATES);
-    const u32 filters = inputs.filter_chain.filters;
+    const u64 filters = inputs.filter_chain.filters;
     outcome.kept = GivenSet{Cut{first, first}, key_logit(first), true};
     if (f.features & FEATURE_GREEDY || (Policy::EVERYTHING && inputs.scales.temperature == 0.0f)) {
         outcome.token = (int)key_id(first);

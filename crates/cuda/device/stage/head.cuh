@@ -67,7 +67,8 @@ DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
     if (greedy) {
         return RowNeeds{PLAN_FIRST, 1, 0.0f};
     }
-    const u32 first = params.filter_chain & 15, others = params.filter_chain >> 4;
+    const u32 first = (u32)params.filter_chain & 15;
+    const u64 others = params.filter_chain >> 4;
     if (params.features & FEATURE_JOINT && others != 0) {
         return whole;
     }

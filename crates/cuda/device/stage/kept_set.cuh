@@ -78,7 +78,7 @@ DEVICE_NOINLINE void find_temperature(const Step& step, u32 row, int slot, u64 f
 
 // Computes what the filters of a chain keep of a row and stores it in `storage.kept`, for all threads.
 template <class T, bool EDITED>
-DEVICE_NOINLINE void find_kept_set(const Step& step, u32 row, int slot, u64 first, u32 filter_chain,
+DEVICE_NOINLINE void find_kept_set(const Step& step, u32 row, int slot, u64 first, u64 filter_chain,
                                    float filter_log2e_over_t, FilterStorage& storage) {
     RowContext<T, EDITED> context(step, row, slot);
     GivenSet kept = apply_filters(context.filter_context(filter_log2e_over_t, storage), first, filter_chain);

@@ -211,12 +211,12 @@ struct TestedGoal {
 // A filter chain up to and including its top-p.
 struct TestedChain {
     // The filters before top-p.
-    u32 before;
+    u64 before;
     bool has_min_p_behind;
     // Whether a draw can be tested: the chain ends there, and each filter before top-p keeps a prefix of the row.
     bool is_tested;
 
-    DEVICE_MEMBER explicit TestedChain(u32 chain) : before(0), has_min_p_behind(false), is_tested(false) {
+    DEVICE_MEMBER explicit TestedChain(u64 chain) : before(0), has_min_p_behind(false), is_tested(false) {
         u32 shift = 0;
         bool keeps_prefixes = true;
         for (; chain != 0 && (chain & 15) != FILTER_TOP_P; chain >>= 4, shift += 4) {

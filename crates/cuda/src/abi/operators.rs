@@ -185,7 +185,7 @@ shared! {
         logits_rows: u32;
         vocab: u32;
         /// All filters that may be on, in the order they act, encoded as in `Params::filter_chain`.
-        filter_chain: u32;
+        filter_chain: u64;
         /// Bits of ColumnBit: which columns have elements of 64 bits, and which have an element per row or
         /// output.
         columns_64_bit: u32;
@@ -197,6 +197,7 @@ shared! {
         /// The elements of a column that slots are indices of, and the outputs of a slot.
         pool_size: u32;
         rows_per_slot: u32;
+        reserved: [u32; 3];
     }
 
     /// Bits of `Chains::flags`.

@@ -137,6 +137,7 @@ shared! {
         EPSILON = 6;
         ETA = 7;
         XTC = 8;
+        TOP_A = 9;
     }
 
     /// Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.
@@ -160,11 +161,11 @@ shared! {
         seed: u64;
         /// ceil(probability * 2^32): XTC acts if its random word is less (F4).
         xtc_probability: u64;
+        /// The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
+        filter_chain: u64;
         draw: u32;
         /// Bits of `Features`.
         features: u32;
-        /// The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
-        filter_chain: u32;
         /// As given.
         temperature: f32;
         /// The temperature of the draw; 0 in a greedy request, and under dynamic temperature, where kernels
@@ -180,6 +181,7 @@ shared! {
         top_n_sigma: f32;
         /// L of each threshold, a base-2 logarithm (F2, F4).
         log2_min_p: f32;
+        top_a: f32;
         epsilon: f32;
         eta: f32;
         xtc_threshold: f32;
@@ -208,7 +210,7 @@ shared! {
         /// min_p itself. Rows of probabilities compare with it times the first probability, and never read
         /// `log2_min_p` (P1a).
         min_ratio: f32;
-        reserved: u32;
+        reserved: [u32; 3];
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.

@@ -8,7 +8,7 @@ use gumball_spec::{Filter, FilterOrder, SamplingParams};
 use crate::abi::{MAX_LISTED_TOP_K, Params, features, filters};
 
 // A filter chain has four bits for each filter; another filter needs a wider field on both sides.
-const _: () = assert!(4 * Filter::ALL.len() <= u32::BITS as usize);
+const _: () = assert!(4 * Filter::ALL.len() <= u64::BITS as usize);
 
 /// Returns a filter's code in [`Params::filter_chain`].
 fn code(filter: Filter) -> u32 {
@@ -18,6 +18,7 @@ fn code(filter: Filter) -> u32 {
         Filter::TypicalP => filters::TYPICAL_P,
         Filter::TopP => filters::TOP_P,
         Filter::MinP => filters::MIN_P,
+        Filter::TopA => filters::TOP_A,
         Filter::EpsilonCutoff => filters::EPSILON,
         Filter::EtaCutoff => filters::ETA,
         Filter::Xtc => filters::XTC,
@@ -26,7 +27,7 @@ fn code(filter: Filter) -> u32 {
 
 /// Filters that each keep a prefix of the order, and that may be reordered if they act jointly: with top-p
 /// first, neither top-k nor min-p depends on the mass of its given set. Other filters that keep prefixes,
-/// such as epsilon, compare with that mass, so they are not among these.
+/// such as top-a and epsilon, compare with that mass, so they are not among these.
 const PREFIXES: [Filter; 3] = [Filter::TopP, Filter::TopK, Filter::MinP];
 
 fn are_prefixes(chain: &[Filter]) -> bool {
@@ -71,7 +72,8 @@ fn fits_candidates(chain: &[Filter], joint: bool, params: &SamplingParams) -> bo
     // XTC leaves a set that is not a prefix, so no filter may follow it.
     let rest = if let [rest @ .., Filter::Xtc] = rest { rest } else { rest };
     let listable = |filter: &Filter| {
-        matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP | Filter::EpsilonCutoff)
+        use Filter::{EpsilonCutoff, MinP, TopA, TopK, TopP};
+        matches!(filter, TopK | TopP | MinP | TopA | EpsilonCutoff)
     };
     let apart = joint && !are_prefixes(chain);
     short && !apart && rest.iter().all(listable)
@@ -117,7 +119,7 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
         prepared.features &= !features::JOINT;
     }
     for (i, filter) in chain.iter().enumerate() {
-        prepared.filter_chain |= code(*filter) << (4 * i);
+        prepared.filter_chain |= u64::from(code(*filter)) << (4 * i);
     }
     // A fraction below 1 becomes less than 2^32: the largest f32 below 1 is 1 - 2^-24.
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
@@ -132,6 +134,7 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
     prepared.top_n_sigma = params.top_n_sigma;
     prepared.log2_min_p = log2(params.min_p);
     prepared.min_ratio = params.min_p;
+    prepared.top_a = log2(params.top_a);
     prepared.epsilon = log2(params.epsilon_cutoff);
     prepared.eta = log2(params.eta_cutoff);
     prepared.xtc_threshold = log2(params.xtc_threshold);

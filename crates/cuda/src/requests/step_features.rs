@@ -41,7 +41,7 @@ impl Variant {
         const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
         let has = |bits: u32| params.features & bits != 0;
         let within = |bits: u32| params.features & !bits == 0;
-        let without_list = params.filter_chain == 0 || params.filter_chain == filters::MIN_P;
+        let without_list = params.filter_chain == 0 || params.filter_chain == u64::from(filters::MIN_P);
         let with_list = without_list || has(features::CANDIDATES);
         let token_logprob_only =
             !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
@@ -110,7 +110,8 @@ impl StepFeatures {
             () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
             () => Edits::None,
         };
-        let long_nucleus = has(features::FILTER_SUMS) && params.filter_chain & 15 == filters::TOP_P;
+        let long_nucleus =
+            has(features::FILTER_SUMS) && params.filter_chain & 15 == u64::from(filters::TOP_P);
         Self {
             edits,
             sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),

@@ -22,7 +22,7 @@ pub enum StepVariant {
     NoFilter,
     /// Min-p as the only filter. Its kernels are those of `NoFilter`.
     MinP,
-    /// Filter chains that begin with top-k up to 256, without top-p. Min-p and epsilon may follow.
+    /// Filter chains that begin with top-k up to 256, without top-p. Min-p, top-a and epsilon may follow.
     TopK,
     /// Filter chains that begin with top-k up to 256, and apply top-p to what it keeps. The kernels are those
     /// of `TopK`.
@@ -52,8 +52,8 @@ impl StepVariant {
     /// Returns the smallest variant that serves a request with prepared parameters.
     pub(crate) fn of_prepared(params: &Params) -> Self {
         let needs = StepFeatures::of(params);
-        let chain = (0..u32::BITS).step_by(4).map(|bit| params.filter_chain >> bit & 15);
-        let has_top_p = chain.into_iter().any(|filter| filter == filters::TOP_P);
+        let chain = (0..u64::BITS).step_by(4).map(|bit| params.filter_chain >> bit & 15);
+        let has_top_p = chain.into_iter().any(|filter| filter == u64::from(filters::TOP_P));
         let serves = |variant: &Self| match variant {
             Self::NoFilter if params.filter_chain != 0 => false,
             Self::TopK if has_top_p => false,

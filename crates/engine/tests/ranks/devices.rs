@@ -113,6 +113,7 @@ fn decide_in_shards(dice: &mut Dice, batch: &mut Batch) {
                 top_k,
                 top_p: dice.pick(&[1.0, 1.0, 0.9, 0.3]),
                 min_p: dice.pick(&[0.0, 0.0, 0.02]),
+                top_a: dice.pick(&[0.0, 0.0, 0.02]),
                 epsilon_cutoff: dice.pick(&[0.0, 0.0, 0.01]),
                 xtc_probability: dice.pick(&[0.0, 0.0, 0.5]),
                 xtc_threshold: 0.05,

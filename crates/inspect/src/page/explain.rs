@@ -29,6 +29,11 @@ pub(super) fn filter(name: &str) -> (&'static str, &'static str) {
             "Looks at the logits themselves. Most of them form a bell-shaped heap of noise, and the sensible \
              tokens stand clear of it. Whatever is more than n standard deviations below the best is taken for noise.",
         ),
+        "top_a" => (
+            "Top-a",
+            "A bar at a multiple of the square of the best token's probability. It is high when one token stands out, and \
+             falls twice as fast as that of min-p when many are about equal.",
+        ),
         "epsilon_cutoff" => ("Epsilon cutoff", "A fixed bar: whatever is less likely than epsilon goes."),
         "eta_cutoff" => (
             "Eta cutoff",

@@ -45,6 +45,9 @@ pub struct SamplingArgs {
     /// Keep logits within N standard deviations of the best; 0 is off
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::number)]
     pub top_n_sigma: Option<f32>,
+    /// Keep tokens of at least A times the square of the best probability; 0 is off
+    #[arg(long, value_name = "A", allow_negative_numbers = true, value_parser = values::number)]
+    pub top_a: Option<f32>,
     /// Keep tokens of probability P and more; 0 is off
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
     pub epsilon_cutoff: Option<f32>,
@@ -146,7 +149,7 @@ impl SamplingArgs {
             None => SamplingParams::default(),
         };
         set!(self => params: temperature, dynamic_temperature, top_k, top_p, min_p, typical_p, top_n_sigma,
-            epsilon_cutoff, eta_cutoff, xtc_probability, xtc_threshold, mirostat, repetition_penalty,
+            top_a, epsilon_cutoff, eta_cutoff, xtc_probability, xtc_threshold, mirostat, repetition_penalty,
             repetition_scope, frequency_penalty, presence_penalty, penalty_scope, no_repeat_ngram,
             min_tokens, stop_ids, seed, order, banned_ids);
         let dry = &mut params.dry;

@@ -123,6 +123,13 @@ impl<'a> Filtering<'a> {
                 params.typical_p,
                 "the tokens whose surprise is nearest to the entropy stay, up to the target mass".to_owned(),
             ),
+            Filter::TopA => (
+                params.top_a,
+                format!(
+                    "what has {} times the square of the first token's probability or more stays",
+                    params.top_a
+                ),
+            ),
             Filter::EpsilonCutoff => (
                 params.epsilon_cutoff,
                 format!("what has probability {} or more stays", params.epsilon_cutoff),
@@ -144,6 +151,7 @@ impl<'a> Filtering<'a> {
         let first = self.p(self.given.start);
         let threshold = match filter {
             Filter::MinP => Some(f64::from(params.min_p) * first),
+            Filter::TopA => Some(f64::from(params.top_a) * first * first),
             Filter::EpsilonCutoff => Some(f64::from(params.epsilon_cutoff)),
             Filter::EtaCutoff => {
                 let eta = f64::from(params.eta_cutoff);

@@ -53,6 +53,9 @@ pub struct SamplingParams {
     /// How many standard deviations below the best logit are kept; finite, off from 0 down.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub top_n_sigma: f32,
+    /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
+    pub top_a: f32,
     /// The least probability that is kept; in 0..=1, 0 is off.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub epsilon_cutoff: f32,
@@ -117,6 +120,7 @@ impl Default for SamplingParams {
             typical_p: 1.0,
             min_p: 0.0,
             top_n_sigma: 0.0,
+            top_a: 0.0,
             epsilon_cutoff: 0.0,
             eta_cutoff: 0.0,
             xtc_probability: 0.0,
@@ -162,6 +166,7 @@ impl SamplingParams {
             Filter::TypicalP => self.typical_p < 1.0,
             Filter::TopP => self.top_p < 1.0,
             Filter::MinP => self.min_p > 0.0,
+            Filter::TopA => self.top_a > 0.0,
             Filter::EpsilonCutoff => self.epsilon_cutoff > 0.0,
             Filter::EtaCutoff => self.eta_cutoff > 0.0,
             Filter::Xtc => self.xtc_probability > 0.0,

@@ -8,12 +8,13 @@ use crate::error::Error;
 
 impl Filter {
     /// All filters, in the order of the default filter chain.
-    pub const ALL: [Filter; 8] = [
+    pub const ALL: [Filter; 9] = [
         Filter::TopNSigma,
         Filter::TopK,
         Filter::TypicalP,
         Filter::TopP,
         Filter::MinP,
+        Filter::TopA,
         Filter::EpsilonCutoff,
         Filter::EtaCutoff,
         Filter::Xtc,
@@ -28,6 +29,7 @@ impl Filter {
             Filter::TypicalP => "typical_p",
             Filter::TopP => "top_p",
             Filter::MinP => "min_p",
+            Filter::TopA => "top_a",
             Filter::EpsilonCutoff => "epsilon_cutoff",
             Filter::EtaCutoff => "eta_cutoff",
             Filter::Xtc => "xtc",

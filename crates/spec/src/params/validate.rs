@@ -99,6 +99,7 @@ impl SamplingParams {
         check(self.typical_p >= 0.0, "typical_p", self.typical_p, "at least 0 (1 and more: off)")?;
         let fractions = [
             ("min_p", self.min_p),
+            ("top_a", self.top_a),
             ("epsilon_cutoff", self.epsilon_cutoff),
             ("eta_cutoff", self.eta_cutoff),
             ("xtc_probability", self.xtc_probability),
@@ -198,6 +199,7 @@ mod tests {
             temperature: f32::NAN => "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]",
             top_p: -0.5 => "top_p is -0.5, but must be at least 0 (1 and more: off)",
             typical_p: f32::NAN => "typical_p is NaN, but must be at least 0 (1 and more: off)",
+            top_a: 1.5 => "top_a is 1.5, but must be in 0..=1 (0: off)",
             epsilon_cutoff: 2.0 => "epsilon_cutoff is 2, but must be in 0..=1 (0: off)",
             xtc_threshold: 0.0 => "xtc_threshold is 0, but must be in (0, 1]",
             top_n_sigma: f32::INFINITY => "top_n_sigma is inf, but must be finite (0 and less: off)",

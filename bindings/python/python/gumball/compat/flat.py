@@ -62,6 +62,7 @@ def _order(value: Any) -> str | list[str]:
 _PLAIN: dict[str, _Read] = {
     "typical_p": _number,
     "top_n_sigma": _number,
+    "top_a": _number,
     "epsilon_cutoff": _number,
     "eta_cutoff": _number,
     "xtc_probability": _number,

@@ -28,6 +28,7 @@ OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAM
 # Those that mean nothing where nothing is drawn.
 _OF_A_DRAW = (
     "top_n_sigma",
+    "top_a",
     "xtc_probability",
     "xtc_threshold",
     "order",
@@ -164,7 +165,7 @@ def taken(
             "top_k=0 among them, which is 50 where nobody sets it"
         )
     if "order" not in chosen and len(order) > 1:
-        chosen["order"] = ["top_n_sigma", *order, "xtc"]
+        chosen["order"] = ["top_n_sigma", *order, "top_a", "xtc"]
     try:
         return SamplingParams(**chosen), list(processors[:left])
     except (TypeError, ValueError) as error:
