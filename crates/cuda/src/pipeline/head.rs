@@ -322,6 +322,12 @@ impl<'w> Head<'w> {
         self.capacity
     }
 
+    /// Returns how many bytes of its screen a group of screened rows reads; 0 without a screen.
+    #[must_use]
+    pub fn screen_bytes(&self) -> usize {
+        self.screen.as_ref().map_or(0, |screen| screen.bytes(self.vocab()))
+    }
+
     /// Waits for the work enqueued before, and returns what the head has done since it was made.
     ///
     /// # Errors

@@ -138,6 +138,11 @@ impl Screen {
         Ok(())
     }
 
+    /// Returns the bytes that a group of rows reads of it: the codes, and for each id a scale and two norms.
+    pub fn bytes(&self, vocab: usize) -> usize {
+        vocab * (self.codes_width + 3 * size_of::<f32>())
+    }
+
     /// Adds the screen to the argument of the kernels.
     pub fn of(&self, vocab: usize, head: abi::HeadStep) -> abi::HeadStep {
         let column = |index: usize| self.numbers.address() + (index * vocab * size_of::<f32>()) as u64;

@@ -216,6 +216,13 @@ impl<'w> DeviceHead<'w> {
         self.head.capacity()
     }
 
+    /// Returns how many bytes of its screen a step of up to eight rows reads; 0 for a head without one, and where so many ids are not screened that it is
+    /// not used.
+    #[must_use]
+    pub fn screen_bytes(&self) -> usize {
+        self.head.screen_bytes()
+    }
+
     /// Waits for the enqueued work, and returns what the head has done since it was made.
     ///
     /// # Errors

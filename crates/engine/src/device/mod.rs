@@ -18,6 +18,7 @@ mod sequences;
 mod shorten;
 mod step;
 mod verify;
+mod verify_hidden;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use gumball_engine::head::{
 };
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
-    DevicePool, DevicePoolConfig, DeviceSlice, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
+    DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
     Outputs, PADDING, Pool, PoolRoute, Row, SamplingParams, Slot, Verification, VerifyMode, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
@@ -210,6 +210,65 @@ fn drafts_are_verified_from_hidden_states() {
                 assert_eq!(seen.outputs().is_approximate(), head.is_approximate());
             }
         }
+    }
+}
+
+#[test]
+fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
+    let Some(device) = device() else { return };
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let certified = Certified::new(exact(&weights));
+    let clustered = Clustered::new(certified.exact(), clusters(true), &clustered_options()).unwrap();
+    let kinds = [0, 1, 2, 3];
+    let (counts, ids) = ([2, 0, 3, 1], [7, 8, 1, 2, 3, 900]);
+    let parents = [-1, -1, -1, 0, 0, -1];
+    let chains = Drafts { counts: &counts, ids: &ids, ..Drafts::default() };
+    let rows = counts.len() + ids.len();
+    let words = [0xFFFF_FFF7; 29].repeat(rows);
+    let masks = Masks::new(&words, rows, 29, 29).unwrap();
+    let strict = BatchOptions { masks, ..BatchOptions::default() };
+    for head in [Head::Exact(certified.exact()), Head::Certified(&certified), Head::Clustered(&clustered)] {
+        let there = DeviceHead::new(&device, head, ROWS).unwrap();
+        assert_eq!(there.screen_bytes() > 0, matches!(head, Head::Certified(_)));
+        let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
+        let slots = kinds.map(|kind| host.admit(mixture(kind), &[3]).unwrap());
+        for (kind, slot) in kinds.iter().zip(&slots) {
+            assert_eq!(on_device.admit(mixture(*kind), &[3]), Ok(*slot));
+        }
+        let [mut wanted, mut seen] = [(); 2].map(|()| Verification::with_kept());
+        let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection];
+        for (step, mode) in (0..).zip(modes.into_iter().cycle().take(6)) {
+            let drafts = Drafts { parents: (step % 2 == 1).then_some(&parents[..]), ..chains };
+            let options = if step < 3 { &strict } else { &BatchOptions::default() };
+            let data = numbers(rows * WIDTH, 200 + step, 3.0);
+            let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+            host.verify_hidden(head, states, &slots, &drafts, mode, options, &mut wanted).unwrap();
+            on_device.verify_hidden(&there, states, &slots, &drafts, mode, options, &mut seen).unwrap();
+            assert_eq!(seen.outputs().words(), wanted.outputs().words(), "{mode:?}, step {step}");
+            assert_eq!(seen.accepted(), wanted.accepted());
+            assert_eq!(seen.outputs().is_approximate(), head.is_approximate());
+        }
+        let data = numbers(rows * WIDTH, 9, 3.0);
+        let output = |pool: &mut DevicePool| pool.sequence(slots[0]).unwrap().state().output.to_vec();
+        let before = output(&mut on_device);
+        for (rows, width, parameter) in [(rows - 1, WIDTH, "hidden"), (rows, WIDTH - 1, "hidden")] {
+            let states = HiddenStates::new(&data[..rows * width], rows, width).unwrap();
+            let options = BatchOptions::default();
+            let refused = on_device.verify_hidden(
+                &there,
+                states,
+                &slots,
+                &chains,
+                VerifyMode::Coupled,
+                &options,
+                &mut seen,
+            );
+            assert!(
+                matches!(&refused, Err(Error::Length { parameter: p, .. }) if *p == parameter),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(output(&mut on_device), before);
     }
 }
 
