@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::grammar::Grammar;
-use crate::head::ModelHead;
 use crate::model::{Hidden, Llama, TokenStream, Tokenizer};
 use crate::records::LogprobRecord;
+use crate::request_head::RequestHead;
 use crate::session::Session;
 use crate::speculate::{Acceptance, Drafter};
 use crate::stop::StopStrings;
@@ -99,7 +99,7 @@ pub struct Request {
     /// What drafts, if anything does.
     pub drafter: Option<Drafter>,
     /// What makes the logits, if not the model's own product.
-    pub head: Option<ModelHead>,
+    pub head: Option<RequestHead>,
 }
 
 /// When to end.
@@ -164,7 +164,7 @@ pub fn decode(
         *if tokens.is_empty() { &mut prompt_time } else { &mut model_time } += start.elapsed();
         let start = Instant::now();
         let judged = &mut verified;
-        match (&rows, &*head) {
+        match (&rows, &mut *head) {
             (RowsOf::States(hidden), Some(head)) => plan.verify_hidden(pool, *slot, head, hidden, judged)?,
             (RowsOf::Logits(logits), _) => {
                 let logits = Logits::new(logits, plan.drafts.len() + 1, vocab)?;
@@ -295,7 +295,7 @@ impl Plan {
         &self,
         pool: &mut Pool,
         slot: Slot,
-        head: &ModelHead,
+        head: &mut RequestHead,
         hidden: &Hidden,
         out: &mut Verification,
     ) -> Result<()> {
@@ -304,8 +304,7 @@ impl Plan {
         let ids = self.ids();
         let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
         let options = BatchOptions { masks: self.masks(rows)?, ..BatchOptions::default() };
-        let mode = VerifyMode::Coupled;
-        Ok(pool.verify_hidden(head.head(), states, &[slot], &drafts, mode, &options, out)?)
+        head.verify(pool, slot, states, &drafts, &options, out)
     }
 
     /// Returns the drafts as pools take them.

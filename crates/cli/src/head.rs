@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use gumball_engine::head::artefact::Kind as ArtefactKind;
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions,
+    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, Weights,
 };
-use gumball_engine::{Head, HeadCounts, Level};
+use gumball_engine::{Head, HeadCounts, Level, bf16};
 use serde::Serialize;
 
 use crate::model::Llama;
@@ -18,11 +18,30 @@ use crate::{Error, Result};
 pub enum HeadKind {
     /// Every logit, in an order of adding that is the same on every machine
     Exact,
+    /// Every logit, by the tensor cores of a GPU, from the weights rounded to bf16; near-ties may go to another token than with `exact`, or on another GPU; with --device
+    Fast,
     /// Only the logits of the tokens that could be drawn, which a copy of the weights in fewer bits finds; the tokens are those of `exact`
     Certified,
     /// Approximately the same tokens, from the weights of the clusters of tokens that look likeliest; with --head-file
     Clustered,
 }
+
+impl HeadKind {
+    /// Returns its name, as the command line has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+            Self::Certified => "certified",
+            Self::Clustered => "clustered",
+        }
+    }
+}
+
+/// What is said of a fast head that no GPU computes.
+const NEEDS_TENSOR_CORES: &str = "--head fast is computed by the tensor cores of a GPU; add --device cuda, or take --head exact, whose logits are the \
+                                  same on every machine";
 
 /// Which copy of the weights a certified head reads.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +49,7 @@ pub enum ScreenKind {
     /// 8 bits a weight
     #[default]
     Int8,
-    /// 4.5 bits a weight, and 4 more for tokens that those leave in question
+    /// 4.5 bits a weight, and 4 more for tokens that those leave in question; on the CPU
     TwoLevel,
 }
 
@@ -38,7 +57,7 @@ pub enum ScreenKind {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Head")]
 pub struct HeadArgs {
-    /// Make the logits by a head of Gumball's from the model's weights as f32; if absent, by the model's own product
+    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device; if absent, by the model's own product
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
     /// Take what a certified or clustered head derives from the weights from a file that `gumball head build` made
@@ -65,12 +84,17 @@ pub enum ModelHead {
 }
 
 /// What a head has read.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct HeadFigures {
     /// The name of its kind.
     pub kind: &'static str,
-    /// Bytes of weights and of their copy for each token of the text, on average; rows that are computed together read them once.
-    pub bytes_a_token: f64,
+    /// The name of the device where it lies; absent on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Bytes of weights and of their copy for each token of the text, on average; rows that are computed together read them once. Absent where drafts were
+    /// verified on a device, which does not count how often their rows read them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_a_token: Option<f64>,
     /// Rows all of whose logits were computed.
     pub whole_rows: u64,
     /// Rows that a part of their logits decided.
@@ -86,7 +110,55 @@ pub struct HeadFigures {
 }
 
 impl HeadArgs {
-    /// Makes the head that the arguments name for a model; `None` if they name none. `special_ids`: those that a clustered head always computes.
+    /// Returns whether the arguments name a head.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.head.is_some() || self.head_file.is_some()
+    }
+
+    /// Checks that the head they name can lie where tokens are chosen: on a device, or on the host.
+    ///
+    /// # Errors
+    /// - [`Error::Usage`] for a fast head without a device, or one of a file; and for a screen of two levels on a device.
+    pub fn check(&self, is_on_device: bool) -> Result<()> {
+        let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
+        let is_fast = self.head == Some(HeadKind::Fast);
+        if is_fast && !is_on_device {
+            return usage(NEEDS_TENSOR_CORES);
+        }
+        if is_fast && self.head_file.is_some() {
+            return usage("--head-file is for --head certified or clustered; leave out one of the two");
+        }
+        if is_on_device && self.screen == Some(ScreenKind::TwoLevel) {
+            return usage("--screen two-level is for the CPU; take --screen int8, or leave out --device");
+        }
+        Ok(())
+    }
+
+    /// Makes the head that the tensor cores of a device compute as a fast one: exact, of the model's weights rounded to bf16.
+    ///
+    /// # Errors
+    /// - What the model's weights, or the level, are refused for.
+    /// - [`Error::Usage`] for arguments that are not for this kind of head.
+    pub(crate) fn rounded(&self, model: &Llama, level: Level) -> Result<ModelHead> {
+        self.check_flags()?;
+        let rounded = |weights: Vec<f32>| weights.into_iter().map(bf16::from_f32).collect::<Vec<_>>().into();
+        Ok(ModelHead::Exact(exact_of(model, model.vocab(), level, rounded)?))
+    }
+
+    /// Refuses flags for another kind of head than that which is named, as far as no file is needed to know.
+    fn check_flags(&self) -> Result<()> {
+        let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
+        if self.screen.is_some() && (self.head != Some(HeadKind::Certified) || self.head_file.is_some()) {
+            return usage("--screen is for a certified head without a file; add --head certified");
+        }
+        if self.probes.is_some() && self.head_file.is_none() {
+            return usage("--probes is for a clustered head; add --head-file FILE");
+        }
+        Ok(())
+    }
+
+    /// Makes the head that the arguments name for a model, on the host; `None` if they name none. `special_ids`: those that a clustered head always computes.
     ///
     /// # Errors
     /// - What the model's weights, the level, or a number of probes are refused for.
@@ -94,13 +166,8 @@ impl HeadArgs {
     /// - [`Error::File`] for a file that is not of this model, or that is damaged.
     pub fn of_model(&self, model: &Llama, special_ids: &[u32], level: Level) -> Result<Option<ModelHead>> {
         let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
-        if self.screen.is_some() && (self.head != Some(HeadKind::Certified) || self.head_file.is_some()) {
-            return usage("--screen is for a certified head without a file; add --head certified");
-        }
+        self.check_flags()?;
         let Some(path) = &self.head_file else {
-            if self.probes.is_some() {
-                return usage("--probes is for a clustered head; add --head-file FILE");
-            }
             if self.screen == Some(ScreenKind::TwoLevel) {
                 let exact = exact(model, model.vocab(), level)?;
                 return Ok(Some(ModelHead::Certified(Certified::two_level(exact, None)?)));
@@ -166,6 +233,16 @@ pub(crate) fn of_file(path: &Path, error: ArtefactError) -> Error {
 
 /// Makes the exact head of a model's weights with as many ids as `vocab` says.
 fn exact(model: &Llama, vocab: usize, level: Level) -> Result<Exact<'static>> {
+    exact_of(model, vocab, level, Weights::from)
+}
+
+/// Makes such a head of what `convert` makes of the weights.
+fn exact_of(
+    model: &Llama,
+    vocab: usize,
+    level: Level,
+    convert: impl FnOnce(Vec<f32>) -> Weights<'static>,
+) -> Result<Exact<'static>> {
     let (own, width) = (model.vocab(), model.config().hidden);
     let mut matrix = model.head_matrix()?;
     matrix.resize(vocab * width, 0.0);
@@ -175,7 +252,7 @@ fn exact(model: &Llama, vocab: usize, level: Level) -> Result<Exact<'static>> {
         bias.into()
     });
     let options = HeadOptions { bias, level: Some(level), ..HeadOptions::default() };
-    Ok(Exact::new(matrix, vocab, width, options)?)
+    Ok(Exact::new(convert(matrix), vocab, width, options)?)
 }
 
 impl ModelHead {
@@ -183,11 +260,13 @@ impl ModelHead {
     /// are left out.
     ///
     /// # Errors
-    /// What the model's weights, or the level, are refused for.
+    /// - What the model's weights, or the level, are refused for.
+    /// - [`Error::Usage`] for a fast head, which no host has, and for a clustered one, whose clusters stand in a file.
     pub fn new(kind: HeadKind, model: &Llama, vocab: usize, level: Level) -> Result<Self> {
         let exact = exact(model, vocab, level)?;
         Ok(match kind {
             HeadKind::Exact => ModelHead::Exact(exact),
+            HeadKind::Fast => return Err(Error::Usage(NEEDS_TENSOR_CORES.to_owned())),
             HeadKind::Certified => ModelHead::Certified(Certified::new(exact)),
             HeadKind::Clustered => {
                 let reason = "a clustered head takes its clusters from a file; build it by \
@@ -207,6 +286,33 @@ impl ModelHead {
         }
     }
 
+    /// Returns its kind.
+    #[must_use]
+    pub fn kind(&self) -> HeadKind {
+        match self {
+            ModelHead::Exact(_) => HeadKind::Exact,
+            ModelHead::Certified(_) => HeadKind::Certified,
+            ModelHead::Clustered(_) => HeadKind::Clustered,
+        }
+    }
+
+    /// Returns its weights.
+    pub(crate) fn weights(&self) -> &Weights<'static> {
+        match self {
+            ModelHead::Exact(exact) => exact.weights(),
+            ModelHead::Certified(certified) => certified.exact().weights(),
+            ModelHead::Clustered(clustered) => clustered.weights(),
+        }
+    }
+
+    /// Returns the bytes of all centroids; 0 if there are none.
+    pub(crate) fn centroid_bytes(&self) -> usize {
+        match self {
+            ModelHead::Clustered(clustered) => clustered.centroid_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the head's work for the rows of this model, without that of a
     /// drafter's.
     #[must_use]
@@ -214,27 +320,22 @@ impl ModelHead {
         let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, .. } = counts;
         let HeadCounts { screen_reads, lowered_bounds, .. } = counts;
         let HeadCounts { clustered_rows, clustered_logits, centroid_reads, .. } = counts;
-        let (kind, weights, [screen_bytes, second_bytes, centroid_bytes]) = match self {
-            ModelHead::Exact(exact) => ("exact", exact.weights(), [0; 3]),
-            ModelHead::Certified(certified) => {
-                let bytes = [certified.screen_bytes(), certified.second_level_bytes(), 0];
-                ("certified", certified.exact().weights(), bytes)
-            }
-            ModelHead::Clustered(clustered) => {
-                ("clustered", clustered.weights(), [0, 0, clustered.centroid_bytes()])
-            }
+        let (screen_bytes, second_bytes) = match self {
+            ModelHead::Certified(certified) => (certified.screen_bytes(), certified.second_level_bytes()),
+            _ => (0, 0),
         };
         let head = self.head();
-        let row_bytes = head.width() * weights.element_bytes();
+        let row_bytes = head.width() * self.weights().element_bytes();
         let whole = weight_reads as f64 * (row_bytes * head.vocab()) as f64;
         let part = screen_reads as f64 * screen_bytes as f64
             + lowered_bounds as f64 * second_bytes as f64
-            + centroid_reads as f64 * centroid_bytes as f64
+            + centroid_reads as f64 * self.centroid_bytes() as f64
             + (certified_logits + clustered_logits) as f64 * row_bytes as f64;
         let tokens = tokens.max(1) as f64;
         HeadFigures {
-            kind,
-            bytes_a_token: (whole + part) / tokens,
+            kind: self.kind().name(),
+            device: None,
+            bytes_a_token: Some((whole + part) / tokens),
             whole_rows,
             certified_rows,
             certified_logits,

@@ -23,6 +23,8 @@ pub mod speculate;
 
 pub mod head;
 
+pub mod request_head;
+
 pub mod interrupt;
 
 pub mod matrix;

@@ -17,6 +17,7 @@ use crate::grammar::Grammar;
 use crate::head::{HeadArgs, HeadFigures};
 use crate::interrupt::{self, INTERRUPT};
 use crate::output::{Output, say, shown};
+use crate::request_head::{Place, RequestHead};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
 use crate::speculate::{Acceptance, Drafter, SpeculateArgs};
@@ -93,6 +94,8 @@ pub struct Report {
 pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let params = args.sampling.to_params()?;
     args.speculate.check(&params)?;
+    let device = if args.head.is_given() { args.engine.device()? } else { None };
+    args.head.check(device.is_some())?;
     let (route, level) = (args.engine.route()?, args.engine.level()?);
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
@@ -114,7 +117,14 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     })?;
     let slot = pool.admit(params, &session.prompt)?;
     let drafter = args.speculate.drafter(&session.model, level)?;
-    let head = args.head.of_model(&session.model.llama, session.model.eos(), level)?;
+    let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
+    let place = match device {
+        Some(device) => Some(Place { device, route: args.engine.pool_route()?, widths, rows }),
+        None => None,
+    };
+    let llama = &session.model.llama;
+    let eos = session.model.eos();
+    let head = RequestHead::new(&args.head, llama, eos, place.as_ref(), (&pool, slot))?;
     let mut request = Request { pool, slot, drafter, head };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
@@ -143,7 +153,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         seed: sequence.seed(),
         params: sequence.params().clone(),
         prompt_tokens: session.prompt.len(),
-        head: request.head.as_ref().map(|head| head.figures(counts, tokens)),
+        head: request.head.as_ref().map(|head| head.figures(counts, tokens)).transpose()?,
         draft_head: request.drafter.as_ref().and_then(|drafter| drafter.head_figures(tokens)),
         decoded,
     };
@@ -230,7 +240,7 @@ fn sum_up(report: &Report) {
 }
 
 fn say_head(what: &str, figures: &HeadFigures) {
-    let HeadFigures { kind, bytes_a_token, whole_rows, .. } = *figures;
+    let HeadFigures { kind, bytes_a_token, whole_rows, ref device, .. } = *figures;
     let HeadFigures { certified_rows, certified_logits, clustered_rows, clustered_logits, .. } = *figures;
     let (rows, logits) = (certified_rows + clustered_rows, certified_logits + clustered_logits);
     let of_part = match rows {
@@ -244,8 +254,12 @@ fn say_head(what: &str, figures: &HeadFigures) {
         }
     };
     let kind = if figures.approximate { format!("approximate, {kind}") } else { kind.to_owned() };
-    let megabytes = bytes_a_token / 1e6;
-    say(format_args!("{DIM}{kind} {what}: {megabytes:.1} MB of weights read for each{of_part}{DIM:#}"));
+    let place = device.as_ref().map_or(String::new(), |device| format!(" on {device}"));
+    let read = match bytes_a_token {
+        Some(bytes) => format!("{:.1} MB of weights read for each", bytes / 1e6),
+        None => "rows of a pass share what they read of the weights".to_owned(),
+    };
+    say(format_args!("{DIM}{kind} {what}{place}: {read}{of_part}{DIM:#}"));
 }
 
 fn reason(finish: Finish) -> &'static str {

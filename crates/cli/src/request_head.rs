@@ -1,0 +1,185 @@
+//! The head of a request: where it lies, and how tokens are drawn from hidden states there.
+//!
+//! On the host the request's pool computes and draws. On a device a pool of that device does both, and the host's pool follows: drafts come from it,
+//! and it knows the text so far. Both draw the same tokens; only a fast head, which devices alone have, may differ.
+
+use gumball_engine::head::HiddenStates;
+use gumball_engine::{
+    BatchOptions, Device, DeviceHead, DevicePool, DevicePoolConfig, Drafts, HeadCounts, NONE, Pool,
+    PoolRoute, Slot, Verification, VerifyMode, Widths,
+};
+
+use crate::Result;
+use crate::head::{HeadArgs, HeadFigures, HeadKind, ModelHead};
+use crate::model::Llama;
+
+/// A head, and what draws with it.
+#[derive(Debug)]
+pub enum RequestHead {
+    /// It lies on the host, and the request's pool draws.
+    Host(ModelHead),
+    /// It lies on a device, and a pool there draws.
+    Device(Box<HeadOnDevice>),
+}
+
+impl RequestHead {
+    /// Makes the head that arguments name for a model, on the device of `place` if there is one; `None` if they name none. `host` and `slot`: the pool
+    /// that holds the request. `special_ids`: those that a clustered head always computes.
+    ///
+    /// # Errors
+    /// - Those of [`HeadArgs::check`], [`HeadArgs::of_model`] and [`HeadOnDevice::new`].
+    pub fn new(
+        args: &HeadArgs,
+        model: &Llama,
+        special_ids: &[u32],
+        place: Option<&Place>,
+        (host, slot): (&Pool, Slot),
+    ) -> Result<Option<Self>> {
+        args.check(place.is_some())?;
+        let level = host.level();
+        let (kind, head) = if args.head == Some(HeadKind::Fast) {
+            (HeadKind::Fast, args.rounded(model, level)?)
+        } else {
+            let Some(head) = args.of_model(model, special_ids, level)? else { return Ok(None) };
+            (head.kind(), head)
+        };
+        Ok(Some(match place {
+            Some(place) => Self::Device(Box::new(HeadOnDevice::new(place, kind, &head, host, slot)?)),
+            None => Self::Host(head),
+        }))
+    }
+
+    /// Verifies drafts from hidden states, one for each row, by what the request draws, and appends what it emits to the sequence in `slot`.
+    ///
+    /// # Errors
+    /// Those of [`Pool::verify_hidden`] and [`DevicePool::verify_hidden`].
+    pub fn verify(
+        &mut self,
+        pool: &mut Pool,
+        slot: Slot,
+        states: HiddenStates<'_>,
+        drafts: &Drafts<'_>,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        let mode = VerifyMode::Coupled;
+        match self {
+            Self::Host(head) => {
+                Ok(pool.verify_hidden(head.head(), states, &[slot], drafts, mode, options, out)?)
+            }
+            Self::Device(head) => {
+                head.verify(states, drafts, options, out)?;
+                let emitted = out.tokens(0).iter().filter(|token| **token != NONE);
+                Ok(emitted.copied().try_for_each(|token| pool.push(slot, token as u32))?)
+            }
+        }
+    }
+
+    /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the work of the host's pool for the rows of this model.
+    ///
+    /// # Errors
+    /// - [`gumball_engine::Error::Unavailable`] if the device fails.
+    pub fn figures(&self, counts: HeadCounts, tokens: usize) -> Result<HeadFigures> {
+        match self {
+            Self::Host(head) => Ok(head.figures(counts, tokens)),
+            Self::Device(head) => head.figures(tokens),
+        }
+    }
+}
+
+/// Where the tokens of a request are drawn on a device.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The device.
+    pub device: Device,
+    /// The way from logits to tokens there.
+    pub route: PoolRoute,
+    /// How many logprobs a row reports.
+    pub widths: Widths,
+    /// The rows of a pass: one more than it may have drafts.
+    pub rows: usize,
+}
+
+/// A model's head in a device's memory, with the request in a pool there.
+#[derive(Debug)]
+pub struct HeadOnDevice {
+    head: DeviceHead<'static>,
+    pool: DevicePool,
+    slot: Slot,
+    kind: HeadKind,
+    /// The bytes of a row of weights, and of all centroids of a clustered head.
+    row_bytes: usize,
+    centroid_bytes: usize,
+    /// The most rows that a pass had.
+    most_rows: usize,
+}
+
+impl HeadOnDevice {
+    /// Copies a model's head to a device, and admits the request there that `slot` of the host's pool holds. Its bytes are those of `head`.
+    ///
+    /// # Errors
+    /// - Those of [`DeviceHead::new`], [`DevicePool::new`] and [`DevicePool::admit`].
+    /// - [`gumball_engine::Error::OutOfRange`] for a fast head of f32 weights.
+    pub fn new(
+        place: &Place,
+        kind: HeadKind,
+        model_head: &ModelHead,
+        host: &Pool,
+        slot: Slot,
+    ) -> Result<Self> {
+        let Place { device, route, widths, rows } = place;
+        let (head, weights) = (model_head.head(), model_head.weights());
+        let (row_bytes, centroid_bytes) =
+            (head.width() * weights.element_bytes(), model_head.centroid_bytes());
+        let copied = DeviceHead::new(device, head, *rows)?;
+        let copied = if kind == HeadKind::Fast { copied.fast()? } else { copied };
+        let config = DevicePoolConfig {
+            slots: 1,
+            rows: *rows,
+            widths: *widths,
+            route: *route,
+            ..DevicePoolConfig::new(host.vocab())
+        };
+        let mut pool = DevicePool::new(device.clone(), config)?;
+        let sequence = host.sequence(slot)?;
+        let slot = pool.resume(sequence.params().clone(), sequence.state())?;
+        Ok(Self { head: copied, pool, slot, kind, row_bytes, centroid_bytes, most_rows: 0 })
+    }
+
+    fn verify(
+        &mut self,
+        states: HiddenStates<'_>,
+        drafts: &Drafts<'_>,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        self.most_rows = self.most_rows.max(states.rows());
+        let (head, mode) = (&self.head, VerifyMode::Coupled);
+        Ok(self.pool.verify_hidden(head, states, &[self.slot], drafts, mode, options, out)?)
+    }
+
+    fn figures(&self, tokens: usize) -> Result<HeadFigures> {
+        let counts = self.head.counts()?;
+        let HeadCounts { whole_rows, certified_rows, certified_logits, .. } = counts;
+        let HeadCounts { clustered_rows, clustered_logits, .. } = counts;
+        // A device does not count how often it reads weights that several rows share. A row alone reads them once; and the screen, also where
+        // that leaves too many logits, unless its request never takes it.
+        let is_screened = certified_rows > 0 || self.pool.needs_whole_row(self.slot)?.is_none();
+        let screened_rows = if is_screened { whole_rows + certified_rows } else { 0 };
+        let bytes = whole_rows as f64 * (self.row_bytes * self.head.vocab()) as f64
+            + screened_rows as f64 * self.head.screen_bytes() as f64
+            + clustered_rows as f64 * self.centroid_bytes as f64
+            + (certified_logits + clustered_logits) as f64 * self.row_bytes as f64;
+        Ok(HeadFigures {
+            kind: self.kind.name(),
+            device: Some(self.pool.device().name()),
+            bytes_a_token: (self.most_rows <= 1).then_some(bytes / tokens.max(1) as f64),
+            whole_rows,
+            certified_rows,
+            certified_logits,
+            clustered_rows,
+            clustered_logits,
+            approximate: self.head.is_approximate(),
+        })
+    }
+}
