@@ -82,6 +82,26 @@ fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
 }
 
 #[test]
+fn heads_on_a_device_write_the_text_that_they_write_on_the_cpu() {
+    if let Err(error) = gumball_engine::Device::emulated() {
+        return println!("skipped: {error}");
+    }
+    let args = [PROMPT, "--seed", "42", "--max-tokens", "3", "--temperature", "0.8", "--top-k", "50"];
+    let exact = json(&[&args[..], &["--head", "exact"]].concat());
+    let [there, certified, fast] = ["exact", "certified", "fast"]
+        .map(|head| json(&[&args[..], &["--head", head, "--device", "emulated"]].concat()));
+    assert_eq!(there["tokens"], exact["tokens"]);
+    assert_eq!(certified["tokens"], exact["tokens"]);
+    let bytes = |text: &Value| text["head"]["bytes_a_token"].as_f64().unwrap();
+    assert_eq!(bytes(&there), bytes(&exact));
+    assert_eq!(bytes(&fast), bytes(&exact) / 2.0);
+    assert!(
+        certified["head"]["certified_rows"] == 3 && bytes(&certified) < 0.3 * bytes(&exact),
+        "{certified}"
+    );
+}
+
+#[test]
 fn a_file_of_the_models_head_gives_the_same_text() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("head").to_str().unwrap().to_owned();
