@@ -25,6 +25,8 @@ pub mod head;
 
 pub mod request_head;
 
+pub mod positions;
+
 pub mod interrupt;
 
 pub mod matrix;

@@ -181,6 +181,40 @@ fn grammars_and_routes_are_those_of_the_cpu() {
 }
 
 #[test]
+fn a_check_holds_the_head_of_a_file_on_a_device_to_that_on_the_cpu() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let model = written(&files, "tiny.gguf", 7);
+    let text = files.write("text", b"abab aba bab aab ab aba");
+    for (kind, options) in [("certified", &[][..]), ("clustered", &["--capacity", "8"])] {
+        let file = files.path(kind).to_str().expect("text").to_owned();
+        let build = ["head", "build", "--kind", kind, "--model", &model, "--out", &file];
+        succeeds(&[&build[..], options].concat());
+        let probes: &[&str] = if kind == "clustered" { &["--probes", "3,34"] } else { &[] };
+        let check = [&["head", "check", &file, "--model", &model, "--text", &text][..], probes].concat();
+        let report = |args: &[&str]| -> Json {
+            serde_json::from_str(&succeeds(&[&check[..], args, &["--json"]].concat())).expect("JSON")
+        };
+        let (host, mut there) = (report(&[]), report(THERE));
+        assert_eq!(there["device"].take(), "emulated");
+        for row in there["rows"].as_array_mut().expect("rows") {
+            let same = row.as_object_mut().expect("an object").remove("as_on_host");
+            assert_eq!(same, Some(1.0.into()));
+        }
+        assert_eq!(there["rows"], host["rows"], "{kind}");
+        let table = succeeds(&[&check[..], THERE].concat());
+        assert!(
+            table.contains(&format!("{kind} head on emulated")) && table.contains("as on the CPU"),
+            "{table}"
+        );
+        let said = refuses(&[&check[..], &["--device", "tpu"]].concat());
+        assert!(said.contains("device \"tpu\" is not known"), "{said}");
+    }
+}
+
+#[test]
 fn what_no_device_or_no_host_computes_is_refused_with_what_to_do() {
     let files = Files::new();
     let model = written(&files, "tiny.gguf", 7);

@@ -1,26 +1,26 @@
 //! `gumball head check`: how often a head draws the exact head's token, over the hidden states of a text.
 //!
 //! Every position of the text gives a hidden state, and each setting draws a token from it twice: by the head of the artefact and by the exact head, with the
-//! same random words. A clustered head is also asked how much of the exact head's probability its probed sets hold, and how many of its first 50 tokens.
+//! same random words. A clustered head is also asked how much of the exact head's probability its probed sets hold, and how many of its first 50 tokens. With
+//! `--device` the artefact's head draws on the device, and must draw what it draws on the CPU; the exact head stays on the CPU.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use gumball_engine::head::artefact::Kind;
 use gumball_engine::head::{Clustered, ClusteredOptions, Exact, HiddenStates, Probes, Spread, Widened};
-use gumball_engine::{BatchOptions, Head, Outputs, Pool, PoolConfig, SamplingParams, Slot};
+use gumball_engine::{DeviceHead, Head, SamplingParams};
 use serde::Serialize;
 
+use crate::engine::DeviceArgs;
 use crate::head::{HeadArgs, of_file, open};
 use crate::model::Model;
+use crate::positions::{HeadThere, TOGETHER};
 use crate::text::Table;
 use crate::{Error, Result};
 
 /// Tokens of a piece of text that the model sees together.
 const PIECE: usize = 1024;
-
-/// Hidden states that are compared together.
-const TOGETHER: usize = 16;
 
 /// Of so many of the exact head's first tokens it is asked whether they were probed.
 const FIRST: usize = 50;
@@ -43,6 +43,9 @@ pub struct CheckArgs {
     /// How many clusters are probed; several numbers give a line each. Without it, an eighth of them
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub probes: Vec<usize>,
+    /// The device where the artefact's head draws.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Write one JSON object
     #[arg(long)]
     pub json: bool,
@@ -52,6 +55,9 @@ pub struct CheckArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     head: &'static str,
+    /// The name of the device where it draws; absent on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     positions: usize,
     rows: Vec<Agreement>,
 }
@@ -69,6 +75,9 @@ struct Agreement {
     temperature_1: f64,
     /// The same with top-k 50 and top-p 0.9 at temperature 0.8.
     top_k_top_p: f64,
+    /// Draws, of all three settings, that are those of the same head on the host; absent where it draws there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_on_host: Option<f64>,
     /// The exact head's probability of the probed sets, on average.
     mass: Option<f64>,
     /// How many of the exact head's first 50 tokens are probed, as a share.
@@ -85,7 +94,9 @@ fn settings() -> [SamplingParams; 3] {
 /// # Errors
 /// - What is wrong with a file, named.
 /// - [`Error::Usage`] for probes of a head that is not clustered, or texts without tokens.
+/// - [`Error::Verdict`] if a device draws another token than the host does by the same head.
 pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
+    let device = args.device.open()?;
     let artefact = open(&args.file)?;
     let is_clustered = matches!(artefact.info().kind, Kind::Clustered(_));
     if !is_clustered && !args.probes.is_empty() {
@@ -105,21 +116,29 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
     if positions == 0 {
         return Err(Error::Usage("the texts have no tokens; name one that has by --text".to_owned()));
     }
-    let exact_tokens = settings().map(|params| tokens((&head).into(), &hidden, params));
-    let exact_tokens = exact_tokens.into_iter().collect::<Result<Vec<_>>>()?;
+    let drawn = |head: HeadThere<'_>| -> Result<Vec<Vec<i32>>> {
+        settings().iter().map(|params| head.tokens(&hidden, params)).collect()
+    };
+    let exact_tokens = drawn(HeadThere::Host((&head).into()))?;
     let agreement = |head: Head<'_>| -> Result<Agreement> {
-        let share = |setting: usize| -> Result<f64> {
-            let seen = tokens(head, &hidden, settings()[setting].clone())?;
-            let same = seen.iter().zip(&exact_tokens[setting]).filter(|(a, b)| a == b).count();
-            Ok(same as f64 / positions as f64)
+        let (seen, as_on_host) = match &device {
+            None => (drawn(HeadThere::Host(head))?, None),
+            Some(device) => {
+                let there = DeviceHead::new(device, head, TOGETHER)?;
+                let seen = drawn(HeadThere::Device(device, &there))?;
+                let same = share(&seen.concat(), &drawn(HeadThere::Host(head))?.concat());
+                (seen, Some(same))
+            }
         };
-        let (greedy, temperature_1, top_k_top_p) = (share(0)?, share(1)?, share(2)?);
+        let [greedy, temperature_1, top_k_top_p] =
+            [0, 1, 2].map(|setting| share(&seen[setting], &exact_tokens[setting]));
         Ok(Agreement {
             probes: None,
             bytes: None,
             greedy,
             temperature_1,
             top_k_top_p,
+            as_on_host,
             mass: None,
             first_50: None,
         })
@@ -148,21 +167,46 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
         let certified = artefact.certified(head.clone()).map_err(|error| of_file(&args.file, error))?;
         rows.push(agreement((&certified).into())?);
     }
-    let report = Report { head: artefact.info().kind.name(), positions, rows };
+    let device = device.map(|device| device.name());
+    let report = Report { head: artefact.info().kind.name(), device, positions, rows };
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
-        return Ok(writeln!(out)?);
+        writeln!(out)?;
+    } else {
+        show(&report, out)?;
     }
+    let worst = report.rows.iter().filter_map(|row| row.as_on_host).fold(1.0, f64::min);
+    if worst < 1.0 {
+        let reason = format!(
+            "the device draws {worst:.5} of the tokens that the CPU draws by the same head, and should draw all"
+        );
+        return Err(Error::Verdict(reason));
+    }
+    Ok(())
+}
+
+/// Returns how many of some tokens are those of another list, as a share.
+fn share(tokens: &[i32], others: &[i32]) -> f64 {
+    let same = tokens.iter().zip(others).filter(|(a, b)| a == b).count();
+    same as f64 / others.len() as f64
+}
+
+/// Writes a report as a table.
+fn show(report: &Report, out: &mut dyn Write) -> Result<()> {
     let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{share:.3}"));
     writeln!(
         out,
-        "{} head, {positions} positions: shares of those with the exact head's token\n",
-        report.head
+        "{} head{}, {} positions: shares of those with the exact head's token\n",
+        report.head,
+        report.device.as_ref().map_or(String::new(), |device| format!(" on {device}")),
+        report.positions
     )?;
-    let mut table =
-        Table::new(&[">probes", ">bytes", ">greedy", ">T 1", ">top-k 50, top-p 0.9", ">mass", ">first 50"]);
+    let mut columns =
+        vec![">probes", ">bytes", ">greedy", ">T 1", ">top-k 50, top-p 0.9", ">mass", ">first 50"];
+    columns.extend(report.device.as_ref().map(|_| ">as on the CPU"));
+    let mut table = Table::new(&columns);
     for row in &report.rows {
-        table.row(vec![
+        let mut cells = vec![
             row.probes.map_or("-".to_owned(), |probes| probes.to_string()),
             share(row.bytes),
             share(Some(row.greedy)),
@@ -170,7 +214,9 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
             share(Some(row.top_k_top_p)),
             share(row.mass),
             share(row.first_50),
-        ]);
+        ];
+        cells.extend(row.as_on_host.map(|same| share(Some(same))));
+        table.row(cells);
     }
     Ok(table.write(out)?)
 }
@@ -192,22 +238,6 @@ fn hidden_states(model: &mut Model, args: &CheckArgs) -> Result<Vec<f32>> {
         }
     }
     Ok(hidden)
-}
-
-/// Draws a token at each position.
-fn tokens(head: Head<'_>, hidden: &[f32], params: SamplingParams) -> Result<Vec<i32>> {
-    let width = head.width();
-    let mut pool = Pool::new(PoolConfig { slots: TOGETHER, ..PoolConfig::new(head.vocab()) })?;
-    let slots = (0..TOGETHER).map(|_| pool.admit(params.clone(), &[]));
-    let slots: Vec<Slot> = slots.collect::<Result<_, _>>()?;
-    let (mut out, mut tokens) = (Outputs::new(), Vec::new());
-    for states in hidden.chunks(TOGETHER * width) {
-        let rows = states.len() / width;
-        let states = HiddenStates::new(states, rows, width)?;
-        pool.step_hidden(head, states, &slots[..rows], &BatchOptions::default(), &mut out)?;
-        tokens.extend_from_slice(out.tokens());
-    }
-    Ok(tokens)
 }
 
 /// Returns how much of the exact head's probability the probed sets hold, and of its first tokens, both as means over all positions.

@@ -1,0 +1,76 @@
+//! Tokens at the positions of a text: what a head draws from each hidden state, on the host or on a device.
+//!
+//! Every position is drawn with the same seed whatever the head is, so two heads with the same logits draw the same tokens.
+
+use gumball_engine::head::HiddenStates;
+use gumball_engine::{
+    BatchOptions, Device, DeviceHead, DevicePool, DevicePoolConfig, Head, Outputs, Pool, PoolConfig,
+    SamplingParams, Slot,
+};
+
+use crate::Result;
+
+/// Hidden states that are drawn from together.
+pub const TOGETHER: usize = 16;
+
+/// A head, and where it draws.
+#[derive(Clone, Copy, Debug)]
+pub enum HeadThere<'a> {
+    /// On the host.
+    Host(Head<'a>),
+    /// On a device, with memory for [`TOGETHER`] rows.
+    Device(&'a Device, &'a DeviceHead<'a>),
+}
+
+impl HeadThere<'_> {
+    /// Draws a token at each position. `hidden`: the hidden states, one after the other.
+    ///
+    /// # Errors
+    /// - What the parameters are refused for.
+    /// - [`gumball_engine::Error::Unavailable`] if the device fails, or has not enough memory.
+    pub fn tokens(self, hidden: &[f32], params: &SamplingParams) -> Result<Vec<i32>> {
+        let (mut out, options) = (Outputs::new(), BatchOptions::default());
+        match self {
+            Self::Host(head) => {
+                let config = PoolConfig { slots: TOGETHER, ..PoolConfig::new(head.vocab()) };
+                let mut pool = Pool::new(config)?;
+                let slots = admitted(|| pool.admit(params.clone(), &[]))?;
+                each(hidden, head.width(), |states| {
+                    pool.step_hidden(head, states, &slots[..states.rows()], &options, &mut out)?;
+                    Ok(out.tokens().to_vec())
+                })
+            }
+            Self::Device(device, head) => {
+                let config = DevicePoolConfig {
+                    slots: TOGETHER,
+                    rows: TOGETHER,
+                    ..DevicePoolConfig::new(head.vocab())
+                };
+                let mut pool = DevicePool::new(device.clone(), config)?;
+                let slots = admitted(|| pool.admit(params.clone(), &[]))?;
+                each(hidden, head.width(), |states| {
+                    pool.step_hidden(head, states, &slots[..states.rows()], &options, &mut out)?;
+                    Ok(out.tokens().to_vec())
+                })
+            }
+        }
+    }
+}
+
+/// Admits as many requests as are drawn for together.
+fn admitted(mut admit: impl FnMut() -> gumball_engine::Result<Slot>) -> Result<Vec<Slot>> {
+    Ok((0..TOGETHER).map(|_| admit()).collect::<gumball_engine::Result<_>>()?)
+}
+
+/// Draws from all hidden states, some at a time.
+fn each(
+    hidden: &[f32],
+    width: usize,
+    mut draw: impl FnMut(HiddenStates<'_>) -> Result<Vec<i32>>,
+) -> Result<Vec<i32>> {
+    let mut tokens = Vec::with_capacity(hidden.len() / width);
+    for states in hidden.chunks(TOGETHER * width) {
+        tokens.extend(draw(HiddenStates::new(states, states.len() / width, width)?)?);
+    }
+    Ok(tokens)
+}
