@@ -64,6 +64,7 @@ pub fn settings() -> Vec<Setting> {
         twelve("typical_p 0.5", SamplingParams { typical_p: 0.5, ..plain() }),
         twelve("top_n_sigma 0.8", SamplingParams { top_n_sigma: 0.8, ..plain() }),
         twelve("top_a 0.5", SamplingParams { top_a: 0.5, ..plain() }),
+        twelve("p_less", SamplingParams { p_less: true, ..plain() }),
         twelve("epsilon_cutoff 0.05", SamplingParams { epsilon_cutoff: 0.05, ..plain() }),
         twelve("eta_cutoff 0.09", SamplingParams { eta_cutoff: 0.09, ..plain() }),
         twelve("xtc 0.6", SamplingParams { xtc_probability: 0.6, xtc_threshold: 0.1, ..plain() }),

@@ -124,7 +124,7 @@ fn probabilities(bytes: &mut Bytes<'_>, case: &mut Case) {
 pub fn speak_of_probabilities(params: &mut SamplingParams) {
     let plain = SamplingParams::default();
     params.temperature = if SamplingParams::is_greedy(params.temperature) { 0.0 } else { 1.0 };
-    (params.dynamic_temperature, params.top_n_sigma) = (None, plain.top_n_sigma);
+    (params.dynamic_temperature, params.top_n_sigma, params.p_less) = (None, plain.top_n_sigma, false);
     (params.repetition_penalty, params.dry) = (plain.repetition_penalty, plain.dry);
     (params.frequency_penalty, params.presence_penalty) = (plain.frequency_penalty, plain.presence_penalty);
     params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);
@@ -205,6 +205,7 @@ fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
     let on = bytes.byte() & bytes.of(&[0, 0xFF, 0b0000_1110, 0x55]);
     if on == 0 && bytes.seldom(4) || on == 0xFF {
         params.top_a = bytes.fraction();
+        params.p_less = bytes.seldom(2);
     }
     if on & 1 != 0 {
         params.top_n_sigma = bytes.of(&[1.0, 0.5, 2.0, 3.0, 1e-20, 1e20]);

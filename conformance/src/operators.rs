@@ -71,6 +71,7 @@ impl Asked {
             common.temperature = if words.below(6) == 0 { 0.0 } else { 1.0 };
             common.dynamic_temperature = None;
             common.top_n_sigma = 0.0;
+            common.p_less = false;
         }
         if words.below(8) > 0 {
             of_lines = columns(words, lines, &common);
@@ -117,6 +118,7 @@ fn common(words: &mut Words, vocab: usize) -> SamplingParams {
     params.min_p = if rarely(3) { 0.02 } else { 0.0 };
     params.typical_p = if rarely(12) { 0.6 } else { 1.0 };
     params.top_a = if rarely(8) { 0.03 } else { 0.0 };
+    params.p_less = rarely(12);
     params.epsilon_cutoff = if rarely(8) { 0.001 } else { 0.0 };
     params.eta_cutoff = if rarely(12) { 0.002 } else { 0.0 };
     params.top_n_sigma = if rarely(12) { 1.5 } else { 0.0 };

@@ -450,6 +450,7 @@ pub(crate) fn reason(reason: WholeRow) -> &'static CStr {
         WholeRow::Filter(Filter::TopP) => c"top_p",
         WholeRow::Filter(Filter::MinP) => c"min_p",
         WholeRow::Filter(Filter::TopA) => c"top_a",
+        WholeRow::Filter(Filter::PLess) => c"p_less",
         WholeRow::Filter(Filter::EpsilonCutoff) => c"epsilon_cutoff",
         WholeRow::Filter(Filter::EtaCutoff) => c"eta_cutoff",
         WholeRow::Filter(Filter::Xtc) => c"xtc",

@@ -13,7 +13,7 @@ pub(crate) enum Number<'a> {
 }
 
 /// The names of the fields that hold a number, an integer or a flag.
-pub(crate) const NUMBERS: [&str; 21] = [
+pub(crate) const NUMBERS: [&str; 22] = [
     "temperature",
     "top_k",
     "top_p",
@@ -21,6 +21,7 @@ pub(crate) const NUMBERS: [&str; 21] = [
     "min_p",
     "top_n_sigma",
     "top_a",
+    "p_less",
     "epsilon_cutoff",
     "eta_cutoff",
     "xtc_probability",
@@ -57,6 +58,7 @@ fn number<'a>(params: &'a mut SamplingParams, name: &str) -> Result<Number<'a>> 
         "min_p" => Float(&mut params.min_p),
         "top_n_sigma" => Float(&mut params.top_n_sigma),
         "top_a" => Float(&mut params.top_a),
+        "p_less" => Flag(&mut params.p_less),
         "epsilon_cutoff" => Float(&mut params.epsilon_cutoff),
         "eta_cutoff" => Float(&mut params.eta_cutoff),
         "xtc_probability" => Float(&mut params.xtc_probability),

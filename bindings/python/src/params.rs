@@ -56,6 +56,7 @@ fn read_all(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
         min_p: attribute!(number params.min_p),
         top_n_sigma: attribute!(number params.top_n_sigma),
         top_a: attribute!(number params.top_a),
+        p_less: attribute!(params.p_less).is_truthy()?,
         epsilon_cutoff: attribute!(number params.epsilon_cutoff),
         eta_cutoff: attribute!(number params.eta_cutoff),
         xtc_probability: attribute!(number params.xtc_probability),

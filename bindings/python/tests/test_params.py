@@ -19,6 +19,7 @@ FULL = SamplingParams(
     min_p=0.05,
     top_n_sigma=2.5,
     top_a=0.25,
+    p_less=True,
     epsilon_cutoff=1e-4,
     eta_cutoff=2e-4,
     xtc_probability=0.5,

@@ -9,7 +9,7 @@ export type Seed = number | bigint;
 /** Changes a copy of a row of logits in its place; -Infinity bans an id. */
 export type Hook = (logits: Float32Array) => void;
 /** Filters, by name. */
-export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" | "top_a" | "epsilon_cutoff" | "eta_cutoff" | "xtc";
+export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" | "top_a" | "p_less" | "epsilon_cutoff" | "eta_cutoff" | "xtc";
 
 /** Parameters of a request; what is left out is neutral. The rules stand in docs/semantics.md. */
 export interface SamplingParams {
@@ -29,6 +29,8 @@ export interface SamplingParams {
   top_n_sigma?: number;
   /** The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off. */
   top_a?: number;
+  /** Whether what is less likely than two draws are to be equal is dropped; it speaks of logits. */
+  p_less?: boolean;
   /** The least probability that is kept; in 0..=1, 0 is off. */
   epsilon_cutoff?: number;
   /** The entropy-dependent form of it; in 0..=1, 0 is off. */

@@ -147,6 +147,7 @@ impl Reference {
                 at_least(&y, f64::from(params.min_p).log2()).map(|n| 0..n)
             }
             Filter::TopA => at_least(&log_p, f64::from(params.top_a).log2() + 2.0 * log_p[0]).map(|n| 0..n),
+            Filter::PLess => at_least(&log_p, p.iter().map(|p| p * p).sum::<f64>().log2()).map(|n| 0..n),
             Filter::EpsilonCutoff => at_least(&log_p, f64::from(params.epsilon_cutoff).log2()).map(|n| 0..n),
             Filter::EtaCutoff => {
                 let eta = f64::from(params.eta_cutoff);

@@ -53,6 +53,7 @@ fn mirostat_refuses_filters_beside_it(check: &Check<'_>) {
     refuses(check, with(SamplingParams { top_p: 0.5, ..base() }), "top_p");
     refuses(check, with(SamplingParams { xtc_probability: 0.5, ..base() }), "xtc");
     refuses(check, with(SamplingParams { top_n_sigma: 1.0, ..base() }), "top_n_sigma");
+    refuses(check, with(SamplingParams { p_less: true, ..base() }), "p_less");
     accepts(check, with(SamplingParams { top_k: 4, top_p: 1.0, ..base() }));
 }
 

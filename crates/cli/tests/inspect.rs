@@ -18,7 +18,14 @@ fn settings() -> Vec<SamplingParams> {
         SamplingParams { temperature: 0.0, ..neutral() },
         SamplingParams { temperature: 0.8, top_k: 50, top_p: 0.9, min_p: 0.01, ..neutral() },
         SamplingParams { top_k: 40, top_p: 0.8, order: FilterOrder::Joint, ..neutral() },
-        SamplingParams { typical_p: 0.7, eta_cutoff: 0.001, top_a: 0.05, epsilon_cutoff: 1e-4, ..neutral() },
+        SamplingParams {
+            typical_p: 0.7,
+            eta_cutoff: 0.001,
+            top_a: 0.05,
+            p_less: true,
+            epsilon_cutoff: 1e-4,
+            ..neutral()
+        },
         SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.01, top_n_sigma: 3.0, ..neutral() },
         SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.1, mu: None }), ..neutral() },
         SamplingParams {

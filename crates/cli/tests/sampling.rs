@@ -29,7 +29,7 @@ fn no_flags_are_the_neutral_parameters() {
 #[test]
 fn every_knob_has_a_flag() {
     let flags = "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --top-k -1 --top-p 0.9 --min-p 0.05 \
-        --typical-p 0.8 --top-n-sigma -1 --top-a 0.25 --epsilon-cutoff 0.001 --eta-cutoff 0.002 --xtc-probability 0.5 \
+        --typical-p 0.8 --top-n-sigma -1 --top-a 0.25 --p-less --epsilon-cutoff 0.001 --eta-cutoff 0.002 --xtc-probability 0.5 \
         --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
         --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --dry-multiplier 0.8 \
         --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
@@ -45,6 +45,7 @@ fn every_knob_has_a_flag() {
         min_p: 0.05,
         top_n_sigma: -1.0,
         top_a: 0.25,
+        p_less: true,
         epsilon_cutoff: 0.001,
         eta_cutoff: 0.002,
         xtc_probability: 0.5,

@@ -56,6 +56,7 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 450, 350),
         ("joint", SamplingParams { top_k: 5000, order: FilterOrder::Joint, ..top_p.clone() }, 650, 450),
         ("top-a", SamplingParams { top_a: 0.02, ..any() }, 200, 225),
+        ("p-less", SamplingParams { p_less: true, ..any() }, 300, 325),
         ("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }, 200, 225),
         ("top-n-sigma", SamplingParams { top_n_sigma: 1.0, ..any() }, 200, 150),
         ("top-p, xtc", SamplingParams { top_p: 0.95, ..xtc }, 700, 525),

@@ -62,6 +62,9 @@ impl Parts {
         if whole.is_on(Filter::TopNSigma, vocab) {
             return conflict("top_n_sigma", "it speaks of logits; take the route race");
         }
+        if whole.p_less {
+            return conflict("p_less", "it speaks of logits; take the route race");
+        }
         if whole.temperature_last && whole.temperature != 1.0 {
             return conflict(
                 "temperature_last",
@@ -76,7 +79,7 @@ impl Parts {
             );
         }
         // A parameter that is not named below acts on the logits, before the softmax. Each filter must be named in both.
-        const _: () = assert!(Filter::ALL.len() == 9, "name the new filter in both structs below");
+        const _: () = assert!(Filter::ALL.len() == 10, "name the new filter in both structs below");
         let plain = SamplingParams::default();
         let draw = SamplingParams {
             temperature: 1.0,

@@ -86,6 +86,7 @@ pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<us
         Filter::TopP => 0..given.prefix_reaching(given.members, target_mass(params.top_p, given.total())),
         Filter::MinP => min_p(given, params.min_p),
         Filter::TopA => at_least(given, log2(params.top_a) - given.lz()),
+        Filter::PLess => at_least(given, given.squared().lz() - given.lz()),
         Filter::EpsilonCutoff => at_least(given, log2(params.epsilon_cutoff) + given.lz()),
         Filter::EtaCutoff => {
             let l = log2(params.eta_cutoff);

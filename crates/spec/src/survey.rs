@@ -45,6 +45,16 @@ impl Measure {
         }
     }
 
+    /// Returns the measure in which each weight of logits is the square of what it is in this one. Rows of probabilities refuse
+    /// p-less, which alone asks for it (P2).
+    #[must_use]
+    pub fn squared(self) -> Self {
+        match self {
+            Self::Logits { s } => Self::Logits { s: 2.0 * s },
+            Self::Probabilities => Self::Probabilities,
+        }
+    }
+
     /// Returns the exponent of two of a value's weight relative to another's: `y`, where that is the first token's.
     #[must_use]
     pub fn exponent(self, value: f32, of: f32) -> f32 {
@@ -103,6 +113,12 @@ pub struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
+    /// Returns the same set with weights that are the squares of what they are here.
+    #[must_use]
+    pub fn squared(&self) -> Self {
+        Self::new(self.z, self.members, self.measure.squared())
+    }
+
     /// Takes an interval of the order of `z`, not empty.
     #[must_use]
     pub fn new(z: &'a [f32], members: &'a [u32], measure: Measure) -> Self {

@@ -61,6 +61,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"xtc_probability": 0.7, "top_p": 0.9, "min_p": 0.01},
     ),
     "top-n-sigma": ({"top_n_sigma": 1.5}, {"top_n_sigma": 1.5}),
+    "p-less": ({"p_less": True}, {"p_less": True}),
     "top-a": ({"top_a": 0.02}, {"top_a": 0.02}),
     "mirostat": ({"mirostat_tau": 3.0}, {"mirostat": Mirostat(3.0, 0.1)}),
     "other penalties": (

@@ -16,6 +16,7 @@ SAMPLING = (
     "min_p",
     "typical_p",
     "top_a",
+    "p_less",
     "epsilon_cutoff",
     "eta_cutoff",
     "repetition_penalty",

@@ -105,6 +105,7 @@ class SamplingParams:
     min_p: the least probability relative to the best token's, in 0..=1; 0 is off.
     top_n_sigma: how many standard deviations below the best logit are kept; off from 0 down.
     top_a: the least probability that is kept, as a multiple of the square of the most likely token's; in 0..=1, 0 is off.
+    p_less: whether what is less likely than two draws are to be equal is dropped; it speaks of logits.
     epsilon_cutoff, eta_cutoff: the least probability that is kept, in 0..=1; 0 is off.
     xtc_probability, xtc_threshold: how often top choices are excluded, and from which probability on a token is one.
     mirostat: stands alone, no filter beside it.
@@ -121,7 +122,7 @@ class SamplingParams:
     stop_ids: the ids that end the output; ending it is the caller's part.
     seed: of all draws, in 0..2^64; None: fresh entropy for each request.
     logprobs: which to report; None for none.
-    order: "default", "joint", "none", or a list of filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, epsilon_cutoff,
+    order: "default", "joint", "none", or a list of filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff,
     eta_cutoff, xtc.
     temperature_last: whether the filters see the row at temperature 1, and only the draw is tempered.
 
@@ -137,6 +138,7 @@ class SamplingParams:
     min_p: float = 0.0
     top_n_sigma: float = 0.0
     top_a: float = 0.0
+    p_less: bool = False
     epsilon_cutoff: float = 0.0
     eta_cutoff: float = 0.0
     xtc_probability: float = 0.0

@@ -97,6 +97,7 @@ fn draws_after_top_p_follow_their_probabilities(check: &Check<'_>) {
 fn draws_after_thresholds_follow_their_probabilities(check: &Check<'_>) {
     follows(check, &TWELVE, SamplingParams { min_p: 0.15, ..plain() }, DRAWS, by_position);
     follows(check, &TWELVE, SamplingParams { top_a: 0.5, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { p_less: true, ..plain() }, DRAWS, by_position);
     follows(check, &TWELVE, SamplingParams { epsilon_cutoff: 0.05, ..plain() }, DRAWS, by_position);
     follows(check, &TWELVE, SamplingParams { eta_cutoff: 0.09, ..plain() }, DRAWS, by_position);
 }

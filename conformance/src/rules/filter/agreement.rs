@@ -15,6 +15,7 @@ rules!(agreement_rules:
     F1 top_p_of_hundreds_of_tokens_agrees_with_f64,
     F2 min_p_agrees_with_f64,
     F2 top_a_agrees_with_f64,
+    F2 p_less_agrees_with_f64,
     F2 epsilon_agrees_with_f64,
     F2 eta_agrees_with_f64,
     F3 typical_p_agrees_with_f64,
@@ -100,6 +101,10 @@ fn top_a_agrees_with_f64(check: &Check<'_>) {
     agrees(check, 0.1, |words| SamplingParams { top_a: small(words), ..at(words) });
 }
 
+fn p_less_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| SamplingParams { p_less: true, ..at(words) });
+}
+
 fn epsilon_agrees_with_f64(check: &Check<'_>) {
     agrees(check, 0.1, |words| SamplingParams { epsilon_cutoff: small(words) / 16.0, ..at(words) });
 }
@@ -162,6 +167,7 @@ fn several(words: &mut Words) -> SamplingParams {
         epsilon_cutoff: set(on[5], small(words) / 64.0, 0.0),
         eta_cutoff: set(on[6], small(words) / 64.0, 0.0),
         top_a: set(on[7], small(words) / 4.0, 0.0),
+        p_less: words.below(4) == 0,
         temperature_last: words.below(3) == 0,
         ..params
     }

@@ -1,4 +1,4 @@
-//! The filters that keep a prefix: top-k, top-p, min-p, top-a, epsilon, eta, top-n-sigma (F1, F2, F5).
+//! The filters that keep a prefix: top-k, top-p, min-p, top-a, p-less, epsilon, eta, top-n-sigma (F1, F2, F5).
 //!
 //! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8, 1/8,
 //! an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
@@ -29,6 +29,9 @@ rules!(prefix_rules:
     F2 min_p_ties_stay_together,
     F2 top_a_is_a_multiple_of_the_square_of_the_best_probability,
     F2 top_a_of_a_flat_row_keeps_all,
+    F2 p_less_compares_with_the_sum_of_squares,
+    F2 p_less_of_equal_logits_keeps_all,
+    F2 p_less_sees_what_was_left_and_the_temperature,
     F2 epsilon_is_a_probability,
     F2 eta_is_the_smaller_of_two_thresholds,
     F2 a_threshold_above_all_keeps_the_first_token,
@@ -265,6 +268,34 @@ fn top_a_of_a_flat_row_keeps_all(check: &Check<'_>) {
     for top_a in [f32::from_bits(1), 0.3, 1.0] {
         check.keeps_first(&Case::of(&[2.0; 300], SamplingParams { top_a, ..unit() }), 300);
     }
+}
+
+fn p_less() -> SamplingParams {
+    SamplingParams { p_less: true, ..unit() }
+}
+
+fn p_less_compares_with_the_sum_of_squares(check: &Check<'_>) {
+    // 1/4 + 1/16 + 1/64 + 1/64 is 11/32: more than the second one's 1/4.
+    check.keeps_first(&Case::of(&DYADIC, p_less()), 1);
+    // Of 0, 0, 0, -1 the sum is 13/49: below the three of 2/7, above the last one's 1/7.
+    check.keeps_first(&Case::of(&[0.0, 0.0, 0.0, -1.0], p_less()), 3);
+    // Of a gentle slope the oracle says where.
+    check.sees(&Case::of(&[0.0, -0.125, -0.25, -0.375, -0.5, -0.625], p_less()));
+}
+
+fn p_less_of_equal_logits_keeps_all(check: &Check<'_>) {
+    for count in [1, 2, 255, 256, 257, 3000] {
+        check.keeps_first(&Case::of(&vec![-3.5; count], p_less()), count);
+    }
+}
+
+fn p_less_sees_what_was_left_and_the_temperature(check: &Check<'_>) {
+    // 2/5, 2/5, 1/5 have squares that sum to 9/25; of the first two alone each is 1/2, as is the sum.
+    let row = [0.0, 0.0, -1.0, -9.0, -9.0];
+    check.keeps_first(&Case::of(&row, SamplingParams { top_k: 3, ..p_less() }), 2);
+    check.keeps_first(&Case::of(&row, SamplingParams { top_k: 2, ..p_less() }), 2);
+    // At four times the temperature 0.307, 0.258, 0.217, 0.217: the squares sum to 0.255.
+    check.keeps_first(&Case::of(&DYADIC, SamplingParams { temperature: 4.0 * UNIT, ..p_less() }), 2);
 }
 
 fn epsilon_is_a_probability(check: &Check<'_>) {

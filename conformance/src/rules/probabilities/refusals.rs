@@ -50,6 +50,7 @@ fn what_speaks_of_logits_is_refused(check: &Check<'_>) {
         ("presence_penalty", SamplingParams { presence_penalty: -0.1, ..plain() }),
         ("dry", SamplingParams { dry, ..plain() }),
         ("logit_bias", SamplingParams { logit_bias: vec![(0, f32::NEG_INFINITY), (1, 0.0)], ..plain() }),
+        ("p_less", SamplingParams { p_less: true, ..plain() }),
         ("top_n_sigma", SamplingParams { top_n_sigma: 1.0, ..plain() }),
     ] {
         let case = of(params);

@@ -38,6 +38,7 @@ pub fn suite(vocab: usize) -> Vec<Setting> {
         plain("typical-p 0.9", SamplingParams { typical_p: 0.9, ..neutral() }),
         plain("top-n-sigma 1", SamplingParams { top_n_sigma: 1.0, ..neutral() }),
         plain("top-a 0.02", SamplingParams { top_a: 0.02, ..neutral() }),
+        plain("p-less", SamplingParams { p_less: true, ..neutral() }),
         plain("epsilon 3e-4", SamplingParams { epsilon_cutoff: 3e-4, ..neutral() }),
         plain("eta 2e-3", SamplingParams { eta_cutoff: 2e-3, ..neutral() }),
         plain("XTC", SamplingParams { xtc_probability: 0.5, top_p: 0.99, ..neutral() }),

@@ -119,6 +119,11 @@ fn apply(
             let threshold = log2(params.top_a) - log_mass(given.total(reader, buffers, measure));
             given.while_y(reader, buffers, measure, |y| y >= threshold)
         }
+        Filter::PLess => {
+            let squares = log_mass(given.total(reader, buffers, measure.squared()));
+            let threshold = squares - log_mass(given.total(reader, buffers, measure));
+            given.while_y(reader, buffers, measure, |y| y >= threshold)
+        }
         Filter::EpsilonCutoff => {
             let threshold = log2(params.epsilon_cutoff) + log_mass(given.total(reader, buffers, measure));
             given.while_y(reader, buffers, measure, |y| y >= threshold)

@@ -112,6 +112,7 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
         if dice.one_in(5) {
             p.top_a = dice.pick(&[1e-6, 1e-3, 0.1, 1.0]);
         }
+        p.p_less = dice.one_in(8);
         if dice.one_in(5) {
             p.epsilon_cutoff = dice.pick(&[1e-6, 1e-3, 0.1, 1.0]);
         }

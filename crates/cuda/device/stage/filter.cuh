@@ -343,6 +343,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     Maxima maxima = f.bounds();
     SetEntropy sums{0, f.step.vocab, 0.0f};
     ApproxRow row{0, 0, 0.0f};
+    // Of the weights of the given set, for p-less.
+    u64 squares = 0;
     // For top-p over the whole row the survey's approximate mass suffices. Unless a list decides, the search reads all
     // tiles anyway and computes the exact mass on the way.
     bool is_approx = filter == FILTER_TOP_P && params.features & FEATURE_FILTER_SUMS && given.is_prefix &&
@@ -355,9 +357,16 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
             sums = entropy_of_set(f.blocks(), f.view, maxima, given, f.log2e_over_t);
         } else {
-            SetMass set_mass = mass_of_set(f.blocks(), f.view, maxima, given, given.cut, f.log2e_over_t);
-            sums.mass = set_mass.mass;
-            sums.count = set_mass.count;
+            // p-less takes two masses. That at twice the scale is the sum of the squares of the weights.
+            float scale = filter == FILTER_P_LESS ? 2.0f : 1.0f;
+#pragma unroll 1
+            for (bool last = false; !last; scale = 1.0f) {
+                last = scale == 1.0f;
+                squares = sums.mass;
+                SetMass set_mass = mass_of_set(f.blocks(), f.view, maxima, given, given.cut, scale * f.log2e_over_t);
+                sums.mass = set_mass.mass;
+                sums.count = set_mass.count;
+            }
         }
     }
     float log2_z = log2_mass(sums.mass);
@@ -368,6 +377,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
         return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row);
     case FILTER_TOP_A:
         return prefix_above(given, f.log2e_over_t, params.top_a - log2_z);
+    case FILTER_P_LESS:
+        return prefix_above(given, f.log2e_over_t, log2_mass(squares) - log2_z);
     case FILTER_EPSILON:
         return prefix_above(given, f.log2e_over_t, params.epsilon + log2_z);
     case FILTER_ETA:

@@ -123,6 +123,7 @@ fn others(vocab: usize) -> Vec<Request> {
         request("top-k-1000-top-p", SamplingParams { top_k: 1000, ..top_p.clone() }),
         request("joint", SamplingParams { top_k: 1000, order: FilterOrder::Joint, ..top_p.clone() }),
         request("top-a", SamplingParams { top_a: 0.02, ..any() }),
+        request("p-less", SamplingParams { p_less: true, ..any() }),
         request("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }),
         request("top-p-epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..top_p.clone() }),
         request("top-n-sigma", sigma.clone()),

@@ -138,6 +138,7 @@ shared! {
         ETA = 7;
         XTC = 8;
         TOP_A = 9;
+        P_LESS = 10;
     }
 
     /// Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.

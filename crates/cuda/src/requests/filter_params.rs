@@ -19,6 +19,7 @@ fn code(filter: Filter) -> u32 {
         Filter::TopP => filters::TOP_P,
         Filter::MinP => filters::MIN_P,
         Filter::TopA => filters::TOP_A,
+        Filter::PLess => filters::P_LESS,
         Filter::EpsilonCutoff => filters::EPSILON,
         Filter::EtaCutoff => filters::ETA,
         Filter::Xtc => filters::XTC,

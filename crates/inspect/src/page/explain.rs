@@ -34,6 +34,11 @@ pub(super) fn filter(name: &str) -> (&'static str, &'static str) {
             "A bar at a multiple of the square of the best token's probability. It is high when one token stands out, and \
              falls twice as fast as that of min-p when many are about equal.",
         ),
+        "p_less" => (
+            "P-less",
+            "A bar without a knob: the probability that two draws from the row would be the same token. It is high when the model is \
+             sure, and as low as the tokens themselves when all are equal.",
+        ),
         "epsilon_cutoff" => ("Epsilon cutoff", "A fixed bar: whatever is less likely than epsilon goes."),
         "eta_cutoff" => (
             "Eta cutoff",

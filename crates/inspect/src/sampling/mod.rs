@@ -48,6 +48,9 @@ pub struct SamplingArgs {
     /// Keep tokens of at least A times the square of the best probability; 0 is off
     #[arg(long, value_name = "A", allow_negative_numbers = true, value_parser = values::number)]
     pub top_a: Option<f32>,
+    /// Keep tokens that are at least as likely as two draws are to be equal
+    #[arg(long)]
+    pub p_less: bool,
     /// Keep tokens of probability P and more; 0 is off
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
     pub epsilon_cutoff: Option<f32>,
@@ -168,6 +171,7 @@ impl SamplingArgs {
         if !self.bad_words.is_empty() {
             params.bad_words = self.bad_words.iter().map(|ids| ids.0.clone()).collect();
         }
+        params.p_less |= self.p_less;
         params.temperature_last |= self.temperature_last;
         if self.logprobs.is_some() || self.top_logprobs.is_some() || self.logprob_ids.is_some() {
             let logprobs = params.logprobs.get_or_insert_default();

@@ -130,6 +130,9 @@ impl<'a> Filtering<'a> {
                     params.top_a
                 ),
             ),
+            Filter::PLess => {
+                (1.0, "what is at least as likely as two draws are to be the same token stays".to_owned())
+            }
             Filter::EpsilonCutoff => (
                 params.epsilon_cutoff,
                 format!("what has probability {} or more stays", params.epsilon_cutoff),
@@ -152,6 +155,7 @@ impl<'a> Filtering<'a> {
         let threshold = match filter {
             Filter::MinP => Some(f64::from(params.min_p) * first),
             Filter::TopA => Some(f64::from(params.top_a) * first * first),
+            Filter::PLess => Some(self.given.clone().map(|place| self.p(place).powi(2)).sum()),
             Filter::EpsilonCutoff => Some(f64::from(params.epsilon_cutoff)),
             Filter::EtaCutoff => {
                 let eta = f64::from(params.eta_cutoff);

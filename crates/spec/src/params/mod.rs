@@ -56,6 +56,8 @@ pub struct SamplingParams {
     /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub top_a: f32,
+    /// Whether tokens less likely than two draws are to be equal are dropped: p-less sampling.
+    pub p_less: bool,
     /// The least probability that is kept; in 0..=1, 0 is off.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub epsilon_cutoff: f32,
@@ -121,6 +123,7 @@ impl Default for SamplingParams {
             min_p: 0.0,
             top_n_sigma: 0.0,
             top_a: 0.0,
+            p_less: false,
             epsilon_cutoff: 0.0,
             eta_cutoff: 0.0,
             xtc_probability: 0.0,
@@ -167,6 +170,7 @@ impl SamplingParams {
             Filter::TopP => self.top_p < 1.0,
             Filter::MinP => self.min_p > 0.0,
             Filter::TopA => self.top_a > 0.0,
+            Filter::PLess => self.p_less,
             Filter::EpsilonCutoff => self.epsilon_cutoff > 0.0,
             Filter::EtaCutoff => self.eta_cutoff > 0.0,
             Filter::Xtc => self.xtc_probability > 0.0,

@@ -8,13 +8,14 @@ use crate::error::Error;
 
 impl Filter {
     /// All filters, in the order of the default filter chain.
-    pub const ALL: [Filter; 9] = [
+    pub const ALL: [Filter; 10] = [
         Filter::TopNSigma,
         Filter::TopK,
         Filter::TypicalP,
         Filter::TopP,
         Filter::MinP,
         Filter::TopA,
+        Filter::PLess,
         Filter::EpsilonCutoff,
         Filter::EtaCutoff,
         Filter::Xtc,
@@ -30,6 +31,7 @@ impl Filter {
             Filter::TopP => "top_p",
             Filter::MinP => "min_p",
             Filter::TopA => "top_a",
+            Filter::PLess => "p_less",
             Filter::EpsilonCutoff => "epsilon_cutoff",
             Filter::EtaCutoff => "eta_cutoff",
             Filter::Xtc => "xtc",

@@ -29,6 +29,8 @@ pub enum Filter {
     MinP,
     /// Keeps probabilities of at least `top_a` times the square of the best one's.
     TopA,
+    /// Keeps probabilities of at least the sum of the squares of all (arXiv:2509.23234).
+    PLess,
     /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
     EpsilonCutoff,
     /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
@@ -40,7 +42,7 @@ pub enum Filter {
 /// In which order the filters act, and on what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FilterOrder {
-    /// top-n-sigma, top-k, typical-p, top-p, min-p, top-a, epsilon, eta, XTC, each on what the former left.
+    /// top-n-sigma, top-k, typical-p, top-p, min-p, top-a, p-less, epsilon, eta, XTC, each on what the former left.
     #[default]
     Default,
     /// Each on the unfiltered row; the kept sets are intersected.

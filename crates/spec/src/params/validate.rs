@@ -71,6 +71,7 @@ impl SamplingParams {
             ("dry", self.dry.multiplier != 0.0),
             ("logit_bias", self.logit_bias.iter().any(|(_, bias)| bias.is_finite())),
             ("top_n_sigma", self.is_on(Filter::TopNSigma, vocab)),
+            ("p_less", self.p_less),
         ];
         for (parameter, set) in speaks_of_logits {
             if set {

@@ -63,6 +63,7 @@ _PLAIN: dict[str, _Read] = {
     "typical_p": _number,
     "top_n_sigma": _number,
     "top_a": _number,
+    "p_less": _flag,
     "epsilon_cutoff": _number,
     "eta_cutoff": _number,
     "xtc_probability": _number,

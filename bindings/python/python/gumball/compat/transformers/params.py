@@ -29,6 +29,7 @@ OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAM
 _OF_A_DRAW = (
     "top_n_sigma",
     "top_a",
+    "p_less",
     "xtc_probability",
     "xtc_threshold",
     "order",
@@ -165,7 +166,7 @@ def taken(
             "top_k=0 among them, which is 50 where nobody sets it"
         )
     if "order" not in chosen and len(order) > 1:
-        chosen["order"] = ["top_n_sigma", *order, "top_a", "xtc"]
+        chosen["order"] = ["top_n_sigma", *order, "top_a", "p_less", "xtc"]
     try:
         return SamplingParams(**chosen), list(processors[:left])
     except (TypeError, ValueError) as error:
