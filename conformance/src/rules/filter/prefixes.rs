@@ -285,7 +285,7 @@ fn p_less_compares_with_the_sum_of_squares(check: &Check<'_>) {
 
 fn p_less_of_equal_logits_keeps_all(check: &Check<'_>) {
     for count in [1, 2, 255, 256, 257, 3000] {
-        check.keeps_first(&Case::of(&vec![-3.5; count], p_less()), count);
+        check.keeps_first(&Case::of(&vec![-3.5; count as usize], p_less()), count);
     }
 }
 

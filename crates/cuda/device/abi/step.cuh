@@ -123,6 +123,7 @@ enum Filter : u32 {
     FILTER_ETA = 7,
     FILTER_XTC = 8,
     FILTER_TOP_A = 9,
+    FILTER_P_LESS = 10,
 };
 
 // Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.
