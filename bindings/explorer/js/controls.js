@@ -1,0 +1,83 @@
+// How does a person set a parameter? By a slider and a number beside it, a list, a box or a line of text, made from the table.
+import { NEUTRAL, PARAMETERS } from "./parameters.js";
+import { at, h } from "./dom.js";
+
+const fields = new Map();
+
+/** Makes all controls. `changed(name, value)` is called at every movement. */
+export function makeControls(changed) {
+  for (const parameter of PARAMETERS) at(`group-${parameter.group}`).append(control(parameter, changed));
+}
+
+function control(parameter, changed) {
+  const { name, label, kind, help } = parameter;
+  const id = `p-${name}`;
+  const described = { "aria-describedby": `${id}-help` };
+  const parts = [];
+  let show;
+  if (kind === "number") {
+    const { min, max, step, power } = parameter;
+    // The slider runs in 400 steps from its least value to its largest, finer near the least where `power` says so.
+    const value = (place) => Number((Math.round((min + (max - min) * (place / 400) ** power) / step) * step).toFixed(6));
+    const slider = h("input", { type: "range", id, min: 0, max: 400, step: 1, ...described });
+    const number = h("input", { type: "number", step: "any", "aria-label": `${label}, exactly`, ...described });
+    slider.addEventListener("input", () => changed(name, value(Number(slider.value))));
+    number.addEventListener("change", () => number.value !== "" && changed(name, Number(number.value)));
+    show = (now) => {
+      slider.value = String(Math.round(400 * Math.max(0, (now - min) / (max - min)) ** (1 / power)));
+      slider.setAttribute("aria-valuetext", now === NEUTRAL[name] && name !== "temperature" ? `${now}, neutral` : String(now));
+      if (document.activeElement !== number) number.value = String(now);
+    };
+    // Arrow keys must always move the value, however fine the slider is there.
+    slider.addEventListener("keydown", (event) => {
+      const way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      const now = Number(number.value) + way * step * (event.shiftKey ? 10 : 1);
+      changed(name, Number(Math.min(max, Math.max(min, now)).toFixed(6)));
+    });
+    parts.push(slider, number);
+  } else if (kind === "choice") {
+    const select = h("select", { id, ...described }, ...parameter.choices.map((choice) => h("option", { value: choice }, choice)));
+    select.addEventListener("change", () => changed(name, select.value));
+    show = (now) => {
+      if (!parameter.choices.includes(now)) select.append(h("option", { value: now }, now)), parameter.choices.push(now);
+      select.value = now;
+    };
+    parts.push(select);
+  } else if (kind === "flag") {
+    const box = h("input", { type: "checkbox", id, ...described });
+    box.addEventListener("change", () => changed(name, box.checked));
+    show = (now) => (box.checked = now);
+    parts.push(box);
+  } else {
+    const line = h("input", { type: "text", id, inputmode: kind === "seed" ? "numeric" : "text", spellcheck: "false", ...described });
+    line.addEventListener("change", () => {
+      const text = line.value.trim();
+      if (kind !== "seed") return changed(name, text);
+      const fits = /^\d{1,20}$/.test(text) && BigInt(text) < 1n << 64n;
+      line.setCustomValidity(fits ? "" : "A seed is a whole number from 0 to 18446744073709551615.");
+      line.reportValidity();
+      if (fits) changed(name, BigInt(text) > 9007199254740991n ? text : Number(text));
+    });
+    show = (now) => {
+      if (document.activeElement !== line) line.value = String(now);
+    };
+    parts.push(line);
+    if (kind === "seed") {
+      const another = () => changed(name, crypto.getRandomValues(new Uint32Array(1))[0] % 100000);
+      parts.push(h("button", { type: "button", id: "another-seed", onclick: another }, "Another"));
+    }
+  }
+  const field = h("div", { class: `field ${kind}` }, h("label", { for: id }, label), ...parts, h("p", { class: "help", id: `${id}-help` }, help));
+  fields.set(name, { show, field });
+  return field;
+}
+
+/** Shows the settings in the controls, and which of them are not neutral. */
+export function showControls(settings) {
+  for (const [name, { show, field }] of fields) {
+    show(settings[name]);
+    field.classList.toggle("set", settings[name] !== NEUTRAL[name]);
+  }
+}

@@ -1,0 +1,73 @@
+// Which parameters are there, what are they for, and how do they go into the core? One table, from which the page makes its controls.
+
+/**
+ * @typedef {{name: string, label: string, group: string, off: any, min?: number, max?: number, step?: number, power?: number,
+ *   kind?: "number" | "choice" | "flag" | "ids" | "pairs" | "seed", choices?: string[], help: string}} Parameter
+ * `max` bounds the slider alone; the number beside it takes whatever the core takes. `power` makes a slider finer near 0.
+ */
+
+const n = (name, label, group, off, min, max, step, help, power = 1) => ({ name, label, group, off, min, max, step, power, help, kind: "number" });
+
+/** @type {Parameter[]} */
+export const PARAMETERS = [
+  n("temperature", "Temperature", "basic", 1, 0, 3, 0.01, "Divides the logits: low makes the row steeper, high makes it flatter, 0 always takes the best."),
+  n("top_p", "Top-p", "basic", 1, 0, 1, 0.005, "Keeps the shortest list of the likeliest tokens that holds this share of the probability. 1 is off."),
+  n("min_p", "Min-p", "basic", 0, 0, 1, 0.001, "Drops whatever is less than this fraction as likely as the best token. 0 is off.", 2),
+  n("top_k", "Top-k", "basic", 0, 0, 2000, 1, "Keeps the first k tokens, however likely they are. 0 is off.", 3),
+  { name: "seed", label: "Seed", group: "basic", off: 7, kind: "seed", help: "The same seed draws the same token again, on every machine." },
+  n("typical_p", "Typical-p", "filters", 1, 0, 1, 0.005, "Keeps tokens about as surprising as the row is on average. 1 is off."),
+  n("top_n_sigma", "Top-n\u03c3", "filters", 0, 0, 10, 0.05, "Drops logits more than n standard deviations below the best. 0 is off."),
+  n("epsilon_cutoff", "Epsilon cutoff", "filters", 0, 0, 0.2, 0.0005, "Drops whatever is less likely than this. 0 is off.", 2),
+  n("eta_cutoff", "Eta cutoff", "filters", 0, 0, 0.2, 0.0005, "As epsilon, but lower where the row is flat. 0 is off.", 2),
+  n("xtc_probability", "XTC probability", "filters", 0, 0, 1, 0.01, "How often the top choices are excluded. 0 is off."),
+  n("xtc_threshold", "XTC threshold", "filters", 0.1, 0.001, 1, 0.001, "From which probability a token counts as a top choice."),
+  { name: "order", label: "Order of filters", group: "filters", off: "default", kind: "choice", choices: ["default", "joint", "min_p,top_k,top_p"], help: "default: each filter acts on what the former left. joint: all see the whole row. The third is vLLM's." },
+  { name: "temperature_last", label: "Temperature last", group: "filters", off: false, kind: "flag", help: "Filters see the row at temperature 1, and only the draw is tempered, as in llama.cpp." },
+  n("repetition_penalty", "Repetition penalty", "history", 1, 0.5, 2, 0.01, "Makes tokens that were seen less likely. 1 is off."),
+  { name: "repetition_scope", label: "Repetition counts", group: "history", off: "both", kind: "choice", choices: ["both", "output", "prompt"], help: "Which tokens the repetition penalty counts as seen." },
+  n("frequency_penalty", "Frequency penalty", "history", 0, -2, 2, 0.05, "Subtracted once per occurrence. 0 is off."),
+  n("presence_penalty", "Presence penalty", "history", 0, -2, 2, 0.05, "Subtracted once if the token occurred. 0 is off."),
+  { name: "penalty_scope", label: "Both count", group: "history", off: "output", kind: "choice", choices: ["output", "both", "prompt"], help: "Which tokens frequency and presence penalty count. Recorded prompts repeat themselves: try both." },
+  n("dry_multiplier", "DRY multiplier", "history", 0, 0, 5, 0.05, "Pushes down what would continue a passage that was said before. 0 is off."),
+  n("dry_base", "DRY base", "history", 1.75, 1, 4, 0.05, "How fast that grows with the passage's length."),
+  n("dry_allowed_length", "DRY allowed length", "history", 2, 1, 20, 1, "How long a passage may be repeated for nothing."),
+  n("no_repeat_ngram", "No repeated n-gram", "history", 0, 0, 10, 1, "Bans what would repeat a sequence of n tokens. 0 is off."),
+  { name: "banned_ids", label: "Banned ids", group: "more", off: "", kind: "ids", help: "Ids that are never drawn, with blanks or commas between." },
+  { name: "allowed_ids", label: "Allowed ids", group: "more", off: "", kind: "ids", help: "If given, all other ids are banned." },
+  { name: "logit_bias", label: "Logit bias", group: "more", off: "", kind: "pairs", help: "Pairs such as 253:2.5 or 28:-Infinity, with blanks between." },
+  { name: "stop_ids", label: "Stop ids", group: "more", off: "", kind: "ids", help: "Ids that end the text: banned while the output is shorter than the minimum." },
+  n("min_tokens", "Minimum length", "more", 0, 0, 64, 1, "How many tokens must be there before a stop id may be drawn."),
+  n("dynamic_min", "Dynamic temperature from", "more", 0, 0, 3, 0.05, "With a range, a sure row gets the lower temperature and a flat one the upper. Both 0: off."),
+  n("dynamic_max", "Dynamic temperature to", "more", 0, 0, 3, 0.05, "The upper end of that range."),
+  n("dynamic_exponent", "Dynamic exponent", "more", 1, 0.1, 4, 0.1, "How the entropy bends it."),
+  n("mirostat_tau", "Mirostat \u03c4", "more", 0, 0, 10, 0.1, "The surprise in bits that mirostat aims at. It stands alone, without filters. 0 is off."),
+  n("mirostat_eta", "Mirostat \u03b7", "more", 0.1, 0, 1, 0.01, "How fast mirostat learns."),
+  n("draw", "Draw index", "more", 0, 0, 999, 1, "Tells draws of one seed and position apart."),
+];
+
+/** What holds where nothing was set. */
+export const NEUTRAL = Object.fromEntries(PARAMETERS.map(({ name, off }) => [name, off]));
+
+const integers = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
+const seed = (text) => (BigInt(text) > 9007199254740991n ? BigInt(text) : Number(text));
+// Whole names that the core knows as they are.
+const PLAIN = [
+  "temperature", "top_p", "min_p", "top_k", "typical_p", "top_n_sigma", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
+  "temperature_last", "repetition_penalty", "repetition_scope", "frequency_penalty", "presence_penalty", "penalty_scope", "no_repeat_ngram",
+  "min_tokens",
+];
+
+/** Returns the settings as the parameters that the core takes: only those that are not neutral, and the seed. */
+export function toParams(settings) {
+  const params = { seed: seed(String(settings.seed ?? NEUTRAL.seed)) };
+  const is = (name) => settings[name] !== undefined && settings[name] !== NEUTRAL[name];
+  for (const name of PLAIN) if (is(name)) params[name] = settings[name];
+  if (is("order")) params.order = settings.order.includes(",") ? settings.order.split(",") : settings.order;
+  for (const name of ["banned_ids", "allowed_ids", "stop_ids"]) if (is(name)) params[name] = integers(settings[name]);
+  if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));
+  const value = (name) => settings[name] ?? NEUTRAL[name];
+  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length") };
+  if (is("dynamic_max") || is("dynamic_min")) params.dynamic_temperature = { min: value("dynamic_min"), max: value("dynamic_max"), exponent: value("dynamic_exponent") };
+  if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta") };
+  return params;
+}
