@@ -33,6 +33,8 @@ export function showAnswer(row, trace) {
     trace.winner ? h("mark", { id: "winner", "data-id": trace.winner.id }, row.texts?.[trace.winner.id] || shown(row, trace.winner.id)) : "",
   );
   at("sentence").textContent = sentence(row, trace);
+  const kept = `${count(trace.kept.end - trace.kept.first)} tokens kept`;
+  at("glance").replaceChildren(h("b", {}, trace.winner ? shown(row, trace.winner.id) : "no token"), ` ${trace.winner ? percent(trace.winner.p_kept) : ""}, ${kept}`);
   const places = trace.tokens.slice(0, 14);
   const top = Math.max(...places.map((token) => Math.max(token.p, token.p_kept)), 1e-12);
   const inside = (token) => token.place >= trace.kept.first && token.place < trace.kept.end;

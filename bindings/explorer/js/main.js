@@ -7,7 +7,7 @@ import { TARGETS, showCopy } from "./copyas.js";
 import { start, trace } from "./core.js";
 import { at, h } from "./dom.js";
 import { showDraws } from "./draws.js";
-import { NEUTRAL } from "./parameters.js";
+import { NEUTRAL, PARAMETERS } from "./parameters.js";
 import { showPenalties } from "./penalties.js";
 import { showRace } from "./race.js";
 import { brought, recorded } from "./rows.js";
@@ -58,10 +58,18 @@ function draw() {
   showFilters(row(), traced);
   showSorted(row(), traced);
   showCopy(state.target, state.a);
+  at("hidden-settings").textContent = unseen();
   // What costs more, or is read out, waits until the sliders rest.
   clearTimeout(calm);
   document.body.dataset.ready = "no";
   calm = setTimeout(() => rest(traced), 150);
+}
+
+/** Says which settings act that the first view has no control for. */
+function unseen() {
+  const basic = new Set(PARAMETERS.filter(({ group }) => group === "basic").map(({ name }) => name));
+  const set = Object.entries(state.a).filter(([name, value]) => !basic.has(name) && value !== NEUTRAL[name]);
+  return set.length ? `Besides, these are set, which the other views show: ${set.map(([name, value]) => `${name} ${value}`).join(", ")}.` : "";
 }
 
 function rest(traced) {

@@ -29,7 +29,7 @@ export function showRace(row, trace) {
     dot: s("circle", { class: runner.id === winner ? "winner" : "runner", cx: x(runner.arrival), cy: y(runner.y), r: runner.id === winner ? 7 : 3.5 }),
   }));
   const leaders = new Set(race.leaders.slice(0, wide < 500 ? 2 : 4).map((token) => token.id));
-  const names = dots.filter(({ runner }) => leaders.has(runner.id)).map(({ runner, when }) => ({ when, dot: s("text", { class: runner.id === winner ? "name win" : "name", x: Math.min(x(runner.arrival) + 9, wide - 80), y: y(runner.y) + 4 }, shown(row, runner.id)) }));
+  const names = dots.filter(({ runner }) => leaders.has(runner.id)).map(({ runner, when }) => ({ when, dot: s("text", { class: runner.id === winner ? "name win" : "name", x: Math.min(x(runner.arrival) + 11, wide - 80), y: y(runner.y) + 4 }, shown(row, runner.id)) }));
   // The line of all points whose score is the winner's: a token on its upper left beats the winner, and none is there.
   const best = race.best;
   const line = s("line", { class: "front", x1: x(2 ** early), y1: y(best + early), x2: x(2 ** late), y2: y(best + late) });

@@ -86,6 +86,10 @@ const tests = {
     await open("#view=tune&row=1&temperature=1&banned_ids=7042&why=%237042");
     assert.match(await text("why-says"), /is banned/);
   },
+  async "the first view tells of settings that it has no control for"() {
+    await open("#row=8&repetition_penalty=1.5");
+    assert.match(await text("hidden-settings"), /repetition_penalty 1\.5/);
+  },
   async "a refused setting is said with its parameter, and a good one clears it"() {
     await open("#view=tune&row=0&mirostat_tau=3&top_p=0.5");
     assert.match(await text("error"), /mirostat|top_p/);
@@ -168,6 +172,8 @@ const tests = {
         assert.ok((await evaluate("document.documentElement.scrollWidth")) <= width, `${view} at ${width}`);
         const { data } = await ask("Page.captureScreenshot", { captureBeyondViewport: true });
         writeFileSync(join(folder, `${name}-${width}.png`), Buffer.from(data, "base64"));
+        const head = await ask("Page.captureScreenshot");
+        writeFileSync(join(folder, `${name}-${width}-head.png`), Buffer.from(head.data, "base64"));
       }
     }
   },
