@@ -30,7 +30,7 @@ function rust(params) {
     if (name === "dry") return `dry: Dry { multiplier: ${float(value.multiplier)}, base: ${float(value.base)}, allowed_length: ${value.allowed_length}, ..Default::default() }`;
     if (name === "dynamic_temperature") return `dynamic_temperature: Some(DynamicTemperature { min: ${float(value.min)}, max: ${float(value.max)}, exponent: ${float(value.exponent)} })`;
     if (name === "mirostat") return `mirostat: Some(Mirostat { tau: ${float(value.tau)}, eta: ${float(value.eta)}, mu: None })`;
-    if (name === "order") return `order: FilterOrder::${Array.isArray(value) ? `Custom(vec![${value.map((one) => `Filter::${FILTER_NAMES[one]}`).join(", ")}])` : pascal(value)}`;
+    if (name === "order") return `order: FilterOrder::${Array.isArray(value) ? `List(vec![${value.map((one) => `Filter::${FILTER_NAMES[one]}`).join(", ")}])` : pascal(value)}`;
     if (name.endsWith("_scope")) return `${name}: Scope::${pascal(value)}`;
     if (name === "allowed_ids") return `allowed_ids: Some(vec![${value.join(", ")}])`;
     if (name === "logit_bias") return `logit_bias: vec![${value.map(([id, bias]) => `(${id}, ${float(bias)})`).join(", ")}]`;

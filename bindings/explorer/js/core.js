@@ -22,7 +22,8 @@ function context(row, settings) {
 export function trace(row, settings, forced) {
   const options = { ...context(row, settings), source: row.name, texts: (id) => row.texts?.[id] };
   if (forced !== undefined) options.forced = forced;
-  return inspect(row.logits, toParams(settings), options);
+  // JSON cannot say a seed above 2^53; the settings can.
+  return { ...inspect(row.logits, toParams(settings), options), seed: settings.seed };
 }
 
 /** Draws `n` tokens that differ in their draw index alone, the row's history considered. */

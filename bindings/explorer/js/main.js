@@ -95,6 +95,7 @@ function rest(traced) {
 
 /** Says what the core refused, and at which parameter. */
 function fail(error) {
+  clearTimeout(calm);
   const parameter = error.parameter ? `${error.parameter}: ` : "";
   at("error").textContent = `${parameter}${error.message}`;
   at("error").hidden = false;

@@ -128,6 +128,20 @@ const tests = {
       assert.match(await text("code"), /0\.9/, target);
     }
   },
+  async "a seed above 2^53 is drawn from and said whole"() {
+    const seed = 18446744073709551615n;
+    await open(`#row=2&temperature=1&seed=${seed}`);
+    const sampler = new gumball.Sampler({ seed }, told.vocab, { prompt: told.rows[2].ids });
+    assert.equal(Number(await evaluate("document.getElementById('winner').dataset.id")), sampler.sample(recorded(2), { dtype: "float16" }));
+    assert.match(await text("sentence"), new RegExp(`Seed ${seed} `));
+  },
+  async "the order of filters is copied by the names of each language"() {
+    await open("#view=tune&temperature=1&top_k=9&top_p=0.5&min_p=0.1&order=min_p,top_k,top_p&dry_multiplier=0.5&mirostat_eta=0.2");
+    assert.match(await text("code"), /FilterOrder::List\(vec!\[Filter::MinP, Filter::TopK, Filter::TopP\]\)/);
+    assert.match(await text("code"), /dry: Dry \{ multiplier: 0\.5, base: 1\.75, allowed_length: 2, \.\.Default::default\(\) \}/);
+    await click("[data-target=python]");
+    assert.match(await text("code"), /order=\["min_p", "top_k", "top_p"\]/);
+  },
   async "a pasted row is drawn from, travels in the link, and a wrong one is refused"() {
     await open("#view=tune");
     await evaluate("document.getElementById('paste').value = '[1, 5, null, 2.5]'");
