@@ -39,7 +39,7 @@ function draw() {
   document.body.dataset.view = state.view;
   for (const button of document.querySelectorAll("#views button")) button.setAttribute("aria-pressed", String(button.dataset.view === state.view));
   showControls(state.a);
-  at("row").value = String(state.row === "own" && own ? "own" : row() === rows[0] ? 0 : state.row);
+  at("row").value = String(state.row);
   at("note").textContent = row().note ?? `${row().logits.length} logits. Tokens go by their ids.`;
   written = toHash(state);
   if (location.hash !== written) history.replaceState(null, "", written);
@@ -128,7 +128,7 @@ function listRows() {
 function takeHash() {
   state = fromHash(location.hash);
   if (state.logits) own = brought(state.logits, "A row from the link");
-  if (state.row === "own" && !own) state.row = 0;
+  if (state.row === "own" ? !own : !rows[state.row]) state.row = 0;
   at("why").value = state.why;
   listRows();
   show();
