@@ -15,7 +15,7 @@ const python = (value) => {
   if (value === true) return "True";
   if (value === false) return "False";
   if (value === Infinity || value === -Infinity) return `float("${value > 0 ? "" : "-"}inf")`;
-  if (Array.isArray(value)) return `[${value.map((one) => (Array.isArray(one) ? `(${one.map(python).join(", ")})` : python(one))).join(", ")}]`;
+  if (Array.isArray(value)) return `[${value.map((one) => (Array.isArray(one) ? `(${one.map(python).join(", ")}${one.length === 1 ? "," : ""})` : python(one))).join(", ")}]`;
   if (typeof value === "object") return `{${Object.entries(value).map(([name, one]) => `"${name}": ${python(one)}`).join(", ")}}`;
   return typeof value === "string" ? JSON.stringify(value) : String(value);
 };
@@ -27,13 +27,14 @@ const pascal = (name) => name[0].toUpperCase() + name.slice(1);
 function rust(params) {
   const field = (name, value) => {
     if (name === "seed") return `seed: Some(${value})`;
-    if (name === "dry") return `dry: Dry { multiplier: ${float(value.multiplier)}, base: ${float(value.base)}, allowed_length: ${value.allowed_length}, ..Default::default() }`;
+    if (name === "dry") return `dry: Dry { multiplier: ${float(value.multiplier)}, base: ${float(value.base)}, allowed_length: ${value.allowed_length}, ${value.breakers ? `breakers: vec![${value.breakers.join(", ")}], ` : ""}..Default::default() }`;
     if (name === "dynamic_temperature") return `dynamic_temperature: Some(DynamicTemperature { min: ${float(value.min)}, max: ${float(value.max)}, exponent: ${float(value.exponent)} })`;
-    if (name === "mirostat") return `mirostat: Some(Mirostat { tau: ${float(value.tau)}, eta: ${float(value.eta)}, mu: None })`;
+    if (name === "mirostat") return `mirostat: Some(Mirostat { tau: ${float(value.tau)}, eta: ${float(value.eta)}, mu: ${value.mu === undefined ? "None" : `Some(${float(value.mu)})`} })`;
     if (name === "order") return `order: FilterOrder::${Array.isArray(value) ? `List(vec![${value.map((one) => `Filter::${FILTER_NAMES[one]}`).join(", ")}])` : pascal(value)}`;
     if (name.endsWith("_scope")) return `${name}: Scope::${pascal(value)}`;
     if (name === "allowed_ids") return `allowed_ids: Some(vec![${value.join(", ")}])`;
     if (name === "logit_bias") return `logit_bias: vec![${value.map(([id, bias]) => `(${id}, ${float(bias)})`).join(", ")}]`;
+    if (name === "bad_words") return `bad_words: vec![${value.map((ids) => `vec![${ids.join(", ")}]`).join(", ")}]`;
     if (Array.isArray(value)) return `${name}: vec![${value.join(", ")}]`;
     return `${name}: ${typeof value === "number" && !INTEGERS.has(name) ? float(value) : value}`;
   };

@@ -21,7 +21,7 @@ let own = null;
 let waiting = false;
 let calm = 0;
 let written = "";
-const EDITS = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "no_repeat_ngram", "banned_ids", "allowed_ids", "logit_bias", "min_tokens", "stop_ids"];
+const EDITS = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "no_repeat_ngram", "banned_ids", "bad_words", "allowed_ids", "logit_bias", "min_tokens", "stop_ids"];
 
 const row = () => (state.row === "own" && own ? own : (rows[state.row] ?? rows[0]));
 

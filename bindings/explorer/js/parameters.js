@@ -31,10 +31,12 @@ export const PARAMETERS = [
   n("dry_multiplier", "DRY multiplier", "history", 0, 0, 5, 0.05, "Pushes down what would continue a passage that was said before. 0 is off."),
   n("dry_base", "DRY base", "history", 1.75, 1, 4, 0.05, "How fast that grows with the passage's length."),
   n("dry_allowed_length", "DRY allowed length", "history", 2, 1, 20, 1, "How long a passage may be repeated for nothing."),
+  { name: "dry_breakers", label: "DRY breakers", group: "history", off: "", kind: "ids", help: "Ids that no passage reaches across." },
   n("no_repeat_ngram", "No repeated n-gram", "history", 0, 0, 10, 1, "Bans what would repeat a sequence of n tokens. 0 is off."),
   { name: "banned_ids", label: "Banned ids", group: "more", off: "", kind: "ids", help: "Ids that are never drawn, with blanks or commas between." },
   { name: "allowed_ids", label: "Allowed ids", group: "more", off: "", kind: "ids", help: "If given, all other ids are banned." },
   { name: "logit_bias", label: "Logit bias", group: "more", off: "", kind: "pairs", help: "Pairs such as 253:2.5 or 28:-Infinity, with blanks between." },
+  { name: "bad_words", label: "Bad words", group: "more", off: "", kind: "ids", help: "Sequences of ids that are never completed, with semicolons between: 12 5; 9." },
   { name: "stop_ids", label: "Stop ids", group: "more", off: "", kind: "ids", help: "Ids that end the text: banned while the output is shorter than the minimum." },
   n("min_tokens", "Minimum length", "more", 0, 0, 64, 1, "How many tokens must be there before a stop id may be drawn."),
   n("dynamic_min", "Dynamic temperature from", "more", 0, 0, 3, 0.05, "With a range, a sure row gets the lower temperature and a flat one the upper. Both 0: off."),
@@ -42,6 +44,7 @@ export const PARAMETERS = [
   n("dynamic_exponent", "Dynamic exponent", "more", 1, 0.1, 4, 0.1, "How the entropy bends it."),
   n("mirostat_tau", "Mirostat \u03c4", "more", 0, 0, 10, 0.1, "The surprise in bits that mirostat aims at. It stands alone, without filters. 0 is off."),
   n("mirostat_eta", "Mirostat \u03b7", "more", 0.1, 0, 1, 0.01, "How fast mirostat learns."),
+  { name: "mirostat_mu", label: "Mirostat \u00b5", group: "more", off: "", kind: "ids", help: "The limit to start from, in bits; empty: twice \u03c4." },
   n("draw", "Draw index", "more", 0, 0, 999, 1, "Tells draws of one seed and position apart."),
 ];
 
@@ -66,8 +69,9 @@ export function toParams(settings) {
   for (const name of ["banned_ids", "allowed_ids", "stop_ids"]) if (is(name)) params[name] = integers(settings[name]);
   if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));
   const value = (name) => settings[name] ?? NEUTRAL[name];
-  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length") };
+  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }) };
   if (is("dynamic_max") || is("dynamic_min")) params.dynamic_temperature = { min: value("dynamic_min"), max: value("dynamic_max"), exponent: value("dynamic_exponent") };
-  if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta") };
+  if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta"), ...(is("mirostat_mu") && { mu: Number(settings.mirostat_mu) }) };
+  if (is("bad_words")) params.bad_words = settings.bad_words.split(";").filter((words) => words.trim()).map(integers);
   return params;
 }

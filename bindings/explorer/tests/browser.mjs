@@ -142,6 +142,14 @@ const tests = {
     await click("[data-target=python]");
     assert.match(await text("code"), /order=\["min_p", "top_k", "top_p"\]/);
   },
+  async "bad words, breakers and mirostat's limit reach the core and the code"() {
+    await open("#view=debug&row=9&dry_multiplier=1&dry_breakers=28&bad_words=7042%3B12+5&mirostat_tau=3&mirostat_mu=4&why=%237042");
+    assert.match(await text("why-says"), /is banned/);
+    assert.match(await text("filters"), /at most 4 bits/);
+    assert.match(await text("code"), /breakers: vec!\[28\].*\n?/);
+    assert.match(await text("code"), /bad_words: vec!\[vec!\[7042\], vec!\[12, 5\]\]/);
+    assert.match(await text("code"), /mu: Some\(4\.0\)/);
+  },
   async "a pasted row is drawn from, travels in the link, and a wrong one is refused"() {
     await open("#view=tune");
     await evaluate("document.getElementById('paste').value = '[1, 5, null, 2.5]'");
