@@ -203,10 +203,10 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
 
 fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
     let on = bytes.byte() & bytes.of(&[0, 0xFF, 0b0000_1110, 0x55]);
-    if on == 0 && bytes.seldom(4) || on == 0xFF {
+    if bytes.seldom(8) {
         params.top_a = bytes.fraction();
-        params.p_less = bytes.seldom(2);
     }
+    params.p_less = bytes.seldom(12);
     if on & 1 != 0 {
         params.top_n_sigma = bytes.of(&[1.0, 0.5, 2.0, 3.0, 1e-20, 1e20]);
     }

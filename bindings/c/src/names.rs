@@ -164,7 +164,8 @@ mod tests {
     fn every_name_sets_its_field() {
         for name in NUMBERS {
             let mut params = SamplingParams::default();
-            let other = if name == "temperature_last" { 1.0 } else { 3.0 };
+            let is_flag = ["temperature_last", "p_less"].contains(&name);
+            let other = if is_flag { 1.0 } else { 3.0 };
             set_number(&mut params, name, other).expect(name);
             assert_eq!(
                 read(&params, name).as_f64().or(read(&params, name).as_bool().map(f64::from)),
