@@ -1058,10 +1058,12 @@ gumball_code gumball_params_validate(const gumball_params *params, size_t vocab)
 
 // Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
 //
-// Names: temperature, top_k, top_p, typical_p, min_p, top_n_sigma, top_a, epsilon_cutoff, eta_cutoff, xtc_probability,
+// Names: temperature, top_k, top_p, typical_p, min_p, top_n_sigma, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc_probability,
 // xtc_threshold, repetition_penalty, frequency_penalty, presence_penalty, dry.multiplier, dry.base, dry.allowed_length,
 // no_repeat_ngram, min_tokens, logprobs.top_n, temperature_last. Ranges are checked when the parameters are taken.
-gumball_code gumball_params_set(gumball_params *params, const char *name, double value);
+gumball_code gumball_params_set(gumball_params *params,
+                                const char *name,
+                                double value);
 
 // Sets a parameter that is a list of ids, by its name: allowed_ids, banned_ids, stop_ids, dry.breakers, logprobs.ids.
 //

@@ -28,7 +28,7 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
         if kind == Kind::Probabilities {
             let plain = SamplingParams::default();
             params.temperature = if params.temperature == 0.0 { 0.0 } else { 1.0 };
-            (params.dynamic_temperature, params.top_n_sigma) = (None, 0.0);
+            (params.dynamic_temperature, params.top_n_sigma, params.p_less) = (None, 0.0, false);
             (params.repetition_penalty, params.dry) = (1.0, plain.dry);
             (params.frequency_penalty, params.presence_penalty) = (0.0, 0.0);
             params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);

@@ -180,7 +180,7 @@ pub fn split(dice: &mut Dice, vocab: usize, world: usize) -> VocabSplit {
 pub fn speak_of_probabilities(params: &mut SamplingParams) {
     let plain = SamplingParams::default();
     params.temperature = if SamplingParams::is_greedy(params.temperature) { 0.0 } else { 1.0 };
-    (params.dynamic_temperature, params.top_n_sigma) = (None, plain.top_n_sigma);
+    (params.dynamic_temperature, params.top_n_sigma, params.p_less) = (None, plain.top_n_sigma, false);
     (params.repetition_penalty, params.dry) = (plain.repetition_penalty, plain.dry);
     (params.frequency_penalty, params.presence_penalty) = (plain.frequency_penalty, plain.presence_penalty);
     params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);
