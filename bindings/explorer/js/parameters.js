@@ -17,6 +17,8 @@ export const PARAMETERS = [
   { name: "seed", label: "Seed", group: "basic", off: 7, kind: "seed", help: "The same seed draws the same token again, on every machine." },
   n("typical_p", "Typical-p", "filters", 1, 0, 1, 0.005, "Keeps tokens about as surprising as the row is on average. 1 is off."),
   n("top_n_sigma", "Top-n\u03c3", "filters", 0, 0, 10, 0.05, "Drops logits more than n standard deviations below the best. 0 is off."),
+  n("top_a", "Top-a", "filters", 0, 0, 1, 0.001, "Drops whatever is less likely than this times the square of the best probability. 0 is off.", 2),
+  { name: "p_less", label: "P-less", group: "filters", off: false, kind: "flag", help: "Drops whatever is less likely than two draws are to be the same token." },
   n("epsilon_cutoff", "Epsilon cutoff", "filters", 0, 0, 0.2, 0.0005, "Drops whatever is less likely than this. 0 is off.", 2),
   n("eta_cutoff", "Eta cutoff", "filters", 0, 0, 0.2, 0.0005, "As epsilon, but lower where the row is flat. 0 is off.", 2),
   n("xtc_probability", "XTC probability", "filters", 0, 0, 1, 0.01, "How often the top choices are excluded. 0 is off."),
@@ -55,7 +57,7 @@ const integers = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
 const seed = (text) => (BigInt(text) > 9007199254740991n ? BigInt(text) : Number(text));
 // Whole names that the core knows as they are.
 const PLAIN = [
-  "temperature", "top_p", "min_p", "top_k", "typical_p", "top_n_sigma", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
+  "temperature", "top_p", "min_p", "top_k", "typical_p", "top_n_sigma", "top_a", "p_less", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
   "temperature_last", "repetition_penalty", "repetition_scope", "frequency_penalty", "presence_penalty", "penalty_scope", "no_repeat_ngram",
   "min_tokens",
 ];

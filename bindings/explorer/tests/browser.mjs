@@ -142,6 +142,16 @@ const tests = {
     await click("[data-target=python]");
     assert.match(await text("code"), /order=\["min_p", "top_k", "top_p"\]/);
   },
+  async "top-a and p-less reach the core and the code"() {
+    await open("#view=debug&row=2&temperature=1.5&top_a=0.25&p_less=true");
+    const says = await text("filters");
+    assert.match(says, /Top-a/);
+    assert.match(says, /P-less/);
+    const params = { seed: 7, temperature: 1.5, top_a: 0.25, p_less: true };
+    const sampler = new gumball.Sampler(params, told.vocab, { prompt: told.rows[2].ids });
+    assert.equal(Number(await evaluate("document.getElementById('winner').dataset.id")), sampler.sample(recorded(2), { dtype: "float16" }));
+    assert.match(await text("code"), /top_a: 0\.25,\s+p_less: true/);
+  },
   async "bad words, breakers and mirostat's limit reach the core and the code"() {
     await open("#view=debug&row=9&dry_multiplier=1&dry_breakers=28&bad_words=7042%3B12+5&mirostat_tau=3&mirostat_mu=4&why=%237042");
     assert.match(await text("why-says"), /is banned/);

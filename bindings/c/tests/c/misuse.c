@@ -52,7 +52,8 @@ static void parameters(void) {
     REFUSED(gumball_params_set(params, "min_tokens", -1), GUMBALL_OUT_OF_RANGE,
             "min_tokens is -1, but must be an integer in 0..2^32");
     REFUSED(gumball_params_set_text(params, "order", "top_q"), GUMBALL_UNKNOWN,
-            "filter \"top_q\" is not known; known are: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, "
+            "filter \"top_q\" is not known; known are: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, "
+            "epsilon_cutoff, "
             "eta_cutoff, xtc");
     CHECK(strcmp(gumball_error_parameter(), "filter") == 0 && strcmp(gumball_error_value(), "top_q") == 0);
     CHECK(gumball_params_set(params, "topk", 1) == GUMBALL_UNKNOWN);

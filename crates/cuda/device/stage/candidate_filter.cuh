@@ -45,8 +45,8 @@ struct FilterChain {
 
 DEVICE FilterChain filter_chain_of(const Params& params) {
     bool joint = (params.features & FEATURE_JOINT) != 0;
-    return FilterChain{params.filter_chain,     joint,          params.top_k,        params.top_p,
-                       min_p_threshold(params), params.top_a,   params.epsilon,      params.xtc_threshold};
+    return FilterChain{params.filter_chain,     joint,        params.top_k,   params.top_p,
+                       min_p_threshold(params), params.top_a, params.epsilon, params.xtc_threshold};
 }
 
 // Returns false in every thread: the row has no usable list, and the caller searches it.

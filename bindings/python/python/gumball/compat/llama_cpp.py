@@ -24,7 +24,18 @@ RANDOM_SEED = 0xFFFFFFFF
 """llama.cpp's seed that asks for another one each time. llama-cpp-python calls it -1, too."""
 
 # The filters of llama-cpp-python's chain, in its sequence. The draw alone is tempered.
-_ORDER = ("top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "top_a", "p_less", "epsilon_cutoff", "eta_cutoff", "xtc")
+_ORDER = (
+    "top_n_sigma",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "top_a",
+    "p_less",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "xtc",
+)
 
 
 def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) -> SamplingParams:

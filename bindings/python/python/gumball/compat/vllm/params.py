@@ -21,7 +21,18 @@ TOP_LIMIT = 128
 MODES = {"raw_logprobs": "raw", "processed_logprobs": "processed"}
 
 # vLLM applies min-p before top-k and top-p, so that the mass of top-p excludes what min-p dropped.
-MIN_P_FIRST = ("top_n_sigma", "min_p", "top_k", "typical_p", "top_p", "top_a", "p_less", "epsilon_cutoff", "eta_cutoff", "xtc")
+MIN_P_FIRST = (
+    "top_n_sigma",
+    "min_p",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "top_a",
+    "p_less",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "xtc",
+)
 
 
 def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | None = None) -> SamplingParams:
