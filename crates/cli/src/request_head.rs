@@ -24,10 +24,10 @@ pub enum RequestHead {
 
 impl RequestHead {
     /// Makes the head that arguments name for a model, on the device of `place` if there is one; `None` if they name none. `host` and `slot`: the pool
-    /// that holds the request. `special_ids`: those that a clustered head always computes.
+    /// that holds the request. `special_ids`: those that a clustered head always computes. The arguments have passed [`HeadArgs::check`].
     ///
     /// # Errors
-    /// - Those of [`HeadArgs::check`], [`HeadArgs::of_model`] and [`HeadOnDevice::new`].
+    /// - Those of [`HeadArgs::of_model`] and [`HeadOnDevice::new`].
     pub fn new(
         args: &HeadArgs,
         model: &Llama,
@@ -35,7 +35,6 @@ impl RequestHead {
         place: Option<&Place>,
         (host, slot): (&Pool, Slot),
     ) -> Result<Option<Self>> {
-        args.check(place.is_some())?;
         let level = host.level();
         let (kind, head) = if args.head == Some(HeadKind::Fast) {
             (HeadKind::Fast, args.rounded(model, level)?)

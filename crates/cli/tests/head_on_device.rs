@@ -37,7 +37,7 @@ fn written(files: &Files, name: &str, seed: u64) -> String {
     files.write(name, &head_model::model(GgmlDType::F32, seed, false))
 }
 
-/// Lets a model write, and returns what there is to say of it.
+/// Runs `gumball generate --json` with further arguments for 48 tokens, and returns the JSON that it writes.
 fn text(args: &[&[&str]]) -> Json {
     let generate: &[&str] = &["generate", "--json", "--no-chat", "--max-tokens", "48", "--seed", "3", "aba"];
     let args = [&[generate], args].concat().concat();

@@ -216,8 +216,8 @@ impl<'w> DeviceHead<'w> {
         self.head.capacity()
     }
 
-    /// Returns how many bytes of its screen a step of up to eight rows reads; 0 for a head without one, and where so many ids are not screened that it is
-    /// not used.
+    /// Returns how many bytes of the screen of a certified head a step of at most eight rows reads. 0 for a head without a screen, and for one
+    /// whose screen is not used, since it leaves out too many ids of the vocabulary.
     #[must_use]
     pub fn screen_bytes(&self) -> usize {
         self.head.screen_bytes()
@@ -283,14 +283,23 @@ impl DevicePool {
         if slots.is_empty() {
             self.note(0, head.is_approximate());
         } else {
-            let (data, stride) = states.matrix();
-            let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
-            let rows = Rows::of(&buffer, dtype, 0, states.rows(), states.width(), stride);
-            let enqueued = rows.and_then(|rows| self.enqueue_hidden_assigned(head, rows));
-            self.upload = Some(buffer);
-            enqueued?;
+            self.with_copied_states(states, |pool, hidden| pool.enqueue_hidden_assigned(head, hidden))?;
         }
         self.fetch(out)
+    }
+
+    /// Copies hidden states of the host to the device, and calls `enqueue` with where they lie there.
+    pub(super) fn with_copied_states(
+        &mut self,
+        states: HiddenStates<'_>,
+        enqueue: impl FnOnce(&mut Self, Rows<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (data, stride) = states.matrix();
+        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
+        let hidden = Rows::of(&buffer, dtype, 0, states.rows(), states.width(), stride);
+        let enqueued = hidden.and_then(|hidden| enqueue(self, hidden));
+        self.upload = Some(buffer);
+        enqueued
     }
 
     /// Enqueues a step from hidden states: the next token of each, appended to the sequence in the row's slot.

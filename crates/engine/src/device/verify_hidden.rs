@@ -2,13 +2,12 @@
 //!
 //! This is for a model on the host. Where the hidden states lie on the device, [`DevicePool::enqueue_verify_hidden_assigned`] waits for nothing.
 
-use gumball_cuda::Rows;
 use gumball_head::HiddenStates;
 use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
 use super::head::DeviceHead;
-use super::input::{DeviceOptions, copy_up};
+use super::input::DeviceOptions;
 use super::pool::DevicePool;
 use crate::hidden_rows::check_states;
 use crate::options::BatchOptions;
@@ -57,16 +56,9 @@ impl DevicePool {
             self.note(0, head.is_approximate());
         } else {
             let uploaded = self.upload_drafts(drafts)?;
-            let (data, stride) = states.matrix();
-            let copied = copy_up(self.device.runtime(), &mut self.upload, data);
-            let enqueued = copied.and_then(|(buffer, dtype)| {
-                let hidden = Rows::of(&buffer, dtype, 0, rows, states.width(), stride);
-                let enqueued = hidden.and_then(|hidden| {
-                    let ids = uploaded.ids(drafts, self.config.vocab)?;
-                    self.enqueue_verify_hidden_assigned(head, hidden, &ids)
-                });
-                self.upload = Some(buffer);
-                enqueued
+            let enqueued = self.with_copied_states(states, |pool, hidden| {
+                let ids = uploaded.ids(drafts, pool.config.vocab)?;
+                pool.enqueue_verify_hidden_assigned(head, hidden, &ids)
             });
             self.keep_uploaded(uploaded);
             enqueued?;
