@@ -5,7 +5,7 @@
 | `vllm.v1.sample.sampler.Sampler`, `vllm.v1.sample.rejection_sampler.RejectionSampler` | the samplers of model runner V1 |
 | `vllm.v1.sample.logits_processor.build_logitsprocs` | our follower of requests in place of vLLM's own processors, whose work the pool does |
 | `InputBatch.add_request` of model runner V1 | the same, and the follower hears the request's name |
-| `ModelState.custom_sampler` of model runner V2 | the samplers of that runner; a model that has its own keeps it |
+| `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 
 The model runner takes the first three by name when it is imported, which is later than this, or else here.
@@ -19,6 +19,8 @@ from typing import Any
 
 import gumball
 from gumball.compat.vllm import RejectionSampler, sampler_of
+
+from . import requests
 
 __all__ = ["take"]
 
@@ -59,7 +61,7 @@ def take() -> None:
     ).InputProcessor
     batches = _find("vllm.v1.worker.gpu_input_batch", "InputBatch.add_request").InputBatch
     states = _find("vllm.v1.worker.gpu.model_states.interface", "ModelState.custom_sampler").ModelState
-    from . import requests, samplers
+    from . import samplers
 
     if sampler.Sampler is samplers.Sampler:
         return
@@ -87,7 +89,35 @@ def take() -> None:
 
 
 def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
-    """What `ModelState.custom_sampler` of model runner V2 returns: the sampler, and the one that verifies drafts."""
-    ours = sampler_of(sampler)
+    """What `ModelState.custom_sampler` of model runner V2 returns: the sampler, and the one that verifies drafts.
+
+    A model's state is told of every request that comes and goes, and of its prompt, so our sequences listen there.
+    """
     speculation = self.vllm_config.speculative_config
-    return ours, None if speculation is None else RejectionSampler(ours, speculation, self.device)
+    if requests.draws_alone(self.vllm_config):
+        ours = sampler_of(sampler)
+        return ours, None if speculation is None else RejectionSampler(ours, speculation, self.device)
+    from gumball.compat.vllm.pooled import Sequences, pooled
+
+    model = self.vllm_config.model_config
+    sequences = Sequences(
+        sampler.req_states,
+        sampler.sampling_states.vocab_size,
+        self.device,
+        most_drafts=0 if speculation is None else speculation.num_speculative_tokens,
+        seed=model.seed or 0,
+        logprobs_mode=model.logprobs_mode,
+        top_n=model.max_logprobs,
+    )
+    add, remove = self.add_request, self.remove_request
+
+    def add_request(index: int, new: Any) -> None:
+        add(index, new)
+        sequences.add(index, new)
+
+    def remove_request(name: str) -> None:
+        sequences.remove(name)
+        remove(name)
+
+    self.add_request, self.remove_request = add_request, remove_request
+    return pooled(sampler, sequences)

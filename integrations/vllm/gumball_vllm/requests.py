@@ -19,7 +19,7 @@ from vllm.v1.sample.logits_processor import (
 from gumball.compat.flat import FLAT_NAMES
 from gumball.compat.vllm import RefusedError, Requests, params_of
 
-__all__ = ["Follower", "builder", "follower_of", "namer", "validator"]
+__all__ = ["Follower", "builder", "draws_alone", "follower_of", "namer", "validator"]
 
 # The most drafts that a pool verifies for a request.
 MOST_DRAFTS = 64
@@ -70,9 +70,11 @@ def follower_of(processors: LogitsProcessors) -> Follower | None:
 
 
 def namer(original: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-    """Returns the method of vLLM's `InputBatch` that adds a request, with a word to our follower about its name.
+    """Returns the method of vLLM's `InputBatch` that adds a request, with a word to our follower about its name and the batch's lengths.
 
-    Logits processors are not told it, and samples of one request may have the same parameters, prompt and tokens.
+    Logits processors are not told the name, and samples of one request may have the same parameters, prompt and tokens. The list of output
+    tokens that they are told is shorter than the output after a request with penalties joined under asynchronous scheduling; the batch's own
+    counts are right.
     """
 
     def add_request(self: Any, request: Any) -> int:
@@ -80,6 +82,7 @@ def namer(original: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
         follower = follower_of(self.logitsprocs)
         if follower is not None:
             follower.names[row] = request.req_id
+            follower.requests.lengths = lambda rows: self.num_tokens_no_spec[:rows] - self.num_prompt_tokens[:rows]
         return row
 
     return add_request
@@ -117,6 +120,24 @@ def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsPr
     return build_logitsprocs
 
 
+def draws_alone(vllm_config: Any) -> bool:
+    """Whether model runner V2 edits and filters logits itself and Gumball only draws: where it is asked for what a pool has not.
+
+    These are verification in blocks, drafts whose number only the device knows, sampling masks, forced traces, and batches that each rank of
+    a group samples a part of.
+    """
+    speculation, model = vllm_config.speculative_config, vllm_config.model_config
+    drafts = speculation is not None and (
+        speculation.rejection_sample_method == "block" or getattr(speculation, "enable_adaptive_verification", False)
+    )
+    return bool(
+        drafts
+        or getattr(model, "return_sampling_mask", False)
+        or getattr(model, "enable_trace_replay", False)
+        or getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False)
+    )
+
+
 def _refuse_configuration(vllm_config: Any) -> None:
     speculation = vllm_config.speculative_config
     if vllm_config.model_config.logprobs_mode == "processed_logits":
@@ -146,11 +167,14 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         config = self.vllm_config
         vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
         speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
+        alone = newer and draws_alone(config)
+        if newer and not alone:
+            _refuse_configuration(config)
 
         def validate(params: Any) -> None:
             theirs(params)
             try:
-                if newer:
+                if alone:
                     _refuse_extra(params)
                 else:
                     params_of(params, logprobs_mode=mode, vocab=vocab)
@@ -171,6 +195,6 @@ def _refuse_extra(params: Any) -> None:
     for name in params.extra_args or {}:
         if name in FLAT_NAMES:
             raise RefusedError(
-                f"extra_args has {name!r}, but model runner V2 edits and filters logits itself; leave it out, "
+                f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "
                 "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"
             )

@@ -112,7 +112,7 @@ class RejectionSampler(VllmRejectionSampler):
             follower.requests,
             logits,
             metadata.num_draft_tokens,
-            metadata.draft_token_ids.tolist(),
+            metadata.draft_token_ids,
             width=width if ours else None,
         )
         if width is None:

@@ -88,7 +88,9 @@ def test_the_sampler_of_runner_v2_draws_by_seed_and_position() -> None:
         "use_xpu_sampler": False,
         "logprobs_mode": "raw_logprobs",
     }
-    config = SimpleNamespace(speculative_config=None)
+    # A server that hands out sampling masks edits and filters the logits itself.
+    model, parallel = SimpleNamespace(return_sampling_mask=True), SimpleNamespace()
+    config = SimpleNamespace(speculative_config=None, model_config=model, parallel_config=parallel)
     ours, verifier = ModelState.custom_sampler(SimpleNamespace(vllm_config=config, device="cpu"), theirs)
     assert verifier is None and isinstance(ours, Sampler) and ours.sampling_states is states
     index = torch.tensor([2, 0, 3, 1])
@@ -106,7 +108,7 @@ def test_the_sampler_of_runner_v2_draws_by_seed_and_position() -> None:
         # The token at `pos` is the last of the history.
         alone = gumball.Sampler(params, 50, prompt=[0] * (int(pos[row]) + 1))
         assert alone.sample(scaled[row].numpy()) == sampled[row]
-    speculation = SimpleNamespace(rejection_sample_method="standard", num_speculative_tokens=3)
-    config = SimpleNamespace(speculative_config=speculation)
+    speculation = SimpleNamespace(rejection_sample_method="block", num_speculative_tokens=3)
+    config = SimpleNamespace(speculative_config=speculation, model_config=SimpleNamespace(), parallel_config=parallel)
     ours, verifier = ModelState.custom_sampler(SimpleNamespace(vllm_config=config, device="cpu"), theirs)
     assert isinstance(verifier, compat.RejectionSampler) and verifier.sampler is ours

@@ -1,8 +1,11 @@
-"""Tokens and logprobs of vLLM's batch, by the pool of its requests (model runner V1)."""
+"""Tokens and logprobs of vLLM's batch, by the pool of its requests (model runner V1).
+
+On a GPU nothing waits: tokens and logprobs stay there until the engine fetches them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,20 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from ..._gumball import Outputs
+from .listed import Listed, listed_on_device, on_device, upload
 from .requests import Requests
 
 __all__ = ["Drawn", "Listed", "biased", "draw", "verify"]
-
-
-class Listed(NamedTuple):
-    """Logprobs as vLLM's `LogprobsTensors` has them.
-
-    ids, logprobs: [positions, 1 + n] int32 and float32; the position's own token first. ranks: [positions] int64, that token's.
-    """
-
-    ids: torch.Tensor
-    logprobs: torch.Tensor
-    ranks: torch.Tensor
 
 
 class Drawn(NamedTuple):
@@ -52,12 +45,18 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
     """Draws the token of each row of the batch.
 
     logits: [rows, vocab], float32, bfloat16 or float16. width: how many logprobs vLLM wants beside the token's own; None for no logprobs.
-    A row without a token above -inf gets token 0, as vLLM's argmax gives it, and so does its sequence. This waits for a device: the next
-    step draws behind that 0, and a request that leaves takes its tokens along.
+    A row without a token above -inf gets token 0, as vLLM's argmax gives it. On the host its sequence gets that 0 too; on a device, where
+    nothing is waited for, the next token is drawn as if the row had not been.
     """
     slots = requests.slots(logits)
     pool = requests.pool
     assert pool is not None
+    if not requests.on_host:
+        pool.enqueue(logits, slots)
+        requests.advance()
+        drawn = on_device(pool, "tokens")[: len(slots)].clamp(min=0)
+        named = _named(requests, range(len(slots)))
+        return Drawn(drawn, None if width is None else listed_on_device(pool, drawn, width, named))
     out = pool.step(logits, slots)
     requests.advance()
     tokens = out.tokens
@@ -67,41 +66,38 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
                 pool.push(slots[row], 0)
         tokens = np.maximum(tokens, 0)
     listed = None if width is None else _listed(requests, out, range(len(slots)), range(len(slots)), tokens, width)
-    if listed is not None:
-        listed = Listed(*(part.to(logits.device) for part in listed))
-    return Drawn(torch.from_numpy(tokens).to(logits.device), listed)
+    return Drawn(torch.from_numpy(tokens), listed)
 
 
 def verify(
-    requests: Requests, logits: torch.Tensor, counts: Sequence[int], drafts: Sequence[int], *, width: int | None = None
+    requests: Requests, logits: torch.Tensor, counts: Sequence[int], drafts: torch.Tensor, *, width: int | None = None
 ) -> Drawn:
     """Draws the tokens of each row of the batch while they equal its drafts, and one more (rule S3).
 
-    logits: [rows + drafts, vocab], those of a row in turn. counts: the number of drafts of each row. drafts: those of all rows. The tokens
-    are those of :func:`draw`, called once for each. Drafts of a request with mirostat are not looked at. Waits for a device.
+    logits: [rows + drafts, vocab], those of a row in turn. counts: the number of drafts of each row. drafts: those of all rows, int32 or int64,
+    where the logits lie. The tokens are those of :func:`draw`, called once for each. Drafts of a request with mirostat are not looked at.
     """
     slots = requests.slots(logits)
     pool = requests.pool
     assert pool is not None
+    looked_at = [
+        0 if request is None or request.params.mirostat is not None else count
+        for request, count in zip(requests.rows, counts, strict=True)
+    ]
     starts = np.cumsum([0, *counts]) + np.arange(len(counts) + 1)
-    given: list[list[int]] = []
-    indices: list[int] = []
-    first = 0
-    for row, count in enumerate(counts):
-        request = requests.rows[row]
-        taken = 0 if request is None or request.params.mirostat is not None else count
-        given.append(list(drafts[first : first + taken]))
-        indices += range(starts[row], starts[row] + taken + 1)
-        first += count
-    outcome = pool.verify(logits, slots, given, row_indices=indices)
+    rows = np.concatenate([np.arange(start, start + n + 1) for start, n in zip(starts, looked_at, strict=False)])
+    if not requests.on_host:
+        return _verify_on_device(requests, logits, slots, counts, looked_at, drafts, rows, width)
+    ids = iter(drafts.tolist())
+    lines = [[next(ids) for _ in range(count)] for count in counts]
+    given = [line[:taken] for line, taken in zip(lines, looked_at, strict=True)]
+    outcome = pool.verify(logits, slots, given, row_indices=rows)
     steps = 1 + max(counts)
     tokens = np.full((len(slots), steps), -1, np.int32)
     positions: list[int] = []
     places: list[int] = []
+    requests.advance([len(emitted) for emitted in outcome.tolist()])
     for row, emitted in enumerate(outcome.tolist()):
-        request = requests.rows[row]
-        if request is not None:
-            request.count += len(emitted)
         if emitted and emitted[-1] < 0:
             emitted[-1] = 0
             pool.push(slots[row], 0)
@@ -111,10 +107,49 @@ def verify(
         places += range(place.start, place.start + len(emitted))
     listed = None
     if width is not None:
-        rows = [position // steps for position in positions]
-        some = _listed(requests, outcome.outputs, rows, places, tokens.reshape(-1)[positions], width)
-        listed = Listed(*(_spread(part, positions, tokens.size).to(logits.device) for part in some))
-    return Drawn(torch.from_numpy(tokens).to(logits.device), listed)
+        owners = [position // steps for position in positions]
+        some = _listed(requests, outcome.outputs, owners, places, tokens.reshape(-1)[positions], width)
+        listed = Listed(*(_spread(part, positions, tokens.size) for part in some))
+    return Drawn(torch.from_numpy(tokens), listed)
+
+
+def _verify_on_device(
+    requests: Requests,
+    logits: torch.Tensor,
+    slots: NDArray[np.int32],
+    counts: Sequence[int],
+    looked_at: Sequence[int],
+    drafts: torch.Tensor,
+    rows: NDArray[np.int64],
+    width: int | None,
+) -> Drawn:
+    """:func:`verify` on a device. looked_at: the drafts of each row that are. rows: the rows of logits of these and of one token more each."""
+    pool = requests.pool
+    assert pool is not None
+    if sum(looked_at) < sum(counts):
+        ends = np.cumsum(counts)
+        kept = [np.arange(end - count, end - count + n) for end, count, n in zip(ends, counts, looked_at, strict=True)]
+        drafts = drafts[upload(np.concatenate(kept), drafts)]
+    pool.assign_drafts(slots, looked_at, row_indices=None if len(rows) == len(logits) else rows)
+    pool.enqueue_verify(logits, drafts)
+    requests.advance([-1 if count else 1 for count in looked_at])
+    starts = upload(np.cumsum([0, *looked_at[:-1]]) + np.arange(len(looked_at)), logits)
+    steps = torch.arange(1 + max(counts), device=logits.device)
+    lines = (starts.unsqueeze(1) + steps).clamp(max=len(rows) - 1)
+    there = steps <= on_device(pool, "accepted").view(torch.int32).unsqueeze(1)
+    tokens = torch.where(there, on_device(pool, "tokens")[lines].clamp(min=0), -1)
+    if width is None:
+        return Drawn(tokens, None)
+    named = _named(requests, np.repeat(np.arange(len(counts)), 1 + max(counts)))
+    return Drawn(tokens, listed_on_device(pool, tokens.flatten().clamp(min=0), width, named, lines.flatten()))
+
+
+def _named(requests: Requests, rows: Iterable[int]) -> list[Sequence[int]]:
+    """The ids whose logprobs each of these rows asks for; an empty list if none does."""
+    asked = [None if request is None else request.params.logprobs for request in requests.rows]
+    if not any(one is not None and one.ids for one in asked):
+        return []
+    return [[] if (one := asked[row]) is None else list(one.ids or ()) for row in rows]
 
 
 def _spread(part: torch.Tensor, positions: Sequence[int], count: int) -> torch.Tensor:

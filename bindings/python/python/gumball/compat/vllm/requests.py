@@ -1,18 +1,20 @@
 """The rows of vLLM's batch as sequences of a pool: who came, went, moved, was preempted and came back (model runner V1).
 
-vLLM tells its logits processors of each change of a batch, by row: removed, added, moved. An added request brings its prompt
-and the engine's own running list of its output, which is the truth about how many tokens it has: a token drawn of a
-prompt that is not read to its end, or thrown away for another reason, is not in there, and the sequence is taken back to it.
+vLLM tells its logits processors of each change of a batch, by row: removed, added, moved. The engine's own count of a request's output tokens
+is the truth about its length: a token drawn of a prompt that is not read to its end, or thrown away for another reason, is not in it, and the
+sequence is taken back to it. With asynchronous scheduling the engine counts tokens that it has not read yet, and nothing here waits for them.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..._gumball import Pool
 from ...params import SamplingParams, State
@@ -22,19 +24,18 @@ __all__ = ["Request", "Requests"]
 
 # How many requests that left the batch are remembered; those that were preempted come back.
 _MOST_DEPARTED = 4096
-# The most tokens that a request with mirostat may have lost when it comes back, so that its limit is still known.
-_MOST_DROPPED = 8
 # The most ids that a request of vLLM may name for logprobs.
 _IDS = 128
+# The count of a sequence whose length only the device knows: drafts of it were verified there.
+_UNKNOWN = -1
 
 
 class Request:
     """A request in a batch.
 
     name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
-    grows; a token that it does not know yet is -1 there. slot: that in the pool, once it has drawn. count: the number of output tokens in
-    the pool. first: how many it had when it came into the pool. mus: mirostat's limit behind each of the last numbers of output tokens, of a
-    request that comes back. bias: ids and values that are added to its logits before its penalties, or None.
+    may lag behind its count of them. slot: that in the pool, once it has drawn, or None. bias: ids and values that are added to its logits
+    before its penalties, or None.
     """
 
     def __init__(
@@ -42,9 +43,7 @@ class Request:
     ) -> None:
         self.name, self.theirs, self.prompt, self.output, self.params = name, theirs, prompt, output, params
         self.slot: int | None = None
-        self.count = self.first = len(output)
         self.seed = 0
-        self.mus: Mapping[int, float] = {}
         self.bias: tuple[torch.Tensor, torch.Tensor] | None = None
         if bias_first(theirs):
             ids, values = zip(*theirs.logit_bias.items(), strict=True)
@@ -58,11 +57,10 @@ class Request:
 
 
 class _Departed(NamedTuple):
-    """What is kept of a request that left the batch: its parameters, its seed, and mirostat's limits (see :class:`Request`)."""
+    """What is kept of a request that left the batch: its parameters and its seed."""
 
     theirs: Any
     seed: int
-    mus: Mapping[int, float]
 
 
 class Requests:
@@ -71,6 +69,9 @@ class Requests:
     rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
     draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
     logprobs that a request may ask for. device: the pool's; None for that of the first logits.
+
+    The sequence of a request that leaves stays in the pool, which has twice as many slots, until its slot is needed: a request that comes
+    back goes on with tokens that the host may never have seen.
     """
 
     def __init__(
@@ -87,9 +88,22 @@ class Requests:
         self.top_n = min(top_n, TOP_LIMIT) if top_n >= 0 else TOP_LIMIT
         self.device = device
         self.rows: list[Request | None] = []
+        self.lengths: Callable[[int], NDArray[Any]] | None = None
+        """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
         self.pool: Pool | None = None
         self._seeds = random.Random(seed)
         self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
+        # Slots of requests that left, the longest gone first.
+        self._parked: OrderedDict[Hashable, int] = OrderedDict()
+        # The slot of each row, -1 for none; None after a change of the batch. The number of output tokens in each slot.
+        self._slots: NDArray[np.int32] | None = None
+        self._counts = np.zeros(2 * rows, np.int64)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the pool computes on the host, so that a step's tokens are known when it returns."""
+        assert self.pool is not None
+        return self.pool.device == "cpu"
 
     def update(
         self,
@@ -101,57 +115,82 @@ class Requests:
         """Takes over a change of the batch, in this order: removed rows, added requests, moved rows.
 
         added: row, the engine's name of the request, vLLM's parameters, prompt, the engine's list of output tokens. A request that was removed
-        and is added again under its name, with the same object of parameters, keeps its seed and mirostat's limit, also with fewer tokens
+        and is added again under its name, with the same object of parameters, goes on with its seed and its sequence, also with fewer tokens
         than it had. moved: from, to, and whether the two are swapped.
         """
-        before = [request for request in self.rows if request is not None]
-        rows: dict[int, Request] = {row: request for row, request in enumerate(self.rows) if request is not None}
+        rows, arrived = self.rows, []
         for row in removed:
-            rows.pop(row, None)
-        new = []
+            self._depart(row)
         for row, name, theirs, prompt, output in added:
-            params = params_of(theirs, logprobs_mode=self.logprobs_mode)
-            rows[row] = Request(name, theirs, prompt or (), output, params)
-            new.append(rows[row])
+            self._depart(row)
+            request = Request(name, theirs, prompt or (), output, params_of(theirs, logprobs_mode=self.logprobs_mode))
+            rows.extend([None] * (row + 1 - len(rows)))
+            rows[row] = request
+            arrived.append(request)
         for one, other, swapped in moved:
-            first, second = rows.pop(one, None), rows.pop(other, None)
-            if first is not None:
-                rows[other] = first
-            if swapped and second is not None:
-                rows[one] = second
-        self.rows = [rows.get(row) for row in range(batch_size)]
-        staying = {id(request) for request in self.rows}
-        for request in before:
-            if id(request) not in staying:
-                self._depart(request)
-        for request in new:
+            rows.extend([None] * (max(one, other) + 1 - len(rows)))
+            if not swapped:
+                self._depart(other)
+            rows[one], rows[other] = rows[other], rows[one]
+        for row in range(batch_size, len(rows)):
+            self._depart(row)
+        del rows[batch_size:]
+        for request in arrived:
             self._arrive(request)
+        self._slots = None
 
-    def slots(self, logits: torch.Tensor) -> list[int]:
+    def slots(self, logits: torch.Tensor) -> NDArray[np.int32]:
         """Returns the pool's slot of each row, with the sequences as long as the engine says they are.
 
         logits: rows of the batch, of which vocabulary and device count.
         """
         if self.pool is None:
             self.pool = self._made(logits)
-        slots = []
-        for request in self.rows:
-            if request is None:
-                slots.append(-1)
-                continue
-            if request.slot is None:
-                request.slot = self._admitted(request)
-            elif len(request.output) < request.count:
-                request.count = len(request.output)
-                self.pool.truncate(request.slot, request.count)
-            slots.append(request.slot)
-        return slots
+        if self._slots is None:
+            for request in self.rows:
+                if request is not None and request.slot is None:
+                    request.slot = self._admitted(request)
+            slots = [-1 if request is None or request.slot is None else request.slot for request in self.rows]
+            self._slots = np.array(slots, np.int32)
+        surplus = self._counts[self._slots] - self._lengths()
+        surplus[self._slots < 0] = 0
+        if surplus.max(initial=0) > 0:
+            self._take_back(np.maximum(surplus, 0))
+            assert self._slots is not None
+        return self._slots
 
-    def advance(self) -> None:
-        """Counts the token that each row's sequence has got in the pool."""
-        for request in self.rows:
-            if request is not None:
-                request.count += 1
+    def advance(self, emitted: Sequence[int] | None = None) -> None:
+        """Counts the tokens that the rows' sequences have got: one each, or as many as `emitted` says, -1 where only the device knows."""
+        assert self._slots is not None
+        drawn = self._slots >= 0
+        slots = self._slots[drawn]
+        more = np.ones(len(slots), np.int64) if emitted is None else np.asarray(emitted, np.int64)[drawn]
+        counts = self._counts[slots]
+        self._counts[slots] = np.where((counts < 0) | (more < 0), _UNKNOWN, counts + more)
+
+    def _lengths(self) -> NDArray[Any]:
+        if self.lengths is not None:
+            return self.lengths(len(self.rows))
+        return np.array([0 if request is None else len(request.output) for request in self.rows], np.int64)
+
+    def _take_back(self, surplus: NDArray[np.int64]) -> None:
+        """Takes the last tokens of sequences away; surplus: how many of each row."""
+        assert self.pool is not None and self._slots is not None
+        slots = self._slots
+        self._counts[slots[slots >= 0]] -= surplus[slots >= 0]
+        if self.on_host:
+            for row in np.flatnonzero(surplus):
+                self.pool.truncate(int(slots[row]), int(self._counts[slots[row]]))
+            return
+        for row in np.flatnonzero(surplus > 1):
+            request = self.rows[row]
+            if request is not None and request.params.mirostat is not None:
+                # A device has mirostat's last two limits, so this one starts again.
+                self.pool.release(int(slots[row]))
+                request.slot = slots[row] = self._admitted(request)
+                surplus[row] = 0
+        self.pool.assign(slots)
+        self.pool.enqueue_shorten(surplus.tolist())
 
     def _made(self, logits: torch.Tensor) -> Pool:
         rows = self.most_rows * (1 + self.most_drafts)
@@ -159,59 +198,60 @@ class Requests:
         return Pool(
             logits.shape[1],
             device=self.device or logits.device,
-            slots=self.most_rows,
+            slots=2 * self.most_rows,
             rows=rows,
             top_n=min(self.top_n, logits.shape[1]) if listed else 0,
             ids=_IDS if listed else 0,
         )
 
     def _admitted(self, request: Request) -> int:
-        assert self.pool is not None
-        request.count = request.first = len(request.output)
-        if not request.output:
-            return self.pool.admit(request.params.replace(seed=request.seed), request.prompt)
-        mu = request.mus.get(request.count)
-        if mu is None:
+        pool = self.pool
+        assert pool is not None
+        if len(pool) == pool.capacity:
+            _, vacated = self._parked.popitem(last=False)
+            pool.release(vacated)
+        if request.output:
             mirostat = request.params.mirostat
             mu = 0.0 if mirostat is None else 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
-        output = list(request.output)
-        position = (len(request.prompt) + len(output)) % 2**32
-        state = State(request.prompt, output, seed=request.seed, position=position, mu=mu)
-        return self.pool.resume(request.params, state)
+            output = list(request.output)
+            position = (len(request.prompt) + len(output)) % 2**32
+            state = State(request.prompt, output, seed=request.seed, position=position, mu=mu)
+            slot = pool.resume(request.params, state)
+        else:
+            slot = pool.admit(request.params.replace(seed=request.seed), request.prompt)
+        self._counts[slot] = len(request.output)
+        return slot
 
     def _arrive(self, request: Request) -> None:
-        """Gives a request its seed: that of its parameters, or that which it had, or a new one."""
-        former = self._departed.pop(request.name, None)
-        # A name may come again with another request.
-        if former is not None and former.theirs is request.theirs:
-            request.seed, request.mus = former.seed, former.mus
+        """Gives a request the seed and the sequence that it had, or else the seed of its parameters, or a new one."""
+        former, slot = self._departed.pop(request.name, None), self._parked.pop(request.name, None)
+        # A name may come again with another request, and of verified drafts the engine's list says what was kept.
+        known = former is not None and former.theirs is request.theirs
+        if slot is not None:
+            assert self.pool is not None
+            if known and self._counts[slot] != _UNKNOWN:
+                request.slot = slot
+            else:
+                self.pool.release(slot)
+        if former is not None and known:
+            request.seed = former.seed
         elif request.params.seed is not None:
             request.seed = request.params.seed
         else:
             request.seed = self._seeds.getrandbits(64)
 
-    def _depart(self, request: Request) -> None:
-        """Takes a request out of the pool, and remembers what its parameters and tokens do not say."""
-        mirostat = request.params.mirostat is not None
-        if request.slot is not None:
-            assert self.pool is not None
-            if mirostat:
-                request.mus = self._mus(request)
-            self.pool.release(request.slot)
-            request.slot = None
-        if request.params.seed is not None and not mirostat:
+    def _depart(self, row: int) -> None:
+        """Takes a request out of its row, and keeps its seed and its sequence."""
+        request = self.rows[row] if row < len(self.rows) else None
+        if request is None:
             return
-        self._departed[request.name] = _Departed(request.theirs, request.seed, request.mus)
-        self._departed.move_to_end(request.name)
+        self.rows[row] = None
+        self._departed[request.name] = _Departed(request.theirs, request.seed)
+        if request.slot is not None:
+            self._parked[request.name] = request.slot
         while len(self._departed) > _MOST_DEPARTED:
-            self._departed.popitem(last=False)
-
-    def _mus(self, request: Request) -> dict[int, float]:
-        """Mirostat's limits behind the last numbers of tokens, since the engine may drop those that it has not heard of yet."""
-        assert self.pool is not None and request.slot is not None
-        most = min(request.count, len(request.output))
-        mus = {}
-        for count in range(most, max(request.first, most - _MOST_DROPPED) - 1, -1):
-            self.pool.truncate(request.slot, count)
-            mus[count] = self.pool.state(request.slot).mu
-        return mus
+            name, _ = self._departed.popitem(last=False)
+            slot = self._parked.pop(name, None)
+            if slot is not None:
+                assert self.pool is not None
+                self.pool.release(slot)

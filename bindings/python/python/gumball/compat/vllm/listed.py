@@ -1,0 +1,81 @@
+"""A pool's outputs where they lie on its device, as vLLM hands out tokens and logprobs; nothing here waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..._gumball import Pool
+
+__all__ = ["Listed", "listed_on_device", "on_device", "upload"]
+
+
+class Listed(NamedTuple):
+    """Logprobs as vLLM's `LogprobsTensors` has them.
+
+    ids, logprobs: [positions, 1 + n] int32 and float32; the position's own token first. ranks: [positions] int64, that token's.
+    """
+
+    ids: torch.Tensor
+    logprobs: torch.Tensor
+    ranks: torch.Tensor
+
+
+def on_device(pool: Pool, name: str) -> torch.Tensor:
+    """An output of the pool's last step, which the next step overwrites."""
+    return torch.from_dlpack(pool.outputs_on_device(name))
+
+
+def upload(values: Any, like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    """Copies numbers of the host to where a tensor lies, without waiting for its device."""
+    made = torch.as_tensor(values, dtype=dtype)
+    return made.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else made
+
+
+def listed_on_device(
+    pool: Pool,
+    tokens: torch.Tensor,
+    width: int,
+    named: Sequence[Sequence[int]],
+    lines: torch.Tensor | None = None,
+) -> Listed:
+    """The logprobs of lines of the pool's outputs.
+
+    tokens: the token of each line, int32. width: how many logprobs are listed beside it. named: for each line the ids that its request asks
+    for, none for the most likely ones; () if no request names any. lines: the numbers of the lines; None for the first ones, in turn.
+    """
+
+    def part(name: str) -> torch.Tensor:
+        whole = on_device(pool, name)
+        return whole[: len(tokens)] if lines is None else whole[lines]
+
+    def wide(values: torch.Tensor, fill: float) -> torch.Tensor:
+        return torch.nn.functional.pad(values[:, :width], (0, max(0, width - values.shape[1])), value=fill)
+
+    ids, logprobs = wide(part("top_ids"), -1), wide(part("top_logprobs"), -torch.inf)
+    if any(named):
+        padded = upload([[*line, *[-1] * (width - len(line))] for line in named], tokens, torch.int32)
+        says = padded[:, :1] >= 0
+        ids = torch.where(says, padded, ids)
+        logprobs = torch.where(says, wide(part("id_logprobs"), -torch.inf), logprobs)
+        logprobs = logprobs.masked_fill(ids < 0, -torch.inf)
+    return Listed(
+        torch.cat([tokens.unsqueeze(1), _without_gaps(ids)], 1),
+        torch.cat([part("logprobs").unsqueeze(1), logprobs], 1),
+        part("ranks").view(torch.int32).to(torch.int64),
+    )
+
+
+def _without_gaps(ids: torch.Tensor) -> torch.Tensor:
+    """Puts ids that a line has not in its places without one, -1, since vLLM keeps a line by its ids; their logprob is -inf."""
+    width = ids.shape[1]
+    if width == 0:
+        return ids
+    candidates = torch.arange(2 * width, dtype=ids.dtype, device=ids.device)
+    taken = (ids.unsqueeze(2) == candidates).any(1)
+    unused = taken.to(torch.int8).argsort(dim=1, stable=True)
+    gaps = ids < 0
+    place = (gaps.cumsum(1) - 1).clamp(min=0)
+    return torch.where(gaps, unused.gather(1, place).to(ids.dtype), ids)

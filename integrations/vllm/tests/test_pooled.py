@@ -1,0 +1,189 @@
+"""Model runner V2's sampler over a pool: vLLM's own class with requests that come, go, are preempted and come back, on the emulated device.
+
+The runner itself needs a GPU; its batches and request states stand here as far as the sampler reads them.
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from vllm import SamplingParams
+from vllm.v1.outputs import LogprobsTensors
+from vllm.v1.worker.gpu.sample.sampler import Sampler
+
+import gumball
+from gumball import Mirostat
+from gumball.compat.vllm import pooled as pooled_module
+from gumball.compat.vllm.pooled import Sequences, pooled
+
+VOCAB, MOST, STEPS, LENGTH = 40, 6, 3, 14
+ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
+emulated = pytest.mark.skipif(not gumball._gumball.EMULATOR, reason="the package is built without the emulator")
+
+
+def row(history: list[int]) -> Any:
+    return ROWS[(history[-1] * 5 + len(history)) % len(ROWS)]
+
+
+class Runner:
+    """The states of requests by index, and a batch of them in each step."""
+
+    def __init__(self, most_drafts: int) -> None:
+        self.states = SimpleNamespace(max_num_reqs=MOST, req_id_to_index={})
+        self.free = list(range(MOST))
+        self.sequences = Sequences(
+            self.states, VOCAB, "emulated", most_drafts=most_drafts, seed=0, logprobs_mode="raw_logprobs", top_n=5
+        )
+        sampler = Sampler.__new__(Sampler)
+        sampler.__dict__ |= {
+            "req_states": self.states,
+            "compute_nans": False,
+            "logprobs_mode": "raw_logprobs",
+            "logits_processors": [None, None, None],
+            "logprob_token_ids_state": None,
+            "thinking_budget_state": SimpleNamespace(enabled=False),
+            "get_logprobs_dims": lambda indices: (2, 0),
+        }
+        self.sampler, self.verifier = pooled(sampler, self.sequences)
+        # Of each request in flight: the tokens of its prompt and output that are computed, and those it came with.
+        self.computed: dict[int, int] = {}
+        self.prefill: dict[int, int] = {}
+
+    def add(self, one: Any) -> None:
+        index = self.free.pop()
+        self.states.req_id_to_index[one.name] = index
+        ids = [*one.prompt, *one.output]
+        new = SimpleNamespace(
+            req_id=one.name, sampling_params=one.params, prefill_token_ids=ids, prompt_len=len(one.prompt)
+        )
+        self.sequences.add(index, new)
+        one.index, self.computed[index], self.prefill[index] = index, 0, len(ids)
+
+    def remove(self, one: Any) -> None:
+        self.sequences.remove(one.name)
+        self.free.append(self.states.req_id_to_index.pop(one.name))
+
+    def step(self, batch: list[Any], scheduled: list[int], drafts: list[list[int]] | None) -> Any:
+        """scheduled: how many tokens of each request are computed, without its drafts."""
+        indices = np.array([one.index for one in batch])
+        lines, inputs = [], []
+        for one, guesses in zip(batch, drafts or [[] for _ in batch], strict=True):
+            history = [*one.prompt, *one.output]
+            lines += [row(history + guesses[:j]) for j in range(len(guesses) + 1)]
+            inputs += [history[-1], *guesses]
+        counts = np.array([len(line) for line in drafts] if drafts else [0] * len(batch))
+        ends = np.cumsum([0, *(counts + 1)])
+        made = SimpleNamespace(
+            req_ids=[one.name for one in batch],
+            num_reqs=len(batch),
+            idx_mapping=torch.tensor(indices),
+            idx_mapping_np=indices,
+            expanded_idx_mapping=torch.tensor(np.repeat(indices, counts + 1)),
+            num_draft_tokens_per_req=counts if drafts else None,
+            num_computed_tokens_np=np.array([self.computed[i] for i in indices]),
+            num_scheduled_tokens=np.array(scheduled) + counts,
+            prefill_len_np=np.array([self.prefill[i] for i in indices]),
+            cu_num_logits=torch.tensor(ends),
+            cu_num_logits_np=ends,
+            input_ids=torch.tensor(inputs, dtype=torch.int32),
+            logits_indices=torch.arange(len(inputs)),
+        )
+        logits = torch.stack(lines)
+        out = self.sampler(logits, made) if not drafts else self.verifier(logits, made)
+        for index, count in zip(indices, scheduled, strict=True):
+            self.computed[index] += count
+        return out
+
+
+KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"top_p": 0.9}, {"top_p": 0.9}),
+    ({"temperature": 0.0, "frequency_penalty": 0.7}, {"temperature": 0.0, "frequency_penalty": 0.7}),
+    ({"extra_args": {"mirostat_tau": 2.0}}, {"mirostat": Mirostat(2.0, 0.1)}),
+    ({"repetition_penalty": 1.3, "logit_bias": {3: 2.0}}, {"repetition_penalty": 1.3}),
+    ({"extra_args": {"xtc_probability": 0.5, "xtc_threshold": 0.1}}, {"xtc_probability": 0.5, "xtc_threshold": 0.1}),
+]
+
+
+def scores_of(logits: Any, most: int, tokens: Any, bounds: Any, **_: Any) -> Any:
+    """What vLLM's function of logprobs gives, whose kernels need a GPU."""
+    scores = logits.log_softmax(1)
+    ids = torch.cat([tokens.unsqueeze(1), scores.topk(most).indices], 1)
+    return LogprobsTensors(ids, scores.gather(1, ids), torch.ones(len(ids)), bounds)
+
+
+@emulated
+@pytest.mark.parametrize("most_drafts", [0, STEPS])
+def test_requests_keep_their_tokens_through_every_change_of_the_batch(most_drafts: int, monkeypatch: Any) -> None:
+    # Logprobs of a batch with a bias before penalties are vLLM's own.
+    monkeypatch.setattr(pooled_module, "compute_topk_scores", scores_of)
+    rng, runner, everybody = random.Random(7 + most_drafts), Runner(most_drafts), []
+    for i in range(24):
+        given, ours = KINDS[i % len(KINDS)]
+        prompt = [rng.randrange(VOCAB) for _ in range(1 + i % 5)]
+        alone = gumball.Sampler(gumball.SamplingParams(seed=i, **ours), VOCAB, prompt=prompt)
+        while len(alone.output) < LENGTH:
+            z = row(alone.history).clone()
+            for id, bias in given.get("logit_bias", {}).items():
+                z[id] += bias
+            alone.sample(z.numpy())
+        params = SamplingParams(seed=i, logprobs=2 if i % 2 else None, **given)
+        everybody.append(SimpleNamespace(name=f"r{i}", params=params, prompt=prompt, output=[], wanted=alone.output))
+    waiting, running, accepted = list(everybody), [], 0
+    while waiting or running:
+        if waiting and runner.free and rng.random() < 0.6:
+            running.append(waiting.pop(0))
+            runner.add(running[-1])
+        if running and rng.random() < 0.2:
+            # Preempted; a token in flight may be dropped.
+            one = running.pop(rng.randrange(len(running)))
+            runner.remove(one)
+            if len(one.prompt) + len(one.output) > runner.prefill[one.index] and rng.random() < 0.5:
+                del one.output[-1]
+            waiting.append(one)
+        batch = [one for one in running if rng.random() < 0.8]
+        rng.shuffle(batch)
+        if not batch:
+            continue
+        left = [len(one.prompt) + len(one.output) - runner.computed[one.index] for one in batch]
+        scheduled = [rng.randrange(1, n + 1) for n in left]
+        drawing = [count == n for count, n in zip(scheduled, left, strict=True)]
+        drafts = None
+        if most_drafts and rng.random() < 0.7:
+            drafts = [
+                [id if rng.random() < 0.8 else 0 for id in one.wanted[len(one.output) :][:STEPS]]
+                if now and one.output
+                else []
+                for one, now in zip(batch, drawing, strict=True)
+            ]
+        if drafts is not None and not any(drafts):
+            drafts = None
+        out = runner.step(batch, scheduled, drafts)
+        bounds = out.logprobs_tensors.cu_num_generated_tokens or list(range(len(batch)))
+        for i, (one, now) in enumerate(zip(batch, drawing, strict=True)):
+            count = int(out.num_sampled[i])
+            emitted = out.sampled_token_ids[i].tolist()[:count]
+            assert (count > 0) == now and min(emitted, default=0) >= 0
+            assert int(out.num_rejected[i]) == (len(drafts[i]) + 1 - count if drafts and now else 0)
+            for j, token in enumerate(emitted):
+                line = bounds[i] + j
+                assert out.logprobs_tensors.logprob_token_ids[line, 0] == token
+                if one.params.logprobs:
+                    scores = row([*one.prompt, *one.output, *emitted[:j]]).log_softmax(0)
+                    assert out.logprobs_tensors.logprob_token_ids[line, 1] == scores.argmax()
+                    if one.params.logit_bias is None:
+                        assert abs(out.logprobs_tensors.logprobs[line, 0] - scores[token]) < 1e-5
+            accepted += max(0, count - 1)
+            one.output += emitted
+            runner.computed[one.index] += max(0, count - 1)
+        for one in [one for one in running if len(one.output) >= LENGTH]:
+            running.remove(one)
+            runner.remove(one)
+    for one in everybody:
+        assert one.output[:LENGTH] == one.wanted, one.params
+    assert (accepted > 0) == (most_drafts > 0)
+    assert len(runner.sequences.pool) == 0
