@@ -136,7 +136,7 @@ def _verify_on_device(
     starts = upload(np.cumsum([0, *looked_at[:-1]]) + np.arange(len(looked_at)), logits)
     steps = torch.arange(1 + max(counts), device=logits.device)
     lines = (starts.unsqueeze(1) + steps).clamp(max=len(rows) - 1)
-    there = steps <= on_device(pool, "accepted").view(torch.int32).unsqueeze(1)
+    there = steps <= on_device(pool, "accepted").unsqueeze(1)
     tokens = torch.where(there, on_device(pool, "tokens")[lines].clamp(min=0), -1)
     if width is None:
         return Drawn(tokens, None)

@@ -24,8 +24,9 @@ class Listed(NamedTuple):
 
 
 def on_device(pool: Pool, name: str) -> torch.Tensor:
-    """An output of the pool's last step, which the next step overwrites."""
-    return torch.from_dlpack(pool.outputs_on_device(name))
+    """An output of the pool's last step, which the next step overwrites; unsigned numbers as int32, since torch does little with them."""
+    found = torch.from_dlpack(pool.outputs_on_device(name))
+    return found.view(torch.int32) if found.dtype == torch.uint32 else found
 
 
 def upload(values: Any, like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -64,7 +65,7 @@ def listed_on_device(
     return Listed(
         torch.cat([tokens.unsqueeze(1), _without_gaps(ids)], 1),
         torch.cat([part("logprobs").unsqueeze(1), logprobs], 1),
-        part("ranks").view(torch.int32).to(torch.int64),
+        part("ranks").to(torch.int64),
     )
 
 

@@ -255,7 +255,7 @@ class _Pooled:
         sequences.advanced(batch.idx_mapping_np[drawing], firsts[drawing])
         steps = torch.arange(1 + int(counts.max()), device=logits.device)
         lines = (upload(firsts, logits).unsqueeze(1) + steps).clamp(max=len(rows) - 1)
-        accepted = on_device(pool, "accepted").view(torch.int32)
+        accepted = on_device(pool, "accepted")
         picked = on_device(pool, "tokens")[lines].clamp(min=0).to(torch.int64)
         return torch.where(steps <= accepted.unsqueeze(1), picked, -1), accepted + 1, lines
 
