@@ -19,8 +19,8 @@ from conftest import DEVICES
 ROOT = Path(__file__).parents[3]
 PAGES = ["*.md", "docs/**/*.md", "bindings/*/README.md", "integrations/*/README.md"]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
-# Packages of others, which a fragment may need.
-OTHERS = {"cupy", "llama_cpp", "sglang", "torch", "transformers", "vllm"}
+# Packages besides that a fragment may need.
+OTHERS = {"cupy", "gumball_llama_cpp", "gumball_transformers", "sglang", "torch", "transformers", "vllm"}
 
 
 def fragments() -> list[tuple[str, str]]:
@@ -43,9 +43,14 @@ def test_a_fragment_runs_as_it_stands(text: str, tmp_path: Path) -> None:
         if "torch" in text or "emulated" not in DEVICES:
             pytest.skip("no GPU")
         text = text.replace("cuda:0", "emulated")
+    for model in re.findall(r'"([^"]+\.gguf)"', text):
+        found = next(Path(os.environ.get("GUMBALL_CACHE", Path.home() / ".cache/gumball")).rglob(model), None)
+        if found is None:
+            pytest.skip(f"no {model}")
+        (tmp_path / model).symlink_to(found)
     (tmp_path / "fragment.py").write_text(text)
-    # Packages of this repository that lie beside the wheel.
-    path = os.pathsep.join([*map(str, ROOT.glob("integrations/*")), os.environ.get("PYTHONPATH", "")])
+    # The laws are no part of the wheel, and nothing has to be built for them.
+    path = os.pathsep.join([str(ROOT / "integrations/laws"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "fragment.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
