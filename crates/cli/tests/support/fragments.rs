@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A piece of a page between two fences.
+#[derive(Debug)]
 pub struct Fragment {
     /// The page, and the line of the first fence.
     pub place: String,
