@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = ["*.md", "docs/**/*.md", "bindings/*/README.md", "integrations/*/README.md"]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 # Packages besides that a fragment may need.
-OTHERS = {"cupy", "gumball_llama_cpp", "gumball_transformers", "sglang", "torch", "transformers", "vllm"}
+OTHERS = {"cupy", "gumball_llama_cpp", "gumball_transformers", "llama_cpp", "sglang", "torch", "transformers", "vllm"}
 
 
 def fragments() -> list[tuple[str, str]]:
