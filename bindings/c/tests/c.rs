@@ -7,6 +7,9 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+#[path = "../../../crates/cli/tests/support/fragments.rs"]
+mod fragments;
+
 fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -328,4 +331,21 @@ fn the_examples_run() {
     let tokens: Vec<&str> = written.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
     assert!(tokens.len() == 3 && tokens[0].len() > 20 && tokens[0] == tokens[1], "{written}");
     assert!(written.trim_end().ends_with("logits in all, approximate"), "{written}");
+}
+
+#[test]
+fn fragments_of_the_documents_run_as_they_stand() {
+    let in_c = fragments::fragments().into_iter().filter(|fragment| fragment.language == "c");
+    let mut found = 0;
+    for (number, fragment) in in_c.enumerate() {
+        let name = format!("fragment{number}");
+        let source = folder().join(format!("{name}.c"));
+        fs::write(&source, &fragment.text).expect("a folder that can be written");
+        found += 1;
+        let Some(program) = program(C, &name, &[source.to_str().expect("a path of text")]) else { return };
+        let output = Command::new(&program).current_dir(folder()).env_remove("LD_LIBRARY_PATH").output();
+        let output = output.expect("it was just built");
+        assert!(output.status.success(), "{}: {}", fragment.place, words(&output));
+    }
+    assert!(found > 3, "{found} fragments of C");
 }

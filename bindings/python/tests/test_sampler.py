@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import Logprobs, LogprobsParams, Sampler, SamplingParams, Status
+from gumball import Logprobs, LogprobsParams, Pool, Sampler, SamplingParams, Status
 
 VOCAB = 900
 
@@ -107,3 +107,12 @@ def test_mistakes_change_nothing() -> None:
             call()
         assert text in str(raised.value)
     assert sampler.output == []
+
+
+def test_a_sampler_keeps_tokens_in_their_order_and_outputs_by_id() -> None:
+    row, params = np.array([0, 3, 9, 3, 1], np.float32), SamplingParams(top_k=3, seed=1)
+    sampler, pool = Sampler(params, 5), Pool(5, slots=1, kept=True)
+    sampler.keep_ids(True)
+    sampler.sample(row)
+    assert sampler.kept == [2, 1, 3]
+    assert pool.step(row, [pool.admit(params)]).kept(0).tolist() == [1, 2, 3]

@@ -132,11 +132,19 @@ fn draft<P: Verbs>(pool: &mut P, case: &Case, words: DraftWords, count: usize) -
     if !P::PROPOSES || case.hook.is_some() && !P::HOOKS || !path.iter().all(is_token) {
         return None;
     }
-    Some(resume(pool, &root).and_then(|slot| {
+    let mut of = |root: &Case, mode| {
+        let slot = resume(pool, root)?;
         let drafts = drafts(pool, slot, case, &path, mode, count);
         pool.release(slot)?;
         drafts
-    }))
+    };
+    let drafted = of(&root, mode);
+    if words == DraftWords::Position && root.params.temperature == 0.0 {
+        // `greedy` draws at any temperature as others do at 0.
+        root.params.temperature = 1.0;
+        assert_eq!(of(&root, VerifyMode::Greedy), drafted);
+    }
+    Some(drafted)
 }
 
 /// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must not matter.

@@ -17,7 +17,13 @@ pub fn philox(seed: u64, counter: [u32; 4]) -> [u32; 4] {
 /// Returns the arrival of a token as an exponential variable of mean 1, in natural units.
 #[must_use]
 pub fn arrival(seed: u64, position: u32, draw: u32, id: u32) -> f64 {
-    let [w0, w1, w2, _] = philox(seed, [id / 256, position, 1, draw]);
+    arrival_by([1, 0], seed, position, draw, id)
+}
+
+/// Returns the arrival of a token by the words of two tags, that of tiles and that of tokens.
+#[must_use]
+pub fn arrival_by(tags: [u32; 2], seed: u64, position: u32, draw: u32, id: u32) -> f64 {
+    let [w0, w1, w2, _] = philox(seed, [id / 256, position, tags[0], draw]);
     let u = ((u64::from(w0) << 32) + u64::from(w1)).max(1) as f64 / 2f64.powi(64);
     // Near 1, 1 - u is all that is left of the word: take it from the integer.
     let rest = (u64::MAX - ((u64::from(w0) << 32) + u64::from(w1))).max(1) as f64 / 2f64.powi(64);
@@ -25,7 +31,7 @@ pub fn arrival(seed: u64, position: u32, draw: u32, id: u32) -> f64 {
     if w2 >> 24 == id % 256 {
         return first;
     }
-    let word = philox(seed, [id / 4, position, 0, draw])[id as usize % 4];
+    let word = philox(seed, [id / 4, position, tags[1], draw])[id as usize % 4];
     let v = (2.0 * f64::from(word) + 1.0) / 2f64.powi(33);
     first - (-v).ln_1p()
 }

@@ -11,6 +11,7 @@ use crate::rules::Check;
 rules!(clustered_head_rules:
     H7 the_clusters_with_the_largest_scores_are_probed,
     H7 clusters_of_equal_scores_are_probed_by_number,
+    H7 a_score_that_overflows_is_the_largest_float,
     H7 special_ids_are_always_in_the_probed_set,
     H7 a_hidden_state_that_is_not_finite_probes_clusters_too,
     H8 a_clustered_head_gives_what_the_row_of_its_probed_set_gives,
@@ -72,6 +73,14 @@ fn clusters_of_equal_scores_are_probed_by_number(check: &Check<'_>) {
     let mut near = [1.0f32; 12];
     near[8] = 1.0f32.next_up();
     probes(check, &head, &clusters(6, 1, &near, 2), &[0, 4]);
+}
+
+fn a_score_that_overflows_is_the_largest_float(check: &Check<'_>) {
+    // Cluster 1 has a score of f32::MAX, cluster 2 one of +inf, which counts as f32::MAX: the smaller number comes first.
+    let head = HeadCase::new(Dtype::F32, &[1.0; 12], &[1.0, 1.0], 2);
+    let centroids = [1.0, 0.0, f32::MAX, 0.0, f32::MAX, f32::MAX];
+    probes(check, &head, &clusters(6, 2, &centroids, 1), &[2, 3]);
+    probes(check, &head, &clusters(6, 2, &centroids, 2), &[2, 3, 4, 5]);
 }
 
 fn special_ids_are_always_in_the_probed_set(check: &Check<'_>) {

@@ -18,6 +18,7 @@ rules!(head_rules:
     H1 products_are_near_those_of_real_numbers,
     H2 the_bias_comes_before_the_scale_and_the_scale_before_the_cap,
     H2 a_cap_bounds_logits_by_a_hyperbolic_tangent,
+    H2 a_nan_stays_one_whatever_its_sign,
     H2 a_scaling_outside_its_range_is_refused,
     H3 infinities_and_nan_go_their_way,
     H4 a_row_does_not_depend_on_its_batch,
@@ -123,6 +124,15 @@ fn a_cap_bounds_logits_by_a_hyperbolic_tangent(check: &Check<'_>) {
             let error = (f64::from(capped) - exact).abs() / f64::from(softcap);
             assert!(error <= gumball_spec::head::SOFTCAP_ERROR, "{z} below {softcap}: {capped} for {exact}");
         }
+    }
+}
+
+fn a_nan_stays_one_whatever_its_sign(check: &Check<'_>) {
+    let weights = [0x7FC0_0000, 0xFFC0_0000, 0x7FC0_1234, 0xFFFF_FFFF].map(f32::from_bits);
+    for softcap in [0.0, 30.0] {
+        let mut case = HeadCase::new(Dtype::F32, &weights, &[1.0], 1);
+        case.scaling.softcap = softcap;
+        assert_eq!(check.head(&case), Ok(vec![0x7FC0_0000; 4]));
     }
 }
 

@@ -110,6 +110,7 @@ families! {
     verify::rejection => rejection_rules,
     verify::by_probabilities => by_probabilities_rules,
     verify::draft => draft_rules,
+    verify::edges => edge_rules,
     params => params_rules,
 }
 

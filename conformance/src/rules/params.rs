@@ -11,6 +11,7 @@ rules!(params_rules:
     L2 a_requested_id_outside_the_vocabulary_is_refused,
     F6 mirostat_refuses_filters_beside_it,
     M2 a_filter_set_but_not_listed_is_refused,
+    M2 a_filter_by_which_no_row_loses_a_token_is_set_too,
     M2 a_repeated_filter_is_refused,
     E2 numbers_outside_their_range_are_refused_by_name,
     E4 ids_outside_the_vocabulary_are_refused_by_name,
@@ -67,6 +68,27 @@ fn a_filter_set_but_not_listed_is_refused(check: &Check<'_>) {
     refuses(check, listed(&[], params.clone()), "top_k");
     accepts(check, listed(&[Filter::MinP, Filter::Xtc, Filter::TopK], params));
     accepts(check, listed(&[], SamplingParams { top_k: 4, ..base() }));
+}
+
+fn a_filter_by_which_no_row_loses_a_token_is_set_too(check: &Check<'_>) {
+    let unlisted = FilterOrder::List(Vec::new());
+    let refused = |row: &[f32], params: SamplingParams, parameter: &'static str, by: &'static str| {
+        let refused = check.attempt(&Case::of(row, params)).unwrap_err();
+        let names = |error| matches!(error, Error::Conflict { parameter: a, other: b, .. } if a == parameter && b == by);
+        assert!(names(refused.clone()), "{refused}");
+    };
+    // Two tokens never have more than half of the mass each.
+    let xtc = SamplingParams { xtc_probability: 0.5, xtc_threshold: 0.9, ..base() };
+    refused(&[0.0; 4], SamplingParams { order: unlisted.clone(), ..xtc.clone() }, "xtc", "order");
+    let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+    refused(&[0.0; 4], SamplingParams { mirostat, ..xtc }, "xtc", "mirostat");
+    for (params, parameter) in [
+        (SamplingParams { top_p: 0.5, ..base() }, "top_p"),
+        (SamplingParams { min_p: 0.5, ..base() }, "min_p"),
+        (SamplingParams { p_less: true, ..base() }, "p_less"),
+    ] {
+        refused(&[0.0], SamplingParams { order: unlisted.clone(), ..params }, parameter, "order");
+    }
 }
 
 fn a_repeated_filter_is_refused(check: &Check<'_>) {

@@ -49,6 +49,10 @@ struct Readme;
 #[doc = include_str!("../../../docs/scaling.md")]
 struct SeveralProcesses;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/speculation.md")]
+struct Speculation;
+
 mod entropy;
 mod probabilities;
 mod registry;

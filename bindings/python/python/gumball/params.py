@@ -103,7 +103,8 @@ class SamplingParams:
     top_k: how many tokens to keep; off if below 1 or at least the vocabulary.
     top_p, typical_p: the mass to keep, at least 0; off from 1 up.
     min_p: the least probability relative to the best token's, in 0..=1; 0 is off.
-    top_n_sigma: how many standard deviations below the best logit are kept; off from 0 down.
+    top_n_sigma: how many standard deviations below the best logit are kept; off from 0 down. Every logit above -inf counts in the deviation,
+        one at finfo.min or with a bias of -100, too: ban by -inf.
     top_a: the least probability that is kept, as a multiple of the square of the most likely token's; in 0..=1, 0 is off.
     p_less: whether what is less likely than two draws are to be equal is dropped; it speaks of logits.
     epsilon_cutoff, eta_cutoff: the least probability that is kept, in 0..=1; 0 is off.

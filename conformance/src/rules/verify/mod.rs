@@ -3,5 +3,6 @@
 pub mod by_probabilities;
 pub mod coupled;
 pub mod draft;
+pub mod edges;
 pub mod judged;
 pub mod rejection;

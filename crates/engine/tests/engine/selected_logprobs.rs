@@ -18,6 +18,7 @@ fn batch() -> (Vec<f32>, Vec<i32>) {
     data[2 * VOCAB + 5] = f32::NAN;
     data[3 * VOCAB + 6] = f32::INFINITY;
     data[4 * VOCAB + 7] = f32::NEG_INFINITY;
+    data[5 * VOCAB + 8] = f32::NAN;
     let mut tokens: Vec<i32> = (0..ROWS as i32).map(|row| row * 37 % VOCAB as i32).collect();
     tokens[..8].copy_from_slice(&[NONE, 4, 5, 6, 7, NONE, 0, VOCAB as i32 - 1]);
     (data, tokens)
@@ -121,6 +122,16 @@ fn they_are_the_definitions_of_forced_tokens() {
             }
         }
     }
+}
+
+#[test]
+fn no_token_has_no_status_though_its_row_holds_a_nan() {
+    let mut data = rows(0..2);
+    (data[3], data[VOCAB + 3]) = (f32::NAN, f32::NAN);
+    let operators = Operators::new(None, Some(1)).unwrap();
+    let told = told_by_host(&operators, Logits::new(&data, 2, VOCAB).unwrap(), [NONE, 3][..].into());
+    let nothing = f32::NEG_INFINITY.to_bits();
+    assert_eq!(told, (vec![nothing; 2], vec![0; 2], vec![0, Status::NAN.0]));
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl SamplingParams {
         temperature < MIN_TEMPERATURE
     }
 
-    /// Returns whether a filter would remove anything from some row of this vocabulary.
+    /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a token by it.
     #[must_use]
     pub fn is_on(&self, filter: Filter, vocab: usize) -> bool {
         match filter {
