@@ -32,15 +32,17 @@ def row(text: str) -> NDArray[np.float32]:
 class Session:
     """Calls of an engine. What they were since `case` can be printed as a program."""
 
-    def __init__(self, of: Engine | str) -> None:
+    def __init__(self, of: Engine | str, seed: int = 1) -> None:
+        """seed: what requests without seeds, and drafts, are drawn from."""
         self.engine = engine(of) if isinstance(of, str) else of
+        self.seed = seed
         self.calls: list[str] = []
         self.case()
 
-    def case(self, seed: int = 1) -> None:
-        """Begins another case: forgets the calls, and seeds the draws of requests without seeds."""
+    def case(self) -> None:
+        """Begins another case: forgets the calls, and starts the draws of requests without seeds again."""
         self.calls.clear()
-        self.engine.start(seed)
+        self.engine.start(self.seed)
 
     def drawn(
         self, rows: str | Sequence[str], requests: Request | Sequence[Request], steps: int = 1
@@ -116,7 +118,7 @@ class Session:
             f"print(np.bincount([emitted[0] for _, emitted in "
             f"s.speculated({list(target)!r}, {list(draft)!r}, {request!r}, {times}{flag})]))"
         )
-        random = np.random.default_rng(5)
+        random = np.random.default_rng(4 + self.seed)
         laws = [softmax(row(text)) for text in draft]
         drafts = np.stack([random.choice(p.size, times, p=p) for p in laws], axis=1).tolist()
         emitted: list[list[int]] = []
@@ -173,7 +175,7 @@ class Session:
 
     def program(self, name: str) -> str:
         """The program that makes the calls again, in at most ten lines."""
-        lines = ["from sampling_laws import Request, Session", f"s = Session({name!r})", *self.calls[-7:]]
+        lines = ["from sampling_laws import Request, Session", f"s = Session({name!r}{'' if self.seed == 1 else f', seed={self.seed}'})", *self.calls[-7:]]
         return "\n".join(lines if "np." not in "".join(lines) else ["import numpy as np", *lines])
 
     def _sample(self, logits: NDArray[np.float32], requests: Sequence[Request]) -> list[list[Drawn]]:
