@@ -175,7 +175,11 @@ class Session:
 
     def program(self, name: str) -> str:
         """The program that makes the calls again, in at most ten lines."""
-        lines = ["from sampling_laws import Request, Session", f"s = Session({name!r}{'' if self.seed == 1 else f', seed={self.seed}'})", *self.calls[-7:]]
+        lines = [
+            "from sampling_laws import Request, Session",
+            f"s = Session({name!r}{'' if self.seed == 1 else f', seed={self.seed}'})",
+            *self.calls[-7:],
+        ]
         return "\n".join(lines if "np." not in "".join(lines) else ["import numpy as np", *lines])
 
     def _sample(self, logits: NDArray[np.float32], requests: Sequence[Request]) -> list[list[Drawn]]:

@@ -44,7 +44,9 @@ class Vllm(Engine):
 
     def __init__(self, device: str = "cpu") -> None:
         if not Sampler.__module__.startswith("vllm."):
-            raise RuntimeError(f"a plug-in has put {Sampler.__module__}.{Sampler.__name__} in the place of vLLM's sampler")
+            raise RuntimeError(
+                f"a plug-in has put {Sampler.__module__}.{Sampler.__name__} in the place of vLLM's sampler"
+            )
         self.device, self.config, self.sampler = torch.device(device), VllmConfig(), Sampler()
 
     def start(self, seed: int) -> None:
