@@ -37,11 +37,13 @@ class Session:
         self.engine = engine(of) if isinstance(of, str) else of
         self.seed = seed
         self.calls: list[str] = []
+        self.plain: list[tuple[str, Request, int]] = []
         self.case()
 
     def case(self) -> None:
         """Begins another case: forgets the calls, and starts the draws of requests without seeds again."""
         self.calls.clear()
+        self.plain.clear()
         self.engine.start(self.seed)
 
     def drawn(
@@ -53,6 +55,8 @@ class Session:
         all rows.
         """
         self.calls.append(f"print(s.tokens({_text(rows)}, {_text(requests)}{_steps(steps)}))")
+        if isinstance(rows, str) and isinstance(requests, Request) and steps == 1:
+            self.plain.append((rows, requests, 1))
         requests = (
             [requests] * (1 if isinstance(rows, str) else len(rows)) if isinstance(requests, Request) else requests
         )
@@ -78,6 +82,8 @@ class Session:
         seeds: the seed of the first request, each further one having the next seed; None: requests as they are.
         """
         self.calls.append(f"print(s.counts({text!r}, {request!r}, {draws}{'' if seeds is None else f', {seeds}'}))")
+        if seeds is None:
+            self.plain.append((text, request, draws))
         values = row(text)
         most = max(1, min(self.engine.most_rows, 2_000_000 // values.size)) if "batch" in self.engine.features else 1
         found = np.zeros(values.size + 1, np.int64)
@@ -174,7 +180,11 @@ class Session:
             )
 
     def program(self, name: str) -> str:
-        """The program that makes the calls again, in at most ten lines."""
+        """The program that makes the calls again, in at most ten lines: by the engine's own package alone, if the adapter has one and they are
+        one call.
+        """
+        if len(self.plain) == len(self.calls) == 1 and (own := self.engine.program(*self.plain[0])):
+            return own
         lines = [
             "from sampling_laws import Request, Session",
             f"s = Session({name!r}{'' if self.seed == 1 else f', seed={self.seed}'})",

@@ -29,6 +29,19 @@ def test_a_record_has_every_law_and_short_programs(record: dict) -> None:
         assert law.get("program", "").count("\n") < 10
 
 
+def test_programs_of_one_call_need_the_engines_own_package_alone() -> None:
+    alone = {
+        record["engine"]: [
+            law["program"]
+            for law in record["laws"].values()
+            if "sampling_laws" not in law.get("program", "sampling_laws")
+        ]
+        for record in RECORDS
+    }
+    for engine in ("transformers", "vLLM V1", "SGLang"):
+        assert len(alone[engine]) >= 3 and all(compile(program, engine, "exec") for program in alone[engine])
+
+
 def test_the_package_types_strictly() -> None:
     pytest.importorskip("mypy")
     ran = [sys.executable, "-m", "mypy", "--config-file", str(HERE / "pyproject.toml"), "-p", "sampling_laws"]
