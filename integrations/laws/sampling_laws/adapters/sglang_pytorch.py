@@ -96,7 +96,7 @@ class SGLang(Engine):
                 "from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo",
                 "from sglang.srt.sampling.sampling_params import SamplingParams",
                 "runtime_context.get_context().override_server_args(sampling_backend='pytorch', device='cpu').install()",
-                "alone = runtime_context.get_parallel().override(tp_group=Made(device_group=None)).__enter__()",
+                "alone = runtime_context.get_parallel().override(tp_group=Made(device_group=None)); alone.__enter__()",
                 "from sglang.srt.layers.sampler import Sampler",
                 f"class Batch: device, reqs = 'cpu', [Made(sampling_params=SamplingParams({params}), {nothing})]",
                 f"print(Sampler()(LogitsProcessorOutput(next_token_logits=tensor([{row}]).float()), "
