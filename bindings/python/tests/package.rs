@@ -92,6 +92,10 @@ fn the_wheel_passes_its_tests() {
     let mut tests = Command::new(&python);
     let options = [OsStr::new("-m"), "pytest".as_ref(), "-ra".as_ref(), "--durations=3".as_ref()];
     tests.args(options).arg("--rootdir").arg(here).arg(here.join("tests")).current_dir(&folder);
+    // In two processes, where the environment beside has what pytest takes for that.
+    if succeeds(Command::new(&python).args(["-c", "import xdist"])) {
+        tests.args(["-n", "2"]);
+    }
     if env::var_os("GUMBALL_TEST_SLOW").is_some() {
         tests.args(["-s", "-m", "slow or not slow"]);
     }
