@@ -67,7 +67,7 @@ server.listen(0, "127.0.0.1", () => {
   const names = process.env.CHROMIUM ? [process.env.CHROMIUM] : ["chromium", "chromium-headless-shell", "google-chrome"];
   const start = () => {
     const name = names.shift();
-    if (!name) return end(77, "ci/wasm-browser.mjs: no browser (Debian's package chromium); skipped");
+    if (!name) return end(77, "ci/wasm-browser.mjs: no browser (Debian's package chromium)");
     browser = spawn(name, [...flags, address], { stdio: ["ignore", "ignore", "pipe"] });
     let said = "";
     browser.stderr.on("data", (part) => (said = (said + part).slice(-2000)));

@@ -1,7 +1,9 @@
 //! Every rule, on the CUDA kernels: emulated, and on the GPU where there is one, eagerly and in a graph.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_conformance::backend::Cuda;
 use gumball_conformance::draws::Setting;
 use gumball_conformance::statistics::FALSE_ALARM;
@@ -9,6 +11,7 @@ use gumball_conformance::stream::{self, Counted, Extent};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
 use gumball_conformance::{by_name, draft_chains, operators, rules, selected_logprobs, softmax};
 use gumball_cuda::Runtime;
+use gumball_engine::Device;
 
 macro_rules! backends {
     ($($backend:ident),*) => {
@@ -27,10 +30,7 @@ backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searchi
 /// The pool on a device runs the kernels of `cuda_emulated`; what it adds, state and what comes with a step, is held here.
 #[test]
 fn a_pool_on_a_device_follows_the_rules_of_edits_state_and_drafts() {
-    let backend = match by_name("device_pool_emulated") {
-        Ok(backend) => backend,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(backend) = or_skip(by_name("device_pool_emulated")) else { return };
     let held =
         rules::all().filter(|rule| rule.rule.starts_with('E') || ["N9", "F6", "S3"].contains(&rule.rule));
     assert!(held.inspect(|rule| rule.run(&*backend)).count() > 55);
@@ -40,9 +40,8 @@ fn run(name: &str, backend: &str) {
     if backend == "cuda_emulated_searching" && !is_searched(name) {
         return println!("held on cuda_emulated, and by ci/long on {backend}");
     }
-    match by_name(backend) {
-        Ok(backend) => rules::run(name, &*backend),
-        Err(error) => println!("skipped: {error}"),
+    if let Some(backend) = if_here(backend, by_name(backend)) {
+        rules::run(name, &*backend);
     }
 }
 
@@ -53,10 +52,20 @@ fn is_searched(name: &str) -> bool {
 
 /// The emulator and the GPU, as far as they are here.
 fn here() -> impl Iterator<Item = (&'static str, Cuda)> {
-    ["cuda_emulated", "cuda"].into_iter().filter_map(|name| {
-        let backend = Cuda::by_name(name).inspect_err(|error| println!("skipped: {error}"));
-        Some((name, backend.ok()?))
-    })
+    ["cuda_emulated", "cuda"].into_iter().filter_map(|name| Some((name, if_here(name, Cuda::by_name(name))?)))
+}
+
+/// The emulated device and the GPU, as far as they are here.
+fn devices() -> [Option<Device>; 2] {
+    [if_here("emulated", Device::emulated()), if_here("cuda", Device::cuda(0))]
+}
+
+/// Returns what was found. A test without the emulator is skipped; a GPU that is not here is left to ci/gpu-conformance.
+fn if_here<T, E: Display>(name: &str, found: Result<T, E>) -> Option<T> {
+    if name.contains("emulated") {
+        return or_skip(found);
+    }
+    found.inspect_err(|error| println!("left to ci/gpu-conformance: {error}")).ok()
 }
 
 #[test]
@@ -136,9 +145,8 @@ fn logprobs_of_tokens_are_those_of_the_oracle() {
 
 #[test]
 fn streams_with_drafts_are_those_without() {
-    let devices = [gumball_engine::Device::emulated(), gumball_engine::Device::cuda(0)];
-    for (device, tokens) in devices.into_iter().zip([300, 1_000_000]) {
-        let Ok(device) = device.inspect_err(|error| println!("skipped: {error}")) else { continue };
+    for (device, tokens) in devices().into_iter().zip([300, 1_000_000]) {
+        let Some(device) = device else { continue };
         let (requests, steps) = if tokens > 1_000 { (512, 400) } else { (8, 20) };
         let counted = stream::hold(Some(&device), Extent { requests, steps, tokens });
         let Counted { tokens, accepted } = counted.unwrap_or_else(|text| panic!("{text}"));
@@ -148,9 +156,8 @@ fn streams_with_drafts_are_those_without() {
 
 #[test]
 fn tokens_of_verified_drafts_have_the_law_of_the_target() {
-    let devices = [gumball_engine::Device::emulated(), gumball_engine::Device::cuda(0)];
-    for (device, draws) in devices.into_iter().zip([256, 65_536]) {
-        let Ok(device) = device.inspect_err(|error| println!("skipped: {error}")) else { continue };
+    for (device, draws) in devices().into_iter().zip([256, 65_536]) {
+        let Some(device) = device else { continue };
         let is_few = draws < 1_000;
         let (streams, tokens) = if is_few { (8, 8) } else { (1024, 64) };
         let place = Place { device: Some(&device), streams, tokens };

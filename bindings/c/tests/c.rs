@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use gumball_bench_protocol::skipped::{or_skip, skip};
 use serde_json::Value;
 
 #[path = "../../../crates/cli/tests/support/fragments.rs"]
@@ -55,7 +56,7 @@ fn works(build: Build) -> bool {
         let works = built.is_ok_and(|built| built.status.success())
             && Command::new(&program).status().is_ok_and(|status| status.success());
         if !works {
-            println!("skipped: {} {:?} does not build a program here", build.compiler, build.flags);
+            skip(format_args!("{} {:?} does not build a program here", build.compiler, build.flags));
         }
         works
     })
@@ -70,7 +71,7 @@ fn folder() -> PathBuf {
 /// Builds a program of sources below this crate and returns where it lies; none where there is no such compiler.
 fn program(build: Build, name: &str, sources: &[&str]) -> Option<PathBuf> {
     if cfg!(not(target_os = "linux")) {
-        println!("skipped: how the libraries are linked is told for Linux alone");
+        skip("how the libraries are linked is told for Linux alone");
         return None;
     }
     if !works(build) {
@@ -122,8 +123,7 @@ fn test(name: &str, sources: &[&str], arguments: &[&str], builds: &[Build]) {
 /// Returns whether there is what the emulated device takes. The library has it as well, as features are one for a build; if
 /// it lacks it, another build overwrote the library since: `cargo clean -p gumball-c`.
 fn emulated() -> bool {
-    let device = gumball_engine::Device::emulated();
-    device.inspect_err(|error| println!("skipped: {error}")).is_ok()
+    or_skip(gumball_engine::Device::emulated()).is_some()
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 ``GUMBALL_NVRTC`` names the compiler (``libnvrtc.so``), unless the system's loader finds one. ``GUMBALL_KERNEL_ARCHS`` names
 architectures (``sm_90 sm_120``), or ``all`` that a released wheel carries, or ``none``. By default they are those of this
-machine's GPUs. A package without kernels compiles them when they are first used.
+machine's GPUs. A package without kernels compiles them when they are first used. pip hides what a build says, but shows the name of
+the wheel, whose build tag is ``0_no_kernels`` or, say, ``1_kernels_sm_90``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,19 @@ def build_wheel(
 ) -> str:
     """Compiles kernels if it can, then builds the wheel."""
     say(compile_kernels(os.environ.get("GUMBALL_KERNEL_ARCHS", "native").split()))
-    return str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
+    name = str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
+    tagged = with_build_tag(name, KERNELS)
+    os.replace(Path(wheel_directory, name), Path(wheel_directory, tagged))
+    return tagged
+
+
+def with_build_tag(name: str, kernels: Path) -> str:
+    """A wheel's name that says for which architectures it carries the kernels of a folder."""
+    archs = {file.name.split("-")[1] for file in kernels.glob("*.bin")}
+    # sm_90 before sm_100.
+    carried = "_".join(sorted(archs, key=lambda arch: (len(arch), arch)))
+    distribution, version, tags = name.split("-", 2)
+    return f"{distribution}-{version}-{f'1_kernels_{carried}' if carried else '0_no_kernels'}-{tags}"
 
 
 def compile_kernels(archs: list[str]) -> str:

@@ -1,13 +1,16 @@
 //! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there.
 //!
 //! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
-//! skipped. `GUMBALL_TEST_PYTHON` names another interpreter; `GUMBALL_TEST_PACKAGES` names packages to install besides (`torch
-//! transformers`), whose tests are skipped without them. With `GUMBALL_TEST_SLOW` set, the slow ones run too.
+//! skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages import are skipped without these:
+//! `GUMBALL_TEST_PACKAGES` names some to install besides (`torch transformers`), `GUMBALL_TEST_BESIDE` the folder of an environment
+//! that has them (`ci/engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too.
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use gumball_bench_protocol::skipped::skip;
 
 /// What building and testing takes.
 const TOOLS: [&str; 5] = ["maturin>=1.9.4,<2", "numpy", "ml_dtypes", "pytest", "mypy"];
@@ -35,18 +38,25 @@ fn succeeds(command: &mut Command) -> bool {
 fn environment(folder: &Path) -> Option<PathBuf> {
     let python = env::var_os("GUMBALL_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     if !succeeds(Command::new(&python).args(["-c", OLDEST])) {
-        println!("skipped: there is no Python 3.10 or newer");
+        skip("there is no Python 3.10 or newer");
         return None;
     }
     if !succeeds(Command::new(&python).args(["-m", "venv", "--clear"]).arg(folder)) {
-        println!("skipped: Python has no venv");
+        skip("Python has no venv");
         return None;
     }
     let python = folder.join("bin").join("python");
+    if let Some(beside) = env::var_os("GUMBALL_TEST_BESIDE") {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/beside.py");
+        assert!(
+            succeeds(Command::new(&python).arg(script).arg(beside)),
+            "GUMBALL_TEST_BESIDE names no environment"
+        );
+    }
     let besides = env::var("GUMBALL_TEST_PACKAGES").unwrap_or_default();
     let packages = TOOLS.into_iter().chain(besides.split_whitespace());
     if !succeeds(pip(&python).arg("install").args(packages)) {
-        println!("skipped: pip cannot install {TOOLS:?}");
+        skip(format_args!("pip cannot install {TOOLS:?}"));
         return None;
     }
     Some(python)
@@ -65,7 +75,9 @@ fn the_wheel_passes_its_tests() {
     let Some(python) = environment(&folder.join("environment")) else { return };
 
     // The profile is that of `cargo test`, whose builds are taken over; the emulator stands in for a GPU.
-    let mut path = vec![folder.join("environment").join("bin")];
+    let environments =
+        [Some(folder.join("environment")), env::var_os("GUMBALL_TEST_BESIDE").map(PathBuf::from)];
+    let mut path: Vec<_> = environments.into_iter().flatten().map(|folder| folder.join("bin")).collect();
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
     let mut install = pip(&python);
     install.args(["install", "--no-build-isolation", "--no-deps", "--force-reinstall"]).arg(here);
@@ -80,10 +92,15 @@ fn the_wheel_passes_its_tests() {
     let mut tests = Command::new(&python);
     let options = [OsStr::new("-m"), "pytest".as_ref(), "-ra".as_ref(), "--durations=3".as_ref()];
     tests.args(options).arg("--rootdir").arg(here).arg(here.join("tests")).current_dir(&folder);
+    // In two processes, where the environment beside has what pytest takes for that.
+    if succeeds(Command::new(&python).args(["-c", "import xdist"])) {
+        tests.args(["-n", "2"]);
+    }
     if env::var_os("GUMBALL_TEST_SLOW").is_some() {
         tests.args(["-s", "-m", "slow or not slow"]);
     }
-    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    let compiled = env::var_os("PYTHONPYCACHEPREFIX").unwrap_or_else(|| folder.join("pycache").into());
+    tests.env("PYTHONPYCACHEPREFIX", &compiled);
     let status = tests.stdin(Stdio::null()).status().expect("it was just there");
     assert!(status.success(), "the package's own tests fail");
 
@@ -91,7 +108,10 @@ fn the_wheel_passes_its_tests() {
     let laws = here.join("../../integrations/laws");
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "--durations=3", "--rootdir"]).arg(&laws).arg(laws.join("tests"));
-    tests.env("PYTHONPATH", &laws).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&folder);
+    let mut path = vec![laws];
+    path.extend(env::split_paths(&env::var_os("PYTHONPATH").unwrap_or_default()));
+    tests.env("PYTHONPATH", env::join_paths(path).expect("paths"));
+    tests.env("PYTHONPYCACHEPREFIX", &compiled).current_dir(&folder);
     let status = tests.stdin(Stdio::null()).status().expect("it was just there");
     assert!(status.success(), "Gumball breaks a law of sampling, or a law does not notice a fault");
 }

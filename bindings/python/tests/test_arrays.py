@@ -101,7 +101,7 @@ def test_every_type_strided_and_offset(batch: np.ndarray, wanted: list[int], dty
 
 def test_every_protocol(batch: np.ndarray, wanted: list[int], device: str) -> None:
     if device.startswith("cuda"):
-        pytest.skip("arrays of the host")
+        pytest.skip("left out: arrays of the host")
     assert drawn(device, Interface(batch)) == wanted
     assert drawn(device, Interface(np.tile(batch, 2)[:, :VOCAB])) == wanted
     for versioned in (True, False):
@@ -173,7 +173,7 @@ def bad_arrays() -> dict[str, tuple[Any, type[Exception], str]]:
 @pytest.mark.parametrize("name", bad_arrays())
 def test_a_bad_array_changes_nothing(name: str, device: str, batch: np.ndarray) -> None:
     if device.startswith("cuda"):
-        pytest.skip("arrays of the host")
+        pytest.skip("left out: arrays of the host")
     array, kind, text = bad_arrays()[name]
     made, slots = pool(device)
     before = [made.state(slot) for slot in slots]

@@ -275,7 +275,7 @@ class Counted(np.ndarray):  # type: ignore[type-arg]
 
 def test_graphs_of_a_screen_whose_weights_were_written_are_refused(place: str) -> None:
     if place.startswith("cuda"):
-        pytest.skip("torch's own count is used there")
+        pytest.skip("left out: torch's own count is used there")
     weights = WEIGHTS.copy().view(Counted)
     there = host_head("certified").to(place, weights=weights)
     pool = Pool(VOCAB, device=place, rows=4, slots=1)
@@ -384,7 +384,7 @@ def test_mistakes_are_named_and_change_nothing(place: str) -> None:
 
 def test_a_screen_of_weights_that_were_written_is_refused(place: str) -> None:
     if not place.startswith("cuda"):
-        pytest.skip("only torch counts the writes of a tensor")
+        pytest.skip("left out: only torch counts the writes of a tensor")
     weights = on(place, WEIGHTS.copy())
     there = host_head("certified").to(place, weights=weights)
     pool = Pool(VOCAB, device=place, rows=4, slots=1)
@@ -396,7 +396,7 @@ def test_a_screen_of_weights_that_were_written_is_refused(place: str) -> None:
 
 def test_a_head_on_a_device_is_refused_where_there_is_none() -> None:
     if "cuda:0" in DEVICES:
-        pytest.skip("there is a GPU")
+        pytest.skip("left out: there is a GPU")
     with pytest.raises(UnavailableError):
         host_head("exact").to("cuda")
     assert gumball.DeviceHead is DeviceHead

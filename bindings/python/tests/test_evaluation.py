@@ -46,7 +46,7 @@ SIGMAS = 4.75
 def loaded() -> tuple[Any, Any]:
     name = os.environ.get("GUMBALL_TEST_MODEL")
     if not name:
-        pytest.skip("GUMBALL_TEST_MODEL names no model")
+        pytest.skip("left out: `ci/long python` names a model by GUMBALL_TEST_MODEL")
     where, options = name, {}
     if Path(name).is_file():
         pytest.importorskip("gguf")

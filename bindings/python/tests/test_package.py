@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
@@ -47,6 +49,29 @@ else:
     raise AssertionError("an array without numpy")
 """
     run("-c", program, cwd=tmp_path)
+
+
+def test_the_package_has_both_licences_and_says_who_made_it() -> None:
+    distribution = importlib.metadata.distribution("gumball")
+    texts = {file.name: file.read_text() for file in distribution.files or [] if file.parent.name == "licenses"}
+    assert "Apache License" in texts["LICENSE-APACHE"] and "The Gumball authors" in texts["LICENSE-MIT"]
+    said = distribution.metadata
+    assert said["License-Expression"] == "Apache-2.0 OR MIT" and said["Author"] == "The Gumball authors"
+    assert "Operating System :: POSIX :: Linux" in said.get_all("Classifier", [])
+
+
+def test_the_name_of_a_wheel_says_which_kernels_it_carries(tmp_path: Path) -> None:
+    pytest.importorskip("maturin")
+    path = Path(__file__).parents[1] / "backend" / "carrying_kernels.py"
+    spec = importlib.util.spec_from_file_location("carrying_kernels", path)
+    assert spec is not None and spec.loader is not None
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    name = "gumball-0.1.0-cp310-abi3-linux_x86_64.whl"
+    assert backend.with_build_tag(name, tmp_path) == "gumball-0.1.0-0_no_kernels-cp310-abi3-linux_x86_64.whl"
+    for arch in ("sm_120", "sm_90", "sm_90"):
+        (tmp_path / f"survey_{len(list(tmp_path.iterdir()))}-{arch}-0f0f.bin").touch()
+    assert backend.with_build_tag(name, tmp_path) == "gumball-0.1.0-1_kernels_sm_90_sm_120-cp310-abi3-linux_x86_64.whl"
 
 
 def test_stubs_are_those_of_the_library(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_sequence_moves_between_devices(device: str, requests: list[SamplingPa
 
 def test_enqueue_fetch_and_replay(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
     if device.startswith("cuda"):
-        pytest.skip("arrays of the host")
+        pytest.skip("left out: arrays of the host")
     plain, pool = make("cpu"), make(device)
     slots = [[pool.admit(params, [1, 2]) for params in requests] for pool in (plain, pool)]
     pool.assign(slots[1])
@@ -174,7 +174,7 @@ def test_enqueue_fetch_and_replay(device: str, requests: list[SamplingParams], b
 
 def test_what_is_enqueued_and_captured_may_hold_probabilities(device: str, batch: np.ndarray) -> None:
     if device.startswith("cuda"):
-        pytest.skip("arrays of the host")
+        pytest.skip("left out: arrays of the host")
     plain, pool, probs = make("cpu"), make(device), np.exp(batch)
     params = [SamplingParams(seed=seed, top_p=0.9, top_k=40) for seed in range(7)]
     slots = [[each.admit(it, [1, 2]) for it in params] for each in (plain, pool)]
@@ -194,7 +194,7 @@ def test_what_is_enqueued_and_captured_may_hold_probabilities(device: str, batch
 
 def test_a_variant_that_is_named_serves_the_rows_or_is_refused(device: str, batch: np.ndarray) -> None:
     if device.startswith("cuda"):
-        pytest.skip("arrays of the host")
+        pytest.skip("left out: arrays of the host")
     plain, pool, logits = make("cpu", kept=False), make(device, kept=False), batch[:3]
     requests = [SamplingParams(seed=1), SamplingParams(seed=2, min_p=0.1), SamplingParams(seed=3, top_k=9, top_p=0.9)]
     slots = [[each.admit(params) for params in requests] for each in (plain, pool)]

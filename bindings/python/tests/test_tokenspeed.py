@@ -126,7 +126,7 @@ def on(device: str, made: GumballSamplingBackend) -> GumballSamplingBackend:
 
 def on_host_or_emulated(device: str) -> None:
     if device not in ("cpu", "emulated"):
-        pytest.skip("tests/gpu has this")
+        pytest.skip("left out: tests/gpu has this")
 
 
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
@@ -243,7 +243,7 @@ class NoWaits:
 
 def test_a_step_with_drafts_waits_for_nothing(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if device != "emulated":
-        pytest.skip("a pool of the host has nothing to wait for")
+        pytest.skip("left out: a pool of the host has nothing to wait for")
     width, wanted = 3, wanted_tokens(REQUESTS[:2])
     made = on(device, backend(max_draft_tokens_per_req=width))
     pool, made.pool = made.pool, NoWaits(made.pool)  # type: ignore[assignment]
@@ -273,7 +273,7 @@ def test_a_step_with_drafts_waits_for_nothing(device: str, monkeypatch: pytest.M
 
 def test_a_captured_verification_reads_the_drafts_that_lie_there(device: str) -> None:
     if device != "emulated":
-        pytest.skip("a GPU's graphs are in tests/gpu; the host has none")
+        pytest.skip("left out: a GPU's graphs are in tests/gpu; the host has none")
     made, alone = on(device, backend(max_draft_tokens_per_req=2)), samplers(REQUESTS[:3])
     made.prepare_capture(4, 2)
     made.verify(output(rows_of(9, 8)), INFO, torch.zeros(4, 2, dtype=torch.int64))

@@ -5,6 +5,7 @@ mod support;
 use std::io::ErrorKind;
 use std::process::Command;
 
+use gumball_bench_protocol::skipped::{or_skip, skip};
 use gumball_engine::Device;
 use serde_json::Value;
 use support::{Files, bytes, lines, logits, refuses, succeeds};
@@ -13,7 +14,7 @@ const VOCAB: usize = 600;
 
 /// Returns whether the host can emulate a device.
 fn emulated() -> bool {
-    Device::emulated().inspect_err(|error| println!("skipped: {error}")).is_ok()
+    or_skip(Device::emulated()).is_some()
 }
 
 fn row(files: &Files) -> String {
@@ -23,8 +24,7 @@ fn row(files: &Files) -> String {
 #[test]
 fn a_machine_without_cuda_is_told_what_is_missing() {
     if Device::cuda(0).is_ok() {
-        println!("skipped: this machine has CUDA");
-        return;
+        return println!("left out: this machine has CUDA");
     }
     let files = Files::new();
     let row = row(&files);
@@ -161,7 +161,7 @@ fn a_tiny_model_writes_the_same_text_on_a_device() {
     let model = files.path("tiny.gguf").to_str().expect("text").to_owned();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/tiny-model");
     match Command::new("python3").arg(script).arg(&model).status() {
-        Err(error) if error.kind() == ErrorKind::NotFound => return println!("skipped: there is no python3"),
+        Err(error) if error.kind() == ErrorKind::NotFound => return skip("there is no python3"),
         written => assert!(written.expect("python3 starts").success()),
     }
     if !emulated() {

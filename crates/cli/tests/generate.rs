@@ -6,6 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gumball_bench_protocol::skipped::or_skip;
 use serde_json::Value;
 use support::{Files, gumball, refuses, succeeds};
 
@@ -83,8 +84,8 @@ fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
 
 #[test]
 fn heads_on_a_device_write_the_text_that_they_write_on_the_cpu() {
-    if let Err(error) = gumball_engine::Device::emulated() {
-        return println!("skipped: {error}");
+    if or_skip(gumball_engine::Device::emulated()).is_none() {
+        return;
     }
     let args = [PROMPT, "--seed", "42", "--max-tokens", "3", "--temperature", "0.8", "--top-k", "50"];
     let exact = json(&[&args[..], &["--head", "exact"]].concat());

@@ -9,6 +9,7 @@ mod support;
 mod tiny;
 
 use candle_core::quantized::GgmlDType;
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::Device;
 use serde_json::Value as Json;
 use support::{Files, gumball, refuses, succeeds};
@@ -29,7 +30,7 @@ const SETTINGS: [&[&str]; 5] = [
 
 /// Returns whether the host can emulate a device.
 fn emulated() -> bool {
-    Device::emulated().inspect_err(|error| println!("skipped: {error}")).is_ok()
+    or_skip(Device::emulated()).is_some()
 }
 
 /// Writes the tiny model, and returns its path.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, CapturedLaunches, DeviceSlice, DraftBatchId, DraftBatchLimits, DraftCounts,
     DraftIds, DraftRule, Dtype, Emulator, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Step,
@@ -27,13 +28,7 @@ fn requests() -> [SamplingParams; ROWS] {
 }
 
 fn runtime() -> Option<Arc<dyn Runtime>> {
-    match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Some(Arc::new(emulator)),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    Some(Arc::new(or_skip(Emulator::new(&Cache::user()))?))
 }
 
 fn logits(runtime: &Arc<dyn Runtime>) -> Buffer {

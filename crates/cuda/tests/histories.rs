@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Prepared, Rows, Runtime, StepVariant, Variant,
     Workspace, WorkspaceLimits,
@@ -19,10 +20,8 @@ fn no_repeats() -> SamplingParams {
 
 /// Runs a test on rows of falling logits, so that a greedy request without repeats counts up from 0.
 fn on_rows(rows: usize, test: impl FnOnce(&mut Workspace, &Rows<'_>)) {
-    let runtime: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Arc::new(emulator),
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(emulator) = or_skip(Emulator::new(&Cache::user())) else { return };
+    let runtime: Arc<dyn Runtime> = Arc::new(emulator);
     let limits = WorkspaceLimits { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
     let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
     let logits: Vec<f32> = (0..rows * VOCAB).map(|place| -((place % VOCAB) as f32)).collect();

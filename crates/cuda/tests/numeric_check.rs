@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::numeric_check::{Inputs, NUMBERS, check};
 use gumball_cuda::{Cache, Emulator, Runtime};
 use gumball_spec::num::{SWITCH_32, SWITCH_64};
@@ -14,10 +15,8 @@ use gumball_spec::num::{SWITCH_32, SWITCH_64};
 /// Compares all functions with their definitions. At least one in `domain` of the inputs must lie in each
 /// function's domain.
 fn hold_all(inputs: Inputs, domain: usize) {
-    let runtime: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Arc::new(emulator),
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(emulator) = or_skip(Emulator::new(&Cache::user())) else { return };
+    let runtime: Arc<dyn Runtime> = Arc::new(emulator);
     for (which, (name, _)) in NUMBERS.iter().enumerate() {
         let held = check(&runtime, which, inputs)
             .expect("the host runs kernels")

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Buffer, Cache, ColumnType, DeviceSlice, Draws, Dtype, Emulator, IntType, Operators, Output, PerRow,
     RowParams, Rows, RowsOut, Runtime,
@@ -15,13 +16,7 @@ const VOCAB: usize = 300;
 const LINES: usize = 2;
 
 fn runtime() -> Option<Arc<dyn Runtime>> {
-    match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Some(Arc::new(emulator)),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    Some(Arc::new(or_skip(Emulator::new(&Cache::user()))?))
 }
 
 fn lines() -> Vec<f32> {

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_bench_protocol::generated::{bell, grid, zipf};
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, Emulator, InitialState,
     IntType, Prepared, Rows, Runtime, Workspace, WorkspaceLimits,
@@ -81,10 +82,7 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
 #[test]
 fn a_step_reads_a_row_as_often_as_its_filters_need() {
     let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let emulator = match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Arc::new(emulator),
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(emulator) = or_skip(Emulator::new(&Cache::user())).map(Arc::new) else { return };
     let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
     let limits = WorkspaceLimits { vocab: VOCAB, slots: 1, rows: 1, widths: Widths::default(), kept: false };
     let rows: Vec<Buffer> =
@@ -117,10 +115,7 @@ fn a_step_reads_a_row_as_often_as_its_filters_need() {
 fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() {
     let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     const ROWS: usize = 4;
-    let emulator = match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Arc::new(emulator),
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(emulator) = or_skip(Emulator::new(&Cache::user())).map(Arc::new) else { return };
     let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
     let limits =
         WorkspaceLimits { vocab: VOCAB, slots: 1, rows: ROWS, widths: Widths::default(), kept: false };

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceIntMatrix, DraftChainRows, Dtype, Emulator, InitialState, IntType,
     MaskRows, Prepared, Rows, Runtime, Workspace, WorkspaceLimits,
@@ -12,13 +13,7 @@ use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
 
 fn runtime() -> Option<Arc<dyn Runtime>> {
-    match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Some(Arc::new(emulator)),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    Some(Arc::new(or_skip(Emulator::new(&Cache::user()))?))
 }
 
 const LIMITS: WorkspaceLimits =

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Buffer, Cache, ColumnType, DeviceSlice, Dtype, Emulator, IntType, PerRow, Rows, RowsOut, Runtime, Softmax,
 };
@@ -12,13 +13,7 @@ const ROWS: usize = 3;
 const VOCAB: usize = 300;
 
 fn runtime() -> Option<Arc<dyn Runtime>> {
-    match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Some(Arc::new(emulator)),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    Some(Arc::new(or_skip(Emulator::new(&Cache::user()))?))
 }
 
 /// Returns the error of a softmax of `ROWS` rows; panics unless there is one and nothing was written.

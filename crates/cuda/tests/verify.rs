@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Buffer, Cache, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws,
     Emulator, IntType, PerRow, Runtime, Verified, Verify,
@@ -16,13 +17,7 @@ const DRAFTS: usize = 2;
 const VOCAB: usize = 300;
 
 fn runtime() -> Option<Arc<dyn Runtime>> {
-    match Emulator::new(&Cache::user()) {
-        Ok(emulator) => Some(Arc::new(emulator)),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    Some(Arc::new(or_skip(Emulator::new(&Cache::user()))?))
 }
 
 /// The shapes of the arguments: rows of the drafter and the target, drafts, tokens, and the lengths of

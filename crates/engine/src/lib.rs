@@ -46,6 +46,10 @@
 struct Readme;
 
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct OwnReadme;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/scaling.md")]
 struct SeveralProcesses;
 

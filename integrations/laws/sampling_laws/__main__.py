@@ -23,6 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs.add_argument(
         "--law", action="append", default=[], metavar="NAME", help="one law alone; may be given several times"
     )
+    runs.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="draw requests without seeds, and drafts, from another seed than 1, to see whether a verdict stays",
+    )
     runs.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the record of the run goes, as JSON")
     tables = commands.add_parser("table", help="write a page from records, as Markdown")
     tables.add_argument("records", type=pathlib.Path, nargs="+", metavar="RECORD")
@@ -31,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands.add_parser("list", help="list the laws")
     given = parser.parse_args(arguments)
+    if given.command == "run" and not 0 <= given.seed <= 2**20:
+        parser.error(f"--seed is {given.seed}, but must be in 0..=1048576")
     if given.command == "list":
         for law in LAWS:
             print(f"{law.name:42} {law.sentence}")
@@ -42,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             given.into.write_text(renewed(given.into.read_text(), records))
         return 0
-    record = run(given.engine, given.law, lambda line: print(line, flush=True))
+    record = run(given.engine, given.law, lambda line: print(line, flush=True), given.seed)
     outcomes = [law["outcome"] for law in record["laws"].values()]
     counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in ("holds", "broken", "not applicable"))
     print(f"{record['engine']} {record['version']}: {counts}")

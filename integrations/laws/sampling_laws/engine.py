@@ -110,6 +110,19 @@ class Engine:
         """
         raise NotImplementedError
 
+    def program(self, row: str, request: Request, draws: int) -> str | None:
+        """A program of the engine's own package alone, of at most ten lines: it prints the token that a request draws from a row, or how often
+        each one comes in `draws`. None where the request asks for more than the program knows. Optional.
+
+        row: numbers as Python writes a list, with inf and nan.
+        """
+        return None
+
+    def asks_only(self, request: Request, *names: str) -> bool:
+        """Whether a request leaves all else as it is by default."""
+        default = Request()
+        return all(vars(request)[name] == value or name in names for name, value in vars(default).items())
+
     def verify(
         self, target: Floats, drafts: Sequence[Sequence[int]], probs: Floats | None, requests: Sequence[Request]
     ) -> Sequence[Sequence[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 import platform
 import time
@@ -22,12 +23,12 @@ def missing(law: Law, of: Engine) -> list[str]:
     return sorted(law.needs - of.features)
 
 
-def try_law(law: Law, of: Engine, name: str) -> dict[str, Any]:
+def try_law(law: Law, of: Engine, name: str, seed: int = 1) -> dict[str, Any]:
     """Tries one law; returns its outcome, "holds", "broken" or "not applicable", with what there is to say of it."""
     lacks = missing(law, of)
     if lacks:
         return {"outcome": "not applicable", "why": f"needs {', '.join(lacks)}"}
-    session = Session(of)
+    session = Session(of, seed)
     try:
         law.body(session)
     except NotApplicable as reason:
@@ -52,10 +53,12 @@ def _again(session: Session, name: str) -> dict[str, str]:
     return {"program": program, "prints": printed if len(printed) <= LONGEST else printed[:LONGEST] + " ..."}
 
 
-def run(name: str, only: Sequence[str] = (), say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+def run(
+    name: str, only: Sequence[str] = (), say: Callable[[str], None] = lambda _: None, seed: int = 1
+) -> dict[str, Any]:
     """Tries the laws on the engine of a name; returns the record of the run.
 
-    only: names of laws, all if there are none. say: called with a line for each law.
+    only: names of laws, all if there are none. say: called with a line for each law. seed: what requests without seeds are drawn from.
     """
     unknown = set(only) - {law.name for law in LAWS}
     if unknown:
@@ -72,6 +75,8 @@ def run(name: str, only: Sequence[str] = (), say: Callable[[str], None] = lambda
         "remark": of.remark,
         "adapter": name,
         "python": platform.python_version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "seed": seed,
         "logprobs": of.logprobs if "logprobs" in of.features else None,
         "laws": laws,
     }
@@ -79,7 +84,7 @@ def run(name: str, only: Sequence[str] = (), say: Callable[[str], None] = lambda
         if only and law.name not in only:
             continue
         start = time.perf_counter()
-        laws[law.name] = try_law(law, of, name)
+        laws[law.name] = try_law(law, of, name, seed)
         took = time.perf_counter() - start
         why = laws[law.name].get("why", "")
         say(f"{laws[law.name]['outcome']:14}  {law.name:42} {took:5.1f} s  {why}".rstrip())

@@ -32,15 +32,19 @@ def row(text: str) -> NDArray[np.float32]:
 class Session:
     """Calls of an engine. What they were since `case` can be printed as a program."""
 
-    def __init__(self, of: Engine | str) -> None:
+    def __init__(self, of: Engine | str, seed: int = 1) -> None:
+        """seed: what requests without seeds, and drafts, are drawn from."""
         self.engine = engine(of) if isinstance(of, str) else of
+        self.seed = seed
         self.calls: list[str] = []
+        self.plain: list[tuple[str, Request, int]] = []
         self.case()
 
-    def case(self, seed: int = 1) -> None:
-        """Begins another case: forgets the calls, and seeds the draws of requests without seeds."""
+    def case(self) -> None:
+        """Begins another case: forgets the calls, and starts the draws of requests without seeds again."""
         self.calls.clear()
-        self.engine.start(seed)
+        self.plain.clear()
+        self.engine.start(self.seed)
 
     def drawn(
         self, rows: str | Sequence[str], requests: Request | Sequence[Request], steps: int = 1
@@ -51,6 +55,8 @@ class Session:
         all rows.
         """
         self.calls.append(f"print(s.tokens({_text(rows)}, {_text(requests)}{_steps(steps)}))")
+        if isinstance(rows, str) and isinstance(requests, Request) and steps == 1:
+            self.plain.append((rows, requests, 1))
         requests = (
             [requests] * (1 if isinstance(rows, str) else len(rows)) if isinstance(requests, Request) else requests
         )
@@ -76,6 +82,8 @@ class Session:
         seeds: the seed of the first request, each further one having the next seed; None: requests as they are.
         """
         self.calls.append(f"print(s.counts({text!r}, {request!r}, {draws}{'' if seeds is None else f', {seeds}'}))")
+        if seeds is None:
+            self.plain.append((text, request, draws))
         values = row(text)
         most = max(1, min(self.engine.most_rows, 2_000_000 // values.size)) if "batch" in self.engine.features else 1
         found = np.zeros(values.size + 1, np.int64)
@@ -116,7 +124,7 @@ class Session:
             f"print(np.bincount([emitted[0] for _, emitted in "
             f"s.speculated({list(target)!r}, {list(draft)!r}, {request!r}, {times}{flag})]))"
         )
-        random = np.random.default_rng(5)
+        random = np.random.default_rng(4 + self.seed)
         laws = [softmax(row(text)) for text in draft]
         drafts = np.stack([random.choice(p.size, times, p=p) for p in laws], axis=1).tolist()
         emitted: list[list[int]] = []
@@ -172,8 +180,16 @@ class Session:
             )
 
     def program(self, name: str) -> str:
-        """The program that makes the calls again, in at most ten lines."""
-        lines = ["from sampling_laws import Request, Session", f"s = Session({name!r})", *self.calls[-7:]]
+        """The program that makes the calls again, in at most ten lines: by the engine's own package alone, if the adapter has one and they are
+        one call.
+        """
+        if len(self.plain) == len(self.calls) == 1 and (own := self.engine.program(*self.plain[0])):
+            return own
+        lines = [
+            "from sampling_laws import Request, Session",
+            f"s = Session({name!r}{'' if self.seed == 1 else f', seed={self.seed}'})",
+            *self.calls[-7:],
+        ]
         return "\n".join(lines if "np." not in "".join(lines) else ["import numpy as np", *lines])
 
     def _sample(self, logits: NDArray[np.float32], requests: Sequence[Request]) -> list[list[Drawn]]:

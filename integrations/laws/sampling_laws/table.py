@@ -17,7 +17,8 @@ MARKS = {"holds": "yes", "broken": "**no**", "not applicable": "–"}
 def page(records: Sequence[dict[str, Any]]) -> str:
     """The part of a page that is made from records of runs: tables, and a section for each engine that breaks a law."""
     names = [f"{record['engine']} {record['version']}".strip() for record in records]
-    lines = [f"| law | {' | '.join(names)} |", f"| --- |{' --- |' * len(records)}"]
+    heads = [f"{name}, {record['date']}" for name, record in zip(names, records)]
+    lines = [f"| law | {' | '.join(heads)} |", f"| --- |{' --- |' * len(records)}"]
     chapter = ""
     for law in LAWS:
         if law.chapter != chapter:

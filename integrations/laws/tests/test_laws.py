@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plain import FAULTS, Plain
-from sampling_laws import LAWS, Broken, Law, Session
+from sampling_laws import LAWS, Broken, Law, Request, Session
 from sampling_laws.run import try_law
 
 NAMES = {law.name: law for law in LAWS}
@@ -23,6 +23,13 @@ def test_a_fault_is_noticed(fault: str) -> None:
         found = try_law(NAMES[name], Plain(fault), "plain:Plain")
         assert found["outcome"] == "broken", f"{name} does not notice: {fault}"
         assert found["program"].count("\n") < 10, "a program of at most ten lines"
+
+
+def test_another_seed_draws_other_tokens_and_stands_in_the_program() -> None:
+    made = [Session(Plain(), seed) for seed in (1, 1, 2)]
+    first, again, other = [session.tokens(["zeros(1000)"] * 8, Request()) for session in made]
+    assert first == again and first != other
+    assert "Session('mine')" in made[0].program("mine") and "Session('mine', seed=2)" in made[2].program("mine")
 
 
 def test_each_law_notices_a_fault() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sampling_laws import LAWS
 from sampling_laws.__main__ import main
-from sampling_laws.table import renewed
+from sampling_laws.table import page, renewed
 
 HERE = Path(__file__).parents[1]
 PAGE = HERE.parents[1] / "docs" / "sampling-laws.md"
@@ -27,6 +27,19 @@ def test_a_record_has_every_law_and_short_programs(record: dict) -> None:
     assert list(record["laws"]) == [law.name for law in LAWS]
     for law in record["laws"].values():
         assert law.get("program", "").count("\n") < 10
+
+
+def test_programs_of_one_call_need_the_engines_own_package_alone() -> None:
+    alone = {
+        record["engine"]: [
+            law["program"]
+            for law in record["laws"].values()
+            if "sampling_laws" not in law.get("program", "sampling_laws")
+        ]
+        for record in RECORDS
+    }
+    for engine in ("transformers", "vLLM V1", "SGLang"):
+        assert len(alone[engine]) >= 3 and all(compile(program, engine, "exec") for program in alone[engine])
 
 
 def test_the_package_types_strictly() -> None:
@@ -45,6 +58,16 @@ def test_the_command_runs_an_adapter_of_ones_own(tmp_path: Path, capsys: pytest.
     assert main(["run", "plain:Plain", "--law", "plain-draws", "--out", str(out)]) == 0
     assert "1 holds, 0 broken" in capsys.readouterr().out
     assert json.loads(out.read_text())["laws"] == {"plain-draws": {"outcome": "holds"}}
+
+
+def test_the_command_draws_from_another_seed_and_says_when_it_ran(tmp_path: Path) -> None:
+    out = tmp_path / "record.json"
+    assert main(["run", "plain:Plain", "--law", "plain-draws", "--seed", "5", "--out", str(out)]) == 0
+    record = json.loads(out.read_text())
+    assert record["seed"] == 5 and len(record["date"]) == len("2026-11-23")
+    assert f", {record['date']} |" in page([record]).split("\n")[0]
+    with pytest.raises(SystemExit):
+        main(["run", "plain:Plain", "--seed", "-1"])
 
 
 def test_the_command_names_what_it_does_not_know() -> None:

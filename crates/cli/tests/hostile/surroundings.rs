@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::Files;
 use crate::tiny;
+use gumball_bench_protocol::skipped::skip;
 
 fn gumball() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gumball"))
@@ -79,8 +80,7 @@ fn where_no_thread_can_be_started_the_command_does_its_work_alone() {
         command.output().ok()
     };
     if limited(&["--version"]).is_none_or(|output| !output.status.success()) {
-        eprintln!("skipped: another user cannot start the command here");
-        return;
+        return skip("another user cannot start the command here");
     }
     let check =
         limited(&["check", "--kind", "flat", "--vocab", "64", "--draws", "100", "--top-k", "5"]).unwrap();

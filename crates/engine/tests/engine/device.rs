@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook,
@@ -12,7 +13,7 @@ use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
 
 /// Returns the emulated device, or says why there is none.
 fn device() -> Option<Device> {
-    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+    or_skip(Device::emulated())
 }
 
 /// Returns a small pool with room for what the requests ask, and for few tokens, so that histories are moved.

@@ -1,5 +1,6 @@
 //! Operators on a device, which the host emulates here, come to what those of the host come to.
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceRows, DeviceSlice, Draws, Dtype, Error,
     FilterOrder, IntType, Kind, Logits, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsInOut,
@@ -12,7 +13,7 @@ const ROWS: usize = 5;
 const TEMPERATURES: [f32; ROWS] = [1.0, 0.0, 0.01, 100.0, 0.7];
 
 fn operators() -> Option<(Operators, Device)> {
-    let device = Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()?;
+    let device = or_skip(Device::emulated())?;
     Some((Operators::on_device(device.clone()), device))
 }
 

@@ -1,5 +1,6 @@
 //! Pools on an emulated device verify drafts with the results that a pool on the host has.
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, Logits, Masks, NONE, Outputs, PADDING, Pool,
@@ -12,7 +13,7 @@ use crate::verify::{Batch, Drafter, MIROSTAT, Random, model};
 
 /// Returns the emulated device, or says why there is none.
 pub fn device() -> Option<Device> {
-    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+    or_skip(Device::emulated())
 }
 
 /// Returns a configuration in which histories have room for few tokens, so that they are moved often.

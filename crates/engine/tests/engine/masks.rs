@@ -94,10 +94,7 @@ fn lines_without_words_forbid_every_id_on_a_device() {
         Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
         DevicePoolConfig, DeviceRoute, Dtype,
     };
-    let device = match Device::emulated() {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
     let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
     let config = DevicePoolConfig { slots: 4, rows: 4, widths, ..DevicePoolConfig::new(VOCAB) };
     let mut pool = DevicePool::new(device.clone(), config).unwrap();
@@ -161,7 +158,7 @@ fn masks_on_a_device_with_a_word_for_each_id_are_refused() {
         DevicePoolConfig, Dtype,
     };
 
-    let Ok(device) = Device::emulated().inspect_err(|error| println!("skipped: {error}")) else { return };
+    let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
     let config = DevicePoolConfig { slots: 3, rows: 3, ..DevicePoolConfig::new(VOCAB) };
     let mut pool = DevicePool::new(device.clone(), config).unwrap();
     let slots: Vec<Slot> = (0..3).map(|_| pool.admit(SamplingParams::default(), &[]).unwrap()).collect();

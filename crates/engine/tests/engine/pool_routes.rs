@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, Logits, LogprobMode,
@@ -14,7 +15,7 @@ use crate::cases::{VOCAB, row, rows};
 const WIDTHS: Widths = Widths { top_n: 3, ids: 2 };
 
 fn device() -> Option<Device> {
-    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+    or_skip(Device::emulated())
 }
 
 fn config() -> DevicePoolConfig {

@@ -119,7 +119,7 @@ mod on_a_device {
 
     impl Calls {
         fn new(data: &[f32]) -> Option<Self> {
-            let device = Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()?;
+            let device = gumball_bench_protocol::skipped::or_skip(Device::emulated())?;
             let logits = DeviceBuffer::of(device.runtime(), data).unwrap();
             Some(Self { operators: Operators::on_device(device.clone()), device, logits })
         }

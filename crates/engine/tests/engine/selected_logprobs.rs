@@ -44,7 +44,7 @@ fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> Told {
 /// Operators of a device, and rows in its memory.
 #[cfg(feature = "emulator")]
 fn device(data: &[f32]) -> Option<(Operators, Device, DeviceBuffer)> {
-    let device = Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()?;
+    let device = gumball_bench_protocol::skipped::or_skip(Device::emulated())?;
     let buffer = DeviceBuffer::of(device.runtime(), data).unwrap();
     Some((Operators::on_device(device.clone()), device, buffer))
 }

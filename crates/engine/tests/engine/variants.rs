@@ -1,6 +1,7 @@
 //! The variants of steps on a device: which one the assigned rows need, which ones are refused, and the counts of the steps
 //! that each has served.
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
     DevicePoolConfig, Dtype, Error, Logits, NONE, Outputs, PADDING, Pool, PoolConfig, SamplingParams, Slot,
@@ -10,7 +11,7 @@ use gumball_engine::{
 use crate::cases::{VOCAB, rows};
 
 fn device() -> Option<Device> {
-    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+    or_skip(Device::emulated())
 }
 
 /// Returns requests, each with the variant that it needs.

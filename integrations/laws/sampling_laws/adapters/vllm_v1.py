@@ -43,6 +43,10 @@ class Vllm(Engine):
     most_temperature = 2.0
 
     def __init__(self, device: str = "cpu") -> None:
+        if not Sampler.__module__.startswith("vllm."):
+            raise RuntimeError(
+                f"a plug-in has put {Sampler.__module__}.{Sampler.__name__} in the place of vLLM's sampler"
+            )
         self.device, self.config, self.sampler = torch.device(device), VllmConfig(), Sampler()
 
     def start(self, seed: int) -> None:
@@ -71,6 +75,30 @@ class Vllm(Engine):
                 state.output_token_ids.append(token)
             batch.refresh_metadata()
             yield list(_reported(drawn, out.logprobs_tensors))
+
+    def program(self, row: str, request: Request, draws: int) -> str | None:
+        if not row.startswith("[") or not self.asks_only(request, "temperature", "top_k", "top_p"):
+            return None
+        filters = [("top_k", request.top_k or None), ("top_p", request.top_p if request.top_p < 1 else None)]
+        filled = [("temperature", request.temperature), *filters]
+        settings = ", ".join(f"{name}={value and f'full(({draws},), {value})'}" for name, value in filled)
+        if request.temperature == 0:
+            settings = settings.replace("temperature=0.0", "temperature=None")
+        return "\n".join(
+            [
+                "from torch import float32, full, inf, nan, tensor",
+                "from vllm.v1.sample.logits_processor import LogitsProcessors",
+                "from vllm.v1.sample.metadata import SamplingMetadata",
+                "from vllm.v1.sample.sampler import Sampler",
+                f"logits = tensor([{row}], dtype=float32).repeat({draws}, 1)",
+                f"asked = dict({settings}, all_greedy={request.temperature == 0}, all_random={request.temperature > 0}, generators={{}})",
+                "none = dict.fromkeys(['frequency_penalties', 'presence_penalties', 'repetition_penalties', 'prompt_token_ids', "
+                "'allowed_token_ids_mask', 'max_num_logprobs'])",
+                f"lists = dict(no_penalties=True, output_token_ids=[[]] * {draws}, bad_words_token_ids={{}}, logitsprocs=LogitsProcessors())",
+                "tokens = Sampler()(logits, SamplingMetadata(**asked, **none, **lists)).sampled_token_ids.flatten()",
+                "print(tokens.item())" if draws == 1 else "print(tokens.bincount())",
+            ]
+        )
 
     def state(self, number: int, request: Request) -> CachedRequestState:
         if request.allowed == ():
