@@ -1,7 +1,7 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepVariant, Workspace};
-use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, step_digest};
+use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, StepDigest, StepPart};
 use gumball_spec::Error;
 use gumball_spec::layout::Layout;
 
@@ -12,6 +12,7 @@ use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::Slot;
+use crate::ranks::alike::add_options;
 
 impl DeviceDistPool {
     /// Chooses the next token of each row of the host's logits, as [`DistPool::step`](crate::DistPool::step) does. The call copies the
@@ -95,7 +96,8 @@ impl DeviceDistPool {
             let BatchOptions { masks, forced, .. } = picked.options();
             self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
         }
-        self.note_assignment(plan, slots, None, (order, &[]))
+        let digest = self.digest(plan, slots, (&options.on_host(), slots.len()), &[]);
+        self.note_assignment(plan, slots, None, (order, digest))
     }
 
     /// Checks what every assignment must have.
@@ -126,22 +128,21 @@ impl DeviceDistPool {
     }
 
     /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the windows. `counts`: how many drafts each
-    /// request of the batch has. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the same. `words`:
-    /// whatever else the ranks compare by the digest.
+    /// request of the batch has. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the same.
     pub(super) fn note_assignment(
         &mut self,
         plan: &Plan,
         slots: &[Slot],
         counts: Option<&[u32]>,
-        (batch_rows, words): (Vec<usize>, &[u64]),
+        (batch_rows, digest): (Vec<usize>, StepDigest),
     ) -> Result<()> {
         let batch_rows: Vec<u32> = batch_rows.into_iter().map(|row| row as u32).collect();
         if batch_rows != self.assigned.batch_rows {
             self.windows.set_batch_rows(&batch_rows)?;
             self.assigned.batch_rows = batch_rows;
         }
-        let digest = self.digest(plan, slots, words);
-        self.windows.set_digest(digest)?;
+        self.windows.set_digest(digest.whole())?;
+        self.assigned.digest = digest;
         let rows = |request: usize| counts.map_or(1, |counts| counts[request] as usize + 1);
         let (mut first_rows, mut first_requests) = (vec![0], vec![0]);
         for rank in 0..self.group.world() {
@@ -156,24 +157,25 @@ impl DeviceDistPool {
         Ok(())
     }
 
-    /// Returns a digest of what all ranks must have alike in a step.
-    fn digest(&self, plan: &Plan, slots: &[Slot], more: &[u64]) -> u32 {
-        let mut words = vec![plan.layout as u64, slots.len() as u64];
+    /// Returns the digest of what all ranks must have alike in a step, but for positions, which devices advance by themselves. `rows`: how
+    /// many there are; `shape`: what a verification has besides.
+    pub(super) fn digest(
+        &self,
+        plan: &Plan,
+        slots: &[Slot],
+        (options, rows): (&BatchOptions<'_>, usize),
+        shape: &[u64],
+    ) -> StepDigest {
+        let mut digest = StepDigest::default();
+        digest.add(StepPart::Shape, plan.layout as u64);
+        digest.extend(StepPart::Shape, shape.iter().copied());
         for slot in slots {
-            let Ok(sequence) = self.pool.host_sequence(*slot) else {
-                words.push(u64::MAX);
-                continue;
-            };
-            let sequence = &sequence.sequence;
-            words.extend([
-                *slot as u64,
-                self.digests[*slot as usize],
-                sequence.seed(),
-                sequence.draw().into(),
-            ]);
+            digest.add(StepPart::Slots, *slot as u64);
+            let Ok(sequence) = self.pool.host_sequence(*slot) else { continue };
+            self.requests.add(&mut digest, *slot, &sequence.sequence);
         }
-        words.extend(more);
-        step_digest(words)
+        add_options(&mut digest, options, rows);
+        digest
     }
 
     /// Enqueues a step for the rows that were assigned last; it only launches kernels, and returns before the devices have finished.
