@@ -77,7 +77,8 @@ impl Error {
     }
 
     /// Returns the rank that an error of an exchange speaks of.
-    pub(crate) fn rank(&self) -> Option<usize> {
+    #[must_use]
+    pub fn rank(&self) -> Option<usize> {
         match self {
             Self::Lost { rank, .. } | Self::TimedOut { rank, .. } => Some(*rank),
             Self::Disagree { rank, .. } | Self::Corrupt { rank, .. } => Some(*rank),
@@ -86,10 +87,10 @@ impl Error {
     }
 }
 
-/// How many characters of what a rank says an error shows.
+/// The most characters of a rank's text that an error shows.
 const MOST_QUOTED: usize = 64;
 
-/// Returns what a rank said as it may be shown: no more than some characters of it, and none that a terminal acts on.
+/// Returns the text of a rank for an error: at most `most` characters, with escapes for those that a terminal acts on.
 #[must_use]
 pub fn quoted(said: &[u8], most: usize) -> String {
     // A character has 4 bytes at most.

@@ -20,6 +20,8 @@ pub enum What {
     Parameters,
     /// How devices reach each other's memory.
     Windows,
+    /// Nothing but the digest of a step that went wrong on devices.
+    Step,
     /// Logits, on the way to those who sample their rows.
     Logits,
     /// What came out of rows, on the way to the other ranks.
@@ -192,9 +194,24 @@ impl Group {
         self.all_to_all(what, &vec![message.to_vec(); self.world()], most_bytes)
     }
 
-    /// Returns a rank that has ended, or begun another exchange, as far as that is known without a wait.
-    pub fn gone(&mut self) -> Option<usize> {
-        self.transport.gone()
+    /// Looks after the other ranks between exchanges, without a wait.
+    ///
+    /// # Errors
+    /// Those of [`Transport::watch`].
+    pub fn watch(&mut self) -> Result<()> {
+        self.transport.watch()
+    }
+
+    /// Compares the digest of a step with the other ranks, after an exchange between devices has failed. Ranks that have seen the failure make
+    /// this call; it waits for `patience` at most.
+    ///
+    /// # Errors
+    /// Those of [`Group::all_to_all`]: [`Error::Disagree`] with the part of the step, say. The group may be used again to end it.
+    pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
+        self.begin(digest);
+        self.left = self.left.min(patience);
+        let (messages, most_bytes) = (vec![Vec::new(); self.world()], vec![HEADER_BYTES; self.world()]);
+        self.exchange(What::Step, &messages, &most_bytes).map(drop)
     }
 
     /// Notes that a rank sent what none sends, and returns the error.
@@ -261,6 +278,9 @@ impl Header {
 
     /// Returns the error of a rank whose message has another header.
     fn differs(&self, rank: usize, theirs: &Self) -> Option<Error> {
+        if theirs.what == What::Windows as u32 && self.what == What::Step as u32 {
+            return Some(Error::Lost { rank, reason: "it has closed its pool".to_owned() });
+        }
         if self.turn != theirs.turn {
             return Some(Error::disagree(rank, "the turn", self.turn, theirs.turn));
         }

@@ -364,6 +364,26 @@ impl Runtime for Gpu {
         stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
+    fn is_idle(&self) -> Result<bool> {
+        self.bind()?;
+        // SAFETY: the stream is alive, and its context is current.
+        match unsafe { sys::cuStreamQuery(self.current().cuda.cu_stream()) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            status => status.result().map(|()| true).map_err(failed("cuStreamQuery")),
+        }
+    }
+
+    unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
+        self.bind()?;
+        // The host program may be capturing a stream.
+        let _relaxed = RelaxedCapture::begin();
+        let fill = &self.device.fill;
+        // SAFETY: the caller guarantees that the word lies in memory of this device, and that kernels expect it to change.
+        let filled = unsafe { sys::cuMemsetD32Async(address, word, 1, fill.cu_stream()) };
+        filled.result().map_err(failed("cuMemsetD32Async"))?;
+        fill.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
     fn export(&self, address: u64) -> Result<MemoryHandle> {
         self.bind()?;
         Ok(MemoryHandle::of_gpu(address, self.device.context.ordinal()))

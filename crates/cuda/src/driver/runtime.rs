@@ -111,6 +111,25 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
+    /// Returns whether the work enqueued before is complete, or has failed.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    fn is_idle(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Writes a word into the runtime's memory at once, beside the work that is enqueued, which may be running.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    ///
+    /// # Safety
+    /// `address` is a multiple of 4 and lies in memory that this runtime has allocated. Kernels load the word as one that changes at any time.
+    unsafe fn write_at_once(&self, _address: u64, _word: u32) -> Result<()> {
+        Err(Error::call("write_at_once", format!("{} has one order of work", self.name())))
+    }
+
     /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The longest wait for a host that does not answer, in which this rank does nothing else.
+/// The longest wait for a host that does not answer. Meanwhile this rank greets no other.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// A connection to a rank. Reads and writes do not wait.
@@ -72,7 +72,7 @@ macro_rules! either {
 }
 
 impl Stream {
-    /// Connects to an address, where nobody may listen yet.
+    /// Connects to an address. It is an error if no process listens there yet.
     pub(super) fn connect(address: &Address, left: Duration) -> io::Result<Self> {
         match address {
             #[cfg(unix)]
@@ -111,6 +111,23 @@ impl Stream {
     pub(super) fn send(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
         let part = if parts[0].is_empty() { parts[1] } else { parts[0] };
         either!(self, |stream| io::Write::write(stream, part))
+    }
+
+    /// Returns whether bytes have come, or the connection has ended.
+    #[cfg(unix)]
+    pub(super) fn has_something(&self) -> bool {
+        use rustix::io::Errno;
+        use rustix::net::{RecvFlags, recv};
+
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(recv(self, &mut [0u8; 1], flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// Returns whether bytes have come, or the connection has ended.
+    #[cfg(not(unix))]
+    pub(super) fn has_something(&self) -> bool {
+        let Stream::Tcp(stream) = self;
+        !stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     fn of_tcp(stream: TcpStream) -> io::Result<Self> {
@@ -156,7 +173,7 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    /// Listens at an address. A socket that a process left behind is replaced; whatever else lies there stays, and is an error.
+    /// Listens at an address. The socket of a process that has ended is replaced; any other file there stays, and is an error.
     pub(super) fn bind(address: &Address) -> io::Result<Self> {
         match address {
             #[cfg(not(unix))]
@@ -186,7 +203,7 @@ impl Listener {
         match accepted {
             Ok(stream) => Ok(Some(stream)),
             Err(error) => match error.kind() {
-                // Nobody has connected, or somebody has gone again.
+                // There is no connection, or its other side has closed it again.
                 io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted => Ok(None),
                 io::ErrorKind::Interrupted => Ok(None),
                 _ => Err(error),

@@ -1,7 +1,7 @@
 //! Joining: how ranks that are processes find each other.
 //!
-//! A rank listens at its own address for those above it, and connects to those below, all side by side and within one deadline. Who
-//! connects says who it is in 16 bytes, and is told who is here. Who says something else, or nothing, holds nobody up.
+//! A rank listens at its own address for those above it, and connects to those below, all side by side and within one deadline. A rank
+//! that connects sends a greeting of 16 bytes with its number, and gets one back. Connections that send other bytes, or none, delay nothing.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::ready::{Wanted, wait};
 use super::{Address, Duration};
 use crate::error::{Error, Result};
 
-/// What a connection begins with: a name for what is spoken here, and its version.
+/// The first bytes of a greeting: the name of the protocol, and its version.
 const GREETING: [u8; 8] = *b"gumball2";
 
 /// How often a rank that does not listen yet is tried again.
@@ -86,7 +86,7 @@ pub(super) fn join(rank: usize, addresses: &[Address], patience: &Patience) -> R
     loop {
         let left = waiting.left(patience.timeout());
         joining.call(left)?;
-        // Whoever connects all the time does not keep this rank from looking at the clock.
+        // A number of connections at a time, so that a flood of them does not keep this rank from looking at the clock.
         for _ in 0..MOST_SILENT {
             let Some(stream) = listener.accept().map_err(unavailable)? else { break };
             if joining.silent.len() == MOST_SILENT {
@@ -163,7 +163,7 @@ impl Joining<'_> {
                 Ok(false) => place += 1,
                 Ok(true) => {
                     let Greeted { mut stream, theirs, .. } = self.silent.remove(place);
-                    // Whatever it says, it is told who is here.
+                    // Every greeting is answered, so that a rank of another world can name the difference.
                     let is_told = stream.write_all(&greeting(self.rank, self.streams.len())).is_ok();
                     if let Some(peer) = self.rank_of(&theirs).filter(|_| is_told) {
                         self.streams[peer].get_or_insert(stream);

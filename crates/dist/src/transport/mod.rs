@@ -61,10 +61,12 @@ pub trait Transport: fmt::Debug + Send {
         self.all_to_all(&vec![&[][..]; world], &mut vec![Vec::new(); world], bounds)
     }
 
-    /// Returns a rank whose connection has ended, or which has begun another exchange, as far as that is known without a wait.
-    fn gone(&mut self) -> Option<usize> {
-        None
-    }
+    /// Looks after the other ranks between exchanges, without a wait.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if a rank has ended, or begun an exchange that this rank has not begun.
+    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    fn watch(&mut self) -> Result<()>;
 }
 
 /// What bounds an exchange.
@@ -74,6 +76,11 @@ pub struct Bounds<'a> {
     pub patience: Duration,
     /// The most bytes that the message of each rank may have.
     pub most_bytes: &'a [usize],
+}
+
+/// Returns the error of a rank that has ended, or begun an exchange that this rank has not begun.
+fn left(rank: usize) -> Error {
+    Error::Lost { rank, reason: "it has ended, closed its pool, or given this step up".to_owned() }
 }
 
 /// Returns the error of a message that is longer than its bound.

@@ -29,6 +29,14 @@ impl Patience {
         Self { ends: Some(Arc::new(ends)), ..self }
     }
 
+    /// Asks the program whether it wants to wait on.
+    pub(crate) fn ask(&self) -> Result<()> {
+        match &self.ends {
+            Some(ends) if ends() => Err(Error::Interrupted),
+            _ => Ok(()),
+        }
+    }
+
     /// Begins a wait.
     pub(crate) fn begin(&self) -> Wait<'_> {
         let now = Instant::now();
@@ -68,9 +76,6 @@ impl Wait<'_> {
             return Ok(());
         }
         self.looked = Instant::now();
-        match &self.patience.ends {
-            Some(ends) if ends() => Err(Error::Interrupted),
-            _ => Ok(()),
-        }
+        self.patience.ask()
     }
 }

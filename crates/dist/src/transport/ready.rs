@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::address::{Listener, Stream};
 
-/// What is waited for.
+/// An event on a connection.
 #[derive(Debug)]
 pub(super) enum Wanted<'a> {
     Connection(&'a Listener),
@@ -31,7 +31,7 @@ pub(super) fn wait(wanted: &[Wanted<'_>], longest: Duration) -> io::Result<()> {
     let mut polled: Vec<PollFd<'_>> = wanted.iter().map(poll_of).collect();
     let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
     match poll(&mut polled, Some(&longest)) {
-        // A signal, which whoever waits may want to know of.
+        // A signal: the caller asks the program whether it wants to wait on.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

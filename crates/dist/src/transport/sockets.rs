@@ -9,7 +9,7 @@ use super::address::Stream;
 use super::joining::join;
 use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
-use super::{Address, Bounds, Duration, Transport, too_long};
+use super::{Address, Bounds, Duration, Transport, left, too_long};
 use crate::error::{Error, Result};
 
 /// One rank among processes.
@@ -94,16 +94,13 @@ impl Transport for Sockets {
         }
     }
 
-    #[cfg(unix)]
-    fn gone(&mut self) -> Option<usize> {
-        use rustix::io::Errno;
-        use rustix::net::{RecvFlags, recv};
-
-        let is_here = |stream: &Stream| {
-            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-            matches!(recv(stream, &mut [0u8; 1], flags), Err(Errno::AGAIN | Errno::INTR))
-        };
-        self.peers.iter().position(|peer| peer.as_ref().is_some_and(|stream| !is_here(stream)))
+    fn watch(&mut self) -> Result<()> {
+        self.patience.ask()?;
+        let has_gone = |peer: &Option<Stream>| peer.as_ref().is_some_and(Stream::has_something);
+        match self.peers.iter().position(has_gone) {
+            None => Ok(()),
+            Some(rank) => Err(left(rank)),
+        }
     }
 }
 
@@ -293,6 +290,29 @@ mod tests {
         });
         assert_eq!(errors[0], Some(Error::TimedOut { rank: 1, waited: Duration::from_millis(200) }));
         assert!(since.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_rank_that_ends_or_goes_on_without_this_one_is_seen_without_a_wait() {
+        for ends in [true, false] {
+            let here = std::sync::Barrier::new(2);
+            on_each_rank(&unix(2, "watched"), 20_000, |mut transport| {
+                if transport.rank() == 0 {
+                    assert_eq!(transport.watch(), Ok(()));
+                    here.wait();
+                    let since = Instant::now();
+                    while transport.watch().is_ok() && since.elapsed() < Duration::from_secs(20) {
+                        std::thread::sleep(AGAIN);
+                    }
+                    assert!(matches!(transport.watch(), Err(Error::Lost { rank: 1, .. })));
+                } else {
+                    here.wait();
+                }
+                if !ends {
+                    transport.barrier().unwrap();
+                }
+            });
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Bounds, Transport, too_long};
+use super::{Bounds, Transport, left, too_long};
 use crate::error::{Error, Result};
 
 /// What the ranks share.
@@ -82,6 +82,16 @@ impl Transport for Threads {
 
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn watch(&mut self) -> Result<()> {
+        let state = self.hub.lock();
+        let has_gone =
+            |from: &usize| state.gone[*from] || !state.mail[from * self.world + self.rank].is_empty();
+        match (0..self.world).filter(|from| *from != self.rank).find(has_gone) {
+            None => Ok(()),
+            Some(rank) => Err(left(rank)),
+        }
     }
 
     fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>], bounds: Bounds<'_>) -> Result<()> {

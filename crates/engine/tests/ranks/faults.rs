@@ -49,6 +49,10 @@ impl Transport for Faulty {
         self.inner.as_ref().map_or(PATIENCE, Transport::timeout)
     }
 
+    fn watch(&mut self) -> Result<(), Error> {
+        self.inner.as_mut().map_or(Ok(()), Transport::watch)
+    }
+
     fn all_to_all(
         &mut self,
         send: &[&[u8]],

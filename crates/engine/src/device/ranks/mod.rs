@@ -6,6 +6,7 @@
 mod shorten;
 mod step;
 mod verify;
+mod watch;
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use crate::state::State;
 /// reach each other's memory: GPUs of one host with peer access, of one process or of several.
 ///
 /// A rank that is late or gone is an error of the next [`fetch`](DeviceDistPool::fetch) on all others. A device waits for at most `timeout`, but each wait
-/// of a turn has a clock of its own: a rank that is gone is noticed by the first, one that is slow may be waited for several times. The group is broken
+/// of a turn has a clock of its own: one that is slow may be waited for several times. That a rank is gone is seen by its connection, at once. The group is broken
 /// then: of steps that were enqueued behind no results come but padding, and the host's copies of the sequences stay as they were at the last fetch. The states
 /// on the devices are not to be used: requests whose rows a rank sampled may have advanced there, and under `Replicated` a new assignment
 /// advances them again. To go on, make new pools of a new group, and [resume](DeviceDistPool::resume) from the states of one rank.
@@ -45,6 +46,8 @@ pub struct DeviceDistPool {
     requests: Requests,
     assigned: Assigned,
     broken: Option<DistError>,
+    /// Why the waits of the device were ended, if they were.
+    gone: Option<DistError>,
 }
 
 /// The assignment of the next steps, in the order of the batch.
@@ -111,6 +114,7 @@ impl DeviceDistPool {
             requests: Requests::default(),
             assigned: Assigned::default(),
             broken: None,
+            gone: None,
         };
         pool.map_windows()?;
         Ok(pool)
@@ -265,6 +269,7 @@ impl DeviceDistPool {
 
 impl Drop for DeviceDistPool {
     fn drop(&mut self) {
+        self.await_device();
         self.windows.unmap();
         // A window may be freed once no rank writes it any more: all have come here, or have ended. An exchange ends at the first rank
         // that is lost, and says nothing of those behind it.

@@ -2,16 +2,17 @@
 
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepVariant, Workspace};
 use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, StepDigest, StepPart};
-use gumball_spec::Error;
 use gumball_spec::layout::Layout;
+use gumball_spec::{Error, NONE};
 
 use super::super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::super::sequences::Shortened;
+use super::watch::beside;
 use super::{Assigned, DeviceDistPool};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::Slot;
+use crate::pool::{PADDING, Slot};
 use crate::ranks::alike::add_options;
 
 impl DeviceDistPool {
@@ -188,10 +189,14 @@ impl DeviceDistPool {
     /// - [`DistError::Broken`] after an exchange that failed.
     pub fn enqueue_assigned(&mut self, rows: Rows<'_>) -> Result<()> {
         self.check_broken()?;
-        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        let windows = &self.windows;
+        let Self { pool, group, windows, .. } = self;
+        let spread = spread(&self.assigned, &self.planner, group.rank())?;
         let fix = |workspace: &Workspace| workspace.step_over_ranks(&rows, windows, &spread);
-        if self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)? {
+        let is_emulated = pool.device().gpu().is_none();
+        let enqueue = || pool.enqueue_step(&DeviceInput::from(rows), None, fix);
+        let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
+        self.gone = self.gone.take().or(gone);
+        if enqueued? {
             self.note_step();
         }
         Ok(())
@@ -223,7 +228,11 @@ impl DeviceDistPool {
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
         graph.check_spread(&self.windows, &spread(&self.assigned, &self.planner, self.group.rank())?)?;
-        self.pool.replay(graph)?;
+        let is_emulated = self.pool.device().gpu().is_none();
+        let replay = || self.pool.replay(graph);
+        let (replayed, gone) = beside(&mut self.group, &self.windows, is_emulated, replay);
+        self.gone = self.gone.take().or(gone);
+        replayed?;
         (0..graph.steps()).for_each(|_| self.note_step());
         Ok(())
     }
@@ -251,7 +260,8 @@ impl DeviceDistPool {
     /// Waits for the enqueued steps and copies the results of the last one into `out`: the whole batch, on every rank.
     ///
     /// # Errors
-    /// - [`DistError::TimedOut`] if a rank was late or gone, [`DistError::Disagree`] if it took another step. The group is broken then.
+    /// - [`DistError::TimedOut`] if a rank was late, [`DistError::Lost`] if it was gone, [`DistError::Disagree`] if it took another step,
+    ///   [`DistError::Interrupted`] if the program wants to wait no longer. The group is broken then.
     /// - [`Error::Conflict`] if `out` collects kept sets.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
@@ -264,25 +274,36 @@ impl DeviceDistPool {
 
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
     pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
+        self.await_device();
         let Some(failure) = self.windows.read_results(words)? else {
             return Ok(self.pool.apply(layout, words)?);
         };
-        let error = match failure {
-            ExchangeFailure::TimedOut { rank } => DistError::TimedOut { rank, waited: self.timeout },
-            ExchangeFailure::Corrupt { rank } => {
-                DistError::Corrupt { rank, what: "results that no rank sends".to_owned() }
-            }
-            ExchangeFailure::OtherStep { rank, ours, theirs } => {
-                let told = |digest: u32| format!("{digest:08x}");
-                DistError::Disagree { rank, what: "the step", ours: told(ours), theirs: told(theirs) }
-            }
-        };
+        let has_gone = matches!(self.gone, Some(DistError::Lost { .. }));
+        if has_gone && matches!(failure, ExchangeFailure::GivenUp { .. }) && self.is_drawn(layout, words) {
+            // The rank went after it had sent what this step needs; the next one is an error.
+            self.broken = self.gone.take();
+            return Ok(self.pool.apply(layout, words)?);
+        }
+        let error = self.failed(failure);
         self.broken = Some(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
         self.pool.last.observed = true;
         self.pool.steps_unseen.fill(0);
         self.pool.shortened.fill(Shortened::No);
         Err(error)
+    }
+
+    /// Returns whether results are those of a step that was completed: after a failure they are those of padding.
+    fn is_drawn(&self, layout: Layout, words: &[u32]) -> bool {
+        let (tokens, statuses) = (&words[layout.tokens()], &words[layout.statuses()]);
+        let counts = self.pool.last.counts.iter().flatten().copied().chain(std::iter::repeat(0));
+        let mut end = 0;
+        self.pool.last.slots.iter().zip(counts).all(|(slot, count)| {
+            let first = end;
+            end += count as usize + 1;
+            // A row that was drawn without a token has a status.
+            *slot == PADDING || tokens[first] as i32 != NONE || statuses[first] != 0
+        })
     }
 
     /// Reads the last step's results, if the host has not done so yet.

@@ -8,6 +8,7 @@ use super::super::input::{DeviceInput, DeviceOptions};
 use super::super::verify::rule;
 use super::DeviceDistPool;
 use super::step::{refuse_kept, spread};
+use super::watch::beside;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::Slot;
@@ -162,10 +163,14 @@ impl DeviceDistPool {
     /// - [`DistError::Broken`](gumball_dist::Error::Broken) after an exchange that failed.
     pub fn enqueue_verify_assigned<'b>(&mut self, rows: Rows<'b>, drafts: &DraftIds<'b>) -> Result<()> {
         self.check_broken()?;
-        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        let windows = &self.windows;
+        let Self { pool, group, windows, .. } = self;
+        let spread = spread(&self.assigned, &self.planner, group.rank())?;
         let fix = |workspace: &Workspace| workspace.verify_over_ranks(&rows, drafts, windows, &spread);
-        if self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)? {
+        let is_emulated = pool.device().gpu().is_none();
+        let enqueue = || pool.enqueue_step(&DeviceInput::from(rows), None, fix);
+        let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
+        self.gone = self.gone.take().or(gone);
+        if enqueued? {
             self.note_step();
         }
         Ok(())
