@@ -460,16 +460,16 @@ def test_what_lies_at_an_address_stays_unless_a_process_that_ended_left_it(tmp_p
     assert weights.read_text() == "weights"
 
 
-class Rang(Exception):  # noqa: N818: it is no error
+class RangError(Exception):
     """What the handler of the alarm raises."""
 
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[], None]]:
-    """Rings in a moment: a signal whose handler raises `Rang`."""
+    """Rings in a moment: a signal whose handler raises `RangError`."""
 
     def ring(_number: int, _frame: object) -> None:
-        raise Rang
+        raise RangError
 
     before = signal.signal(signal.SIGALRM, ring)
     yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -481,7 +481,7 @@ def test_a_signal_is_heard_while_ranks_are_waited_for(tmp_path: Path, alarm: Cal
     addresses = [f"unix:{tmp_path}/{rank}" for rank in range(2)]
     for rank in range(2):
         alarm()
-        with pytest.raises(Rang):
+        with pytest.raises(RangError):
             dist.DistPool(VOCAB, rank=rank, addresses=addresses, timeout=600)
     other: list[dist.DistPool] = []
     thread = threading.Thread(target=lambda: other.append(dist.DistPool(VOCAB, rank=1, addresses=addresses)))
@@ -491,7 +491,7 @@ def test_a_signal_is_heard_while_ranks_are_waited_for(tmp_path: Path, alarm: Cal
     slot = pool.admit(SamplingParams(seed=1))
     start, end = pool.ids
     alarm()
-    with pytest.raises(Rang):
+    with pytest.raises(RangError):
         pool.step(np.zeros((1, end - start), np.float32), [slot])
     assert pool.output(slot) == []
     with pytest.raises(dist.BrokenError, match="was interrupted"):
