@@ -295,6 +295,17 @@ impl fmt::Debug for Gpu {
     }
 }
 
+/// Calls `meanwhile` again and again until the work of a stream is complete, or has failed. The stream's context is current.
+fn await_stream(stream: &CudaStream, meanwhile: &mut dyn FnMut()) -> Result<()> {
+    loop {
+        // SAFETY: the stream is alive.
+        match unsafe { sys::cuStreamQuery(stream.cu_stream()) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => meanwhile(),
+            status => return status.result().map_err(failed("cuStreamQuery")),
+        }
+    }
+}
+
 impl Runtime for Gpu {
     fn name(&self) -> String {
         format!("{} ({})", self.device.name, self.device.arch)
@@ -355,7 +366,7 @@ impl Runtime for Gpu {
             let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
             // current.
-            return unsafe { download.read(address, bytes) };
+            return unsafe { download.read(address, bytes, &mut || Ok(())) };
         }
         // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until the
         // copy is complete, because the synchronisation below waits for it.
@@ -364,13 +375,24 @@ impl Runtime for Gpu {
         stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
-    fn is_idle(&self) -> Result<bool> {
+    unsafe fn read_meanwhile(
+        &self,
+        address: u64,
+        bytes: &mut [u8],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<()> {
         self.bind()?;
-        // SAFETY: the stream is alive, and its context is current.
-        match unsafe { sys::cuStreamQuery(self.current().cuda.cu_stream()) } {
-            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            status => status.result().map(|()| true).map_err(failed("cuStreamQuery")),
+        let stream = self.current();
+        let mut wait = || await_stream(&stream.cuda, meanwhile);
+        if bytes.len() > DownloadBuffer::BYTES {
+            // A copy to memory that is not page-locked waits for the stream itself.
+            wait()?;
+            // SAFETY: the caller guarantees the conditions of `read`.
+            return unsafe { self.read(address, bytes) };
         }
+        let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is current.
+        unsafe { download.read(address, bytes, &mut wait) }
     }
 
     unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
@@ -378,9 +400,12 @@ impl Runtime for Gpu {
         // The host program may be capturing a stream.
         let _relaxed = RelaxedCapture::begin();
         let fill = &self.device.fill;
-        // SAFETY: the caller guarantees that the word lies in memory of this device, and that kernels expect it to change.
-        let filled = unsafe { sys::cuMemsetD32Async(address, word, 1, fill.cu_stream()) };
-        filled.result().map_err(failed("cuMemsetD32Async"))?;
+        let words = [word];
+        // A copy needs no multiprocessor, all of which kernels that wait may occupy.
+        // SAFETY: the caller guarantees that the word lies in memory of this device, and that kernels expect it to change. The source lives
+        // until the synchronisation below.
+        let copied = unsafe { result::memcpy_htod_async(address, &words, fill.cu_stream()) };
+        copied.map_err(failed("cuMemcpyHtoDAsync"))?;
         fill.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 

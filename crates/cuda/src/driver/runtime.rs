@@ -111,12 +111,21 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Returns whether the work enqueued before is complete, or has failed.
+    /// Copies bytes as [`Runtime::read`] does, and calls `meanwhile` again and again as long as the work enqueued before is not complete.
     ///
     /// # Errors
-    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn is_idle(&self) -> Result<bool> {
-        Ok(true)
+    /// Those of [`Runtime::read`].
+    ///
+    /// # Safety
+    /// That of [`Runtime::read`].
+    unsafe fn read_meanwhile(
+        &self,
+        address: u64,
+        bytes: &mut [u8],
+        _meanwhile: &mut dyn FnMut(),
+    ) -> Result<()> {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.read(address, bytes) }
     }
 
     /// Writes a word into the runtime's memory at once, beside the work that is enqueued, which may be running.

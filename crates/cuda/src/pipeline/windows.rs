@@ -183,14 +183,6 @@ impl Windows {
         GivingUp { runtime: Arc::clone(&self.runtime), header: self.own().address() }
     }
 
-    /// Returns whether the work enqueued before is complete, without a wait.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device fails.
-    pub fn is_idle(&self) -> Result<bool> {
-        Ok(self.runtime.is_idle()?)
-    }
-
     /// Gives the other ranks' windows back, once this rank's work is complete. No step may be enqueued afterwards.
     pub fn unmap(&mut self) {
         for (handle, address) in self.mapped.drain(..) {
@@ -237,18 +229,22 @@ impl Windows {
 
     /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch; of a verification also the row of each
     /// place and the number of accepted drafts of each request, as [`Workspace::read_walks`] does. Returns why an exchange
-    /// failed, if one did; the results say nothing then.
+    /// failed, if one did; the results say nothing then. Calls `meanwhile` again and again during the wait.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
     ///
     /// # Panics
     /// If `results` is longer than the room for results.
-    pub fn read_results(&mut self, results: &mut [u32]) -> Result<Option<ExchangeFailure>> {
+    pub fn read_results(
+        &mut self,
+        results: &mut [u32],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Option<ExchangeFailure>> {
         let header = RESULTS_OFFSET / size_of::<u32>();
         let mut words = std::mem::take(&mut self.words);
         words.resize(header + results.len(), 0);
-        let read = self.own().read(0, &mut words);
+        let read = self.own().read_meanwhile(0, &mut words, meanwhile);
         results.copy_from_slice(&words[header..]);
         let of_window: WindowHeader = bytemuck::pod_read_unaligned(bytemuck::cast_slice(
             &words[..size_of::<WindowHeader>() / size_of::<u32>()],

@@ -274,8 +274,7 @@ impl DeviceDistPool {
 
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
     pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
-        self.await_device();
-        let Some(failure) = self.windows.read_results(words)? else {
+        let Some(failure) = self.read_results(words)? else {
             return Ok(self.pool.apply(layout, words)?);
         };
         let has_gone = matches!(self.gone, Some(DistError::Lost { .. }));

@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
-use gumball_dist::{Error as DistError, Group};
+use gumball_dist::{Error as DistError, Group, Result};
 
 use super::DeviceDistPool;
 
@@ -20,24 +20,48 @@ const COMPARED: Duration = Duration::from_secs(1);
 /// From when on a wait leaves the processor to others.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Looks after the other ranks until `is_over`, which waits a moment, says so. If one has gone, or the program wants to wait no longer, the
-/// device's waits are ended; returns why.
-fn watch(group: &mut Group, giving_up: &GivingUp, mut is_over: impl FnMut() -> bool) -> Option<DistError> {
-    let (mut looked, mut gone) = (Instant::now(), None);
-    while !is_over() {
-        if looked.elapsed() < LOOK {
-            continue;
+/// A wait of the host for its device.
+struct Watch<'a> {
+    group: &'a mut Group,
+    giving_up: GivingUp,
+    since: Instant,
+    looked: Instant,
+    gone: Option<Instant>,
+    /// Why the device's waits were ended, if they were.
+    told: Option<DistError>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(group: &'a mut Group, windows: &Windows) -> Self {
+        let now = Instant::now();
+        Self { group, giving_up: windows.giving_up(), since: now, looked: now, gone: None, told: None }
+    }
+
+    /// Looks after the other ranks, if that was not done just now. If one has gone, or the program wants to wait no longer, the device's waits
+    /// are ended.
+    fn look(&mut self) {
+        if self.told.is_some() || self.looked.elapsed() < LOOK {
+            return;
         }
-        looked = Instant::now();
-        let Err(error) = group.watch() else { continue };
-        let since = *gone.get_or_insert(looked);
+        self.looked = Instant::now();
+        let Err(error) = self.group.watch() else { return };
+        let since = *self.gone.get_or_insert(self.looked);
         if error == DistError::Interrupted || since.elapsed() >= GRACE {
-            // A device that has failed ends its waits, and tells its own error.
-            let _ = giving_up.give_up(error.rank().unwrap_or(group.rank()));
-            return Some(error);
+            // A device that has failed ends its waits, and returns its own error.
+            let _ = self.giving_up.give_up(error.rank().unwrap_or(self.group.rank()));
+            self.told = Some(error);
         }
     }
-    None
+
+    /// Looks after the other ranks, and leaves the processor to others for a moment.
+    fn wait(&mut self) {
+        self.look();
+        if self.since.elapsed() > LONG {
+            std::thread::sleep(LONG / 1000);
+        } else {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Does work that enqueues. An emulated device runs what is enqueued at once, so another thread looks after the ranks meanwhile. Returns
@@ -52,10 +76,14 @@ pub(super) fn beside<T>(
         return (work(), None);
     }
     let (working, over) = mpsc::channel::<()>();
-    let giving_up = windows.giving_up();
+    let mut watch = Watch::new(group, windows);
     std::thread::scope(|scope| {
-        let is_over = move || over.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout);
-        let watcher = scope.spawn(move || watch(group, &giving_up, is_over));
+        let watcher = scope.spawn(move || {
+            while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                watch.look();
+            }
+            watch.told
+        });
         let done = work();
         drop(working);
         (done, watcher.join().expect("a watch does not panic"))
@@ -63,20 +91,12 @@ pub(super) fn beside<T>(
 }
 
 impl DeviceDistPool {
-    /// Waits until the device has done what is enqueued, and no longer for ranks that have gone.
-    pub(super) fn await_device(&mut self) {
-        let (giving_up, windows, since) = (self.windows.giving_up(), &self.windows, Instant::now());
-        let is_over = || {
-            let is_idle = windows.is_idle().unwrap_or(true);
-            match since.elapsed() > LONG {
-                _ if is_idle => {}
-                true => std::thread::sleep(LONG / 1000),
-                false => std::thread::yield_now(),
-            }
-            is_idle
-        };
-        let gone = watch(&mut self.group, &giving_up, is_over);
-        self.gone = self.gone.take().or(gone);
+    /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
+    pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
+        let mut watch = Watch::new(&mut self.group, &self.windows);
+        let read = self.windows.read_results(words, &mut || watch.wait());
+        self.gone = self.gone.take().or(watch.told);
+        Ok(read?)
     }
 
     /// Returns the error of an exchange between devices that failed.
