@@ -1872,7 +1872,7 @@ size_t gumball_dist_width(const gumball_dist *pool);
 // Returns how many steps a gumball_dist_layout has served; 0 after an error.
 uint64_t gumball_dist_served(const gumball_dist *pool, int32_t layout);
 
-// Tells how many bytes this process has sent to others and received from them, without the 16 in front of each message.
+// Tells how many bytes this process has sent to others and received from them, without the 44 in front of each message.
 gumball_code gumball_dist_traffic(const gumball_dist *pool, uint64_t *sent, uint64_t *received);
 
 // Admits a request and tells its slot, as gumball_pool_admit does. It must have a seed: processes that each took one would draw

@@ -98,7 +98,7 @@ pub extern "C" fn gumball_dist_served(pool: Option<&DistPool>, layout: i32) -> u
     })
 }
 
-/// Tells how many bytes this process has sent to others and received from them, without the 16 in front of each message.
+/// Tells how many bytes this process has sent to others and received from them, without the 44 in front of each message.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_dist_traffic(
     pool: Option<&DistPool>,

@@ -98,9 +98,11 @@ impl Options {
     /// Refuses masks in a device's memory, for calls that read masks on the host.
     pub fn masks_on_host(&self) -> PyResult<()> {
         match self.masks {
-            Some(masks) if masks.location != Location::Host => {
-                Err(out_of_range("masks", format!("on {}", masks.location), "on the host, as the logits are"))
-            }
+            Some(masks) if masks.location != Location::Host => Err(out_of_range(
+                "masks",
+                format!("on {}", masks.location),
+                "on the host, where this call reads them",
+            )),
             _ => Ok(()),
         }
     }

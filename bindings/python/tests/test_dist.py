@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -448,3 +450,63 @@ def test_a_pool_of_the_host_has_no_steps_on_a_device(tmp_path: Path) -> None:
         dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/1"], device="tpu")
     with pytest.raises(ValueError, match='kept is for device="cpu", but device is "cuda:0"'):
         dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/1"], device="cuda:0", kept=True)
+
+
+def test_what_lies_at_an_address_stays_unless_a_process_that_ended_left_it(tmp_path: Path) -> None:
+    weights = tmp_path / "model.gguf"
+    weights.write_text("weights")
+    with pytest.raises(UnavailableError, match="there is a file that is no socket"):
+        dist.DistPool(64, rank=0, addresses=[f"unix:{weights}", f"unix:{tmp_path}/1"], timeout=0.3)
+    assert weights.read_text() == "weights"
+
+
+class RangError(Exception):
+    """What the handler of the alarm raises."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Rings in a moment: a signal whose handler raises `RangError`."""
+
+    def ring(_number: int, _frame: object) -> None:
+        raise RangError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_is_heard_while_ranks_are_waited_for(tmp_path: Path, alarm: Callable[[], None]) -> None:
+    addresses = [f"unix:{tmp_path}/{rank}" for rank in range(2)]
+    for rank in range(2):
+        alarm()
+        with pytest.raises(RangError):
+            dist.DistPool(VOCAB, rank=rank, addresses=addresses, timeout=600)
+    other: list[dist.DistPool] = []
+    thread = threading.Thread(target=lambda: other.append(dist.DistPool(VOCAB, rank=1, addresses=addresses)))
+    thread.start()
+    pool = dist.DistPool(VOCAB, rank=0, addresses=addresses, timeout=600)
+    thread.join()
+    slot = pool.admit(SamplingParams(seed=1))
+    start, end = pool.ids
+    alarm()
+    with pytest.raises(RangError):
+        pool.step(np.zeros((1, end - start), np.float32), [slot])
+    assert pool.output(slot) == []
+    with pytest.raises(dist.BrokenError, match="was interrupted"):
+        pool.step(np.zeros((1, end - start), np.float32), [slot])
+
+
+def test_ranks_that_are_forced_to_other_tokens_are_told_so() -> None:
+    body = """
+        pool = dist.join(VOCAB, rank=rank, world=world, address=address, layouts=[given["layout"]], survey_min_vocab=1)
+        slot = pool.admit(SamplingParams(seed=7))
+        start, end = pool.ids
+        try:
+            pool.step(rows(1, 1)[:, start:end], [slot], forced=[5 + rank])
+        except dist.DisagreeError as error:
+            print(json.dumps([error.what, pool.output(slot)]))
+    """
+    for layout in ("gather", "survey"):
+        assert answers(run(body, 2, {"layout": layout})) == [["the forced tokens of the step", []]] * 2

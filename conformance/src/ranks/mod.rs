@@ -1,8 +1,9 @@
 //! Pools on the devices of several ranks: whether they draw what one device draws, and how long their steps take.
 //!
-//! Ranks are processes of this program, one for each device, or threads of one process. Each runs [`hold()`] and [`times()`] with the
+//! Ranks are processes of this program, one for each device, or threads of one process. Each runs [`hold()`], [`faults()`] and [`times()`] with the
 //! others.
 
+mod faults;
 mod hold;
 mod hold_batch;
 mod hold_drafts;
@@ -23,6 +24,7 @@ use gumball_engine::{
     PADDING,
 };
 
+pub use faults::faults;
 pub use hold::hold;
 pub use times::times;
 
@@ -137,6 +139,12 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work) -> Result
     let held = hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
     if rank == 0 && held > 0 {
         println!("ranks: {held} rows equal one device");
+    }
+    if held > 0 {
+        let told = faults(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
+        if rank == 0 {
+            println!("ranks: {told} faults were told");
+        }
     }
     if work.timed {
         let lines = times(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;

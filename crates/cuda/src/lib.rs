@@ -61,7 +61,7 @@ pub use pipeline::outputs::Outputs;
 pub use pipeline::rank_rows::{ExchangeFailure, ExchangeLayout, RankRows};
 pub use pipeline::shorten::ShortenLaunch;
 pub use pipeline::step::Step;
-pub use pipeline::windows::Windows;
+pub use pipeline::windows::{GivingUp, Windows};
 pub use pipeline::workspace::Workspace;
 pub use programs::kernels::{Kernel, Program};
 pub use requests::prepared::Prepared;

@@ -37,6 +37,9 @@ pub enum Error {
         /// What the other rank has.
         theirs: String,
     },
+    /// The program wanted to wait no longer.
+    #[error("the wait for other ranks was interrupted")]
+    Interrupted,
     /// A rank sent what no rank of this version sends.
     #[error("rank {rank} sent {what}")]
     Corrupt {
@@ -69,6 +72,55 @@ impl Error {
         ours: impl ToString,
         theirs: impl ToString,
     ) -> Self {
-        Self::Disagree { rank, what, ours: ours.to_string(), theirs: theirs.to_string() }
+        let theirs = quoted(theirs.to_string().as_bytes(), MOST_QUOTED);
+        Self::Disagree { rank, what, ours: ours.to_string(), theirs }
+    }
+
+    /// Returns the rank that an error of an exchange speaks of.
+    #[must_use]
+    pub fn rank(&self) -> Option<usize> {
+        match self {
+            Self::Lost { rank, .. } | Self::TimedOut { rank, .. } => Some(*rank),
+            Self::Disagree { rank, .. } | Self::Corrupt { rank, .. } => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
+/// The most characters of a rank's text that an error shows.
+const MOST_QUOTED: usize = 64;
+
+/// Returns the text of a rank for an error: at most `most` characters, with escapes for those that a terminal acts on.
+#[must_use]
+pub fn quoted(said: &[u8], most: usize) -> String {
+    // A character has 4 bytes at most.
+    let said_first = String::from_utf8_lossy(&said[..said.len().min(4 * most)]);
+    let escaped = |c: char| -> String {
+        let is_plain = !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
+        if is_plain { c.to_string() } else { c.escape_unicode().to_string() }
+    };
+    let mut shown = String::new();
+    for (place, c) in said_first.chars().enumerate() {
+        if place == most {
+            return shown + "..";
+        }
+        shown += &escaped(c);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_rank_says_is_shown_without_control_characters_and_cut() {
+        assert_eq!(quoted("[0, 5, 10] höher".as_bytes(), 64), "[0, 5, 10] höher");
+        assert_eq!(quoted(b"race\0\x1b[2J\n", 64), "race\\u{0}\\u{1b}[2J\\u{a}");
+        // Bytes that are no text, and characters that turn the text around.
+        assert_eq!(quoted("\u{202e}".as_bytes(), 64), "\\u{202e}");
+        assert_eq!(quoted(b"\xff", 64), "\\u{fffd}");
+        let long = Error::disagree(1, "route", "race", "x".repeat(1 << 20)).to_string();
+        assert_eq!(long, format!("rank 1 disagrees on route: it has {}.., this rank race", "x".repeat(64)));
     }
 }

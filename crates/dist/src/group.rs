@@ -1,13 +1,16 @@
 //! A group: ranks that agreed at start, and take the same turns from then on.
 //!
-//! Every message begins with the turn, what is exchanged, and a digest of the step that the sender is in. So ranks that were asked
+//! Every message begins with the turn, what is exchanged, and digests of the step that the sender is in. So ranks that were asked
 //! for different things are told so, instead of taking each other's bytes for something else.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use crate::digest::{StepDigest, StepPart};
 use crate::error::{Error, Result};
 use crate::planner::PlannerConfig;
-use crate::transport::Transport;
+use crate::transport::{Bounds, Transport};
+use crate::words::{bytes_of, words_of};
 
 /// What an exchange is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +20,8 @@ pub enum What {
     Parameters,
     /// How devices reach each other's memory.
     Windows,
+    /// Nothing but the digest of a step that went wrong on devices.
+    Step,
     /// Logits, on the way to those who sample their rows.
     Logits,
     /// What came out of rows, on the way to the other ranks.
@@ -46,8 +51,11 @@ pub struct Traffic {
     pub received_bytes: u64,
 }
 
-/// The bytes in front of every message: the turn, what it is, and the digest of the step.
-pub const HEADER_BYTES: usize = 16;
+/// The bytes in front of every message: the turn, what it is, and the digest of each part of the step.
+pub const HEADER_BYTES: usize = size_of::<u32>() * (2 + StepPart::ALL.len());
+
+/// The most bytes that the parameters of a rank may have, unless those of this rank have more.
+const MOST_PARAMETERS: usize = 1 << 16;
 
 /// The version of the definition: ranks of different versions may draw different tokens.
 const DEFINITION: &str = env!("CARGO_PKG_VERSION");
@@ -56,21 +64,13 @@ const DEFINITION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Debug)]
 pub struct Group {
     transport: Box<dyn Transport>,
-    turn: u64,
-    digest: u32,
+    turn: u32,
+    digest: StepDigest,
+    /// How much longer the exchanges of this step may wait for other ranks.
+    left: Duration,
     broken: Option<Error>,
     traffic: BTreeMap<What, Traffic>,
     receive: Vec<Vec<u8>>,
-}
-
-/// Returns the digest of words that all ranks must have alike in a step.
-#[must_use]
-pub fn step_digest(words: impl IntoIterator<Item = u64>) -> u32 {
-    // FNV-1a over words: ranks that disagree do so by mistake and not to deceive.
-    let hash = words.into_iter().fold(0xCBF2_9CE4_8422_2325u64, |hash, word| {
-        (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23)
-    });
-    (hash ^ hash >> 32) as u32
 }
 
 impl Group {
@@ -91,9 +91,9 @@ impl Group {
             let allowed = format!("{world} parts, one for each rank");
             return Err(gumball_spec::Error::length("split", config.split.world(), allowed).into());
         }
-        let receive = vec![Vec::new(); world];
-        let (broken, traffic) = (None, BTreeMap::new());
-        let mut group = Self { transport, turn: 0, digest: 0, broken, traffic, receive };
+        let (receive, left) = (vec![Vec::new(); world], transport.timeout());
+        let (digest, broken, traffic) = (StepDigest::default(), None, BTreeMap::new());
+        let mut group = Self { transport, turn: 0, digest, left, broken, traffic, receive };
         let PlannerConfig { split, ownership, layouts, thresholds, forced } = config;
         let mut ours = vec![
             ("definition", DEFINITION.to_owned()),
@@ -107,7 +107,9 @@ impl Group {
         ];
         ours.extend_from_slice(parameters);
         let text: Vec<String> = ours.iter().map(|(name, value)| format!("{name}\0{value}")).collect();
-        let all = group.all_gather(What::Parameters, text.join("\n").as_bytes())?;
+        let text = text.join("\n");
+        let most = text.len().max(MOST_PARAMETERS);
+        let all = group.all_gather(What::Parameters, text.as_bytes(), |_| most)?;
         for (rank, theirs) in all.iter().enumerate() {
             let theirs = String::from_utf8_lossy(theirs);
             let theirs: Vec<(&str, &str)> =
@@ -152,21 +154,27 @@ impl Group {
         self.traffic.clear();
     }
 
-    /// Begins a step. Words that all ranks must have alike come into its digest.
-    pub fn begin(&mut self, words: impl IntoIterator<Item = u64>) {
-        self.digest = step_digest(words);
+    /// Begins a step that all ranks must have alike. Its exchanges wait for other ranks for the transport's timeout in all.
+    pub fn begin(&mut self, digest: StepDigest) {
+        (self.digest, self.left) = (digest, self.transport.timeout());
     }
 
-    /// Sends a message to each rank and returns those that came, by rank.
+    /// Sends a message to each rank and returns those that came, by rank. `most_bytes` says how long the message of a rank may be.
     ///
     /// # Errors
     /// - Those of [`Transport::all_to_all`], and [`Error::Disagree`] if a rank is at another turn or step.
     /// - [`Error::Broken`] after any of these: the group cannot be used again.
-    pub fn all_to_all(&mut self, what: What, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    pub fn all_to_all(
+        &mut self,
+        what: What,
+        messages: &[Vec<u8>],
+        most_bytes: impl Fn(usize) -> usize,
+    ) -> Result<Vec<Vec<u8>>> {
         if let Some(error) = &self.broken {
             return Err(Error::Broken(Box::new(error.clone())));
         }
-        let result = self.exchange(what, messages);
+        let most_bytes: Vec<usize> = (0..self.world()).map(|rank| HEADER_BYTES + most_bytes(rank)).collect();
+        let result = self.exchange(what, messages, &most_bytes);
         if let Err(error) = &result {
             self.broken = Some(error.clone());
         }
@@ -177,8 +185,33 @@ impl Group {
     ///
     /// # Errors
     /// Those of [`Group::all_to_all`].
-    pub fn all_gather(&mut self, what: What, message: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_to_all(what, &vec![message.to_vec(); self.world()])
+    pub fn all_gather(
+        &mut self,
+        what: What,
+        message: &[u8],
+        most_bytes: impl Fn(usize) -> usize,
+    ) -> Result<Vec<Vec<u8>>> {
+        self.all_to_all(what, &vec![message.to_vec(); self.world()], most_bytes)
+    }
+
+    /// Looks after the other ranks between exchanges, without a wait.
+    ///
+    /// # Errors
+    /// Those of [`Transport::watch`].
+    pub fn watch(&mut self) -> Result<()> {
+        self.transport.watch()
+    }
+
+    /// Compares the digest of a step with the other ranks, after an exchange between devices has failed. Ranks that have seen the failure make
+    /// this call; it waits for `patience` at most.
+    ///
+    /// # Errors
+    /// Those of [`Group::all_to_all`]: [`Error::Disagree`] with the part of the step, say. The group may be used again to end it.
+    pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
+        self.begin(digest);
+        self.left = self.left.min(patience);
+        let (messages, most_bytes) = (vec![Vec::new(); self.world()], vec![HEADER_BYTES; self.world()]);
+        self.exchange(What::Step, &messages, &most_bytes).map(drop)
     }
 
     /// Notes that a rank sent what none sends, and returns the error.
@@ -188,35 +221,77 @@ impl Group {
         error
     }
 
-    fn exchange(&mut self, what: What, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    fn exchange(&mut self, what: What, messages: &[Vec<u8>], most_bytes: &[usize]) -> Result<Vec<Vec<u8>>> {
         let (own, world) = (self.rank(), self.world());
         assert_eq!(messages.len(), world, "a message for each rank");
-        let header = [self.turn, u64::from(what as u32) | u64::from(self.digest) << 32];
-        let header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let send: Vec<Vec<u8>> = messages.iter().map(|message| [&header, &message[..]].concat()).collect();
+        let header = Header { turn: self.turn, what: what as u32, parts: self.digest.parts() };
+        let bytes = header.bytes();
+        let send: Vec<Vec<u8>> = messages.iter().map(|message| [&bytes, &message[..]].concat()).collect();
         let views: Vec<&[u8]> = send.iter().map(Vec::as_slice).collect();
-        self.transport.all_to_all(&views, &mut self.receive)?;
+        let since = Instant::now();
+        let bounds = Bounds { patience: self.left, most_bytes };
+        let exchanged = self.transport.all_to_all(&views, &mut self.receive, bounds);
+        self.left = self.left.saturating_sub(since.elapsed());
+        if let Err(error) = exchanged {
+            // A rank that is at another step may have gone, or sent a message that would be too long for this one.
+            let theirs = error.rank().and_then(|rank| Some((rank, Header::of(&self.receive[rank])?)));
+            return Err(theirs.and_then(|(rank, theirs)| header.differs(rank, &theirs)).unwrap_or(error));
+        }
         let traffic = self.traffic.entry(what).or_default();
         traffic.exchanges += 1;
         for rank in (0..world).filter(|rank| *rank != own) {
-            let theirs = &self.receive[rank];
-            let Some((theirs, message)) = theirs.split_at_checked(HEADER_BYTES) else {
-                let what = format!("{} bytes where a header was due", theirs.len());
+            let message = &self.receive[rank];
+            let Some(theirs) = Header::of(message) else {
+                let what = format!("{} bytes where a header was due", message.len());
                 return Err(Error::Corrupt { rank, what });
             };
-            let told = |header: &[u8]| {
-                let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
-                format!("turn {}, exchange {}, step {:08x}", word(0), word(8), word(12))
-            };
-            if theirs != header {
-                return Err(Error::disagree(rank, "the step", told(&header), told(theirs)));
-            }
+            header.differs(rank, &theirs).map_or(Ok(()), Err)?;
             traffic.sent_bytes += messages[rank].len() as u64;
-            traffic.received_bytes += message.len() as u64;
+            traffic.received_bytes += (message.len() - HEADER_BYTES) as u64;
         }
-        self.turn += 1;
-        let messages = self.receive.iter_mut().map(|message| message.split_off(HEADER_BYTES));
-        Ok(messages.collect())
+        self.turn = self.turn.wrapping_add(1);
+        let without_header = |message: &mut Vec<u8>| {
+            message.drain(..HEADER_BYTES);
+            std::mem::take(message)
+        };
+        Ok(self.receive.iter_mut().map(without_header).collect())
+    }
+}
+
+/// What stands in front of a message.
+struct Header {
+    turn: u32,
+    what: u32,
+    parts: [u32; StepPart::ALL.len()],
+}
+
+impl Header {
+    fn bytes(&self) -> Vec<u8> {
+        bytes_of(&[&[self.turn, self.what], &self.parts[..]].concat())
+    }
+
+    fn of(message: &[u8]) -> Option<Self> {
+        let words = words_of(message.get(..HEADER_BYTES)?);
+        let parts = words[2..].try_into().expect("as many words as a header has");
+        Some(Self { turn: words[0], what: words[1], parts })
+    }
+
+    /// Returns the error of a rank whose message has another header.
+    fn differs(&self, rank: usize, theirs: &Self) -> Option<Error> {
+        if theirs.what == What::Windows as u32 && self.what == What::Step as u32 {
+            return Some(Error::Lost { rank, reason: "it has closed its pool".to_owned() });
+        }
+        if self.turn != theirs.turn {
+            return Some(Error::disagree(rank, "the turn", self.turn, theirs.turn));
+        }
+        let parts = StepPart::ALL.into_iter().zip(self.parts.iter().zip(theirs.parts));
+        for (part, (ours, theirs)) in parts {
+            if *ours != theirs {
+                let told = |digest: u32| format!("digest {digest:08x}");
+                return Some(Error::disagree(rank, part.name(), told(*ours), told(theirs)));
+            }
+        }
+        (self.what != theirs.what).then(|| Error::disagree(rank, "the exchange", self.what, theirs.what))
     }
 }
 
@@ -281,12 +356,19 @@ mod tests {
         let configs = [config([5, 5]), config([5, 5])];
         two(configs, [&[], &[]], |group| {
             let mut group = group.unwrap();
-            group.begin([7]);
-            assert_eq!(group.all_gather(What::Outputs, &[group.rank() as u8]).unwrap(), [[0], [1]]);
-            group.begin([group.rank() as u64]);
-            let error = group.all_gather(What::Outputs, &[]).unwrap_err();
-            assert!(matches!(error, Error::Disagree { what: "the step", .. }), "{error}");
-            let again = group.all_gather(What::Outputs, &[]).unwrap_err();
+            let of = |word: u64| {
+                let mut digest = StepDigest::default();
+                digest.add(StepPart::Slots, 7);
+                digest.add(StepPart::Masks, word);
+                digest
+            };
+            group.begin(of(7));
+            assert_eq!(group.all_gather(What::Outputs, &[group.rank() as u8], |_| 1).unwrap(), [[0], [1]]);
+            group.begin(of(group.rank() as u64));
+            // That what they exchange is longer than it may be is no matter then.
+            let error = group.all_gather(What::Outputs, &[0; 9], |_| 0).unwrap_err();
+            assert!(matches!(error, Error::Disagree { what: "the masks of the step", .. }), "{error}");
+            let again = group.all_gather(What::Outputs, &[], |_| 0).unwrap_err();
             assert_eq!(again, Error::Broken(Box::new(error)));
         });
     }
@@ -297,7 +379,7 @@ mod tests {
             let mut group = group.unwrap();
             group.reset_traffic();
             let messages = [vec![0; 3], vec![0; 5]];
-            group.all_to_all(What::Winners, &messages).unwrap();
+            group.all_to_all(What::Winners, &messages, |_| 5).unwrap();
             let (sent_bytes, received_bytes) = if group.rank() == 0 { (5, 3) } else { (3, 5) };
             let traffic = Traffic { exchanges: 1, sent_bytes, received_bytes };
             assert_eq!(group.traffic().iter().collect::<Vec<_>>(), [(&What::Winners, &traffic)]);

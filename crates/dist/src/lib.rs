@@ -16,6 +16,7 @@
 //! decides and agrees through this crate, and exchanges rows between GPUs itself.
 #![forbid(unsafe_code)]
 
+mod digest;
 mod error;
 mod group;
 mod layout;
@@ -26,14 +27,16 @@ mod survey;
 mod transport;
 mod words;
 
-pub use error::{Error, Result};
-pub use group::{Group, HEADER_BYTES, Traffic, What, step_digest};
+pub use digest::{Digest, StepDigest, StepPart};
+pub use error::{Error, Result, quoted};
+pub use group::{Group, HEADER_BYTES, Traffic, What};
 pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape, Thresholds, decide};
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};
 pub use share::{Ownership, Shares, VocabSplit};
 pub use survey::{Spread, SurveyRow, Surveyed, survey_rows};
 pub use transport::{
-    Address, Chosen, DEFAULT_TIMEOUT, MOST_BYTES, Sockets, Threads, Transport, TransportKind, choose, threads,
+    Address, Bounds, Chosen, DEFAULT_TIMEOUT, Patience, Sockets, Threads, Transport, TransportKind, choose,
+    threads,
 };
 pub use words::{bytes_of, words_of};

@@ -79,8 +79,9 @@ fn exchange<'a, E: Pod>(
         message
     };
     let messages: Vec<Vec<u8>> = wanted.iter().map(of_rank).collect();
-    let received = group.all_to_all(What::Logits, &messages)?;
     let (rows, vocab) = (wanted[own].len(), split.vocab());
+    let most_bytes = |rank: usize| rows * split.ids(rank).len() * size_of::<E>();
+    let received = group.all_to_all(What::Logits, &messages, most_bytes)?;
     let mut whole = vec![E::zeroed(); rows * vocab];
     for (rank, message) in received.iter().enumerate() {
         let ids = split.ids(rank);

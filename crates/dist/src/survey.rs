@@ -14,13 +14,15 @@
 use gumball_cpu::{About, Chosen, PartRow, Query, Shard, Task, Winner, Workspace, has_raw_row};
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::num::key_id;
-use gumball_spec::{NONE, Row, SamplingParams, Status};
+use gumball_spec::{Error, NONE, Row, SamplingParams, Status};
 
 use crate::error::Result;
 use crate::group::{Group, What};
 use crate::layout::Needs;
 use crate::share::VocabSplit;
-use crate::words::{Reader, RowQuery, bytes_of, pack_response, push_long, unpack_response, words_of};
+use crate::words::{
+    Reader, RowQuery, bytes_of, most_response_words, pack_response, push_long, unpack_response, words_of,
+};
 
 /// A row of a step, of which this rank has a part.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +101,22 @@ struct Step<'s, 'a, S> {
     write: &'s mut dyn FnMut(usize, Surveyed<'_>),
 }
 
+/// The rounds in which rows are asked about.
+struct Rounds {
+    /// Of each row whether its owner may ask about it.
+    open: Vec<bool>,
+    /// The most ids that the logprobs of a row are asked for.
+    most_ids: usize,
+    /// How many there were.
+    done: usize,
+}
+
+/// How many rounds rows take at most, besides those for the ranks of ids.
+const MOST_ROUNDS: usize = 256;
+
+/// The bytes of a word of a message.
+const WORD: usize = size_of::<u32>();
+
 /// The bit that says that a rank has no token of a row; ids take those below.
 const NO_TOKEN: u32 = 1 << 20;
 /// Statuses take the bits from there on.
@@ -128,7 +146,8 @@ impl<S: Spread> Step<'_, '_, S> {
         let mut firsts = vec![f32::NEG_INFINITY; self.rows.len()];
         if !raced.is_empty() {
             let words: Vec<u32> = raced.iter().map(|row| self.shards[*row].first().to_bits()).collect();
-            let messages = self.group.all_gather(What::RowMaxima, &bytes_of(&words))?;
+            let messages =
+                self.group.all_gather(What::RowMaxima, &bytes_of(&words), |_| WORD * raced.len())?;
             for (rank, message) in messages.iter().enumerate() {
                 let words = words_of(message);
                 if words.len() != raced.len() {
@@ -156,7 +175,7 @@ impl<S: Spread> Step<'_, '_, S> {
             let id = if id == u32::MAX { NO_TOKEN } else { id };
             words.extend([score.to_bits(), id | self.shards[row].status().0 << STATUS]);
         }
-        let messages = self.group.all_gather(What::Winners, &bytes_of(&words))?;
+        let messages = self.group.all_gather(What::Winners, &bytes_of(&words), |_| 2 * WORD * rows.len())?;
         let mut found = vec![(Winner::NONE, Status::default()); rows.len()];
         for (rank, message) in messages.iter().enumerate() {
             let words = words_of(message);
@@ -215,10 +234,12 @@ impl<S: Spread> Step<'_, '_, S> {
             keys.iter().for_each(|key| push_long(message, *key));
         }
         let messages: Vec<Vec<u8>> = messages.iter().map(|words| bytes_of(words)).collect();
-        let received = self.group.all_to_all(What::Lists, &messages)?;
+        let own = self.own(rows);
+        let most_words: usize = own.iter().map(|row| 1 + 2 * k_of(&self.rows[*row].task)).sum();
+        let received = self.group.all_to_all(What::Lists, &messages, |_| WORD * most_words)?;
         let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
         let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
-        for row in self.own(rows) {
+        for row in own {
             let task = &self.rows[row].task;
             let (mut keys, mut status) = (Vec::new(), Status::default());
             for (rank, reader) in readers.iter_mut().enumerate() {
@@ -253,11 +274,15 @@ impl<S: Spread> Step<'_, '_, S> {
             }
         }
         let messages: Vec<Vec<u8>> = messages.iter().map(|words| bytes_of(words)).collect();
-        let received = self.group.all_to_all(What::TileMaxima, &messages)?;
+        let own_rows = self.own(rows.clone());
+        let maxima_of = |row: &usize| 1 + usize::from(has_raw_row(&self.rows[*row].task));
+        let maxima: usize = own_rows.iter().map(maxima_of).sum();
+        let most_words = |rank: usize| own_rows.len() + maxima * self.split.tiles(rank).len();
+        let received = self.group.all_to_all(What::TileMaxima, &messages, |rank| WORD * most_words(rank))?;
         let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
         let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
         let mut own = Vec::new();
-        for row in self.own(rows) {
+        for row in own_rows {
             let has_raw = has_raw_row(&self.rows[row].task);
             let mut known = PartRow::new(self.split.vocab(), has_raw);
             for (rank, reader) in readers.iter_mut().enumerate() {
@@ -267,6 +292,16 @@ impl<S: Spread> Step<'_, '_, S> {
             }
             own.push((row, known));
         }
+        let ids_of = |row: &usize| {
+            let logprobs = self.rows[*row].task.prepared.params().logprobs.as_ref();
+            logprobs.map_or(0, |logprobs| logprobs.ids.len())
+        };
+        let mut rounds = Rounds {
+            open: vec![false; self.rows.len()],
+            most_ids: rows.iter().map(ids_of).max().unwrap_or(0),
+            done: 0,
+        };
+        rows.iter().for_each(|row| rounds.open[*row] = true);
         loop {
             let mut open = Vec::new();
             let mut sent = Vec::new();
@@ -287,7 +322,7 @@ impl<S: Spread> Step<'_, '_, S> {
                     }
                 }
             }
-            if !self.round(&sent, &mut open)? {
+            if !self.round(&sent, &mut open, &mut rounds)? {
                 return Ok(());
             }
             own = open;
@@ -300,24 +335,43 @@ impl<S: Spread> Step<'_, '_, S> {
     }
 
     /// Sends this rank's queries, responds to those of all ranks, and adds the responses to its rows; returns whether any rank had a query.
-    fn round(&mut self, sent: &[RowQuery], open: &mut [(usize, PartRow)]) -> Result<bool> {
+    fn round(
+        &mut self,
+        sent: &[RowQuery],
+        open: &mut [(usize, PartRow)],
+        rounds: &mut Rounds,
+    ) -> Result<bool> {
         let mut words = Vec::new();
         sent.iter().for_each(|sent| sent.pack(&mut words));
-        let queries = self.group.all_gather(What::Queries, &bytes_of(&words))?;
-        if queries.iter().all(Vec::is_empty) {
-            return Ok(false);
-        }
         let cut_tiles = self.split.cut_tiles();
+        let most_words = RowQuery::most_words(cut_tiles.len(), rounds.most_ids);
+        let open_rows = |rank: usize| {
+            self.rows.iter().zip(&rounds.open).filter(|(row, open)| **open && row.owner == rank).count()
+        };
+        let most_bytes = |rank| WORD * most_words * open_rows(rank);
+        let queries = self.group.all_gather(What::Queries, &bytes_of(&words), most_bytes)?;
+        let Some(asking) = queries.iter().position(|queries| !queries.is_empty()) else { return Ok(false) };
+        rounds.done += 1;
+        // The rank of each id takes one query, of the row with and without its edits.
+        if rounds.done > MOST_ROUNDS + 2 * (1 + rounds.most_ids) {
+            return self.corrupt(asking, "more queries than a row has");
+        }
+        let was_open = std::mem::replace(&mut rounds.open, vec![false; self.rows.len()]);
         let mut all = Vec::new();
         for (rank, message) in queries.iter().enumerate() {
             let words = words_of(message);
             let mut reader = Reader(&words);
             while !reader.0.is_empty() {
                 let sent = RowQuery::unpack(&mut reader, cut_tiles.len());
-                let is_own = |sent: &RowQuery| self.rows.get(sent.row).is_some_and(|row| row.owner == rank);
-                let Some(sent) = sent.filter(is_own) else {
+                // A row that had no query in the round before is done, and one that has one in this round has no other.
+                let is_due = |sent: &RowQuery| {
+                    let is_own = self.rows.get(sent.row).is_some_and(|row| row.owner == rank);
+                    is_own && was_open[sent.row] && !rounds.open[sent.row]
+                };
+                let Some(sent) = sent.filter(is_due) else {
                     return self.corrupt(rank, "a query that is none");
                 };
+                rounds.open[sent.row] = true;
                 all.push((rank, sent, Vec::new()));
             }
         }
@@ -330,9 +384,20 @@ impl<S: Spread> Step<'_, '_, S> {
             pack_response(&own, own_ends.map(|end| end.is_some()), response);
             Ok(())
         })?;
-        let mut messages = vec![Vec::new(); self.group.world()];
-        all.iter().for_each(|(rank, _, response)| messages[*rank].extend(bytes_of(response)));
-        let received = self.group.all_to_all(What::Responses, &messages)?;
+        let mut messages: Vec<Vec<u8>> = vec![Vec::new(); self.group.world()];
+        for (rank, _, response) in &all {
+            if messages[*rank].try_reserve(WORD * response.len()).is_err() {
+                let reason = format!("the responses to the queries of rank {rank} do not fit");
+                return Err(Error::Unavailable { resource: "memory for an exchange", reason }.into());
+            }
+            messages[*rank].extend(bytes_of(response));
+        }
+        drop(all);
+        let most_words = |rank| -> usize {
+            let ids = self.split.ids(rank).len();
+            sent.iter().map(|sent| most_response_words(&sent.query, ids)).sum()
+        };
+        let received = self.group.all_to_all(What::Responses, &messages, |rank| WORD * most_words(rank))?;
         let received: Vec<Vec<u32>> = received.iter().map(|message| words_of(message)).collect();
         let mut readers: Vec<Reader<'_>> = received.iter().map(|words| Reader(words)).collect();
         for (sent, (_, known)) in sent.iter().zip(open) {

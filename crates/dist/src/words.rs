@@ -101,6 +101,12 @@ impl RowQuery {
         }
     }
 
+    /// Returns the most words of a query about a row, where borders cut `cut_tiles` tiles, and of which `ids` logprobs may be asked for.
+    pub fn most_words(cut_tiles: usize, ids: usize) -> usize {
+        // Row, tag and largest logit; then those of a race, of sums, or of logits, that of the token among them.
+        3 + 6.max(1 + cut_tiles).max(2 + ids)
+    }
+
     /// Takes a query off a message, where borders cut `cut_tiles` tiles; `None` if there is none.
     pub fn unpack(from: &mut Reader<'_>, cut_tiles: usize) -> Option<Self> {
         let (row, tag, first) = (from.word()? as usize, from.word()?, from.logit()?);
@@ -194,6 +200,18 @@ pub fn pack_response(response: &Response, cut: [bool; 2], to: &mut Vec<u32>) {
     }
 }
 
+/// Returns the most words of the response to a query, from a part of `ids` ids.
+pub fn most_response_words(query: &Query, ids: usize) -> usize {
+    match query {
+        Query::Tokens { .. } => 1 + 2 * ids,
+        Query::Sums { .. } => 5 + 2 * 4,
+        Query::Deviations => 6,
+        Query::Rank { .. } => 1,
+        Query::Logits { ids } => ids.len(),
+        Query::Race { .. } => 3,
+    }
+}
+
 /// Takes the response to a query off a message, from a part of `ids`; `None` if there is none.
 pub fn unpack_response(
     query: &Query,
@@ -282,6 +300,7 @@ mod tests {
             let sent = RowQuery { row: 3, raw: true, first: 6.0, cut_maxima, query };
             let (mut message, cut) = (Vec::new(), [true, false]);
             sent.pack(&mut message);
+            assert!(message.len() <= RowQuery::most_words(2, 2));
             assert_eq!(RowQuery::unpack(&mut Reader(&message), 2), Some(sent.clone()));
             for end in 0..message.len() {
                 assert_eq!(RowQuery::unpack(&mut Reader(&message[..end]), 2), None);
@@ -289,6 +308,7 @@ mod tests {
             message.clear();
             pack_response(&response, cut, &mut message);
             let ids = 8..10;
+            assert!(message.len() <= most_response_words(&sent.query, ids.len()));
             assert_eq!(unpack_response(&sent.query, &ids, cut, &mut Reader(&message)), Some(response));
             for end in 0..message.len() {
                 assert_eq!(unpack_response(&sent.query, &ids, cut, &mut Reader(&message[..end])), None);

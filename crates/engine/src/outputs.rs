@@ -140,6 +140,12 @@ impl Outputs {
         self.kept.get(row).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the most words that [`Outputs::pack`] appends for a row.
+    pub(crate) fn most_packed(&self, vocab: usize) -> usize {
+        let words: usize = sections(self.layout).iter().map(|(_, width)| width).sum();
+        words + if self.with_kept { 1 + vocab } else { 0 }
+    }
+
     /// Appends all that is said of a row to a message, as words in the order of [`Layout`]; last, if kept sets are collected, the
     /// length of the row's and its ids.
     pub(crate) fn pack(&self, row: usize, to: &mut Vec<u32>) {

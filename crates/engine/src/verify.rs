@@ -65,6 +65,17 @@ pub enum VerifyMode {
 }
 
 impl VerifyMode {
+    /// Returns the mode as numbers, which ranks compare.
+    pub(crate) fn words(self) -> [u64; 3] {
+        match self {
+            VerifyMode::Coupled => [1, 0, 0],
+            VerifyMode::Greedy => [2, 0, 0],
+            VerifyMode::Rejection => [3, 0, 0],
+            VerifyMode::Block => [4, 0, 0],
+            VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
+        }
+    }
+
     /// Returns how drafts are judged by probabilities, if they are.
     pub(crate) fn judgement(self) -> Option<Judgement> {
         match self {

@@ -1,8 +1,9 @@
 //! What can go wrong between ranks, as Python exceptions.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gumball_engine::dist::Error;
+use gumball_engine::dist::{Error, Patience};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -53,6 +54,36 @@ pub fn dist_err(error: Error) -> PyErr {
         Error::Corrupt { rank, .. } => of_rank(CorruptError::new_err(text), Some(rank)),
         Error::Broken(_) => of_rank(BrokenError::new_err(text), None),
         _ => of_rank(DistError::new_err(text), None),
+    }
+}
+
+/// Ends waits for other ranks when the handler of a signal raises, and keeps what it raised.
+#[derive(Clone, Debug, Default)]
+pub struct Signals(Arc<Mutex<Option<PyErr>>>);
+
+impl Signals {
+    /// Returns the patience of a group whose waits look for signals.
+    pub fn patience(&self, timeout: Duration) -> Patience {
+        let raised = Arc::clone(&self.0);
+        Patience::from(timeout).unless(move || {
+            let looked = Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(()));
+            let Err(error) = looked else { return false };
+            *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            true
+        })
+    }
+
+    /// Returns what a handler raised since this was asked last.
+    pub fn raised(&self) -> Option<PyErr> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns the exception for an error of a group.
+    pub fn error(&self, error: Error) -> PyErr {
+        match error {
+            Error::Interrupted => self.raised().unwrap_or_else(|| dist_err(error)),
+            error => dist_err(error),
+        }
     }
 }
 

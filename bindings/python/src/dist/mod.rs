@@ -29,7 +29,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use self::config::{Given, Joined};
-pub use self::errors::{BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, dist_err};
+use self::errors::Signals;
+pub use self::errors::{BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError};
 use self::home::{Home, either};
 pub use self::plan::DistPlan;
 use crate::arrays::{Location, torch_stream};
@@ -63,8 +64,8 @@ const UNMADE: &str = "no pool was made";
 /// "replicated" steps may take; "gather" always may. ownership: who samples which requests: "blocks", or "modulo" for request % world.
 /// layout: forces one for all steps but prefill. swap_min_requests, survey_min_vocab, survey_min_rows: from where on a layout is
 /// taken. transport: "auto", "unix" or "tcp"; on devices it serves to make the group. These five are otherwise what GUMBALL_DIST_LAYOUT, .._SWAP_MIN_REQUESTS,
-/// .._SURVEY_MIN_VOCAB, .._SURVEY_MIN_ROWS and .._TRANSPORT say. timeout: how many seconds a rank is waited for, at start and in
-/// each exchange. device, rows, history_growth, keep_histories, stream: as for Pool. With a device rows and results lie there, and devices
+/// .._SURVEY_MIN_VOCAB, .._SURVEY_MIN_ROWS and .._TRANSPORT say. timeout: how many seconds the other ranks are waited for: until
+/// all are connected, until all have compared what they are made with, and in each step. Signals are heard meanwhile. device, rows, history_growth, keep_histories, stream: as for Pool. With a device rows and results may lie there, and devices
 /// write into each other's memory: GPUs of one host with peer access. Then no kept sets are reported.
 ///
 /// Waits until all ranks have come. Raises ValueError for a number outside its range or an unknown name; UnavailableError for a
@@ -83,6 +84,7 @@ pub struct DistPool {
     location: Location,
     /// The stream that was named when the pool was made.
     stream: Option<usize>,
+    signals: Signals,
 }
 
 impl DistPool {
@@ -111,7 +113,7 @@ impl DistPool {
             }
             work(home)
         };
-        self.inner.with(py, UNKNOWN, work)?.map_err(dist_err)
+        self.inner.with(py, UNKNOWN, work)?.map_err(|error| self.signals.error(error))
     }
 
     /// Returns the handle of the stream in use; `None` on the host.
@@ -197,7 +199,10 @@ impl DistPool {
         let device = device_name(device)?;
         let stream = stream.map(stream_handle).transpose()?;
         let split = planner.split.clone();
-        let connect = || dist::choose(transport, false, rank, &addresses, timeout);
+        let signals = Signals::default();
+        let patience = signals.patience(timeout);
+        let connect = || dist::choose(transport, false, rank, &addresses, patience);
+        let failed = |error| signals.error(error);
         let (home, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
             config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
@@ -207,7 +212,7 @@ impl DistPool {
                 let Chosen { transport, .. } = connect()?;
                 Ok(Home::Host(Box::new(gumball_engine::DistPool::new(config, planner, transport)?)))
             };
-            (py.detach(|| caught(UNMADE, join))?.map_err(dist_err)?, Location::Host)
+            (py.detach(|| caught(UNMADE, join))?.map_err(failed)?, Location::Host)
         } else {
             home::refuse_of_host(&device, [threads.is_some(), level.is_some(), kept])?;
             let default = DevicePoolConfig::new(vocab);
@@ -221,11 +226,12 @@ impl DistPool {
                 devices::locate(py)?;
             }
             let join = || home::join(&device, config, planner, connect, timeout);
-            let home = py.detach(|| caught(UNMADE, join))?.map_err(dist_err)?;
+            let home = py.detach(|| caught(UNMADE, join))?.map_err(failed)?;
             (home, ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32)))
         };
         let joined = Joined { vocab, rank, split, transport: home.transport(), device, timeout };
-        Ok(Self { inner: Turns::new(Some(home)), joined, kept, process: forks::count(), location, stream })
+        let (inner, process) = (Turns::new(Some(home)), forks::count());
+        Ok(Self { inner, joined, kept, process, location, stream, signals })
     }
 
     /// The number of logits in a whole row.
@@ -287,7 +293,7 @@ impl DistPool {
         Ok(found)
     }
 
-    /// What this rank has exchanged, by what it was for: {name: (exchanges, bytes sent, bytes received)}, without the 16 bytes in front of
+    /// What this rank has exchanged, by what it was for: {name: (exchanges, bytes sent, bytes received)}, without the 44 bytes in front of
     /// each message. reset: counts from nothing afterwards; on a device nothing is counted in steps, whose bytes the host does not see.
     #[pyo3(signature = (*, reset=false))]
     fn traffic<'py>(&self, py: Python<'py>, reset: bool) -> PyResult<Bound<'py, PyDict>> {
@@ -387,7 +393,8 @@ impl DistPool {
     /// Ends the pool with its sequences; a step of the other ranks is a LostError then. On devices it waits for the other ranks to end
     /// theirs, for timeout at most, since they may still write here. Deleting the pool does the same.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.inner.with(py, UNKNOWN, |home| drop(home.take()))
+        self.inner.with(py, UNKNOWN, |home| drop(home.take()))?;
+        self.signals.raised().map_or(Ok(()), Err)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

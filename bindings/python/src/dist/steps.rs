@@ -14,25 +14,33 @@ use crate::outputs::Outputs;
 use crate::pool::{DraftLists, DraftProbs, verify_mode};
 use crate::verification::Verification;
 
-/// Reads the logits of this rank, which lie on the host.
-fn read_logits<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
-    let array = arrays::read(logits, "logits", None)?;
-    let matrix = array.matrix("logits")?;
-    matrix.check_float()?;
-    on_host("logits", matrix.location)?;
-    Ok((matrix, array))
-}
-
-fn on_host(name: &str, location: Location) -> PyResult<()> {
-    match location {
-        Location::Host => Ok(()),
-        other => Err(out_of_range(name, format!("on {other}"), "on cpu, where the pool is")),
+impl DistPool {
+    /// Reads the logits of this rank, which lie on the host or where the pool is.
+    fn read_logits<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+    ) -> PyResult<(Matrix, Array<'py>)> {
+        let array = arrays::read(logits, "logits", self.on(py)?)?;
+        let matrix = array.matrix("logits")?;
+        matrix.check_float()?;
+        if matrix.location != Location::Host && matrix.location != self.location {
+            let allowed = match self.location {
+                Location::Host => "on cpu, where the pool is".to_owned(),
+                location => format!("on {location}, where the pool is, or on cpu"),
+            };
+            return Err(out_of_range("logits", format!("on {}", matrix.location), allowed));
+        }
+        Ok((matrix, array))
     }
 }
 
 /// Checks that the drafter's probabilities lie on the host and have the `wanted` number of rows and of ids.
 fn check_probs(probs: &Matrix, wanted: (usize, usize)) -> PyResult<()> {
-    on_host("draft_probs", probs.location)?;
+    if probs.location != Location::Host {
+        let found = format!("on {}", probs.location);
+        return Err(out_of_range("draft_probs", found, "on cpu, as the drafts are"));
+    }
     if (probs.rows, probs.width) != wanted {
         let found = format!("{} rows of {}", probs.rows, probs.width);
         let allowed = format!("{} rows of {}", wanted.0, wanted.1);
@@ -64,7 +72,8 @@ impl DistPool {
     /// batch: those of Pool.step for the whole logits, bit for bit.
     ///
     /// logits: a row for each slot, of the ids of this rank, which may be followed by padding up to width; under "replicated" a row of
-    /// the whole vocabulary for each of plan.requests. On the host; a pool on a device copies them up and the results down, see enqueue. plan: that of Pool.plan for these slots; None: the one for a
+    /// the whole vocabulary for each of plan.requests. On the host, or where the pool is: a pool on a device copies rows of the host up. It waits for the
+    /// results; see enqueue for steps without a wait. plan: that of Pool.plan for these slots; None: the one for a
     /// step of decoding. slots, masks, mask_present, forced, hooks, kind: as for Pool.step, of the whole batch and vocabulary, the same on
     /// all ranks.
     ///
@@ -88,14 +97,28 @@ impl DistPool {
         kind: &str,
     ) -> PyResult<Outputs> {
         let kind = options::kind(kind)?;
-        let (matrix, _held_logits) = read_logits(logits)?;
+        let (matrix, held_logits) = self.read_logits(py, logits)?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let keywords = Keywords { masks, mask_present, forced, row_indices: None, hooks };
         let (options, _held_masks) = keywords.read(None)?;
         options.masks_on_host()?;
         let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
         self.with(py, |home| {
-            // SAFETY: `_held_logits` keeps the logits alive; Python's callers do not write them during the call.
+            if matrix.location != Location::Host {
+                options.refuse_hooks()?;
+                home.order_after(&[held_logits.stream])?;
+                // SAFETY: the rows lie on the device, and this call waits for the work that reads them; Python's callers do not write them
+                // meanwhile.
+                let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
+                // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
+                let options = unsafe { options.for_device() }?;
+                let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
+                let (pool, mut out) = (home.device()?, EngineOutputs::new());
+                pool.enqueue(&plan, rows, &slots, &options)?;
+                pool.fetch(&mut out)?;
+                return Ok(Outputs::new(&out, false));
+            }
+            // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.
             let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
             let mut out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
             let step = |options: &BatchOptions<'_>| {
@@ -111,8 +134,8 @@ impl DistPool {
     /// Verifies the drafts of each request, appends the emitted tokens to the sequences on all ranks, and returns the Verification of the
     /// whole batch: that of Pool.verify for the whole logits, bit for bit.
     ///
-    /// logits: as for step, with the rows that Pool.verify takes; a request's rows stay together. On the host; a pool on a device copies them and
-    /// the drafts up, see enqueue_verify. plan: that of Pool.plan for these slots
+    /// logits: as for step, with the rows that Pool.verify takes; a request's rows stay together. A pool on a device copies the drafts up;
+    /// see enqueue_verify for drafts that lie there. plan: that of Pool.plan for these slots
     /// and drafts; None: the one for a verification. Under "survey" nothing is verified. Other arguments: as for Pool.verify, the same
     /// on all ranks; draft_probs has whole rows of all requests.
     ///
@@ -149,7 +172,7 @@ impl DistPool {
     ) -> PyResult<Verification> {
         let mode = verify_mode(mode, threshold_single, threshold_acc)?;
         let kind = options::kind(kind)?;
-        let (matrix, _held_logits) = read_logits(logits)?;
+        let (matrix, held_logits) = self.read_logits(py, logits)?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let lists = DraftLists::read(drafts, parents)?.with_links(first_child, next_sibling)?;
         let keywords = Keywords { masks, mask_present, forced, row_indices: None, hooks };
@@ -161,7 +184,21 @@ impl DistPool {
         let most = lists.counts.iter().copied().max().unwrap_or(0) as usize;
         let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
         let verified = self.with(py, |home| {
-            // SAFETY: `_held_logits` keeps the logits alive; Python's callers do not write them during the call.
+            if matrix.location != Location::Host {
+                options.refuse_hooks()?;
+                home.order_after(&[held_logits.stream])?;
+                // SAFETY: the rows lie on the device, and this call waits for the work that reads them; Python's callers do not write them
+                // meanwhile.
+                let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
+                // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
+                let options = unsafe { options.for_device() }?;
+                let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
+                let (pool, mut out) = (home.device()?, Verified::new());
+                pool.enqueue_host_drafts(&plan, rows, &slots, &drafts, mode, &options)?;
+                pool.fetch_verification(&mut out)?;
+                return Ok(out);
+            }
+            // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.
             let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
             let verify = |options: &BatchOptions<'_>| {

@@ -10,6 +10,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -246,6 +247,12 @@ impl Runtime for Emulator {
         // SAFETY: the caller guarantees that the range lies in memory of `alloc`; no kernel runs after its
         // launch.
         unsafe { std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
+        // SAFETY: the caller guarantees that the word lies in memory of `alloc`, aligned, and that kernels load it atomically.
+        unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(word, Ordering::Release);
         Ok(())
     }
 

@@ -295,6 +295,17 @@ impl fmt::Debug for Gpu {
     }
 }
 
+/// Calls `meanwhile` again and again until the work of a stream is complete, or has failed. The stream's context is current.
+fn await_stream(stream: &CudaStream, meanwhile: &mut dyn FnMut()) -> Result<()> {
+    loop {
+        // SAFETY: the stream is alive.
+        match unsafe { sys::cuStreamQuery(stream.cu_stream()) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => meanwhile(),
+            status => return status.result().map_err(failed("cuStreamQuery")),
+        }
+    }
+}
+
 impl Runtime for Gpu {
     fn name(&self) -> String {
         format!("{} ({})", self.device.name, self.device.arch)
@@ -355,13 +366,47 @@ impl Runtime for Gpu {
             let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
             // current.
-            return unsafe { download.read(address, bytes) };
+            return unsafe { download.read(address, bytes, &mut || Ok(())) };
         }
         // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until the
         // copy is complete, because the synchronisation below waits for it.
         let copied = unsafe { result::memcpy_dtoh_async(bytes, address, stream.cuda.cu_stream()) };
         copied.map_err(failed("cuMemcpyDtoHAsync"))?;
         stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    unsafe fn read_meanwhile(
+        &self,
+        address: u64,
+        bytes: &mut [u8],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<()> {
+        self.bind()?;
+        let stream = self.current();
+        let mut wait = || await_stream(&stream.cuda, meanwhile);
+        if bytes.len() > DownloadBuffer::BYTES {
+            // A copy to memory that is not page-locked waits for the stream itself.
+            wait()?;
+            // SAFETY: the caller guarantees the conditions of `read`.
+            return unsafe { self.read(address, bytes) };
+        }
+        let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is current.
+        unsafe { download.read(address, bytes, &mut wait) }
+    }
+
+    unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
+        self.bind()?;
+        // The host program may be capturing a stream.
+        let _relaxed = RelaxedCapture::begin();
+        let fill = &self.device.fill;
+        let words = [word];
+        // A copy needs no multiprocessor, all of which kernels that wait may occupy.
+        // SAFETY: the caller guarantees that the word lies in memory of this device, and that kernels expect it to change. The source lives
+        // until the synchronisation below.
+        let copied = unsafe { result::memcpy_htod_async(address, &words, fill.cu_stream()) };
+        copied.map_err(failed("cuMemcpyHtoDAsync"))?;
+        fill.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
     fn export(&self, address: u64) -> Result<MemoryHandle> {

@@ -111,6 +111,34 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
+    /// Copies bytes as [`Runtime::read`] does, and calls `meanwhile` again and again as long as the work enqueued before is not complete.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::read`].
+    ///
+    /// # Safety
+    /// That of [`Runtime::read`].
+    unsafe fn read_meanwhile(
+        &self,
+        address: u64,
+        bytes: &mut [u8],
+        _meanwhile: &mut dyn FnMut(),
+    ) -> Result<()> {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.read(address, bytes) }
+    }
+
+    /// Writes a word into the runtime's memory at once, beside the work that is enqueued, which may be running.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    ///
+    /// # Safety
+    /// `address` is a multiple of 4 and lies in memory that this runtime has allocated. Kernels load the word as one that changes at any time.
+    unsafe fn write_at_once(&self, _address: u64, _word: u32) -> Result<()> {
+        Err(Error::call("write_at_once", format!("{} has one order of work", self.name())))
+    }
+
     /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned.
     ///
     /// # Errors

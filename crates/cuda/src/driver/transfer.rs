@@ -128,13 +128,19 @@ impl DownloadBuffer {
     ///
     /// # Safety
     /// `address..address + bytes.len()` lies in memory of the stream's device, whose context is current.
-    pub unsafe fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<()> {
+    pub unsafe fn read(
+        &mut self,
+        address: u64,
+        bytes: &mut [u8],
+        wait: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let memory = self.memory.as_mut_slice().map_err(failed("cuEventSynchronize"))?;
         let landed = &mut memory[..bytes.len()];
         // SAFETY: the caller guarantees where `address` lies. The host reads the copied bytes after the
         // synchronisation below, and frees them after `drop` has waited.
         let copied = unsafe { result::memcpy_dtoh_async(&mut *landed, address, self.stream.cu_stream()) };
         copied.map_err(failed("cuMemcpyDtoHAsync"))?;
+        wait()?;
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))?;
         bytes.copy_from_slice(landed);
         Ok(())

@@ -99,6 +99,21 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// Fills `values` as [`Buffer::read`] does, and calls `meanwhile` again and again as long as the work enqueued before is not complete.
+    pub(crate) fn read_meanwhile<T: Pod>(
+        &self,
+        start: usize,
+        values: &mut [T],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<()> {
+        let bytes = bytemuck::cast_slice_mut(values);
+        self.check(start, bytes.len());
+        // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
+        unsafe { self.runtime.read_meanwhile(self.address + start as u64, bytes, meanwhile) }
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: the address came from `alloc` of this runtime, and the buffer, its only owner, ends here.

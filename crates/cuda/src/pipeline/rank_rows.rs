@@ -36,6 +36,11 @@ pub enum ExchangeFailure {
         /// The rank.
         rank: usize,
     },
+    /// The host has given a rank up that had gone.
+    GivenUp {
+        /// The rank.
+        rank: usize,
+    },
     /// A rank sent a token outside the vocabulary, or the walk of a verification that is none.
     Corrupt {
         /// The rank.

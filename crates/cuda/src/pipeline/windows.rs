@@ -35,6 +35,33 @@ const BLOCK_FLAGS_BYTES: usize = MAX_RANKS * SEND_ROWS_MOST_BLOCKS as usize * si
 /// The widest element of a row, in bytes.
 const WIDEST: usize = size_of::<f32>();
 
+/// The failure that the host writes; kernels tell it from none alone.
+const GIVEN_UP: u32 = u32::MAX;
+
+/// By which the host ends the waits of a device for other ranks, while its thread may be waiting for the device itself.
+#[derive(Clone, Debug)]
+pub struct GivingUp {
+    runtime: Arc<dyn Runtime>,
+    header: u64,
+}
+
+impl GivingUp {
+    /// Ends all waits in exchanges of this rank, those to come included, because `rank` has gone: they fail at once. The windows must be alive.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn give_up(&self, rank: usize) -> Result<()> {
+        let places =
+            [std::mem::offset_of!(WindowHeader, failed_rank), std::mem::offset_of!(WindowHeader, failure)];
+        for (place, word) in places.into_iter().zip([rank as u32, GIVEN_UP]) {
+            // SAFETY: the caller keeps the windows, at whose start the header lies. Kernels load `failure` as a word that others change, and
+            // `failed_rank` is read by the host alone.
+            unsafe { self.runtime.write_at_once(self.header + place as u64, word) }?;
+        }
+        Ok(())
+    }
+}
+
 /// A rank's window, and those of its peers as they are mapped here.
 #[derive(Debug)]
 pub struct Windows {
@@ -150,6 +177,12 @@ impl Windows {
         Ok(())
     }
 
+    /// Returns by which the host ends the waits of this rank's device.
+    #[must_use]
+    pub fn giving_up(&self) -> GivingUp {
+        GivingUp { runtime: Arc::clone(&self.runtime), header: self.own().address() }
+    }
+
     /// Gives the other ranks' windows back, once this rank's work is complete. No step may be enqueued afterwards.
     pub fn unmap(&mut self) {
         for (handle, address) in self.mapped.drain(..) {
@@ -196,18 +229,22 @@ impl Windows {
 
     /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch; of a verification also the row of each
     /// place and the number of accepted drafts of each request, as [`Workspace::read_walks`] does. Returns why an exchange
-    /// failed, if one did; the results say nothing then.
+    /// failed, if one did; the results say nothing then. Calls `meanwhile` again and again during the wait.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
     ///
     /// # Panics
     /// If `results` is longer than the room for results.
-    pub fn read_results(&mut self, results: &mut [u32]) -> Result<Option<ExchangeFailure>> {
+    pub fn read_results(
+        &mut self,
+        results: &mut [u32],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Option<ExchangeFailure>> {
         let header = RESULTS_OFFSET / size_of::<u32>();
         let mut words = std::mem::take(&mut self.words);
         words.resize(header + results.len(), 0);
-        let read = self.own().read(0, &mut words);
+        let read = self.own().read_meanwhile(0, &mut words, meanwhile);
         results.copy_from_slice(&words[header..]);
         let of_window: WindowHeader = bytemuck::pod_read_unaligned(bytemuck::cast_slice(
             &words[..size_of::<WindowHeader>() / size_of::<u32>()],
@@ -222,6 +259,7 @@ impl Windows {
                 Some(ExchangeFailure::OtherStep { rank, ours, theirs })
             }
             exchange_failures::CORRUPT => Some(ExchangeFailure::Corrupt { rank }),
+            GIVEN_UP => Some(ExchangeFailure::GivenUp { rank }),
             _ => Some(ExchangeFailure::TimedOut { rank }),
         })
     }

@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use gumball_spec::{Error, Result};
 
+#[cfg(unix)]
+use super::unix;
+
 /// Where a rank listens for those above it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A Unix socket, by its path.
+    /// A Unix socket, by its path. Only the user of the rank that listens can connect to it.
     Unix(PathBuf),
     /// A host and port. Nothing that is sent is encrypted, and no rank proves who it is: for networks that are trusted.
     Tcp(String),
@@ -46,7 +49,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// A connection to a rank.
+/// The longest wait for a host that does not answer. Meanwhile this rank greets no other.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
+
+/// A connection to a rank. Reads and writes do not wait.
 #[derive(Debug)]
 pub(super) enum Stream {
     #[cfg(unix)]
@@ -66,21 +72,19 @@ macro_rules! either {
 }
 
 impl Stream {
-    /// Connects to an address, which somebody may not listen at yet.
-    pub(super) fn connect(address: &Address, timeout: Duration) -> io::Result<Self> {
+    /// Connects to an address. It is an error if no process listens there yet.
+    pub(super) fn connect(address: &Address, left: Duration) -> io::Result<Self> {
         match address {
             #[cfg(unix)]
-            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
+            Address::Unix(path) => Ok(Self::Unix(unix::connect(path)?)),
             #[cfg(not(unix))]
             Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
             Address::Tcp(place) => {
                 let mut last = io::Error::from(io::ErrorKind::NotFound);
                 for address in place.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, timeout) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            return Ok(Self::Tcp(stream));
-                        }
+                    let longest = left.clamp(Duration::from_millis(1), CONNECT_TIME);
+                    match TcpStream::connect_timeout(&address, longest) {
+                        Ok(stream) => return Self::of_tcp(stream),
                         Err(error) => last = error,
                     }
                 }
@@ -89,26 +93,47 @@ impl Stream {
         }
     }
 
-    pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        either!(self, |stream| {
-            stream.set_nonblocking(false)?;
-            stream.set_read_timeout(read)?;
-            stream.set_write_timeout(write)
-        })
+    /// Writes bytes that lie in two places, as many as there is room for. That the peer has gone is an error, and never a signal.
+    #[cfg(unix)]
+    pub(super) fn send(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
+        use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+        #[cfg(not(target_vendor = "apple"))]
+        let flags = SendFlags::NOSIGNAL;
+        #[cfg(target_vendor = "apple")]
+        let flags = SendFlags::empty();
+        let parts = parts.map(io::IoSlice::new);
+        Ok(sendmsg(&*self, &parts, &mut SendAncillaryBuffer::default(), flags)?)
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            #[cfg(unix)]
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-        })
+    /// Writes bytes that lie in two places, as many as there is room for.
+    #[cfg(not(unix))]
+    pub(super) fn send(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
+        let part = if parts[0].is_empty() { parts[1] } else { parts[0] };
+        either!(self, |stream| io::Write::write(stream, part))
     }
 
-    /// Ends the connection for both sides, so that the thread that reads from it ends.
-    pub(super) fn shut_down(&self) {
-        // It may have ended already.
-        let _ = either!(self, |stream| stream.shutdown(std::net::Shutdown::Both));
+    /// Returns whether bytes have come, or the connection has ended.
+    #[cfg(unix)]
+    pub(super) fn has_something(&self) -> bool {
+        use rustix::io::Errno;
+        use rustix::net::{RecvFlags, recv};
+
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(recv(self, &mut [0u8; 1], flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// Returns whether bytes have come, or the connection has ended.
+    #[cfg(not(unix))]
+    pub(super) fn has_something(&self) -> bool {
+        let Stream::Tcp(stream) = self;
+        !stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self::Tcp(stream))
     }
 }
 
@@ -120,11 +145,18 @@ impl io::Read for Stream {
 
 impl io::Write for Stream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        either!(self, |stream| stream.write(from))
+        self.send([from, &[]])
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        either!(self, |stream| stream.flush())
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+impl std::os::fd::AsFd for Stream {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        either!(self, |stream| stream.as_fd())
     }
 }
 
@@ -132,58 +164,60 @@ impl io::Write for Stream {
 #[derive(Debug)]
 pub(super) enum Listener {
     #[cfg(unix)]
-    Unix(UnixListener, PathBuf),
+    Unix {
+        listener: UnixListener,
+        /// Removes the socket in the end.
+        _place: unix::Place,
+    },
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens at an address. A socket that a process left behind is replaced.
+    /// Listens at an address. The socket of a process that has ended is replaced; any other file there stays, and is an error.
     pub(super) fn bind(address: &Address) -> io::Result<Self> {
-        let listener = match address {
+        match address {
             #[cfg(not(unix))]
-            Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
             #[cfg(unix)]
             Address::Unix(path) => {
-                if UnixStream::connect(path).is_err() {
-                    // Nobody listens there: what lies there, if anything, is of a process that ended.
-                    let _ = std::fs::remove_file(path);
-                }
-                let listener = UnixListener::bind(path)?;
-                listener.set_nonblocking(true)?;
-                Self::Unix(listener, path.clone())
+                unix::listen(path).map(|(listener, _place)| Self::Unix { listener, _place })
             }
             Address::Tcp(place) => {
                 let listener = TcpListener::bind(place)?;
                 listener.set_nonblocking(true)?;
-                Self::Tcp(listener)
+                Ok(Self::Tcp(listener))
             }
-        };
-        Ok(listener)
+        }
     }
 
     /// Returns the next connection, if somebody has connected.
     pub(super) fn accept(&self) -> io::Result<Option<Stream>> {
         let accepted = match self {
             #[cfg(unix)]
-            Self::Unix(listener, _) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
-            Self::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+            Self::Unix { listener, .. } => listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
             }),
+            Self::Tcp(listener) => listener.accept().and_then(|(stream, _)| Stream::of_tcp(stream)),
         };
         match accepted {
             Ok(stream) => Ok(Some(stream)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                // There is no connection, or its other side has closed it again.
+                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted => Ok(None),
+                io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
         }
     }
 }
 
 #[cfg(unix)]
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
+impl std::os::fd::AsFd for Listener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Unix { listener, .. } => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
         }
     }
 }

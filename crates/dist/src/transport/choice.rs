@@ -1,8 +1,6 @@
 //! Which transport a group takes: the caller's word, the environment's, or the best there is.
 
-use std::time::Duration;
-
-use super::{Address, Sockets, Transport};
+use super::{Address, Patience, Sockets, Transport};
 use crate::error::{Error, Result};
 
 /// The transports that a group of processes can be asked to take.
@@ -78,7 +76,7 @@ pub fn choose(
     on_gpus: bool,
     rank: usize,
     addresses: &[Address],
-    timeout: Duration,
+    patience: impl Into<Patience>,
 ) -> Result<Chosen> {
     if let Some(reason) = kind.missing() {
         let name = TransportKind::ALL.iter().find(|(other, _)| *other == kind).map_or("", |(_, name)| name);
@@ -97,7 +95,7 @@ pub fn choose(
         }
         _ => {}
     }
-    let transport = Sockets::connect(rank, addresses, timeout)?;
+    let transport = Sockets::connect(rank, addresses, patience)?;
     let warning = (kind == TransportKind::Auto && on_gpus).then(|| {
         let name = transport.name();
         format!("no transport between GPUs in this build: logits go through the hosts' memory, by {name}")
@@ -107,6 +105,8 @@ pub fn choose(
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn alone() -> Vec<Address> {

@@ -5,18 +5,24 @@
 
 mod address;
 mod choice;
+mod joining;
+mod patience;
+mod ready;
 mod sockets;
 mod threads;
+#[cfg(unix)]
+mod unix;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use address::Address;
 pub use choice::{Chosen, TransportKind, choose};
+pub use patience::Patience;
 pub use sockets::Sockets;
 pub use threads::{Threads, threads};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Moves bytes between the ranks of a group.
 ///
@@ -31,37 +37,56 @@ pub trait Transport: fmt::Debug + Send {
     /// Returns the name that arguments and the environment know it by.
     fn name(&self) -> &'static str;
 
+    /// Returns how long a rank is waited for.
+    fn timeout(&self) -> Duration;
+
     /// Sends `send[r]` to each rank r, and receives what each rank r sends here into `receive[r]`, whose contents are replaced.
     /// What a rank has for itself is copied. Messages may be empty, and may have another length for each peer, which the receiver
-    /// need not know.
+    /// need not know. After an error `receive[r]` holds what came of the message of the rank that the error names.
     ///
     /// # Errors
-    /// - [`Error::TimedOut`](crate::Error::TimedOut) if a rank sends nothing within the timeout of the transport.
-    /// - [`Error::Lost`](crate::Error::Lost) if a rank ended.
-    /// - [`Error::Corrupt`](crate::Error::Corrupt) for a message that no rank sends.
-    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>]) -> Result<()>;
-
-    /// Sends the same bytes to all ranks, and receives what each sends.
-    ///
-    /// # Errors
-    /// Those of [`Transport::all_to_all`].
-    fn all_gather(&mut self, send: &[u8], receive: &mut [Vec<u8>]) -> Result<()> {
-        let to_all = vec![send; self.world()];
-        self.all_to_all(&to_all, receive)
-    }
+    /// - [`Error::TimedOut`] if a rank sends nothing in time.
+    /// - [`Error::Lost`] if a rank ended.
+    /// - [`Error::Corrupt`] for a message that no rank sends, such as one that is longer than its bound.
+    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>], bounds: Bounds<'_>) -> Result<()>;
 
     /// Waits until all ranks have come here.
     ///
     /// # Errors
     /// Those of [`Transport::all_to_all`].
     fn barrier(&mut self) -> Result<()> {
-        let mut receive = vec![Vec::new(); self.world()];
-        self.all_gather(&[], &mut receive)
+        let (world, patience) = (self.world(), self.timeout());
+        let bounds = Bounds { patience, most_bytes: &vec![0; world] };
+        self.all_to_all(&vec![&[][..]; world], &mut vec![Vec::new(); world], bounds)
     }
+
+    /// Looks after the other ranks between exchanges, without a wait.
+    ///
+    /// # Errors
+    /// - [`Error::Lost`] if a rank has ended, or begun an exchange that this rank has not begun.
+    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    fn watch(&mut self) -> Result<()>;
+}
+
+/// What bounds an exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds<'a> {
+    /// How long the ranks are waited for, all together.
+    pub patience: Duration,
+    /// The most bytes that the message of each rank may have.
+    pub most_bytes: &'a [usize],
+}
+
+/// Returns the error of a rank that has ended, or begun an exchange that this rank has not begun.
+fn left(rank: usize) -> Error {
+    Error::Lost { rank, reason: "it has ended, closed its pool, or given this step up".to_owned() }
+}
+
+/// Returns the error of a message that is longer than its bound.
+fn too_long(rank: usize, bytes: u64, most: usize) -> Error {
+    Error::Corrupt { rank, what: format!("a message of {bytes} bytes where at most {most} were due") }
 }
 
 /// How long a rank is waited for unless said otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The longest message: no step of 2^20 logits in as many rows as fit a host's memory has a longer one.
-pub const MOST_BYTES: usize = if usize::BITS > 36 { (1u64 << 36) as usize } else { usize::MAX };

@@ -1,105 +1,44 @@
 //! Ranks that are processes: a connection between each two of them.
 //!
-//! Of each peer a thread reads, so that what a peer sends is always taken and two ranks that send each other long messages do
-//! not wait for each other. A message is its length, 8 bytes, then its bytes.
+//! A message is its length, 8 bytes, then its bytes. In an exchange a rank writes to all peers and reads from all, whichever is ready, so
+//! two ranks that send each other long messages do not wait for each other.
 
-use std::io::{self, Read, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::io::{self, Read};
 
-use super::address::{Listener, Stream};
-use super::{Address, MOST_BYTES, Transport};
+use super::address::Stream;
+use super::joining::join;
+use super::patience::{LOOK, Patience};
+use super::ready::{Wanted, wait};
+use super::{Address, Bounds, Duration, Transport, left, too_long};
 use crate::error::{Error, Result};
-
-/// What a connection begins with: a name for what is spoken here, and its version.
-const GREETING: [u8; 8] = *b"gumball1";
-
-/// How often a rank that does not listen yet is tried again.
-const AGAIN: Duration = Duration::from_millis(5);
-
-/// How long somebody who connects may take to greet.
-const GREETING_TIME: Duration = Duration::from_secs(2);
-
-/// Messages of a peer that may wait to be taken. Ranks are at most a turn apart.
-const WAITING: usize = 4;
 
 /// One rank among processes.
 #[derive(Debug)]
 pub struct Sockets {
     rank: usize,
-    timeout: Duration,
+    patience: Patience,
     name: &'static str,
     /// The peers by rank; `None` in this rank's place.
-    peers: Vec<Option<Peer>>,
-}
-
-#[derive(Debug)]
-struct Peer {
-    stream: Stream,
-    messages: Receiver<io::Result<Vec<u8>>>,
-    reader: Option<JoinHandle<()>>,
+    peers: Vec<Option<Stream>>,
 }
 
 impl Sockets {
     /// Connects a rank with all others, whose addresses stand in `addresses` by rank. Each listens at its own address for the ranks
-    /// above it, and connects to those below, which may start later.
+    /// above it, and connects to those below, which may start later. All of this takes no longer than the timeout.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if there is no such rank.
-    /// - [`Error::Unavailable`] if the rank cannot listen at its address.
-    /// - [`Error::TimedOut`] or [`Error::Lost`] if another is not there within the timeout.
-    pub fn connect(rank: usize, addresses: &[Address], timeout: Duration) -> Result<Self> {
-        let world = addresses.len();
+    /// - [`Error::Unavailable`] if the rank cannot listen at its address: something lies there that is no socket of a process that ended, say.
+    /// - [`Error::TimedOut`] or [`Error::Lost`] if another is not there within the timeout, [`Error::Disagree`] if one of another world is.
+    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    pub fn connect(rank: usize, addresses: &[Address], patience: impl Into<Patience>) -> Result<Self> {
+        let (world, patience) = (addresses.len(), patience.into());
         if rank >= world {
             return Err(gumball_spec::Error::out_of_range("rank", rank, format!("in 0..{world}")).into());
         }
-        let since = Instant::now();
-        let unavailable = |error: io::Error| Error::Unavailable {
-            what: format!("place to listen at {}", addresses[rank]),
-            reason: error.to_string(),
-        };
-        let listener = Listener::bind(&addresses[rank]).map_err(unavailable)?;
-        let mut streams: Vec<Option<Stream>> = (0..world).map(|_| None).collect();
-        for (peer, address) in addresses.iter().enumerate().take(rank) {
-            streams[peer] = Some(call(rank, world, peer, address, since, timeout)?);
-        }
-        while let Some(missing) = (rank + 1..world).find(|peer| streams[*peer].is_none()) {
-            match listener.accept().map_err(unavailable)? {
-                Some(stream) => {
-                    if let Some((peer, stream)) = answer(rank, world, stream)? {
-                        streams[peer].get_or_insert(stream);
-                    }
-                }
-                None if since.elapsed() > timeout => {
-                    return Err(Error::TimedOut { rank: missing, waited: timeout });
-                }
-                None => std::thread::sleep(AGAIN),
-            }
-        }
-        let peers = streams.into_iter().enumerate().map(|(peer, stream)| {
-            let lost = |error: io::Error| Error::Lost { rank: peer, reason: error.to_string() };
-            stream.map(|stream| Peer::new(stream, timeout).map_err(lost)).transpose()
-        });
+        let peers = join(rank, addresses, &patience)?;
         let is_unix = addresses.iter().all(|address| matches!(address, Address::Unix(_)));
-        let name = if is_unix { "unix" } else { "tcp" };
-        Ok(Self { rank, timeout, name, peers: peers.collect::<Result<_>>()? })
-    }
-
-    /// Takes the next message of a rank.
-    fn receive(&mut self, from: usize, since: Instant) -> Result<Vec<u8>> {
-        let peer = self.peers[from].as_ref().expect("another rank");
-        let left = self.timeout.saturating_sub(since.elapsed());
-        let lost = |reason: String| Error::Lost { rank: from, reason };
-        match peer.messages.recv_timeout(left) {
-            Ok(Ok(message)) => Ok(message),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(Error::Corrupt { rank: from, what: error.to_string() })
-            }
-            Ok(Err(error)) => Err(lost(error.to_string())),
-            Err(RecvTimeoutError::Timeout) => Err(Error::TimedOut { rank: from, waited: self.timeout }),
-            Err(RecvTimeoutError::Disconnected) => Err(lost("its connection ended".to_owned())),
-        }
+        Ok(Self { rank, patience, name: if is_unix { "unix" } else { "tcp" }, peers })
     }
 }
 
@@ -116,156 +55,168 @@ impl Transport for Sockets {
         self.name
     }
 
-    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>]) -> Result<()> {
-        let world = self.world();
-        // Each begins with the rank behind it, so that not all send to the same one first.
-        for to in (1..world).map(|step| (self.rank + step) % world) {
-            let peer = self.peers[to].as_mut().expect("another rank");
-            peer.send(send[to]).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    Error::TimedOut { rank: to, waited: self.timeout }
+    fn timeout(&self) -> Duration {
+        self.patience.timeout()
+    }
+
+    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>], bounds: Bounds<'_>) -> Result<()> {
+        let (own, world) = (self.rank, self.world());
+        receive.iter_mut().for_each(Vec::clear);
+        receive[own].extend_from_slice(send[own]);
+        let mut transfers: Vec<Transfer> = send.iter().map(|message| Transfer::new(message.len())).collect();
+        let mut waiting = self.patience.begin();
+        loop {
+            let mut has_moved = false;
+            // Each begins with the rank behind it, so that not all send to the same one first.
+            for peer in (1..world).map(|step| (own + step) % world) {
+                let (stream, transfer) =
+                    (self.peers[peer].as_mut().expect("another rank"), &mut transfers[peer]);
+                has_moved |= transfer.receive(peer, stream, &mut receive[peer], bounds.most_bytes[peer])?;
+                if let Err(error) = transfer.send(stream, send[peer], &mut has_moved) {
+                    // It may have said why before it went.
+                    transfer.receive(peer, stream, &mut receive[peer], bounds.most_bytes[peer])?;
+                    return Err(lost(peer, &error));
                 }
-                _ => Error::Lost { rank: to, reason: error.to_string() },
-            })?;
+            }
+            let is_late = |peer: &usize| *peer != own && !transfers[*peer].is_done();
+            let Some(late) = (0..world).find(is_late) else { return Ok(()) };
+            let left = waiting.left(bounds.patience);
+            if left.is_zero() {
+                return Err(Error::TimedOut { rank: late, waited: self.patience.timeout() });
+            }
+            waiting.look()?;
+            if !has_moved {
+                let streams =
+                    self.peers.iter().zip(&transfers).filter_map(|(stream, it)| Some((stream.as_ref()?, it)));
+                let wanted: Vec<Wanted<'_>> = streams.filter_map(|(stream, it)| it.wanted(stream)).collect();
+                wait(&wanted, left.min(LOOK)).map_err(|error| lost(late, &error))?;
+            }
         }
-        let since = Instant::now();
-        for (from, to) in receive.iter_mut().enumerate() {
-            if from == self.rank {
-                to.clear();
-                to.extend_from_slice(send[from]);
-            } else {
-                *to = self.receive(from, since)?;
+    }
+
+    fn watch(&mut self) -> Result<()> {
+        self.patience.ask()?;
+        let has_gone = |peer: &Option<Stream>| peer.as_ref().is_some_and(Stream::has_something);
+        match self.peers.iter().position(has_gone) {
+            None => Ok(()),
+            Some(rank) => Err(left(rank)),
+        }
+    }
+}
+
+/// Returns the error of a connection that broke.
+fn lost(rank: usize, error: &io::Error) -> Error {
+    let reason = match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            "its connection ended".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Error::Lost { rank, reason }
+}
+
+/// A message to a peer and one from it, under way.
+#[derive(Debug)]
+struct Transfer {
+    /// The length of the message that is sent.
+    length: [u8; 8],
+    sent: usize,
+    /// All bytes that are sent.
+    to_send: usize,
+    /// The length of the message that is received, and how many bytes of that are there.
+    their_length: [u8; 8],
+    length_read: usize,
+    is_received: bool,
+}
+
+impl Transfer {
+    fn new(length: usize) -> Self {
+        let to_send = length + size_of::<u64>();
+        let length = (length as u64).to_le_bytes();
+        Self { length, sent: 0, to_send, their_length: [0; 8], length_read: 0, is_received: false }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_received && self.sent == self.to_send
+    }
+
+    fn wanted<'s>(&self, stream: &'s Stream) -> Option<Wanted<'s>> {
+        match (self.is_received, self.sent == self.to_send) {
+            (false, false) => Some(Wanted::BytesOrRoom(stream)),
+            (false, true) => Some(Wanted::Bytes(stream)),
+            (true, false) => Some(Wanted::Room(stream)),
+            (true, true) => None,
+        }
+    }
+
+    /// Writes as much as there is room for.
+    fn send(&mut self, stream: &mut Stream, message: &[u8], has_moved: &mut bool) -> io::Result<()> {
+        while self.sent < self.to_send {
+            let rest = match self.sent.checked_sub(self.length.len()) {
+                None => [&self.length[self.sent..], message],
+                Some(sent) => [&message[sent..], &[]],
+            };
+            match stream.send(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.sent += count;
+                    *has_moved = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
-}
 
-impl Peer {
-    fn new(stream: Stream, timeout: Duration) -> io::Result<Self> {
-        // A read waits for as long as the rank lives, a write for the timeout: the peer's thread takes what is written.
-        stream.set_timeouts(None, Some(timeout))?;
-        let (sender, messages) = sync_channel(WAITING);
-        let from = stream.try_clone()?;
-        let reader =
-            std::thread::Builder::new().name("gumball-peer".to_owned()).spawn(|| read(from, sender))?;
-        Ok(Self { stream, messages, reader: Some(reader) })
-    }
-
-    fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        self.stream.write_all(&(message.len() as u64).to_le_bytes())?;
-        self.stream.write_all(message)?;
-        self.stream.flush()
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.stream.shut_down();
-        // The reader may hold a message that nobody takes any more.
-        let (_, nothing) = sync_channel(1);
-        drop(std::mem::replace(&mut self.messages, nothing));
-        if let Some(reader) = self.reader.take() {
-            // It has nothing to say.
-            let _ = reader.join();
-        }
-    }
-}
-
-/// Reads messages until the connection ends, which is the last.
-fn read(mut from: Stream, to: SyncSender<io::Result<Vec<u8>>>) {
-    loop {
-        let message = read_one(&mut from);
-        let is_last = message.is_err();
-        if to.send(message).is_err() || is_last {
-            return;
-        }
-    }
-}
-
-fn read_one(from: &mut Stream) -> io::Result<Vec<u8>> {
-    let mut length = [0; 8];
-    from.read_exact(&mut length)?;
-    let length = u64::from_le_bytes(length);
-    if length > MOST_BYTES as u64 {
-        let said = format!("a message of {length} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, said));
-    }
-    // Memory is taken as bytes come, not as a corrupt length says.
-    let mut message = Vec::new();
-    from.take(length).read_to_end(&mut message)?;
-    if (message.len() as u64) < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(message)
-}
-
-/// Connects to a rank below this one.
-fn call(
-    rank: usize,
-    world: usize,
-    peer: usize,
-    address: &Address,
-    since: Instant,
-    timeout: Duration,
-) -> Result<Stream> {
-    loop {
-        let left = timeout.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            return Err(Error::TimedOut { rank: peer, waited: timeout });
-        }
-        let greeted = Stream::connect(address, left).and_then(|mut stream| {
-            stream.set_timeouts(Some(left), Some(left))?;
-            stream.write_all(&greeting(rank, world))?;
-            let mut theirs = [0; 16];
-            stream.read_exact(&mut theirs)?;
-            Ok((stream, theirs))
-        });
-        match greeted {
-            Ok((stream, theirs)) if theirs == greeting(peer, world) => return Ok(stream),
-            Ok((_, theirs)) => {
-                return Err(Error::disagree(peer, "the greeting", hex(&greeting(peer, world)), hex(&theirs)));
+    /// Reads what has come of a message of at most `most` bytes; returns whether anything has. Of one that is longer the first bytes are
+    /// read, and then it is an error.
+    fn receive(&mut self, rank: usize, stream: &mut Stream, to: &mut Vec<u8>, most: usize) -> Result<bool> {
+        let before = self.length_read + to.len();
+        while !self.is_received {
+            let read = if self.length_read < self.their_length.len() {
+                stream
+                    .read(&mut self.their_length[self.length_read..])
+                    .inspect(|count| self.length_read += count)
+            } else {
+                let length = u64::from_le_bytes(self.their_length);
+                let wanted = usize::try_from(length).map_or(most, |length| length.min(most));
+                if to.capacity() < wanted && to.try_reserve_exact(wanted).is_err() {
+                    let reason = format!("a message of {length} bytes does not fit");
+                    return Err(gumball_spec::Error::Unavailable {
+                        resource: "memory for an exchange",
+                        reason,
+                    }
+                    .into());
+                }
+                let left = (wanted - to.len()) as u64;
+                // What has come is there, whatever it returns.
+                let read = if left == 0 { Ok(0) } else { Read::by_ref(stream).take(left).read_to_end(to) };
+                if to.len() == wanted {
+                    self.is_received = true;
+                    return if length > wanted as u64 { Err(too_long(rank, length, most)) } else { Ok(true) };
+                }
+                read
+            };
+            match read {
+                Ok(0) => return Err(lost(rank, &io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost(rank, &error)),
             }
-            Err(_) => std::thread::sleep(AGAIN),
         }
+        Ok(self.length_read + to.len() > before)
     }
-}
-
-/// Answers a rank above this one. Who does not greet as a rank does is no rank and is left alone.
-fn answer(rank: usize, world: usize, mut stream: Stream) -> Result<Option<(usize, Stream)>> {
-    let greeted = stream.set_timeouts(Some(GREETING_TIME), Some(GREETING_TIME)).and_then(|()| {
-        let mut theirs = [0; 16];
-        stream.read_exact(&mut theirs)?;
-        // Whatever it says, it is told who is here.
-        stream.write_all(&greeting(rank, world))?;
-        Ok(theirs)
-    });
-    let Ok(theirs) = greeted else { return Ok(None) };
-    if theirs[..8] != GREETING {
-        return Ok(None);
-    }
-    let number = |at: usize| u32::from_le_bytes([theirs[at], theirs[at + 1], theirs[at + 2], theirs[at + 3]]);
-    let (peer, theirs) = (number(8) as usize, number(12));
-    if theirs as usize != world {
-        return Err(Error::disagree(peer, "world", world, theirs));
-    }
-    Ok((rank + 1..world).contains(&peer).then_some((peer, stream)))
-}
-
-fn greeting(rank: usize, world: usize) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&GREETING);
-    bytes[8..12].copy_from_slice(&(rank as u32).to_le_bytes());
-    bytes[12..].copy_from_slice(&(world as u32).to_le_bytes());
-    bytes
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::io::Write;
+    use std::time::Instant;
+
+    use super::super::joining::AGAIN;
     use super::*;
 
     fn on_each_rank<T: Send>(
@@ -298,7 +249,9 @@ mod tests {
                 for turn in 0..3 {
                     let message = vec![(own + turn) as u8; 3_000_000 * turn + 1];
                     let mut receive = vec![Vec::new(); world];
-                    transport.all_gather(&message, &mut receive).unwrap();
+                    let bounds =
+                        Bounds { patience: transport.timeout(), most_bytes: &vec![message.len(); world] };
+                    transport.all_to_all(&vec![&message[..]; world], &mut receive, bounds).unwrap();
                     for (from, message) in receive.iter().enumerate() {
                         assert_eq!(message.len(), 3_000_000 * turn + 1);
                         assert!(message.iter().all(|byte| *byte == (from + turn) as u8));
@@ -337,6 +290,29 @@ mod tests {
         });
         assert_eq!(errors[0], Some(Error::TimedOut { rank: 1, waited: Duration::from_millis(200) }));
         assert!(since.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_rank_that_ends_or_goes_on_without_this_one_is_seen_without_a_wait() {
+        for ends in [true, false] {
+            let here = std::sync::Barrier::new(2);
+            on_each_rank(&unix(2, "watched"), 20_000, |mut transport| {
+                if transport.rank() == 0 {
+                    assert_eq!(transport.watch(), Ok(()));
+                    here.wait();
+                    let since = Instant::now();
+                    while transport.watch().is_ok() && since.elapsed() < Duration::from_secs(20) {
+                        std::thread::sleep(AGAIN);
+                    }
+                    assert!(matches!(transport.watch(), Err(Error::Lost { rank: 1, .. })));
+                } else {
+                    here.wait();
+                }
+                if !ends {
+                    transport.barrier().unwrap();
+                }
+            });
+        }
     }
 
     #[test]

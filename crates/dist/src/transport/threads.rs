@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Transport;
+use super::{Bounds, Transport, left, too_long};
 use crate::error::{Error, Result};
 
 /// What the ranks share.
@@ -46,8 +46,8 @@ pub fn threads(world: usize, timeout: Duration) -> Vec<Threads> {
 }
 
 impl Threads {
-    /// Takes the next message of a rank.
-    fn receive(&self, from: usize, since: Instant) -> Result<Vec<u8>> {
+    /// Takes the next message of a rank, which is waited for until `patience` has passed since `since`.
+    fn receive(&self, from: usize, (since, patience): (Instant, Duration)) -> Result<Vec<u8>> {
         let place = from * self.world + self.rank;
         let mut state = self.hub.lock();
         loop {
@@ -58,7 +58,7 @@ impl Threads {
                 let reason = "its thread gave up its place in the group".to_owned();
                 return Err(Error::Lost { rank: from, reason });
             }
-            let Some(left) = self.timeout.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) else {
+            let Some(left) = patience.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) else {
                 return Err(Error::TimedOut { rank: from, waited: self.timeout });
             };
             let woken = self.hub.changed.wait_timeout(state, left);
@@ -80,7 +80,21 @@ impl Transport for Threads {
         "threads"
     }
 
-    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>]) -> Result<()> {
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn watch(&mut self) -> Result<()> {
+        let state = self.hub.lock();
+        let has_gone =
+            |from: &usize| state.gone[*from] || !state.mail[from * self.world + self.rank].is_empty();
+        match (0..self.world).filter(|from| *from != self.rank).find(has_gone) {
+            None => Ok(()),
+            Some(rank) => Err(left(rank)),
+        }
+    }
+
+    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>], bounds: Bounds<'_>) -> Result<()> {
         let mut messages: Vec<Vec<u8>> = send.iter().map(|message| message.to_vec()).collect();
         let mut state = self.hub.lock();
         for (to, message) in messages.iter_mut().enumerate().filter(|(to, _)| *to != self.rank) {
@@ -90,10 +104,15 @@ impl Transport for Threads {
         self.hub.changed.notify_all();
         let since = Instant::now();
         for (from, to) in receive.iter_mut().enumerate() {
-            *to = match from == self.rank {
-                true => std::mem::take(&mut messages[from]),
-                false => self.receive(from, since)?,
-            };
+            if from == self.rank {
+                *to = std::mem::take(&mut messages[from]);
+                continue;
+            }
+            *to = self.receive(from, (since, bounds.patience))?;
+            let (bytes, most) = (to.len(), bounds.most_bytes[from]);
+            if bytes > most {
+                return Err(too_long(from, bytes as u64, most));
+            }
         }
         Ok(())
     }
@@ -122,7 +141,8 @@ mod tests {
                             (0..4).map(|to| vec![(10 * own + to + turn) as u8; to + own]).collect();
                         let send: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
                         let mut receive = vec![Vec::new(); 4];
-                        rank.all_to_all(&send, &mut receive).unwrap();
+                        let bounds = Bounds { patience: rank.timeout(), most_bytes: &[9; 4] };
+                        rank.all_to_all(&send, &mut receive, bounds).unwrap();
                         for (from, message) in receive.iter().enumerate() {
                             assert_eq!(*message, vec![(10 * from + own + turn) as u8; from + own]);
                         }

@@ -3,6 +3,7 @@
 //! All ranks hold all sequences and make the same calls. What comes out is the same everywhere, and what one process with the
 //! whole logits would have got.
 
+pub(crate) mod alike;
 mod step;
 mod survey;
 mod verify;
@@ -11,12 +12,15 @@ use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
 use gumball_dist::{
-    Error as DistError, Group, Plan, Planner, PlannerConfig, Result, StepKind, StepShape, Transport,
+    Error as DistError, Group, Plan, Planner, PlannerConfig, Result, StepDigest, StepKind, StepPart,
+    StepShape, Transport,
 };
 use gumball_dist::{LogitsLayout, Needs};
 use gumball_spec::{Error, Kind, SamplingParams};
 
+use self::alike::{Requests, add_options, digest_of};
 use crate::logits::Logits;
+use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, PoolConfig, Slot};
 use crate::sequence::Sequence;
@@ -33,8 +37,7 @@ pub struct DistPool {
     pool: Pool,
     planner: Planner,
     group: Group,
-    /// For each slot that was used, a digest of the parameters of its request.
-    digests: Vec<u64>,
+    requests: Requests,
     /// What comes out of this rank's share of the rows.
     share: Outputs,
     /// The stages that rows are surveyed by, and their parts.
@@ -70,7 +73,7 @@ impl DistPool {
             pool,
             planner,
             group,
-            digests: Vec::new(),
+            requests: Requests::default(),
             share: Outputs::new(),
             workspace,
             idle: Mutex::default(),
@@ -116,7 +119,8 @@ impl DistPool {
         }
         let digest = digest_of(&params);
         let slot = self.pool.admit(params, prompt)?;
-        Ok(self.note(slot, digest))
+        self.requests.place(slot, digest, prompt);
+        Ok(slot)
     }
 
     /// Takes up a sequence, as [`Pool::resume`] does.
@@ -126,7 +130,8 @@ impl DistPool {
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         let digest = digest_of(&params);
         let slot = self.pool.resume(params, state)?;
-        Ok(self.note(slot, digest))
+        self.requests.place(slot, digest, self.pool.sequence(slot)?.history().ids());
+        Ok(slot)
     }
 
     /// Copies a sequence, as [`Pool::fork`] does.
@@ -135,7 +140,8 @@ impl DistPool {
     /// Those of [`Pool::fork`].
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         let fork = self.pool.fork(slot, draw)?;
-        Ok(self.note(fork, self.digests[slot as usize]))
+        self.requests.copy(slot, fork);
+        Ok(fork)
     }
 
     /// Ends a sequence.
@@ -159,7 +165,9 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::push`].
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
-        Ok(self.pool.push(slot, id)?)
+        self.pool.push(slot, id)?;
+        self.requests.note(slot, id.into());
+        Ok(())
     }
 
     /// Takes tokens away, as [`Pool::shorten`] does.
@@ -199,14 +207,6 @@ impl DistPool {
         Ok(self.planner.plan(shape)?)
     }
 
-    /// Keeps the digest of the request that was placed in a slot, and returns the slot.
-    fn note(&mut self, slot: Slot, digest: u64) -> Slot {
-        let place = slot as usize;
-        self.digests.resize(self.digests.len().max(place + 1), 0);
-        self.digests[place] = digest;
-        slot
-    }
-
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
     fn check_plan(&self, plan: &Plan, logits: Logits<'_>, starts: &[usize]) -> Result<()> {
         self.planner.check(plan.layout)?;
@@ -240,22 +240,34 @@ impl DistPool {
         Ok(())
     }
 
-    /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error.
-    fn begin(&mut self, plan: &Plan, logits: Logits<'_>, slots: &[Slot], more: impl Iterator<Item = u64>) {
+    /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error. `rows`: how many there are;
+    /// `shape` and `drafts`: what a verification has besides.
+    fn begin(
+        &mut self,
+        plan: &Plan,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        (options, rows): (&BatchOptions<'_>, usize),
+        (shape, drafts): (&[u64], impl Iterator<Item = u64>),
+    ) {
         let kind = match logits.data() {
             gumball_spec::Row::F32(_) => 0,
             gumball_spec::Row::Bf16(_) => 1,
             gumball_spec::Row::F16(_) => 2,
         };
-        let shape = [plan.layout as u64, kind, (logits.kind() == Kind::Logits).into(), slots.len() as u64];
-        let sequence = |slot: &Slot| {
-            let Ok(sequence) = self.pool.sequence(*slot) else { return [*slot as u64; 5] };
+        let mut digest = StepDigest::default();
+        digest.extend(StepPart::Shape, [plan.layout as u64, kind, (logits.kind() == Kind::Logits).into()]);
+        digest.extend(StepPart::Shape, shape.iter().copied());
+        for slot in slots {
+            digest.add(StepPart::Slots, *slot as u64);
+            let Ok(sequence) = self.pool.sequence(*slot) else { continue };
+            self.requests.add(&mut digest, *slot, sequence);
             let last = sequence.history().ids().last().map_or(0, |id| u64::from(*id) + 1);
-            let place = u64::from(sequence.position()) | u64::from(sequence.draw()) << 32;
-            [*slot as u64, self.digests[*slot as usize], sequence.seed(), place, last]
-        };
-        let words: Vec<u64> = shape.into_iter().chain(slots.iter().flat_map(sequence)).chain(more).collect();
-        self.group.begin(words);
+            digest.extend(StepPart::Positions, [sequence.position().into(), last]);
+        }
+        add_options(&mut digest, options, rows);
+        digest.extend(StepPart::Drafts, drafts);
+        self.group.begin(digest);
     }
 }
 
@@ -266,12 +278,6 @@ pub(crate) fn refuse_survey(plan: &Plan) -> Result<()> {
         return Err(Error::Conflict { parameter: "layout", other: "drafts", reason }.into());
     }
     Ok(())
-}
-
-/// Returns a digest of parameters, so that ranks which differ in them notice.
-pub(crate) fn digest_of(params: &SamplingParams) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    format!("{params:?}").bytes().fold(0xCBF2_9CE4_8422_2325, step)
 }
 
 /// The error of a message that ends too early, or says what no rank says.

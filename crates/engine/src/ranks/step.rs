@@ -38,7 +38,7 @@ impl DistPool {
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, options)?;
         }
-        self.begin(plan, logits, slots, std::iter::empty());
+        self.begin(plan, logits, slots, (options, slots.len()), (&[], std::iter::empty()));
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();
@@ -96,7 +96,9 @@ impl DistPool {
         out: &mut Outputs,
         rows_of: impl Fn(usize) -> Vec<usize>,
     ) -> Result<()> {
-        let messages = self.group.all_gather(What::Outputs, &bytes_of(words))?;
+        let most_words = out.most_packed(self.pool.vocab());
+        let most_bytes = |rank| size_of::<u32>() * most_words * rows_of(rank).len();
+        let messages = self.group.all_gather(What::Outputs, &bytes_of(words), most_bytes)?;
         for (rank, message) in messages.iter().enumerate() {
             let words = words_of(message);
             let mut rest = &words[..];

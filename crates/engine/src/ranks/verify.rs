@@ -39,8 +39,10 @@ impl DistPool {
         refuse_survey(plan)?;
         options.check(starts[slots.len()], self.pool.vocab())?;
         self.pool.check_requests(logits.kind(), slots, drafts, &starts, mode.judgement(), options)?;
-        let ids = drafts.ids.iter().map(|id| *id as u64);
-        self.begin(plan, logits, slots, drafts.counts.iter().map(|count| u64::from(*count)).chain(ids));
+        let counts = drafts.counts.iter().map(|count| u64::from(*count));
+        let ids = drafts.ids.iter().chain(drafts.parents.unwrap_or(&[])).map(|id| *id as u64);
+        let drafted = (&mode.words()[..], counts.chain(ids));
+        self.begin(plan, logits, slots, (options, starts[slots.len()]), drafted);
         let rows = |rank: usize| -> Vec<usize> {
             plan.shares.of(rank).flat_map(|request| starts[request]..starts[request + 1]).collect()
         };
@@ -113,7 +115,10 @@ impl DistPool {
                 words.push(if from == PADDED { PADDED } else { from - places.start as u32 });
             }
         }
-        let messages = self.group.all_gather(What::Outputs, &bytes_of(&words))?;
+        let most_words = 1 + verified.outputs.most_packed(vocab);
+        let rows_of = |rank| plan.shares.of(rank).map(|request| starts[request + 1] - starts[request]);
+        let most_bytes = |rank| size_of::<u32>() * most_words * rows_of(rank).sum::<usize>();
+        let messages = self.group.all_gather(What::Outputs, &bytes_of(&words), most_bytes)?;
         (out.starts, out.accepted, out.rows) = Default::default();
         out.outputs.whole(Layout { rows: starts[slots.len()], widths: self.pool.widths })?;
         out.rows.resize(starts[slots.len()], PADDED);

@@ -364,7 +364,10 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             let verified =
                 pool.verify(&plan, logits, &slots, &drafts, VerifyMode::Coupled, &options, &mut out);
             let error = verified.unwrap_err();
-            assert!(matches!(error, DistError::Disagree { what: "the step", .. }), "{layout:?}: {error}");
+            assert!(
+                matches!(error, DistError::Disagree { what: "the drafts of the step", .. }),
+                "{layout:?}: {error}"
+            );
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before);
             }

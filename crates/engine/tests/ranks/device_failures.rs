@@ -1,12 +1,12 @@
 //! What a failed exchange leaves on devices of ranks: results of padding, and sequences as they were fetched.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Error as DistError, Ownership, StepKind, Transport};
 use gumball_engine::{
     BatchOptions, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind,
-    Outputs, SamplingParams, Verification, VerifyMode,
+    Masks, Outputs, SamplingParams, Verification, VerifyMode,
 };
 
 use crate::batch::{Numbers, part, state, with_patience};
@@ -130,7 +130,7 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 let mut out = Outputs::new();
                 let stepped = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out);
                 match stepped.unwrap_err() {
-                    DistError::Disagree { what: "the step", ours, theirs, .. } => {
+                    DistError::Disagree { what: "the type or kind of the rows", ours, theirs, .. } => {
                         assert_ne!(ours, theirs, "{layout:?}");
                     }
                     // Probabilities are not surveyed but swapped, so only one of the ranks sends rows.
@@ -139,5 +139,81 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn a_rank_that_closes_its_pool_is_lost_to_the_others_at_once() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 5);
+    let forever = Duration::from_secs(600);
+    for layout in LogitsLayout::ALL {
+        with_patience(2, forever, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, forever);
+            if own == 1 {
+                return;
+            }
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let rows: Vec<usize> = plan.shares.of(own).collect();
+            let part = part(layout, &batch.split, own, 0, &whole[..3], &rows);
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let (options, mut out) = (BatchOptions::default(), Outputs::new());
+            let since = Instant::now();
+            let error = pool.step(&plan, logits, &slots, &options, &mut out).unwrap_err();
+            assert!(matches!(error, DistError::Lost { rank: 1, .. }), "{layout:?}: {error}");
+            assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let again = pool.step(&plan, logits, &slots, &options, &mut out).unwrap_err();
+            assert_eq!(again, DistError::Broken(Box::new(error)), "{layout:?}");
+        });
+    }
+}
+
+#[test]
+fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 3);
+    let differences = [
+        ("prompt", "the prompt of a request"),
+        ("length", "the prompt of a request"),
+        ("pushed", "the prompt of a request"),
+        ("masks", "the masks of the step"),
+        ("forced", "the forced tokens of the step"),
+    ];
+    for (layout, (differs, name)) in LogitsLayout::ALL.into_iter().flat_map(|it| differences.map(|d| (it, d)))
+    {
+        with_patience(2, Duration::from_secs(60), |rank| {
+            let own = rank.rank();
+            let (mut pool, mut slots) = pool(&batch, rank, Duration::from_secs(60));
+            let width = batch.vocab.div_ceil(32);
+            let mut masks = vec![u32::MAX; 3 * width];
+            let (mut options, mut forced) = (BatchOptions::default(), [None; 3]);
+            match differs {
+                "prompt" | "length" => {
+                    pool.release(slots[1]).unwrap();
+                    let prompt = if differs == "length" { vec![1; 2 + own] } else { vec![own as u32, 1] };
+                    slots[1] = pool.admit(batch.requests[1].0.clone(), &prompt).unwrap();
+                }
+                "pushed" => {
+                    pool.push(slots[2], own as u32).unwrap();
+                    pool.push(slots[2], 1).unwrap();
+                }
+                "masks" => {
+                    masks[2 * width] -= own as u32;
+                    options.masks = Masks::new(&masks, 3, width, width).unwrap();
+                }
+                _ => {
+                    forced[0] = Some(own as u32);
+                    options.forced = &forced;
+                }
+            }
+            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let error = pool.step(&plan, logits, &slots, &options, &mut Outputs::new()).unwrap_err();
+            let DistError::Disagree { what, .. } = &error else { panic!("{layout:?}, {differs}: {error}") };
+            assert_eq!(*what, name, "{layout:?}, {differs}");
+        });
     }
 }

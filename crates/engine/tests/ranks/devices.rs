@@ -222,6 +222,6 @@ fn ranks_that_take_different_steps_are_told_so() {
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();
         let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
-        assert!(matches!(error, DistError::Disagree { what: "the step", .. }), "{error}");
+        assert!(matches!(error, DistError::Disagree { what: "the slots of the step", .. }), "{error}");
     });
 }

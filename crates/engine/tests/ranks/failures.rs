@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Error, PlannerConfig, StepKind, VocabSplit, threads};
-use gumball_engine::{BatchOptions, DistPool, Logits, Outputs, PoolConfig, SamplingParams, Slot};
+use gumball_engine::{BatchOptions, DistPool, Logits, Masks, Outputs, PoolConfig, SamplingParams, Slot};
 
 use crate::batch::with_patience;
 
@@ -25,6 +25,15 @@ fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (DistP
 
 /// Takes a step of one row.
 fn step(pool: &mut DistPool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> {
+    step_with(pool, slot, layout, &BatchOptions::default())
+}
+
+fn step_with(
+    pool: &mut DistPool,
+    slot: Slot,
+    layout: LogitsLayout,
+    options: &BatchOptions<'_>,
+) -> Result<(), Error> {
     let shape = pool.shape(&[slot], 0, StepKind::Decode)?;
     let plan = pool.planner().plan_as(layout, &shape);
     let ids = pool.planner().split().ids(pool.group().rank());
@@ -32,7 +41,7 @@ fn step(pool: &mut DistPool, slot: Slot, layout: LogitsLayout) -> Result<(), Err
     let row: Vec<f32> = columns.map(|id| (id * 37 % 101) as f32 * 0.2).collect();
     let rows = if layout == Replicated { plan.shares.of(pool.group().rank()).count() } else { 1 };
     let logits = Logits::new(&row, rows, row.len())?;
-    pool.step(&plan, logits, &[slot], &BatchOptions::default(), &mut Outputs::new())
+    pool.step(&plan, logits, &[slot], options, &mut Outputs::new())
 }
 
 #[test]
@@ -81,32 +90,42 @@ fn pools_that_differ_are_told_so_at_start() {
     assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
 }
 
-/// What a rank has otherwise than the others.
-#[derive(Clone, Copy)]
-enum Differs {
-    History,
-    Parameters,
-}
+/// What a rank has otherwise than the others, and what errors call it.
+const DIFFERENCES: [(&str, &str); 5] = [
+    ("output", "the prompt of a request"),
+    ("prompt", "the prompt of a request"),
+    ("parameters", "the parameters of a request"),
+    ("masks", "the masks of the step"),
+    ("forced", "the forced tokens of the step"),
+];
 
 #[test]
-fn a_rank_with_another_request_is_told_so_and_nothing_is_drawn() {
+fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn() {
     let layouts = [Gather, Swap, Survey, Replicated].into_iter();
-    for (layout, differs) in layouts.flat_map(|it| [(it, Differs::History), (it, Differs::Parameters)]) {
+    for (layout, (differs, name)) in layouts.flat_map(|it| DIFFERENCES.map(|differs| (it, differs))) {
         with_patience(2, Duration::from_secs(20), |rank| {
             let (mut pool, mut slot) = pool(rank, &LogitsLayout::ALL);
+            let own = pool.group().rank();
+            let mut options = BatchOptions::default();
+            let (masks, forced) = ([u32::MAX - own as u32; VOCAB.div_ceil(32)], [Some(own as u32)]);
             match differs {
-                Differs::History if pool.group().rank() == 1 => pool.push(slot, 9).unwrap(),
-                Differs::Parameters => {
+                "output" if own == 1 => pool.push(slot, 9).unwrap(),
+                "prompt" | "parameters" => {
                     pool.release(slot).unwrap();
-                    let top_p = if pool.group().rank() == 1 { 0.9 } else { 0.8 };
+                    let top_p = if differs == "parameters" && own == 1 { 0.9 } else { 0.8 };
                     let params = SamplingParams { seed: Some(5), top_p, ..Default::default() };
-                    slot = pool.admit(params, &[1, 2]).unwrap();
+                    // The ranks' prompts have one length, and one last id.
+                    let first = if differs == "prompt" { own as u32 } else { 1 };
+                    slot = pool.admit(params, &[first, 2]).unwrap();
                 }
-                Differs::History => {}
+                "masks" => options.masks = Masks::new(&masks, 1, masks.len(), masks.len()).unwrap(),
+                "forced" => options.forced = &forced,
+                _ => {}
             }
             let before = pool.sequence(slot).unwrap().position();
-            let error = step(&mut pool, slot, layout).unwrap_err();
-            assert!(matches!(error, Error::Disagree { what: "the step", .. }), "{layout:?}: {error}");
+            let error = step_with(&mut pool, slot, layout, &options).unwrap_err();
+            let Error::Disagree { what, .. } = &error else { panic!("{layout:?}, {differs}: {error}") };
+            assert_eq!(*what, name, "{layout:?}, {differs}: {error}");
             assert_eq!(pool.sequence(slot).unwrap().position(), before);
             assert!(matches!(step(&mut pool, slot, layout), Err(Error::Broken(_))));
         });

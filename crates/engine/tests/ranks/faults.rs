@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Error, HEADER_BYTES, StepKind, Threads, Transport};
+use gumball_engine::dist::{Bounds, Error, HEADER_BYTES, StepKind, Threads, Transport};
 use gumball_engine::{BatchOptions, LogprobMode, LogprobsParams, Outputs, SamplingParams, Slot};
 
 use crate::batch::{Batch, PATIENCE, part, state, with_patience};
@@ -45,7 +45,20 @@ impl Transport for Faulty {
         "faulty"
     }
 
-    fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>]) -> Result<(), Error> {
+    fn timeout(&self) -> Duration {
+        self.inner.as_ref().map_or(PATIENCE, Transport::timeout)
+    }
+
+    fn watch(&mut self) -> Result<(), Error> {
+        self.inner.as_mut().map_or(Ok(()), Transport::watch)
+    }
+
+    fn all_to_all(
+        &mut self,
+        send: &[&[u8]],
+        receive: &mut [Vec<u8>],
+        bounds: Bounds<'_>,
+    ) -> Result<(), Error> {
         let ended = || Error::Lost { rank: 0, reason: "it ended itself".to_owned() };
         let is_faulty = self.before == 0;
         self.before = self.before.wrapping_sub(1);
@@ -80,11 +93,11 @@ impl Transport for Faulty {
                 };
                 let garbled: Vec<Vec<u8>> = send.iter().map(&mut garble).collect();
                 let garbled: Vec<&[u8]> = garbled.iter().map(Vec::as_slice).collect();
-                return inner.all_to_all(&garbled, receive);
+                return inner.all_to_all(&garbled, receive, bounds);
             }
             _ => {}
         }
-        inner.all_to_all(send, receive)
+        inner.all_to_all(send, receive, bounds)
     }
 }
 

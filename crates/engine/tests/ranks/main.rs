@@ -16,6 +16,8 @@ mod device_turns;
 mod devices;
 mod failures;
 mod faults;
+#[cfg(unix)]
+mod hostile;
 mod processes;
 mod steps;
 mod verifications;

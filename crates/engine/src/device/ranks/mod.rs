@@ -6,13 +6,14 @@
 mod shorten;
 mod step;
 mod verify;
+mod watch;
 
 use std::time::Duration;
 
 use gumball_cuda::{MemoryHandle, Windows};
 use gumball_dist::{
-    Error as DistError, Group, LogitsLayout, Needs, Plan, Planner, PlannerConfig, Result, StepKind,
-    StepShape, Transport, What,
+    Error as DistError, Group, LogitsLayout, Needs, Plan, Planner, PlannerConfig, Result, StepDigest,
+    StepKind, StepShape, Transport, What, quoted,
 };
 use gumball_spec::{Error, SamplingParams};
 
@@ -20,7 +21,7 @@ use super::Device;
 use super::pool::{DevicePool, DevicePoolConfig};
 use super::pool_route::{PoolRoute, refused};
 use crate::pool::{PADDING, Slot};
-use crate::ranks::digest_of;
+use crate::ranks::alike::{Requests, digest_of};
 use crate::sequence::Sequence;
 use crate::state::State;
 
@@ -30,7 +31,7 @@ use crate::state::State;
 /// reach each other's memory: GPUs of one host with peer access, of one process or of several.
 ///
 /// A rank that is late or gone is an error of the next [`fetch`](DeviceDistPool::fetch) on all others. A device waits for at most `timeout`, but each wait
-/// of a turn has a clock of its own: a rank that is gone is noticed by the first, one that is slow may be waited for several times. The group is broken
+/// of a turn has a clock of its own: one that is slow may be waited for several times. That a rank is gone is seen by its connection, at once. The group is broken
 /// then: of steps that were enqueued behind no results come but padding, and the host's copies of the sequences stay as they were at the last fetch. The states
 /// on the devices are not to be used: requests whose rows a rank sampled may have advanced there, and under `Replicated` a new assignment
 /// advances them again. To go on, make new pools of a new group, and [resume](DeviceDistPool::resume) from the states of one rank.
@@ -42,10 +43,11 @@ pub struct DeviceDistPool {
     group: Group,
     windows: Windows,
     timeout: Duration,
-    /// For each slot that was used, a digest of the parameters of its request.
-    digests: Vec<u64>,
+    requests: Requests,
     assigned: Assigned,
     broken: Option<DistError>,
+    /// Why the waits of the device were ended, if they were.
+    gone: Option<DistError>,
 }
 
 /// The assignment of the next steps, in the order of the batch.
@@ -55,6 +57,7 @@ struct Assigned {
     /// How many drafts each request has; `None` for a step.
     counts: Option<Vec<u32>>,
     plan: Option<Plan>,
+    digest: StepDigest,
     /// The first of the assigned rows that each rank owns, and the number of rows.
     first_rows: Vec<usize>,
     /// The first of the assigned requests of each rank, and the number of requests.
@@ -62,6 +65,9 @@ struct Assigned {
     /// The row of the batch that each assigned row is; empty if they have one order.
     batch_rows: Vec<u32>,
 }
+
+/// The most bytes of why a device of a rank cannot reach the memory of another.
+const MOST_REASON: usize = 400;
 
 impl DeviceDistPool {
     /// Makes an empty pool on each rank of a transport, once all ranks have come. The transport serves to make the group, and to end it.
@@ -105,9 +111,10 @@ impl DeviceDistPool {
             group,
             windows,
             timeout,
-            digests: Vec::new(),
+            requests: Requests::default(),
             assigned: Assigned::default(),
             broken: None,
+            gone: None,
         };
         pool.map_windows()?;
         Ok(pool)
@@ -117,7 +124,7 @@ impl DeviceDistPool {
     fn map_windows(&mut self) -> Result<()> {
         let own = self.windows.handle();
         let own_bytes = own.as_ref().map_or(&[][..], |handle| bytemuck::bytes_of(handle));
-        let messages = self.group.all_gather(What::Windows, own_bytes)?;
+        let messages = self.group.all_gather(What::Windows, own_bytes, |_| size_of::<MemoryHandle>())?;
         let handle = |bytes: &Vec<u8>| bytemuck::try_pod_read_unaligned::<MemoryHandle>(bytes).ok();
         let handles: Option<Vec<MemoryHandle>> = messages.iter().map(handle).collect();
         let mapped = match (own, handles) {
@@ -128,12 +135,13 @@ impl DeviceDistPool {
             (_, Some(handles)) => self.windows.map(&handles, self.timeout),
         };
         let said = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let reasons = self.group.all_gather(What::Windows, said.as_bytes())?;
+        let said = &said.as_bytes()[..said.len().min(MOST_REASON)];
+        let reasons = self.group.all_gather(What::Windows, said, |_| MOST_REASON)?;
         match reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
             None => Ok(()),
             Some((rank, reason)) => Err(DistError::Unavailable {
                 what: "access between devices".to_owned(),
-                reason: format!("rank {rank}: {}", String::from_utf8_lossy(reason)),
+                reason: format!("rank {rank}: {}", quoted(reason, MOST_REASON)),
             }),
         }
     }
@@ -168,7 +176,8 @@ impl DeviceDistPool {
         }
         let digest = digest_of(&params);
         let slot = self.pool.admit(params, prompt)?;
-        Ok(self.note(slot, digest))
+        self.requests.place(slot, digest, prompt);
+        Ok(slot)
     }
 
     /// Takes up a sequence, as [`DevicePool::resume`] does.
@@ -178,7 +187,8 @@ impl DeviceDistPool {
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         let digest = digest_of(&params);
         let slot = self.pool.resume(params, state)?;
-        Ok(self.note(slot, digest))
+        self.requests.place(slot, digest, self.pool.sequence(slot)?.history().ids());
+        Ok(slot)
     }
 
     /// Copies a sequence, as [`DevicePool::fork`] does.
@@ -188,7 +198,8 @@ impl DeviceDistPool {
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         self.observe_last_step()?;
         let fork = self.pool.fork(slot, draw)?;
-        Ok(self.note(fork, self.digests[slot as usize]))
+        self.requests.copy(slot, fork);
+        Ok(fork)
     }
 
     /// Ends a sequence.
@@ -207,7 +218,9 @@ impl DeviceDistPool {
     /// Those of [`DevicePool::truncate`] and [`DeviceDistPool::fetch`].
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
         self.observe_last_step()?;
-        Ok(self.pool.truncate(slot, output_len)?)
+        self.pool.truncate(slot, output_len)?;
+        self.requests.note(slot, !(output_len as u64));
+        Ok(())
     }
 
     /// Appends a token that was chosen elsewhere, as [`DevicePool::push`] does.
@@ -216,7 +229,9 @@ impl DeviceDistPool {
     /// Those of [`DevicePool::push`] and [`DeviceDistPool::fetch`].
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
         self.observe_last_step()?;
-        Ok(self.pool.push(slot, id)?)
+        self.pool.push(slot, id)?;
+        self.requests.note(slot, id.into());
+        Ok(())
     }
 
     /// Returns the state of a slot. Waits for the device if the host does not know the last tokens yet.
@@ -250,22 +265,17 @@ impl DeviceDistPool {
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
         Ok(self.planner.plan(shape)?)
     }
-
-    /// Keeps the digest of the request that was placed in a slot, and returns the slot.
-    fn note(&mut self, slot: Slot, digest: u64) -> Slot {
-        let place = slot as usize;
-        self.digests.resize(self.digests.len().max(place + 1), 0);
-        self.digests[place] = digest;
-        slot
-    }
 }
 
 impl Drop for DeviceDistPool {
     fn drop(&mut self) {
+        // What it reads does not matter any more.
+        let _ = self.read_results(&mut []);
         self.windows.unmap();
         // A window may be freed once no rank writes it any more: all have come here, or have ended. An exchange ends at the first rank
         // that is lost, and says nothing of those behind it.
-        match self.group.all_gather(What::Windows, &[]) {
+        self.group.begin(StepDigest::default());
+        match self.group.all_gather(What::Windows, &[], |_| 0) {
             Ok(_) => {}
             Err(DistError::Lost { .. }) if self.group.world() == 2 => {}
             Err(_) => self.windows.abandon(),

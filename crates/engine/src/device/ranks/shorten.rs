@@ -16,7 +16,9 @@ impl DeviceDistPool {
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.check_broken()?;
         self.observe_last_step()?;
-        Ok(self.pool.shorten(slots, counts)?)
+        self.pool.shorten(slots, counts)?;
+        slots.iter().zip(counts).for_each(|(slot, count)| self.requests.note(*slot, !(*count as u64) >> 1));
+        Ok(())
     }
 
     /// Takes away the last output tokens of the sequences in the slots that were assigned last, as many of each as a number in this rank's device's memory says, and

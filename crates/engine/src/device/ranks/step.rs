@@ -1,17 +1,19 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepVariant, Workspace};
-use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, step_digest};
-use gumball_spec::Error;
+use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, StepDigest, StepPart};
 use gumball_spec::layout::Layout;
+use gumball_spec::{Error, NONE};
 
 use super::super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::super::sequences::Shortened;
+use super::watch::beside;
 use super::{Assigned, DeviceDistPool};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::Slot;
+use crate::pool::{PADDING, Slot};
+use crate::ranks::alike::add_options;
 
 impl DeviceDistPool {
     /// Chooses the next token of each row of the host's logits, as [`DistPool::step`](crate::DistPool::step) does. The call copies the
@@ -95,7 +97,8 @@ impl DeviceDistPool {
             let BatchOptions { masks, forced, .. } = picked.options();
             self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
         }
-        self.note_assignment(plan, slots, None, (order, &[]))
+        let digest = self.digest(plan, slots, (&options.on_host(), slots.len()), &[]);
+        self.note_assignment(plan, slots, None, (order, digest))
     }
 
     /// Checks what every assignment must have.
@@ -126,22 +129,21 @@ impl DeviceDistPool {
     }
 
     /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the windows. `counts`: how many drafts each
-    /// request of the batch has. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the same. `words`:
-    /// whatever else the ranks compare by the digest.
+    /// request of the batch has. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the same.
     pub(super) fn note_assignment(
         &mut self,
         plan: &Plan,
         slots: &[Slot],
         counts: Option<&[u32]>,
-        (batch_rows, words): (Vec<usize>, &[u64]),
+        (batch_rows, digest): (Vec<usize>, StepDigest),
     ) -> Result<()> {
         let batch_rows: Vec<u32> = batch_rows.into_iter().map(|row| row as u32).collect();
         if batch_rows != self.assigned.batch_rows {
             self.windows.set_batch_rows(&batch_rows)?;
             self.assigned.batch_rows = batch_rows;
         }
-        let digest = self.digest(plan, slots, words);
-        self.windows.set_digest(digest)?;
+        self.windows.set_digest(digest.whole())?;
+        self.assigned.digest = digest;
         let rows = |request: usize| counts.map_or(1, |counts| counts[request] as usize + 1);
         let (mut first_rows, mut first_requests) = (vec![0], vec![0]);
         for rank in 0..self.group.world() {
@@ -156,24 +158,25 @@ impl DeviceDistPool {
         Ok(())
     }
 
-    /// Returns a digest of what all ranks must have alike in a step.
-    fn digest(&self, plan: &Plan, slots: &[Slot], more: &[u64]) -> u32 {
-        let mut words = vec![plan.layout as u64, slots.len() as u64];
+    /// Returns the digest of what all ranks must have alike in a step, but for positions, which devices advance by themselves. `rows`: how
+    /// many there are; `shape`: what a verification has besides.
+    pub(super) fn digest(
+        &self,
+        plan: &Plan,
+        slots: &[Slot],
+        (options, rows): (&BatchOptions<'_>, usize),
+        shape: &[u64],
+    ) -> StepDigest {
+        let mut digest = StepDigest::default();
+        digest.add(StepPart::Shape, plan.layout as u64);
+        digest.extend(StepPart::Shape, shape.iter().copied());
         for slot in slots {
-            let Ok(sequence) = self.pool.host_sequence(*slot) else {
-                words.push(u64::MAX);
-                continue;
-            };
-            let sequence = &sequence.sequence;
-            words.extend([
-                *slot as u64,
-                self.digests[*slot as usize],
-                sequence.seed(),
-                sequence.draw().into(),
-            ]);
+            digest.add(StepPart::Slots, *slot as u64);
+            let Ok(sequence) = self.pool.host_sequence(*slot) else { continue };
+            self.requests.add(&mut digest, *slot, &sequence.sequence);
         }
-        words.extend(more);
-        step_digest(words)
+        add_options(&mut digest, options, rows);
+        digest
     }
 
     /// Enqueues a step for the rows that were assigned last; it only launches kernels, and returns before the devices have finished.
@@ -186,10 +189,14 @@ impl DeviceDistPool {
     /// - [`DistError::Broken`] after an exchange that failed.
     pub fn enqueue_assigned(&mut self, rows: Rows<'_>) -> Result<()> {
         self.check_broken()?;
-        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        let windows = &self.windows;
+        let Self { pool, group, windows, .. } = self;
+        let spread = spread(&self.assigned, &self.planner, group.rank())?;
         let fix = |workspace: &Workspace| workspace.step_over_ranks(&rows, windows, &spread);
-        if self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)? {
+        let is_emulated = pool.device().gpu().is_none();
+        let enqueue = || pool.enqueue_step(&DeviceInput::from(rows), None, fix);
+        let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
+        self.gone = self.gone.take().or(gone);
+        if enqueued? {
             self.note_step();
         }
         Ok(())
@@ -221,7 +228,11 @@ impl DeviceDistPool {
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
         graph.check_spread(&self.windows, &spread(&self.assigned, &self.planner, self.group.rank())?)?;
-        self.pool.replay(graph)?;
+        let is_emulated = self.pool.device().gpu().is_none();
+        let replay = || self.pool.replay(graph);
+        let (replayed, gone) = beside(&mut self.group, &self.windows, is_emulated, replay);
+        self.gone = self.gone.take().or(gone);
+        replayed?;
         (0..graph.steps()).for_each(|_| self.note_step());
         Ok(())
     }
@@ -249,7 +260,8 @@ impl DeviceDistPool {
     /// Waits for the enqueued steps and copies the results of the last one into `out`: the whole batch, on every rank.
     ///
     /// # Errors
-    /// - [`DistError::TimedOut`] if a rank was late or gone, [`DistError::Disagree`] if it took another step. The group is broken then.
+    /// - [`DistError::TimedOut`] if a rank was late, [`DistError::Lost`] if it was gone, [`DistError::Disagree`] if it took another step,
+    ///   [`DistError::Interrupted`] if the program wants to wait no longer. The group is broken then.
     /// - [`Error::Conflict`] if `out` collects kept sets.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
@@ -262,25 +274,35 @@ impl DeviceDistPool {
 
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
     pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
-        let Some(failure) = self.windows.read_results(words)? else {
+        let Some(failure) = self.read_results(words)? else {
             return Ok(self.pool.apply(layout, words)?);
         };
-        let error = match failure {
-            ExchangeFailure::TimedOut { rank } => DistError::TimedOut { rank, waited: self.timeout },
-            ExchangeFailure::Corrupt { rank } => {
-                DistError::Corrupt { rank, what: "results that no rank sends".to_owned() }
-            }
-            ExchangeFailure::OtherStep { rank, ours, theirs } => {
-                let told = |digest: u32| format!("{digest:08x}");
-                DistError::Disagree { rank, what: "the step", ours: told(ours), theirs: told(theirs) }
-            }
-        };
+        let has_gone = matches!(self.gone, Some(DistError::Lost { .. }));
+        if has_gone && matches!(failure, ExchangeFailure::GivenUp { .. }) && self.is_drawn(layout, words) {
+            // The rank went after it had sent what this step needs; the next one is an error.
+            self.broken = self.gone.take();
+            return Ok(self.pool.apply(layout, words)?);
+        }
+        let error = self.failed(failure);
         self.broken = Some(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
         self.pool.last.observed = true;
         self.pool.steps_unseen.fill(0);
         self.pool.shortened.fill(Shortened::No);
         Err(error)
+    }
+
+    /// Returns whether results are those of a step that was completed: after a failure they are those of padding.
+    fn is_drawn(&self, layout: Layout, words: &[u32]) -> bool {
+        let (tokens, statuses) = (&words[layout.tokens()], &words[layout.statuses()]);
+        let counts = self.pool.last.counts.iter().flatten().copied().chain(std::iter::repeat(0));
+        let mut end = 0;
+        self.pool.last.slots.iter().zip(counts).all(|(slot, count)| {
+            let first = end;
+            end += count as usize + 1;
+            // A row that was drawn without a token has a status.
+            *slot == PADDING || tokens[first] as i32 != NONE || statuses[first] != 0
+        })
     }
 
     /// Reads the last step's results, if the host has not done so yet.

@@ -1,13 +1,14 @@
 //! A verification over the devices of ranks: the rows of a request's drafts stay with one owner, and its walk comes back to all.
 
 use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, Workspace};
-use gumball_dist::{Plan, Result};
+use gumball_dist::{Plan, Result, StepPart};
 use gumball_spec::layout::Layout;
 
 use super::super::input::{DeviceInput, DeviceOptions};
 use super::super::verify::rule;
 use super::DeviceDistPool;
 use super::step::{refuse_kept, spread};
+use super::watch::beside;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::pool::Slot;
@@ -145,17 +146,10 @@ impl DeviceDistPool {
             let options = DeviceOptions { masks, forced, row_indices: &[] };
             self.pool.assign_rows(&ordered, rows, &options, Some(drafts))?;
         }
-        let mode_words = match mode {
-            VerifyMode::Coupled => [1, 0, 0],
-            VerifyMode::Greedy => [2, 0, 0],
-            VerifyMode::Rejection => [3, 0, 0],
-            VerifyMode::Block => [4, 0, 0],
-            VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
-        };
-        let counted = counts.iter().map(|count| u64::from(*count));
-        let ids = ids.iter().map(|id| *id as u64);
-        let words: Vec<u64> = mode_words.into_iter().chain(counted).chain(ids).collect();
-        self.note_assignment(plan, slots, Some(counts), (batch_rows, &words))
+        let mut digest = self.digest(plan, slots, (&options.on_host(), rows), &mode.words());
+        digest.extend(StepPart::Drafts, counts.iter().map(|count| u64::from(*count)));
+        digest.extend(StepPart::Drafts, ids.iter().map(|id| *id as u64));
+        self.note_assignment(plan, slots, Some(counts), (batch_rows, digest))
     }
 
     /// Enqueues the verification of drafts for the requests that were assigned last; it only launches kernels, and returns before the
@@ -169,10 +163,14 @@ impl DeviceDistPool {
     /// - [`DistError::Broken`](gumball_dist::Error::Broken) after an exchange that failed.
     pub fn enqueue_verify_assigned<'b>(&mut self, rows: Rows<'b>, drafts: &DraftIds<'b>) -> Result<()> {
         self.check_broken()?;
-        let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        let windows = &self.windows;
+        let Self { pool, group, windows, .. } = self;
+        let spread = spread(&self.assigned, &self.planner, group.rank())?;
         let fix = |workspace: &Workspace| workspace.verify_over_ranks(&rows, drafts, windows, &spread);
-        if self.pool.enqueue_step(&DeviceInput::from(rows), None, fix)? {
+        let is_emulated = pool.device().gpu().is_none();
+        let enqueue = || pool.enqueue_step(&DeviceInput::from(rows), None, fix);
+        let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
+        self.gone = self.gone.take().or(gone);
+        if enqueued? {
             self.note_step();
         }
         Ok(())

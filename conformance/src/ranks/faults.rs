@@ -1,0 +1,93 @@
+//! Ranks that differ in what their hosts know are told so, and one that closes its pool is lost to the others before any timeout.
+
+use std::time::{Duration, Instant};
+
+use gumball_engine::dist::{Error, LogitsLayout, PlannerConfig, Result, StepKind, VocabSplit};
+use gumball_engine::{
+    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Masks,
+    Outputs, SamplingParams,
+};
+
+use super::{Connect, PATIENCE};
+
+const VOCAB: usize = 4096;
+
+/// The numbers of the groups, from the last one down.
+const LAST_GROUP: usize = usize::MAX - 1;
+
+/// How soon a rank that has gone is noticed, at the latest.
+const SOON: Duration = Duration::from_secs(10);
+
+/// What is wrong with the last rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Prompt,
+    Masks,
+    Closes,
+}
+
+/// Checks what each rank is told of each fault, under each layout. Returns how many there were.
+///
+/// # Errors
+/// A text that says what a rank was told instead.
+pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usize, String> {
+    let all = LogitsLayout::ALL.into_iter();
+    let all =
+        all.flat_map(|layout| [Fault::Prompt, Fault::Masks, Fault::Closes].map(|fault| (layout, fault)));
+    let mut count = 0;
+    for (layout, fault) in all {
+        let since = Instant::now();
+        let stepped = step(device, connect, LAST_GROUP - count, layout, fault);
+        let is_told = match (&stepped, fault) {
+            (Err(Error::Disagree { what, .. }), Fault::Prompt) => *what == "the prompt of a request",
+            (Err(Error::Disagree { what, .. }), Fault::Masks) => *what == "the masks of the step",
+            (Err(Error::Lost { .. }), Fault::Closes) => since.elapsed() < SOON,
+            (Ok(is_last), Fault::Closes) => *is_last,
+            _ => false,
+        };
+        if !is_told {
+            return Err(format!("{layout:?}, {fault:?}, after {:?}: {stepped:?}", since.elapsed()));
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Takes a step in a group of its own. Returns whether this rank closed its pool instead.
+fn step(
+    device: &Device,
+    connect: &dyn Connect,
+    group: usize,
+    layout: LogitsLayout,
+    fault: Fault,
+) -> Result<bool> {
+    let unconnected = |reason| Error::Unavailable { what: "connection".to_owned(), reason };
+    let transport = connect.connect(group).map_err(unconnected)?;
+    let (rank, world) = (transport.rank(), transport.world());
+    let is_last = rank + 1 == world;
+    let config = DevicePoolConfig { slots: world, rows: world, ..DevicePoolConfig::new(VOCAB) };
+    let layouts = LogitsLayout::ALL.to_vec();
+    let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, world)?) };
+    let mut pool = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
+    let prompt = [if fault == Fault::Prompt && is_last { 2 } else { 1 }, 3];
+    let params = SamplingParams { seed: Some(5), ..Default::default() };
+    let slots = (0..world).map(|_| pool.admit(params.clone(), &prompt)).collect::<Result<Vec<_>>>()?;
+    if fault == Fault::Closes && is_last {
+        return Ok(true);
+    }
+    let mut words = vec![u32::MAX; world * VOCAB / 32];
+    words[0] -= u32::from(is_last);
+    let masks = match fault {
+        Fault::Masks => Masks::new(&words, world, VOCAB / 32, VOCAB / 32)?,
+        _ => Masks::NONE,
+    };
+    let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode)?);
+    let columns =
+        if layout == LogitsLayout::Replicated { VOCAB } else { pool.planner().split().ids(rank).len() };
+    let rows = if layout == LogitsLayout::Replicated { plan.shares.of(rank).count() } else { world };
+    let bytes = rows * columns * Dtype::F32.bytes();
+    let buffer = DeviceBuffer::zeroed(device.runtime(), bytes).map_err(gumball_engine::Error::from)?;
+    let logits = DeviceLogits::of(&buffer, Dtype::F32, 0, rows, columns, columns)?;
+    pool.enqueue(&plan, logits, &slots, &DeviceOptions { masks, ..DeviceOptions::default() })?;
+    pool.fetch(&mut Outputs::new()).map(|()| false)
+}

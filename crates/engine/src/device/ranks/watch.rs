@@ -1,0 +1,129 @@
+//! The wait of a host for its device, which may be waiting for ranks that have gone: these are noticed by their connections.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
+use gumball_dist::{Error as DistError, Group, Result};
+
+use super::DeviceDistPool;
+
+/// How often the other ranks are looked after.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a device may go on once a rank has gone: a rank that closes its pool has sent all that its own steps send.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// How long the other ranks are waited for to say which step they are at, once an exchange between devices has failed.
+const COMPARED: Duration = Duration::from_secs(1);
+
+/// From when on a wait leaves the processor to others.
+const LONG: Duration = Duration::from_millis(100);
+
+/// A wait of the host for its device.
+struct Watch<'a> {
+    group: &'a mut Group,
+    giving_up: GivingUp,
+    since: Instant,
+    looked: Instant,
+    gone: Option<Instant>,
+    /// Why the device's waits were ended, if they were.
+    told: Option<DistError>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(group: &'a mut Group, windows: &Windows) -> Self {
+        let now = Instant::now();
+        Self { group, giving_up: windows.giving_up(), since: now, looked: now, gone: None, told: None }
+    }
+
+    /// Looks after the other ranks, if that was not done just now. If one has gone, or the program wants to wait no longer, the device's waits
+    /// are ended.
+    fn look(&mut self) {
+        if self.told.is_some() || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let Err(error) = self.group.watch() else { return };
+        let since = *self.gone.get_or_insert(self.looked);
+        if error == DistError::Interrupted || since.elapsed() >= GRACE {
+            // A device that has failed ends its waits, and returns its own error.
+            let _ = self.giving_up.give_up(error.rank().unwrap_or(self.group.rank()));
+            self.told = Some(error);
+        }
+    }
+
+    /// Looks after the other ranks, and leaves the processor to others for a moment.
+    fn wait(&mut self) {
+        self.look();
+        if self.since.elapsed() > LONG {
+            std::thread::sleep(LONG / 1000);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Does work that enqueues. An emulated device runs what is enqueued at once, so another thread looks after the ranks meanwhile. Returns
+/// also why the device's waits were ended, if they were.
+pub(super) fn beside<T>(
+    group: &mut Group,
+    windows: &Windows,
+    is_emulated: bool,
+    work: impl FnOnce() -> T,
+) -> (T, Option<DistError>) {
+    if !is_emulated {
+        return (work(), None);
+    }
+    let (working, over) = mpsc::channel::<()>();
+    let mut watch = Watch::new(group, windows);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(move || {
+            while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                watch.look();
+            }
+            watch.told
+        });
+        let done = work();
+        drop(working);
+        (done, watcher.join().expect("a watch does not panic"))
+    })
+}
+
+impl DeviceDistPool {
+    /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
+    pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
+        let mut watch = Watch::new(&mut self.group, &self.windows);
+        let read = self.windows.read_results(words, &mut || watch.wait());
+        self.gone = self.gone.take().or(watch.told);
+        Ok(read?)
+    }
+
+    /// Returns the error of an exchange between devices that failed.
+    pub(super) fn failed(&mut self, failure: ExchangeFailure) -> DistError {
+        let told = match (failure, self.gone.take()) {
+            (_, Some(DistError::Interrupted)) => return DistError::Interrupted,
+            (ExchangeFailure::Corrupt { rank }, _) => {
+                return DistError::Corrupt { rank, what: "results that no rank sends".to_owned() };
+            }
+            (ExchangeFailure::TimedOut { rank }, None) => {
+                return DistError::TimedOut { rank, waited: self.timeout };
+            }
+            (ExchangeFailure::OtherStep { rank, ours, theirs }, _) => {
+                let told = |digest: u32| format!("digest {digest:08x}");
+                let what = "the type or kind of the rows";
+                DistError::Disagree { rank, what, ours: told(ours), theirs: told(theirs) }
+            }
+            (_, Some(gone)) => gone,
+            (ExchangeFailure::GivenUp { rank }, None) => {
+                DistError::Lost { rank, reason: "it went before".to_owned() }
+            }
+        };
+        // All ranks that notice tell each other which step they are at.
+        match self.group.compare(self.assigned.digest, COMPARED.min(self.timeout)) {
+            Err(error @ DistError::Disagree { .. }) => error,
+            Err(error @ DistError::Lost { .. }) if !matches!(told, DistError::Disagree { .. }) => error,
+            _ => told,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What ranks must have alike: digests of the requests in slots, and of what comes with the rows of a step.
+
+use gumball_dist::{Digest, StepDigest, StepPart};
+use gumball_spec::SamplingParams;
+
+use crate::options::BatchOptions;
+use crate::pool::Slot;
+use crate::sequence::Sequence;
+
+/// Digests of the requests in slots.
+#[derive(Debug, Default)]
+pub(crate) struct Requests(Vec<Request>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Request {
+    params: Digest,
+    /// Its first ids, and what the caller did to its sequence since.
+    prompt: Digest,
+}
+
+impl Requests {
+    /// Notes a request that was placed in a slot, with the ids of its sequence.
+    pub fn place(&mut self, slot: Slot, params: Digest, ids: &[u32]) {
+        let mut prompt = Digest::default();
+        prompt.add_list(ids);
+        self.set(slot, Request { params, prompt });
+    }
+
+    /// Notes that a request was copied.
+    pub fn copy(&mut self, from: Slot, to: Slot) {
+        self.set(to, self.0[from as usize]);
+    }
+
+    /// Notes what the caller did to a sequence.
+    pub fn note(&mut self, slot: Slot, word: u64) {
+        self.0[slot as usize].prompt.add(word);
+    }
+
+    fn set(&mut self, slot: Slot, request: Request) {
+        let place = slot as usize;
+        self.0.resize(self.0.len().max(place + 1), Request::default());
+        self.0[place] = request;
+    }
+
+    /// Takes the request of a row into the digest of a step.
+    pub fn add(&self, digest: &mut StepDigest, slot: Slot, sequence: &Sequence) {
+        let Request { params, prompt } = self.0[slot as usize];
+        digest.add(StepPart::Parameters, params.word());
+        digest.extend(StepPart::Seeds, [sequence.seed(), sequence.draw().into()]);
+        digest.add(StepPart::Prompts, prompt.word());
+    }
+}
+
+/// Returns the digest of parameters.
+pub(crate) fn digest_of(params: &SamplingParams) -> Digest {
+    Digest::default().with(format!("{params:?}").bytes().map(u64::from))
+}
+
+/// Takes what comes with the rows of a batch into the digest of a step.
+pub(crate) fn add_options(digest: &mut StepDigest, options: &BatchOptions<'_>, rows: usize) {
+    for row in 0..rows {
+        match options.masks.row(row) {
+            Some(words) => digest.add_list(StepPart::Masks, words),
+            None => digest.add(StepPart::Masks, u64::MAX),
+        }
+        digest.add(StepPart::Forced, options.forced(row).map_or(u64::MAX, u64::from));
+    }
+}
