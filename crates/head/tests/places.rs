@@ -43,7 +43,9 @@ fn saved_clusters(path: &Path) -> Result<(), ArtefactError> {
     Artefact::write_clustered(&head, "w", path)
 }
 
-const WRITERS: [fn(&Path) -> Result<(), ArtefactError>; 4] = [certified, clustered, saved, saved_clusters];
+type Writer = fn(&Path) -> Result<(), ArtefactError>;
+
+const WRITERS: [Writer; 4] = [certified, clustered, saved, saved_clusters];
 
 #[test]
 fn an_artefact_replaces_a_plain_file_and_nothing_else() {

@@ -16,8 +16,11 @@ const PRECIOUS: &[u8] = b"years of work";
 /// A writer that takes longer waits for somebody.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What may lie at a path; each puts itself there, and says whether the system let it.
-const THINGS: [(&str, fn(&Path) -> bool); 8] = [
+/// Puts something at a path, and says whether the system let it.
+type Put = fn(&Path) -> bool;
+
+/// What may lie at a path.
+const THINGS: [(&str, Put); 8] = [
     ("a link to a file", |path| {
         let precious = path.with_file_name("precious");
         fs::write(&precious, PRECIOUS).is_ok() && symlink(&precious, path).is_ok()
@@ -74,8 +77,7 @@ pub fn spares_neighbours<W>(names: &[&str], write: W)
 where
     W: Fn(&Path) -> Result<(), String> + Clone + Send + 'static,
 {
-    let own =
-        ("a file of the user's", (|path: &Path| fs::write(path, PRECIOUS).is_ok()) as fn(&Path) -> bool);
+    let own = ("a file of the user's", (|path: &Path| fs::write(path, PRECIOUS).is_ok()) as Put);
     for name in names {
         for (thing, put) in THINGS.into_iter().chain([own]) {
             let folder = tempfile::tempdir().expect("a folder");
