@@ -157,6 +157,7 @@ fn run(quick: bool, only: Option<&Regex>, wanted: &[String], out: &Path) -> io::
     if definitions.is_empty() {
         return Err(io::Error::other("no definition is left; see `gumball-bench list`"));
     }
+    Record::check_place(out)?;
     let stream_bytes = (4 * machine::last_level_cache_bytes()).max(64 << 20);
     let (samples, min_ns) = if quick { (10, 4_000_000) } else { (12, 20_000_000) };
     let settings = Settings { samples, min_ns, stream_bytes };

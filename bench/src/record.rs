@@ -8,6 +8,7 @@ use std::path::Path;
 
 use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Identity};
+use gumball_cpu::files;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -100,15 +101,24 @@ impl Record {
         Self::parse(&fs::read_to_string(path)?)
     }
 
-    /// Writes a record, and the folders above it.
+    /// Writes a record where [`Record::check_place`] found nothing in the way.
     ///
     /// # Errors
     /// What writing gives.
     pub fn write(&self, path: &Path) -> io::Result<()> {
+        files::write(path, (serde_json::to_string_pretty(self)? + "\n").as_bytes())
+    }
+
+    /// Checks that a record can be written to a path, and makes the folders above it.
+    ///
+    /// # Errors
+    /// What writing would give.
+    pub fn check_place(path: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(path, serde_json::to_string_pretty(self)? + "\n")
+        files::check_place(path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
     fn parse(text: &str) -> io::Result<Self> {

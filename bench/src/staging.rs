@@ -2,11 +2,12 @@
 //!
 //! All tasks over the same rows share one file. Files live in a folder of the run and go with it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, generated};
+use gumball_cpu::files::{NewFile, temporary_folder};
 use half::bf16;
 
 use crate::definitions::REAL_VOCAB;
@@ -38,8 +39,7 @@ impl Staging {
     /// # Errors
     /// What making the folder gives.
     pub fn new(real_rows: &Path) -> io::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("gumball-bench-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
+        let folder = temporary_folder("gumball-bench")?;
         Ok(Self { folder, real_rows: real_rows.into(), latest: None })
     }
 
@@ -92,7 +92,7 @@ pub fn write(path: &Path, of: &Definition, seed: u64, row_count: usize, real_row
         RowKind::Real => read_recorded(real_rows, of.vocab)?,
         _ => Vec::new(),
     };
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = BufWriter::new(NewFile::beside(path)?);
     for number in 0..row_count {
         let logits = match of.rows {
             RowKind::Real => recorded[number % recorded.len()].clone(),
@@ -105,7 +105,7 @@ pub fn write(path: &Path, of: &Definition, seed: u64, row_count: usize, real_row
             }
         }
     }
-    file.flush()
+    file.into_inner()?.keep()
 }
 
 fn read_recorded(path: &Path, vocab: usize) -> io::Result<Vec<Vec<f32>>> {

@@ -22,7 +22,7 @@ const STOREYS: [(&str, u32); 17] = [
     ("gumball-spec", 0),
     ("gumball-bench-protocol", 0),
     ("gumball-cpu", 1),
-    ("gumball-cuda", 1),
+    ("gumball-cuda", 2),
     ("gumball-dist", 2),
     ("gumball-head", 2),
     ("gumball-engine", 3),

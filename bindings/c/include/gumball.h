@@ -789,7 +789,7 @@ typedef struct {
     size_t probes;
     // Ids that are always computed, such as ends of text; they are copied.
     const uint32_t *special_ids;
-    // Their number.
+    // Their number, up to the vocabulary.
     size_t special_ids_len;
     // 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory that may be written
     // and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an id at its

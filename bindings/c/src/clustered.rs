@@ -27,7 +27,7 @@ pub struct ClusteredOptions {
     pub probes: usize,
     /// Ids that are always computed, such as ends of text; they are copied.
     pub special_ids: *const u32,
-    /// Their number.
+    /// Their number, up to the vocabulary.
     pub special_ids_len: usize,
     /// 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory that may be written
     /// and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an id at its
@@ -183,6 +183,10 @@ impl<'a> Call<'a> {
         }
         // SAFETY: the caller ensures that `options` is NULL or points to the bytes that its `struct_size` names.
         let options = unsafe { read_or_default("options", options) }?;
+        if options.special_ids_len > config.vocab {
+            let allowed = format!("at most {}, as many as there are ids", config.vocab);
+            return Err(Failure::out_of_range("special_ids_len", options.special_ids_len, &allowed));
+        }
         // SAFETY: the caller ensures that `special_ids` is NULL or has as many ids as is said.
         let special_ids = unsafe { slice("special_ids", options.special_ids, options.special_ids_len) }?;
         let settings = Settings {

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
 
 use gumball_engine::head::artefact::open_clusters;
 use gumball_engine::head::{ClusterBuild, ClusterProgress, ClusteredOptions, Clusters, Exact};
@@ -20,9 +19,7 @@ use crate::errors::{UnavailableError, out_of_range, to_py_err, wrong_type};
 use crate::head_files::of_file;
 use crate::hooks::caught;
 use crate::lists::{extract_int, integer_lists};
-
-/// The time between two checks for signals during a build.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::signals::LOOK;
 
 /// The arguments of a head that say which clusters it has.
 #[derive(Clone, Copy)]

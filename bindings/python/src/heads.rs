@@ -24,10 +24,14 @@ use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable}
 use crate::hooks::caught;
 use crate::lists::{extract_int, integers, iterated, number, numbers};
 use crate::modules;
+use crate::signals::Listener;
 
 /// What a panic leaves behind, for the message.
 pub const UNMADE: &str = "no head was made";
 const UNTOUCHED: &str = "nothing was computed";
+
+/// How many rows of logits are computed between two looks for signals.
+const TOGETHER: usize = 64;
 
 /// An LM head: what makes logits of hidden states, by weights that it borrows where it can.
 ///
@@ -474,15 +478,25 @@ impl Head {
         modules::load_numpy(py)?;
         let (hidden, in_use) = (Hidden::read(hidden)?, self.get(py)?);
         let (states, head) = (hidden.states()?, in_use.head());
-        let vocab = head.vocab();
+        let (vocab, mut signals) = (head.vocab(), Listener::new());
         let logits = py.detach(|| {
-            caught(UNTOUCHED, || {
+            caught(UNTOUCHED, || -> Result<PyResult<Vec<f32>>> {
                 let mut out = memory(states.rows(), vocab)?;
-                head.logits(states, &mut out)?;
-                Ok(out)
+                let mut done = 0;
+                loop {
+                    let next = (done + TOGETHER).min(states.rows());
+                    head.logits(states.part(done..next), &mut out[done * vocab..next * vocab])?;
+                    done = next;
+                    if done == states.rows() {
+                        return Ok(Ok(out));
+                    }
+                    if let Err(error) = signals.listen() {
+                        return Ok(Err(error));
+                    }
+                }
             })
         })?;
-        let logits = PyArray1::from_vec(py, logits.map_err(to_py_err)?);
+        let logits = PyArray1::from_vec(py, logits.map_err(to_py_err)??);
         Ok(logits.reshape([states.rows(), vocab])?.into_any())
     }
 

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `arrays`, `dlpack` | other libraries' memory as rows or lists |
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
-//! | `hooks`, `turns` | Python's own edits of rows; one thread at a time in a sampler or a pool |
+//! | `hooks`, `turns`, `signals` | Python's own edits of rows; one thread at a time in a sampler or a pool; Ctrl-C |
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph`, `dist` | the classes |
 //! | `heads`, `head_weights`, `clusters`, `head_files` | LM heads; the weights of others that they are over; where clusters come from; what is wrong with files |
@@ -36,6 +36,7 @@ mod options;
 mod params;
 mod state;
 
+mod signals;
 mod turns;
 
 mod devices;

@@ -217,7 +217,7 @@ pub fn forced(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Option<u32>
         -1 => Ok(None),
         _ => u32::try_from(value).map(Some).map_err(|_| out_of_range(name, value, "an id, or -1 for none")),
     };
-    if object.is_instance_of::<PyList>() {
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         let one =
             |item: Bound<'_, PyAny>| if item.is_none() { Ok(None) } else { token(extract_int(&item, name)?) };
         return iterated(object, name, "a list", one);

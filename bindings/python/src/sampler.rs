@@ -6,10 +6,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use crate::arrays::{self, Array, Location, Matrix};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{UnavailableError, out_of_range, to_py_err};
 use crate::hooks::{Hook, caught};
-use crate::lists::{extract_int, integers};
+use crate::lists::{LONGEST, extract_int, integers};
 use crate::params;
+use crate::signals::Listener;
 use crate::state::OwnedState;
 use crate::turns::Turns;
 
@@ -193,7 +194,7 @@ impl Sampler {
     /// Draws n tokens from one row under the draw indices 0..n and appends none of them. Returns a list of
     /// ids, with None for a draw without a token.
     ///
-    /// logits: as for sample.
+    /// logits: as for sample. n: at most 2**28.
     #[pyo3(signature = (logits, n))]
     fn sample_n(
         &self,
@@ -205,13 +206,26 @@ impl Sampler {
         // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
         // it meanwhile.
         let row = unsafe { matrix.row() }.map_err(to_py_err)?;
-        let n = extract_int(n, "n")?;
-        self.with(py, |inner| {
-            let tokens = inner.sampler.sample_n(row, n)?;
-            inner.last = tokens.last().copied().or(inner.last);
-            Ok(tokens.iter().map(|token| token.id).collect())
+        let n: u32 = extract_int(n, "n")?;
+        if n as usize > LONGEST {
+            return Err(out_of_range("n", n, format!("at most {LONGEST}")));
+        }
+        let mut ids = Vec::new();
+        ids.try_reserve_exact(n as usize).map_err(|error| {
+            UnavailableError::new_err(format!("memory for {n} tokens is not available: {error}"))
+        })?;
+        let (mut signals, mut heard) = (Listener::new(), Ok(()));
+        let (taken, told) = (&mut ids, &mut heard);
+        self.with(py, move |Inner { sampler, last }| {
+            sampler.sample_each(row, n, &mut |token| {
+                taken.push(token.id);
+                *last = Some(token);
+                *told = signals.listen();
+                told.is_ok()
+            })
         })?
-        .map_err(to_py_err)
+        .map_err(to_py_err)?;
+        heard.map(|()| ids)
     }
 
     /// Appends a token that the caller chose.

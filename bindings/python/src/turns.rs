@@ -19,9 +19,7 @@ use pyo3::prelude::*;
 
 use crate::forks;
 use crate::hooks;
-
-/// The time between two checks for signals in a waiting call.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::signals::{self, LOOK};
 
 /// The longest time that a call waits while a hook keeps the turn, in milliseconds.
 static PATIENCE_MS: AtomicU64 = AtomicU64::new(30_000);
@@ -164,7 +162,7 @@ impl<T: Send> Turns<T> {
             if since.elapsed() >= patience && self.hooks.load(Ordering::Relaxed) > 0 {
                 return Err(given_up(patience));
             }
-            Python::try_attach(|py| py.check_signals()).transpose()?;
+            signals::look()?;
         }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,17 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
         Head(WEIGHTS).save(path)
     with pytest.raises(OSError):
         made.save(tmp_path / "no" / "folder")
+    # Over a plain file alone: nothing is written through a link, nobody is waited for, and nothing is left beside.
+    precious, link, pipe, folder = (tmp_path / name for name in ("precious", "link", "pipe", "folder"))
+    precious.write_text("years of work")
+    link.symlink_to(precious)
+    os.mkfifo(pipe)
+    folder.mkdir()
+    before = sorted(tmp_path.iterdir())
+    for place, what in ((link, "a link"), (pipe, "a pipe"), (folder, "a folder")):
+        with pytest.raises(OSError, match=f"it is {what}, not a file"):
+            made.save(place)
+    assert precious.read_text() == "years of work" and sorted(tmp_path.iterdir()) == before
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="no whole safetensors file"):
         Head(WEIGHTS, kind="certified", file=path)

@@ -91,6 +91,29 @@ def test_a_signal_is_heard_while_a_prompt_is_read(alarm: None) -> None:
     assert time.monotonic() - began < 2
 
 
+def test_a_signal_is_heard_while_millions_of_tokens_are_drawn(alarm: None) -> None:
+    sampler = Sampler(SamplingParams(seed=1), VOCAB)
+    began = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(Heard):
+        sampler.sample_n(ROW, 10**8)
+    assert time.monotonic() - began < 10
+    assert sampler.sample_n(ROW, 9) == Sampler(SamplingParams(seed=1), VOCAB).sample_n(ROW, 9)
+    with pytest.raises(ValueError, match="n is 4294967295, but must be at most 268435456"):
+        sampler.sample_n(ROW, 2**32 - 1)
+
+
+def test_a_signal_is_heard_while_thousands_of_rows_of_logits_are_computed(alarm: None) -> None:
+    head = gumball.Head(np.ones((2048, 4096), np.float32))
+    hidden = np.ones((8000, 4096), np.float32)
+    began = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(Heard):
+        head.logits(hidden)
+    assert time.monotonic() - began < 20
+    assert (head.logits(hidden[:130]) == 4096).all()
+
+
 def test_a_signal_is_heard_while_a_call_waits_for_its_turn(alarm: None) -> None:
     sampler, inside, leave = Sampler(SamplingParams(seed=1), VOCAB), threading.Event(), threading.Event()
 
@@ -139,6 +162,9 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
         lambda: pool.step(ROW, [0], row_indices=Interface()),
         lambda: pool.step(ROW, [0], hooks=bad),
         lambda: pool.step(ROW, [0], forced=[bad]),
+        lambda: pool.step(ROW, [0], forced=(bad,)),
+        lambda: pool.draft(ROW, [0], forced=[bad]),
+        lambda: pool.verify(np.stack([ROW, ROW]), [0], [[1]], forced=[None, bad]),
         lambda: Sampler(SamplingParams(temperature=bad), VOCAB),
         lambda: Sampler(SamplingParams(seed=bad), VOCAB),
         lambda: Sampler(SamplingParams(logit_bias=bad), VOCAB),
@@ -153,6 +179,12 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
         with pytest.raises(kind):
             call()
     assert pool.position(0) == 0 and sampler.position == 0
+
+
+def test_forced_tokens_may_stand_in_a_tuple_as_in_a_list() -> None:
+    pool = Pool(VOCAB, slots=2)
+    slots = [pool.admit(SamplingParams(seed=seed)) for seed in (1, 2)]
+    assert pool.step(np.stack([ROW, ROW]), slots, forced=(3, None)).tolist()[0] == 3
 
 
 def test_threads_beyond_their_range_are_refused_at_once() -> None:

@@ -43,8 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         entry["output"] = json!(output);
         told.push(entry);
     }
-    let texts: Vec<String> =
-        (0..model.vocab() as u32).map(|id| readable(model.tokenizer.token_bytes(id))).collect();
+    let texts: Vec<String> = (0..model.vocab() as u32).map(|id| model.tokenizer.readable(id)).collect();
     let told = json!({"model": "SmolLM2-135M-Instruct, Q4_1", "vocab": model.vocab(), "eos": model.eos(), "rows": told, "texts": texts});
     let told = told.to_string();
     let mut file = std::io::BufWriter::new(std::fs::File::create(out)?);
@@ -68,10 +67,4 @@ fn logits(model: &mut Model, ids: &[u32]) -> Result<Vec<f32>, Box<dyn Error>> {
 /// Returns the first of the largest logits.
 fn best(row: &[f32]) -> u32 {
     (0..row.len()).rev().max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0) as u32
-}
-
-/// Returns a token's text; its bytes, as `<E2 80>`, where they are no whole characters.
-fn readable(bytes: &[u8]) -> String {
-    let hexadecimal = || bytes.iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(" ");
-    std::str::from_utf8(bytes).map_or_else(|_| format!("<{}>", hexadecimal()), str::to_owned)
 }

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use gumball_inspect::command::with_signs;
 
 use crate::commands::{bench, check, doctor, generate, head, inspect, kernels, sample};
 use crate::output::{Output, message, say};
@@ -63,7 +64,8 @@ pub fn main() -> ExitCode {
     if let Some(code) = apart::answer() {
         return code;
     }
-    let cli = Cli::parse();
+    let matches = with_signs(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     threads::run(|| run(&cli))
 }
 

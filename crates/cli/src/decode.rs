@@ -46,7 +46,7 @@ pub enum Finish {
 pub struct Step {
     /// The token.
     pub id: u32,
-    /// Its own text.
+    /// Its own text; bytes that are none by themselves as `<F0 9F>`.
     pub text: String,
     /// Its logprob, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub struct Decoded {
 pub struct Timing {
     /// Reading the prompt, in milliseconds.
     pub prompt_ms: f64,
-    /// The model's part of a token, in microseconds.
+    /// The model's part of a token behind the first, which the prompt's time yields, in microseconds; 0 if there is none.
     pub model_us: f64,
     /// Gumball's part of a token, in microseconds.
     pub choose_us: f64,
@@ -213,13 +213,14 @@ pub fn decode(
         text.push_str(&rest);
         emit(&rest)?;
     }
-    let each = |time: Duration| time.as_secs_f64() * 1e6 / tokens.len().max(1) as f64;
+    let each = |time: Duration, of: usize| time.as_secs_f64() * 1e6 / of.max(1) as f64;
+    let behind = tokens.len().saturating_sub(1);
     let timing = Timing {
         prompt_ms: prompt_time.as_secs_f64() * 1e3,
-        model_us: each(model_time),
-        choose_us: each(choose_time),
+        model_us: each(model_time, behind),
+        choose_us: each(choose_time, tokens.len()),
     };
-    acceptance.draft_us = each(draft_time);
+    acceptance.draft_us = each(draft_time, behind);
     let complete = grammar.as_mut().map(|grammar| match finish {
         Finish::StopString => false,
         Finish::StopToken => true,
@@ -353,7 +354,7 @@ fn step(tokenizer: &Tokenizer, params: &SamplingParams, outputs: &Outputs, place
     let named = named.zip(outputs.id_logprobs(place)).zip(outputs.id_ranks(place));
     Step {
         id,
-        text: String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned(),
+        text: tokenizer.readable(id),
         logprob: logprobs.map(|_| record(id as i32, outputs.logprobs()[place], outputs.ranks()[place])),
         top_logprobs: top.collect(),
         logprob_ids: named.map(|((id, logprob), rank)| record(*id as i32, *logprob, *rank)).collect(),

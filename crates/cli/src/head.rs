@@ -57,7 +57,7 @@ pub enum ScreenKind {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Head")]
 pub struct HeadArgs {
-    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device; if absent, by the model's own product
+    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device; if absent, by the model's own product, whose logits differ in their last digits, and so now and then the text
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
     /// Take what a certified or clustered head derives from the weights from a file that `gumball head build` made

@@ -29,6 +29,8 @@ pub mod positions;
 
 pub mod interrupt;
 
+pub mod waiting;
+
 pub mod matrix;
 
 pub mod decode;

@@ -1,11 +1,12 @@
 //! A model's output matrix, from a GGUF file as f32 or from a safetensors file as it lies there: what the artefact of a head is built from.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
 use gumball_engine::Level;
+use gumball_engine::files::{Links, open_plain};
 use gumball_engine::head::{Exact, HeadOptions, MappedFile, Weights};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
@@ -51,7 +52,8 @@ impl OutputMatrix {
     /// [`Error::File`] or [`Error::Model`] for a file that cannot be read, or has no such matrix.
     pub fn load(path: &Path, tensor: Option<&str>) -> Result<Self> {
         let mut magic = Vec::new();
-        let opened = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
+        let opened = open_plain(OpenOptions::new().read(true), path, Links::Followed)
+            .and_then(|file| file.take(4).read_to_end(&mut magic));
         opened.map_err(|error| Error::io(path, &error))?;
         if magic == b"GGUF" {
             if tensor.is_some() {

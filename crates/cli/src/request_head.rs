@@ -74,6 +74,15 @@ impl RequestHead {
         }
     }
 
+    /// Returns its kind.
+    #[must_use]
+    pub fn kind(&self) -> HeadKind {
+        match self {
+            Self::Host(head) => head.kind(),
+            Self::Device(head) => head.kind,
+        }
+    }
+
     /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the work of the host's pool for the rows of this model.
     ///
     /// # Errors

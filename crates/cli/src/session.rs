@@ -7,6 +7,7 @@ use gumball_spec::SamplingParams;
 
 use crate::Result;
 use crate::model::{Message, Model};
+use crate::waiting::Waiting;
 
 /// Which model, and how it is spoken to.
 #[derive(Args, Clone, Debug, Default)]
@@ -59,6 +60,7 @@ impl Session {
             Some(path) => path.clone(),
             None => Model::default_path()?,
         };
+        let _waiting = Waiting::show("loading the model");
         let model = Model::load(&path)?;
         let prompt = if args.no_chat {
             model.tokenizer.encode_prompt(prompt)?
@@ -87,11 +89,10 @@ impl Session {
         self.padding_mask.as_deref()
     }
 
-    /// Returns a token's text, as far as it is text; special tokens by their names.
+    /// Returns a token's text as a person reads it, if it has one; special tokens by their names.
     #[must_use]
     pub fn text(&self, id: u32) -> Option<String> {
-        let bytes = self.model.tokenizer.token_bytes(id);
-        (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
+        Some(self.model.tokenizer.readable(id)).filter(|text| !text.is_empty())
     }
 }
 
@@ -104,11 +105,12 @@ fn first_bits(n: usize) -> Vec<u32> {
     (0..n.div_ceil(32)).map(word).collect()
 }
 
-/// Returns parameters fit for prose where none that shape the distribution were given, else those given.
+/// Returns parameters fit for prose where nothing was given that shapes the distribution, else those given. `is_given`: whether a flag was that does, though
+/// perhaps with its neutral value.
 ///
 /// A small model at temperature 1 with nothing cut off rambles; whoever gives any parameter gets exactly that.
 #[must_use]
-pub fn for_prose(params: SamplingParams) -> SamplingParams {
+pub fn for_prose(params: SamplingParams, is_given: bool) -> SamplingParams {
     let neutral = SamplingParams {
         seed: params.seed,
         logprobs: params.logprobs.clone(),
@@ -116,7 +118,11 @@ pub fn for_prose(params: SamplingParams) -> SamplingParams {
         min_tokens: params.min_tokens,
         ..SamplingParams::default()
     };
-    if params == neutral { SamplingParams { temperature: 0.7, top_p: 0.9, ..params } } else { params }
+    if is_given || params != neutral {
+        params
+    } else {
+        SamplingParams { temperature: 0.7, top_p: 0.9, ..params }
+    }
 }
 
 #[cfg(test)]
@@ -131,9 +137,11 @@ mod tests {
 
     #[test]
     fn any_parameter_that_shapes_the_distribution_switches_the_prose_settings_off() {
-        let prose = for_prose(SamplingParams { seed: Some(1), ..Default::default() });
+        let prose = for_prose(SamplingParams { seed: Some(1), ..Default::default() }, false);
         assert_eq!((prose.temperature, prose.top_p, prose.seed), (0.7, 0.9, Some(1)));
         let given = SamplingParams { top_k: 5, ..Default::default() };
-        assert_eq!(for_prose(given.clone()), given);
+        assert_eq!(for_prose(given.clone(), true), given);
+        // Such as --temperature 1.
+        assert_eq!(for_prose(SamplingParams::default(), true), SamplingParams::default());
     }
 }

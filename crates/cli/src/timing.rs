@@ -15,7 +15,7 @@ use gumball_bench_protocol::{
 use crate::logits::Logits;
 use crate::{Error, Result};
 
-/// Rounds; the median of them counts.
+/// Rounds; their median counts, and their quartiles say how sure it is.
 const ROUNDS: usize = 15;
 /// What a round takes at least, in seconds.
 const ROUND_SECONDS: f64 = 1.5e-3;
@@ -60,15 +60,45 @@ impl Reading {
     }
 }
 
-/// Times two things in turns and returns the median microseconds of each.
-pub fn in_turns(mut a: impl FnMut(), mut b: impl FnMut()) -> (f64, f64) {
+/// What rounds of timing came to, in microseconds of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The quartile that a quarter of the rounds were below.
+    pub low: f64,
+    /// The median.
+    pub median: f64,
+    /// The quartile that a quarter of the rounds were above.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Sorts the times of rounds.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let at = |quarter: usize| times[(times.len() - 1) * quarter / 4];
+        Self { low: at(1), median: at(2), high: at(3) }
+    }
+
+    /// Returns the distance of the quartiles in parts of the median.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        (self.high - self.low) / self.median
+    }
+}
+
+/// Times two things in turns.
+pub fn in_turns(mut a: impl FnMut(), mut b: impl FnMut()) -> (Spread, Spread) {
     let (calls_a, calls_b) = (calls(&mut a), calls(&mut b));
     let (mut times_a, mut times_b) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         times_a.push(round(&mut a, calls_a));
         times_b.push(round(&mut b, calls_b));
     }
-    (median(times_a), median(times_b))
+    (Spread::of(times_a), Spread::of(times_b))
 }
 
 /// Returns how many calls fill a round, having warmed up.
@@ -91,7 +121,54 @@ fn round(call: &mut impl FnMut(), calls: u32) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / f64::from(calls)
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+/// Says why the times of this machine cannot be believed just now; none if nothing speaks against them. `spreads`: of what was timed.
+#[must_use]
+pub fn doubt(spreads: &[Spread]) -> Option<String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").ok().and_then(|text| load(&text));
+    if let Some(others) = load.map(|load| load.saturating_sub(1)).filter(|others| *others >= cores) {
+        return Some(format!(
+            "this machine is busy: {others} other threads want its {cores} cores, so every time here is too long, and by how much varies"
+        ));
+    }
+    let wide = spreads.iter().filter(|spread| spread.share() > WIDE).count();
+    (wide * 4 > spreads.len()).then(|| {
+        format!(
+            "the quartiles of {wide} of {} times lie more than {:.0} % apart: something else runs on this machine now and then",
+            spreads.len(),
+            WIDE * 100.0
+        )
+    })
+}
+
+/// From which distance of its quartiles on a time is in doubt.
+const WIDE: f64 = 0.1;
+
+/// Returns how many threads of the whole system want to run, as `/proc/loadavg` says: now, or in the last minute if those were more.
+fn load(text: &str) -> Option<usize> {
+    let mut fields = text.split_whitespace();
+    let minute: f64 = fields.next()?.parse().ok()?;
+    let now: usize = fields.nth(2)?.split('/').next()?.parse().ok()?;
+    Some(now.max(minute.round() as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_are_times_that_were_measured() {
+        let spread = Spread::of(vec![5.0, 1.0, 4.0, 2.0, 3.0]);
+        assert_eq!(spread, Spread { low: 2.0, median: 3.0, high: 4.0 });
+        assert_eq!(Spread::of(vec![2.0]), Spread { low: 2.0, median: 2.0, high: 2.0 });
+    }
+
+    #[test]
+    fn times_that_vary_are_doubted() {
+        assert_eq!(load("15.70 15.14 10.18 2/512 4242\n"), Some(16));
+        assert_eq!(load("0.10 0.20 0.30 17/512 4242\n"), Some(17));
+        assert_eq!(load(""), None);
+        let wide = Spread { low: 1.0, median: 2.0, high: 3.0 };
+        assert!(doubt(&[wide]).is_some_and(|why| why.contains("busy") || why.contains("apart")));
+    }
 }

@@ -16,7 +16,12 @@ fn every_setting_is_measured_at_every_level() {
         let [token, floor, ratio] =
             ["token_us", "floor_us", "ratio"].map(|name| measure[name].as_f64().unwrap());
         assert!(token > 0.0 && floor > 0.0 && (ratio - token / floor).abs() < 1e-9, "{measure}");
+        for (name, median) in [("token_us_quartiles", token), ("floor_us_quartiles", floor)] {
+            let [low, high] = [0, 1].map(|place| measure[name][place].as_f64().unwrap());
+            assert!(low <= median && median <= high, "{measure}");
+        }
     }
     let table = succeeds(&["bench", &row, "--vocab", "2000", "--level", "scalar", "--top-k", "5"]);
     assert!(table.contains("scalar, us") && table.contains("as given") && table.contains("floor"), "{table}");
+    assert!(table.contains("quartiles"), "{table}");
 }

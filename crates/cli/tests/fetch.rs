@@ -142,7 +142,8 @@ mod scripted {
         );
         let fetcher = fetcher(folder.path(), &script);
         fs::create_dir_all(fetcher.cache.join(".fetch-dead/wheel")).expect("a folder");
-        fs::write(fetcher.cache.join(".fetch-half"), "ab").expect("a file");
+        let mark = "A fetch of gumball works here, or was ended; then this folder may go.\n";
+        fs::write(fetcher.cache.join(".fetch-dead/mark"), mark).expect("a file");
         fs::write(fetcher.cache.join("model.gguf"), "a").expect("a file cut short");
 
         std::thread::scope(|scope| {

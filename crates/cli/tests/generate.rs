@@ -128,6 +128,25 @@ fn drafts_change_no_token_of_a_text_that_a_head_writes() {
 }
 
 #[test]
+fn all_that_acts_is_said_and_no_rate_is_told_of_a_single_token() {
+    let said = |args: &[&str]| {
+        let _alone = alone();
+        let output = gumball(&[&["generate", PROMPT, "--seed", "1"], args].concat());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let one = said(&["--max-tokens", "1", "--top-k", "5"]);
+    assert!(one.contains("temperature 1, top_k 5, and nothing else; seed 1"), "{one}");
+    assert!(one.contains("1 token, ended by") && one.contains("the first after"), "{one}");
+    assert!(!one.contains("a second") && !one.contains("head"), "{one}");
+    let two = said(&["--max-tokens", "2", "--head", "exact"]);
+    assert!(two.contains("temperature 0.7, top_p 0.9, and nothing else"), "{two}");
+    assert!(two.contains("a second") && two.contains("may be another than without --head"), "{two}");
+    // A neutral value that is given is given.
+    let neutral = said(&["--max-tokens", "1", "--temperature", "1"]);
+    assert!(neutral.contains("temperature 1, and nothing else"), "{neutral}");
+}
+
+#[test]
 fn a_seed_chosen_for_you_reproduces_the_text() {
     let first = json(&[PROMPT, "--max-tokens", "12"]);
     let seed = first["seed"].as_u64().unwrap().to_string();
@@ -172,6 +191,11 @@ fn a_lark_grammar_allows_what_it_says() {
     let grammar = files.write("answer.lark", b"start: \"yes\" | \"no\"\n");
     let text = text_under(&[], &["Is it raining?", "--grammar", &grammar, "--seed", "9"]);
     assert!(["yes\n", "no\n"].contains(&text.as_str()), "{text}");
+    // More tokens would not help where the parameters ban what the grammar wants.
+    let banned = gumball(&["generate", "x", "--grammar", &grammar, "--allowed-ids", "5"]);
+    let message = String::from_utf8(banned.stderr).unwrap();
+    assert_eq!(banned.status.code(), Some(1));
+    assert!(message.contains("see --allowed-ids") && !message.contains("raise --max-tokens"), "{message}");
     let broken = files.write("broken.lark", b"start: \"yes");
     let message = refuses(&["generate", "x", "--grammar", &broken]);
     assert!(message.contains("the grammar does not compile") && message.lines().count() == 1, "{message}");

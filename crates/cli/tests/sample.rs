@@ -135,3 +135,24 @@ fn bad_files_are_named_with_what_to_do() {
     says(refused("a.txt", b"1 2 3"), "must end in .npy");
     says(refuses(&["sample", "nowhere.npy"]), "nowhere.npy: no such file; check the path");
 }
+
+#[test]
+fn logits_may_come_from_standard_input_whatever_their_kind() {
+    use std::io::Write;
+    let row = logits(40, 3);
+    let files = Files::new();
+    let expected =
+        succeeds(&["sample", &files.write("a.npy", &npy("<f4", "(40,)", &bytes(&row))), "--seed", "5"]);
+    let json = serde_json::to_vec(&row).unwrap();
+    for (name, content) in
+        [("-", npy("<f4", "(40,)", &bytes(&row))), ("-", json.clone()), ("/dev/stdin", json)]
+    {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gumball"));
+        let pipe = std::process::Stdio::piped;
+        let command = command.args(["sample", name, "--seed", "5"]).stdin(pipe()).stdout(pipe());
+        let mut child = command.spawn().expect("it starts");
+        child.stdin.take().unwrap().write_all(&content).expect("it reads");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{name}");
+    }
+}

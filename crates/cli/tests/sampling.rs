@@ -2,8 +2,9 @@
 
 mod support;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use gumball_cli::sampling::SamplingArgs;
+use gumball_inspect::command::with_signs;
 use gumball_spec::{
     Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
     Scope,
@@ -18,7 +19,8 @@ struct Flags {
 
 fn params(flags: &str) -> SamplingParams {
     let words = std::iter::once("gumball").chain(flags.split_whitespace());
-    Flags::try_parse_from(words).expect("flags").sampling.to_params().expect("parameters")
+    let matches = with_signs(Flags::command()).try_get_matches_from(words).expect("flags");
+    Flags::from_arg_matches(&matches).expect("flags").sampling.to_params().expect("parameters")
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod draft;
 mod draw;
 mod draws;
 mod edit;
+pub mod files;
 mod filter;
 mod float_env;
 mod head;

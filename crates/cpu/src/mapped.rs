@@ -1,11 +1,13 @@
 //! Files mapped into memory, to be read: pages come from the disk when they are first touched, and all processes that map a file share them.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
 use memmap2::Mmap;
+
+use crate::files::{Links, open_plain};
 
 /// A file's bytes, mapped.
 ///
@@ -17,12 +19,9 @@ impl MappedFile {
     /// Maps a file.
     ///
     /// # Errors
-    /// What the system says; of what is no file, such as a folder or a pipe, that it is none.
+    /// Those of [`open_plain`].
     pub fn open(path: &Path) -> io::Result<Self> {
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
-        }
-        let file = File::open(path)?;
+        let file = open_plain(OpenOptions::new().read(true), path, Links::Followed)?;
         // SAFETY: the map is only read, and any bytes are a valid `[u8]`. The type's documentation forbids callers to write or shorten the
         // file while it is mapped.
         let map = unsafe { Mmap::map(&file) }?;

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use gumball_cpu::Task;
+use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::{DraftWords, check_path};
 use gumball_spec::{Error, Kind, NONE, Result, memory};
@@ -36,7 +37,7 @@ pub struct Proposals {
 }
 
 impl Proposals {
-    /// Makes an empty one for `siblings` drafts of each row: 1 for chains.
+    /// Makes an empty one for `siblings` drafts of each row: 1 for chains, at most 64, as many as a verification takes of a request.
     #[must_use]
     pub fn new(siblings: usize) -> Self {
         Self { siblings, vocab: 0, ids: Vec::new(), probs: None }
@@ -98,6 +99,9 @@ impl Proposals {
 
     pub(crate) fn reshape(&mut self, rows: usize, vocab: usize) -> Result<()> {
         let probs = self.probs.as_mut().map(|probs| (probs, rows.saturating_mul(vocab)));
+        if self.siblings > MAX_DRAFTS {
+            return Err(Error::out_of_range("siblings", self.siblings, format!("in 0..={MAX_DRAFTS}")));
+        }
         let ids = rows.saturating_mul(self.siblings);
         memory::reserve(MEMORY, &mut self.ids, ids)?;
         self.ids.clear();
@@ -158,7 +162,8 @@ impl Pool {
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for a vacant slot, a path of 64 drafts or more, and an id of a path outside the vocabulary.
+    /// - [`Error::OutOfRange`] for a vacant slot, a path of 64 drafts or more, an id of a path outside the vocabulary, and more than
+    ///   64 siblings.
     /// - [`Error::Conflict`] for a request with mirostat, which has no drafts.
     /// - [`Error::Unavailable`] if the pool's route cannot draw siblings, drafts of blocks or probabilities; or if the system
     ///   refuses the memory.

@@ -92,7 +92,7 @@ mod device;
 
 pub use gumball_dist as dist;
 
-pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task};
+pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task, files};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::verify::by_probabilities::Judgement;

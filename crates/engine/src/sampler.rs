@@ -164,17 +164,34 @@ impl Sampler {
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
     /// - [`Error::Unavailable`] if the system refuses the memory of `n` tokens.
     pub fn sample_n<'r>(&mut self, logits: impl Into<Row<'r>>, n: u32) -> Result<Vec<Token>> {
-        let row = self.check(logits.into(), None)?;
         let mut tokens = memory::with_capacity("memory for tokens", n as usize)?;
+        self.sample_each(logits, n, &mut |token| {
+            tokens.push(token);
+            true
+        })?;
+        Ok(tokens)
+    }
+
+    /// Draws the tokens of [`Sampler::sample_n`] and hands each to `take` as it comes, which returns whether to go on.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the row is not as long as the vocabulary.
+    pub fn sample_each<'r>(
+        &mut self,
+        logits: impl Into<Row<'r>>,
+        n: u32,
+        take: &mut dyn FnMut(Token) -> bool,
+    ) -> Result<()> {
+        let row = self.check(logits.into(), None)?;
         let mut stages = self.take_stages()?;
         let drawn = (0..n).try_for_each(|draw| {
             let task = gumball_cpu::Task { draw, ..self.sequence.task(Kind::Logits, None, None) };
-            let chosen = stages.sample(row, &task, None)?;
-            tokens.push(token(chosen, &*stages));
-            Ok(())
+            let chosen = stages.sample(row, &task, None).map_err(Some)?;
+            // No error means that nobody wants more.
+            if take(token(chosen, &*stages)) { Ok(()) } else { Err(None) }
         });
         self.stages = Some(stages);
-        drawn.map(|()| tokens)
+        drawn.or_else(|error: Option<Error>| error.map_or(Ok(()), Err))
     }
 
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.

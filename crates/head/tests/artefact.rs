@@ -190,7 +190,7 @@ fn what_is_wrong_is_told_in_words() {
     let error = Artefact::open(&folder.path().join("none")).expect_err("no file");
     assert!(matches!(error, ArtefactError::Io { .. }));
     let error = Artefact::open(folder.path()).expect_err("a folder");
-    assert!(error.to_string().ends_with("it is no file"), "{error}");
+    assert!(error.to_string().ends_with("it is a folder, not a file"), "{error}");
 }
 
 /// Returns the checksum of fields and tensors, as the format's description says.

@@ -18,6 +18,16 @@ pub enum Command {
     Doctor(doctor::Args),
 }
 
+/// Lets every flag and argument of a command and its subcommands take a negative number, so that what it is refused for is its range.
+#[must_use]
+pub fn with_signs(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let takes_values = arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_values)
+    });
+    command.mut_subcommands(with_signs)
+}
+
 /// Runs a command line, writes to standard output and error, and returns the exit code: 0 done, 1 done and found wanting,
 /// 2 a mistake in what was asked.
 ///
@@ -30,7 +40,7 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
     // Last, as the subcommands bring a text of their own.
     let line = Command::augment_subcommands(line.arg_required_else_help(true)).about(about);
     let name = std::iter::once(OsString::from(name));
-    let matches = line.try_get_matches_from(name.chain(arguments));
+    let matches = with_signs(line).try_get_matches_from(name.chain(arguments));
     let command = match matches.and_then(|matches| Command::from_arg_matches(&matches)) {
         Ok(command) => command,
         Err(error) => {

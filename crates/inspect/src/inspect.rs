@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use gumball_engine::files;
 use gumball_spec::{Request, Row};
 
 use crate::engine::DeviceArgs;
@@ -45,6 +46,20 @@ pub struct Args {
     pub sampling: SamplingArgs,
 }
 
+impl Args {
+    /// Checks that the page can be written where it is to go, before there is one.
+    ///
+    /// # Errors
+    /// - [`Error::File`] if it cannot.
+    pub fn check_place(&self) -> Result<()> {
+        let place = self
+            .html
+            .as_deref()
+            .map(|path| files::check_place(path).map_err(|error| Error::io(path, &error)));
+        place.unwrap_or(Ok(()))
+    }
+}
+
 /// Traces a row of a file, or one made up, and writes what happened to it; `kernels` is the folder of compiled kernels that
 /// the program brings, if any.
 ///
@@ -53,6 +68,7 @@ pub struct Args {
 /// - [`Error::Usage`] if no row is named, or more than one.
 /// - [`Error::Verdict`] if the device draws another token, or reports other numbers, than the trace.
 pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    args.check_place()?;
     let mut params = args.sampling.to_params()?;
     let Source { logits, rows, origin, .. } =
         args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
@@ -94,7 +110,7 @@ pub fn trace(
 pub fn write(args: &Args, trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> Result<()> {
     if let Some(path) = &args.html {
         let page = page::page(trace, context);
-        std::fs::write(path, page).map_err(|error| Error::io(path, &error))?;
+        files::write(path, page.as_bytes()).map_err(|error| Error::io(path, &error))?;
         let wrote = format!("wrote {}; open it in a browser", shown(&path.display().to_string()));
         // Standard output is the JSON's.
         if args.json { say(format_args!("{wrote}")) } else { writeln!(out, "{wrote}")? }

@@ -391,6 +391,13 @@ static void what_is_refused(void) {
          "special_ids is 504, 9999, but must be ids in 0..504");
     options.special_ids = NULL;
     CHECK(GIVEN(CLUSTERS, CAPACITY) == NULL && strcmp(gumball_error_parameter(), "special_ids") == 0);
+    // A length that nobody can have is not copied by.
+    options.special_ids = beyond;
+    options.special_ids_len = 2147483647;
+    NONE(GIVEN(CLUSTERS, CAPACITY), GUMBALL_OUT_OF_RANGE,
+         "special_ids_len is 2147483647, but must be at most 504, as many as there are ids");
+    NONE(gumball_head_clustered_open(&config, &options), GUMBALL_OUT_OF_RANGE,
+         "special_ids_len is 2147483647, but must be at most 504, as many as there are ids");
     options = options_of(5);
     NONE(gumball_head_clustered_build(&config, NULL, 505, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE,
          "capacity is 505, but must be in 1..=504, the vocabulary");

@@ -164,6 +164,8 @@ static void files(const char *path) {
     CHECK(gumball_head_save(exact, path, NULL) == GUMBALL_OUT_OF_RANGE);
     CHECK(gumball_head_save(made, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
     CHECK(gumball_head_save(made, "/no/such/folder/x", "w") == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_head_save(made, "/dev", "w") == GUMBALL_UNAVAILABLE);
+    CHECK(strstr(gumball_error_message(), "it is a folder, not a file") != NULL);
     gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
     config.file = path;
     gumball_head *read = gumball_head_new(&config);

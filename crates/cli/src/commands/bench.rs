@@ -16,9 +16,10 @@ use crate::Result;
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, Kind, Logits, LogitsArgs, Source, read};
 use crate::machine::Machine;
+use crate::output::say;
 use crate::sampling::SamplingArgs;
-use crate::text::{DIM, HEAD, Table, count};
-use crate::timing::{Reading, in_turns};
+use crate::text::{DIM, HEAD, Table, WARN, count};
+use crate::timing::{Reading, Spread, doubt, in_turns};
 
 /// What to measure.
 #[derive(clap::Args, Clone, Debug)]
@@ -50,10 +51,14 @@ pub struct Measure {
     pub setting: String,
     /// The SIMD level.
     pub level: &'static str,
-    /// One token, in microseconds.
+    /// One token, in microseconds: the median of the rounds.
     pub token_us: f64,
-    /// One reading of the row, in microseconds, taken in turns with it.
+    /// Its quartiles.
+    pub token_us_quartiles: [f64; 2],
+    /// One reading of the row, in microseconds, taken in turns with it: the median of the rounds.
     pub floor_us: f64,
+    /// Its quartiles.
+    pub floor_us_quartiles: [f64; 2],
     /// The first over the second.
     pub ratio: f64,
 }
@@ -109,7 +114,19 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         serde_json::to_writer_pretty(&mut *out, &measures).map_err(std::io::Error::from)?;
         writeln!(out)?;
     }
+    let spreads: Vec<Spread> = measures.iter().flat_map(Measure::spreads).collect();
+    if let Some(doubt) = doubt(&spreads) {
+        out.flush()?;
+        say(format_args!("{WARN}{doubt}{WARN:#}"));
+    }
     Ok(())
+}
+
+impl Measure {
+    fn spreads(&self) -> [Spread; 2] {
+        let spread = |median, [low, high]: [f64; 2]| Spread { low, median, high };
+        [spread(self.token_us, self.token_us_quartiles), spread(self.floor_us, self.floor_us_quartiles)]
+    }
 }
 
 /// Returns the rows asked for; model-like, flat and real ones where none are.
@@ -192,16 +209,18 @@ fn measure(
         let chosen = stages.sample(row(task.position), &task, None);
         std::hint::black_box(chosen.expect("the first call went well"));
     };
-    let (token_us, floor_us) = in_turns(token, || reading.read());
+    let (token, floor) = in_turns(token, || reading.read());
     Ok(Measure {
         rows: source.name.clone(),
         vocab,
         dtype: source.logits.dtype(),
         setting: setting.name.clone(),
         level: level.name(),
-        token_us,
-        floor_us,
-        ratio: token_us / floor_us,
+        token_us: token.median,
+        token_us_quartiles: [token.low, token.high],
+        floor_us: floor.median,
+        floor_us_quartiles: [floor.low, floor.high],
+        ratio: token.median / floor.median,
     })
 }
 
@@ -216,14 +235,21 @@ fn table(
     floors.sort_by(f64::total_cmp);
     let floor = floors[floors.len() / 2];
     writeln!(out, "\n{HEAD}{}{HEAD:#}  {DIM}floor {floor:.1} us: {does}{DIM:#}", source.name)?;
-    let headings: Vec<String> =
-        levels.iter().flat_map(|level| [format!(">{level}, us"), ">x floor".to_owned()]).collect();
+    let headings: Vec<String> = levels
+        .iter()
+        .flat_map(|level| [format!(">{level}, us"), ">quartiles".to_owned(), ">x floor".to_owned()])
+        .collect();
     let mut table =
         Table::new(&[&["setting"], &headings.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat());
     for measures in found.chunks(levels.len()) {
-        let cells = measures
-            .iter()
-            .flat_map(|measure| [format!("{:.1}", measure.token_us), format!("{:.2}", measure.ratio)]);
+        let cells = measures.iter().flat_map(|measure| {
+            let [low, high] = measure.token_us_quartiles;
+            [
+                format!("{:.1}", measure.token_us),
+                format!("{low:.1}-{high:.1}"),
+                format!("{:.2}", measure.ratio),
+            ]
+        });
         table.row(std::iter::once(measures[0].setting.clone()).chain(cells).collect());
     }
     table.write(out)?;

@@ -22,6 +22,7 @@ use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
 use crate::speculate::{Acceptance, Drafter, SpeculateArgs};
 use crate::text::{DIM, Table, WARN};
+use crate::waiting::Waiting;
 use crate::{Error, Result};
 
 /// What to write, with which model.
@@ -99,7 +100,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let (route, level) = (args.engine.route()?, args.engine.level()?);
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
-    let mut params = for_prose(params);
+    let mut params = for_prose(params, args.sampling.shapes());
     let ends =
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
     params.stop_ids.extend(ends);
@@ -134,13 +135,16 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     if !args.json {
         introduce(&session, &request)?;
     }
+    let mut waiting = Some(Waiting::show(format!("reading the prompt, {} tokens", session.prompt.len())));
     let decoded = decode(&mut session, &mut request, grammar, &limits, |piece| {
+        drop(waiting.take());
         if !args.json {
             out.text(piece)?;
             out.flush()?;
         }
         Ok(())
     })?;
+    drop(waiting);
     let (finish, complete) = (decoded.finish, decoded.complete);
     let sequence = request.pool.sequence(request.slot)?;
     // The pool counts the rows of both heads.
@@ -170,10 +174,12 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     }
     match (finish, complete) {
         (Finish::Interrupted, _) => Err(Error::Interrupted),
-        (_, Some(false)) => Err(Error::Verdict(format!(
-            "the text ends before its grammar does ({}), so it is not valid; raise --max-tokens",
-            reason(finish)
-        ))),
+        (_, Some(false)) => {
+            let (reason, remedy) = (reason(finish), remedy(finish));
+            let text =
+                format!("the text ends before its grammar does ({reason}), so it is not valid; {remedy}");
+            Err(Error::Verdict(text))
+        }
         (Finish::NoToken, _) => Err(Error::Verdict("no token was allowed, so the text ends here".to_owned())),
         _ => Ok(()),
     }
@@ -196,11 +202,21 @@ fn prompt(args: &Args) -> Result<String> {
 
 fn introduce(session: &Session, request: &Request) -> Result<()> {
     let sequence = request.pool.sequence(request.slot)?;
-    let neutral = SamplingParams { stop_ids: Vec::new(), ..sequence.params().clone() };
-    let settings = settings(&neutral);
-    let settings = if settings.is_empty() { "neutral parameters".to_owned() } else { settings };
+    let acting = SamplingParams { stop_ids: Vec::new(), ..sequence.params().clone() };
+    let mut settings = settings(&acting);
+    if !settings.starts_with("temperature ") {
+        let rest = if settings.is_empty() { settings } else { format!(", {settings}") };
+        settings = format!("temperature {}{rest}", acting.temperature);
+    }
     let name = shown(&session.name);
-    say(format_args!("{DIM}{name}: {settings}; seed {}{DIM:#}\n", sequence.seed()));
+    say(format_args!("{DIM}{name}: {settings}, and nothing else; seed {}{DIM:#}", sequence.seed()));
+    if let Some(head) = &request.head {
+        say(format_args!(
+            "{DIM}the {} head adds up in an order of its own, so the text may be another than without --head{DIM:#}",
+            head.kind().name()
+        ));
+    }
+    say(format_args!(""));
     Ok(())
 }
 
@@ -213,13 +229,17 @@ fn sum_up(report: &Report) {
     };
     let draft_us = report.decoded.speculation.map_or(0.0, |acceptance| acceptance.draft_us);
     let each_us = timing.model_us + timing.choose_us + draft_us;
-    let speed = match each_us > 0.0 && !report.decoded.tokens.is_empty() {
-        true => {
-            format!("; {:.0} tokens a second, {:.0} us of each to choose it", 1e6 / each_us, timing.choose_us)
-        }
-        false => String::new(),
+    let prompt = match report.decoded.tokens.len() {
+        0 => String::new(),
+        _ => format!("; the first after {:.1} s", timing.prompt_ms / 1e3),
     };
-    say(format_args!("\n{DIM}{tokens}, ended by {}{speed}{DIM:#}", reason(report.decoded.finish)));
+    let speed = match report.decoded.tokens.len() {
+        0 | 1 => String::new(),
+        _ => {
+            format!(", then {:.0} a second, {:.0} us of each to choose it", 1e6 / each_us, timing.choose_us)
+        }
+    };
+    say(format_args!("\n{DIM}{tokens}, ended by {}{prompt}{speed}{DIM:#}", reason(report.decoded.finish)));
     if let Some(Acceptance { passes, drafted, accepted, draft_us }) = report.decoded.speculation {
         let share = 100.0 * accepted as f64 / drafted.max(1) as f64;
         let a_pass = report.decoded.tokens.len() as f64 / passes.max(1) as f64;
@@ -271,6 +291,19 @@ fn reason(finish: Finish) -> &'static str {
         Finish::Context => "the model's context",
         Finish::NoToken => "lack of an allowed token",
         Finish::Interrupted => "Ctrl-C",
+    }
+}
+
+/// Returns what to do about a text that ended before its grammar did.
+fn remedy(finish: Finish) -> &'static str {
+    match finish {
+        Finish::NoToken => {
+            "the parameters ban each token that the grammar allows next: see --allowed-ids, --banned-ids, --bad-words, --logit-bias, --no-repeat-ngram and \
+             --min-tokens"
+        }
+        Finish::StopString => "leave out --stop, or name a string that the grammar does not need",
+        Finish::Context => "shorten the prompt",
+        _ => "raise --max-tokens",
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::{Subcommand, ValueEnum};
-use gumball_engine::head::artefact::{BuildProgress, ClusterInfo, Kind, build, build_clusters};
+use gumball_engine::head::artefact::{BuildProgress, ClusterInfo, Kind, build, build_clusters, check_place};
 use gumball_engine::head::{ArtefactError, ClusterBuild, ClusterProgress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -121,6 +121,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 }
 
 fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
+    check_place(&args.out).map_err(|error| of_file(&args.out, error))?;
     let path = match &args.model {
         Some(path) => path.clone(),
         None => Model::default_path()?,
@@ -128,40 +129,39 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
     let matrix = OutputMatrix::load(&path, args.source.tensor.as_deref())?;
     let exact = matrix.exact(None)?;
     interrupt::hear();
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} rows {elapsed}") {
-        bar.set_style(style);
-    }
-    let lines = !std::io::stderr().is_terminal();
-    let tell = |line: String, done: usize, of: usize| {
-        if lines {
-            say(format_args!("{line}"));
-        }
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-        !INTERRUPT.load(Ordering::Relaxed)
-    };
     let built = match args.kind {
         ArtefactKind::Certified => {
-            build(&exact, &matrix.name, &args.out, &mut |BuildProgress { done, of, resumed, .. }| {
-                let resumed = if resumed > 0 { format!(", {resumed} of them before") } else { String::new() };
-                tell(format!("{done}/{of} rows{resumed}"), done, of)
-            })
+            let mut told = Told::new("{eta} left");
+            let built =
+                build(&exact, &matrix.name, &args.out, &mut |BuildProgress { done, of, resumed, .. }| {
+                    let before =
+                        if resumed > 0 { format!(", {resumed} of them before") } else { String::new() };
+                    told.tell(format!("{done} of {of} rows{before}"), done, of, || {
+                        format!("{done} of {of} rows are done")
+                    })
+                });
+            told.end(built)
         }
         ArtefactKind::Clustered => {
             let build = ClusterBuild { capacity: args.capacity, iterations: args.iterations };
-            build_clusters(&exact, &matrix.name, build, &args.out, &mut |progress| {
+            // Clusters that settle need no more assignments.
+            let mut told = Told::new("at most {eta} left");
+            let built = build_clusters(&exact, &matrix.name, build, &args.out, &mut |progress| {
                 let ClusterProgress { iteration, iterations, done, of, .. } = progress;
-                let line = format!("{done}/{of} rows, assignment {} of {iterations}", iteration + 1);
-                tell(line, iteration * of + done, iterations * of)
-            })
+                let line =
+                    format!("{done} of {of} rows, assignment {} of at most {iterations}", iteration + 1);
+                let (all_done, all) = (iteration * of + done, iterations * of);
+                told.tell(line, all_done, all, || {
+                    format!("{iteration} of at most {iterations} assignments are done")
+                })
+            });
+            told.end(built)
         }
     };
-    bar.finish_and_clear();
-    match built {
-        Err(ArtefactError::Interrupted) => return Err(Error::Interrupted),
-        built => built.map_err(|error| of_file(&args.out, error))?,
-    }
+    built.map_err(|error| match error {
+        ArtefactError::Interrupted => Error::Interrupted,
+        error => of_file(&args.out, error),
+    })?;
     let bytes = std::fs::metadata(&args.out).map_err(|error| Error::io(&args.out, &error))?.len();
     Ok(writeln!(
         out,
@@ -173,6 +173,52 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
         matrix.vocab,
         matrix.width
     )?)
+}
+
+/// How far a build is, told on standard error: a bar on a terminal, else a line each time.
+struct Told {
+    bar: ProgressBar,
+    lines: bool,
+    /// What the next call would go on behind.
+    done: Option<String>,
+}
+
+impl Told {
+    /// `left`: how the bar says what time is left.
+    fn new(left: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) =
+            ProgressStyle::with_template(&format!("{{wide_bar}} {{percent:>3}} %  {{msg}}  {left}"))
+        {
+            bar.set_style(style);
+        }
+        Self { bar, lines: !std::io::stderr().is_terminal(), done: None }
+    }
+
+    /// Tells that `done` of `of` is done, and returns whether to go on.
+    fn tell(&mut self, line: String, done: usize, of: usize, kept: impl FnOnce() -> String) -> bool {
+        if self.lines {
+            say(format_args!("{} %, {line}", done * 100 / of.max(1)));
+        }
+        self.bar.set_length(of as u64);
+        self.bar.set_position(done as u64);
+        if self.done.is_none() {
+            // What an earlier call did says nothing of this one's pace.
+            self.bar.reset_eta();
+        }
+        self.bar.set_message(line);
+        self.done = Some(kept());
+        !INTERRUPT.load(Ordering::Relaxed)
+    }
+
+    /// Ends the bar, and says after Ctrl-C what is kept.
+    fn end(self, built: Result<(), ArtefactError>) -> Result<(), ArtefactError> {
+        self.bar.finish_and_clear();
+        if let (Err(ArtefactError::Interrupted), Some(done)) = (&built, &self.done) {
+            say(format_args!("{done}; the same command goes on from there"));
+        }
+        built
+    }
 }
 
 fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {

@@ -17,7 +17,7 @@ use crate::head::{HeadArgs, of_file, open};
 use crate::model::Model;
 use crate::positions::{HeadThere, TOGETHER};
 use crate::text::Table;
-use crate::{Error, Result};
+use crate::{Error, Result, reading};
 
 /// Tokens of a piece of text that the model sees together.
 const PIECE: usize = 1024;
@@ -225,7 +225,7 @@ fn show(report: &Report, out: &mut dyn Write) -> Result<()> {
 fn hidden_states(model: &mut Model, args: &CheckArgs) -> Result<Vec<f32>> {
     let (mut hidden, mut left) = (Vec::new(), args.positions);
     for path in &args.text {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, &error))?;
+        let text = reading::text(path)?;
         let tokens = model.tokenizer.encode_prompt(&text)?;
         for piece in tokens.chunks(PIECE.min(model.context())) {
             let piece = &piece[..piece.len().min(left)];

@@ -16,15 +16,16 @@ use crate::{Error, Result};
 /// Which row, and how to show it.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The row, the parameters, and how to show it.
-    #[command(flatten)]
-    pub row: inspect::Args,
     /// Take the row from the model, after this prompt
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["file", "kind", "prompt_ids", "history", "position"])]
     pub prompt: Option<String>,
     /// With --prompt: let N tokens be generated before the one that is inspected
     #[arg(long, value_name = "N")]
     pub after: Option<u32>,
+    /// The row, the parameters, and how to show it.
+    // Behind the two above, which else would stand under the heading of its last flags.
+    #[command(flatten)]
+    pub row: inspect::Args,
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
@@ -37,6 +38,7 @@ pub struct Args {
 /// - [`Error::Verdict`] if the device comes to something else than the trace.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     refuse_without_effect(args)?;
+    args.row.check_place()?;
     let (trace, context) = match &args.prompt {
         Some(prompt) => from_model(args, args.row.sampling.to_params()?, prompt)?,
         None if args.row.logits.file.is_none() && args.row.logits.kind.is_none() => {
@@ -69,7 +71,7 @@ fn refuse_without_effect(args: &Args) -> Result<()> {
 fn from_model(args: &Args, params: SamplingParams, prompt: &str) -> Result<(Trace, Option<Context>)> {
     let mut session = Session::start(&args.model, prompt)?;
     let mask = args.row.state.read()?.mask;
-    let params = for_prose(params);
+    let params = for_prose(params, args.row.sampling.shapes());
     let sampler = Sampler::new(params.clone(), session.model.vocab())?;
     let mut sampler = sampler.with_prompt(&session.prompt).with_draw(args.row.draw);
     let mut logits = session.logits(&session.prompt.clone())?;

@@ -33,6 +33,9 @@ pub struct Args {
 /// - [`Error::Verdict`] if `check` finds that a kernel is not there.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let archs = archs(args)?;
+    if let Some(path) = args.out.as_deref().filter(|path| path.exists() && !path.is_dir()) {
+        return Err(Error::file(path, "it is no folder; name one, or a path where nothing is"));
+    }
     let cache = Cache::user();
     let (to, folder) = match (&args.out, cache.folder()) {
         (Some(folder), _) => (Destination::Folder(folder), &**folder),

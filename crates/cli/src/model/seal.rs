@@ -6,10 +6,11 @@
 //! the note, and the digest finds the rest a day later at most.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use gumball_engine::files::{self, Links, open_plain};
 use sha2::{Digest, Sha256};
 
 /// How long a digest is taken to hold.
@@ -51,20 +52,9 @@ pub(super) fn hexadecimal(digest: &[u8]) -> String {
 /// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device, nothing cut off.
 ///
 /// # Errors
-/// What the system says, or that it is no file.
+/// Those of [`open_plain`].
 pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(to_write).create(to_write);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        // Opening a pipe that nobody writes to would wait for ever.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
-    }
-    let file = options.open(path)?;
-    let is_file = file.metadata()?.is_file();
-    if is_file { Ok(file) } else { Err(io::Error::other("it is no file")) }
+    open_plain(OpenOptions::new().read(true).write(to_write).create(to_write), path, Links::Refused)
 }
 
 fn digest(mut file: File) -> io::Result<String> {
@@ -114,11 +104,7 @@ fn noted(path: &Path) -> Option<String> {
 }
 
 fn note(path: &Path, state: &str) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut aside = tempfile::Builder::new().prefix(".fetch-").tempfile_in(folder)?;
-    write!(aside, "{state}\n{}\n", seconds_now())?;
-    aside.persist(note_path(path)).map_err(|error| error.error)?;
-    Ok(())
+    files::write(&note_path(path), format!("{state}\n{}\n", seconds_now()).as_bytes())
 }
 
 #[cfg(test)]

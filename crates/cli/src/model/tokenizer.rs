@@ -185,6 +185,13 @@ impl Tokenizer {
         Ok(tokens)
     }
 
+    /// A token's own text, as a person reads it: bytes that are no UTF-8 by themselves as `<F0 9F>`.
+    pub fn readable(&self, token: u32) -> String {
+        let bytes = self.token_bytes(token);
+        let hexadecimal = || bytes.iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(" ");
+        std::str::from_utf8(bytes).map_or_else(|_| format!("<{}>", hexadecimal()), str::to_owned)
+    }
+
     /// The text of tokens from its beginning; special tokens add nothing, broken UTF-8 becomes U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
         let text = tokens.iter().filter(|&&token| !self.is_special(token));

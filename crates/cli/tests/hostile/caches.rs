@@ -63,6 +63,46 @@ fn a_model_that_was_changed_in_the_cache_is_called_broken_and_can_be_removed() {
 
 #[cfg(unix)]
 #[test]
+fn the_model_goes_over_a_plain_file_of_the_cache_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let wheel = folder.path().join("package-0-py3-none-any.whl");
+    let mut archive = zip::ZipWriter::new(File::create(&wheel).unwrap());
+    archive.start_file(abc().member, SimpleFileOptions::default()).unwrap();
+    archive.write_all(b"abc").unwrap();
+    archive.finish().unwrap();
+    let install = move |path: &Path| {
+        let artefact = Artefact { file: "out.html".into(), ..abc() };
+        install(&wheel, &artefact, path.parent().unwrap()).map(drop).map_err(|error| error.to_string())
+    };
+    crate::places::refuses_all_but_files(install.clone());
+    crate::places::spares_neighbours(&[".fetch-notes"], install);
+}
+
+#[cfg(unix)]
+#[test]
+fn what_only_has_the_name_of_an_ended_fetch_is_not_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path();
+    let fetcher = Fetcher { cache: cache.to_owned(), pythons: vec!["/no/such/python3".into()] };
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("mark"), "mine").unwrap();
+    fs::create_dir(cache.join(".fetch-mine")).unwrap();
+    fs::write(cache.join(".fetch-mine/mark"), "mine").unwrap();
+    fs::write(cache.join(".fetch-notes"), "mine").unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), cache.join(".fetch-link")).unwrap();
+    let before = fs::read_dir(cache).unwrap().count();
+    assert!(matches!(fetcher.get(&abc()), Err(Error::NoPython { .. })));
+    assert_eq!(fs::read_dir(cache).unwrap().count(), before + 1, "only the lock was added");
+    assert!(elsewhere.path().join("mark").exists() && cache.join(".fetch-mine/mark").exists());
+
+    // What lies where the model belongs is named before anything is fetched.
+    std::os::unix::fs::symlink(elsewhere.path().join("none"), cache.join("model.gguf")).unwrap();
+    let error = fetcher.get(&abc()).expect_err("a link");
+    assert!(matches!(error, Error::Broken { .. }) && error.to_string().contains("it is a link"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
 fn a_lock_that_is_a_link_or_a_pipe_is_refused_and_what_it_leads_to_stays() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, precious) = (folder.path().join("cache"), folder.path().join("precious"));
@@ -80,7 +120,7 @@ fn a_lock_that_is_a_link_or_a_pipe_is_refused_and_what_it_leads_to_stays() {
     if made.is_ok_and(|status| status.success()) {
         let error = fetcher.get(&abc()).expect_err("a pipe");
         assert!(
-            matches!(error, Error::Broken { .. }) && error.to_string().contains("it is no file"),
+            matches!(error, Error::Broken { .. }) && error.to_string().contains("it is a pipe"),
             "{error}"
         );
         fs::remove_file(&lock).unwrap();

@@ -50,14 +50,35 @@ fn a_file_without_tensors_does_not_hold_several() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_device_that_never_ends_is_read_no_further_than_there_is_use_for() {
+fn what_never_ends_is_read_no_further_than_there_is_use_for() {
+    let zeros = std::fs::File::open("/dev/zero").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gumball"));
+    let output =
+        command.args(["sample", "--kind", "flat", "--params", "-"]).stdin(zeros).output().expect("it starts");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message.contains("standard input: longer than 64 MiB"), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_or_a_device_is_no_file_of_logits_masks_parameters_or_grammars() {
     let files = Files::new();
-    let link = |name: &str| {
-        let path = files.path(name);
-        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let params = link("p.json");
-    let message = refuses(&["sample", "--kind", "flat", "--params", &params]);
-    assert!(message.contains("longer than 64 MiB"), "{message}");
+    let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+    let (pipe, device) = (path("pipe.json"), path("device.json"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+    for (file, says) in [(&pipe, "it is a pipe, not a file"), (&device, "it is a device, not a file")] {
+        for args in [
+            &["sample", file][..],
+            &["inspect", file],
+            &["check", file],
+            &["bench", file],
+            &["sample", "--kind", "flat", "--params", file],
+            &["sample", "--kind", "flat", "--mask", file],
+        ] {
+            let message = refuses(args);
+            assert!(message.contains(says), "{args:?}: {message}");
+        }
+    }
 }

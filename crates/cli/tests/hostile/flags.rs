@@ -44,6 +44,25 @@ fn lists_that_name_too_much_are_refused_before_they_are_made() {
 }
 
 #[test]
+fn a_negative_number_is_told_its_range_wherever_a_number_is_due() {
+    for (flag, says) in [
+        ("--seed", "write a whole number in 0..2^64"),
+        ("--top-p", "top_p is -1"),
+        ("--min-tokens", "invalid value '-1'"),
+        ("--dry-allowed-length", "invalid value '-1'"),
+        ("--top-logprobs", "invalid value '-1'"),
+        ("--position", "invalid value '-1'"),
+        ("--draws", "-1 is not in"),
+        ("--vocab", "invalid value '-1'"),
+    ] {
+        let message = refuses_at_once(&["sample", "--kind", "flat", flag, "-1"]);
+        assert!(message.contains(says) && !message.contains("unexpected"), "{flag}: {message}");
+    }
+    let message = refuses_at_once(&["inspect", "--kind", "flat", "--draw", "-1"]);
+    assert!(message.contains("invalid value '-1'"), "{message}");
+}
+
+#[test]
 fn a_check_that_would_check_nothing_is_refused() {
     assert!(refuses_at_once(&["check", "--draws", "0"]).contains("0 is not in 1.."));
     assert!(refuses_at_once(&["check", "--oracle-draws", "0"]).contains("0 is not in 1.."));

@@ -5,6 +5,9 @@
 
 #[path = "../made/mod.rs"]
 mod made;
+#[cfg(unix)]
+#[path = "../../../cpu/tests/places/mod.rs"]
+mod places;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -13,6 +16,7 @@ mod files;
 mod flags;
 mod fuzz;
 mod models;
+mod outputs;
 mod surroundings;
 mod templates;
 mod tiny;

@@ -9,8 +9,7 @@
 //! package brings one, which is trusted as the package's library is. `GUMBALL_KERNELS` names another; if that
 //! has nothing for a device, opening the device fails, because somebody counts on it.
 //!
-//! **The cache** is the user's. Processes may share the folder: a writer writes a temporary file and renames
-//! it to the entry's name.
+//! **The cache** is the user's. Processes may share the folder: an entry appears when it is whole.
 //!
 //! Entries are machine code, so only the user and root may have write access to the cache and to the folder
 //! that `GUMBALL_KERNELS` names (`private_files.rs`). What others may have written is not read. If that is the
@@ -22,7 +21,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::driver::arch::Arch;
 use crate::driver::entry::{Key, compress, expand};
@@ -213,7 +211,7 @@ pub(crate) fn carry(folder: &Path, program: Program, arch: Arch, cubin: &[u8]) -
     write(folder, &Key::of(program, arch), &compress(cubin)?, Readers::All)
 }
 
-/// Removes files of compiled kernels from a folder if they are of other sources than this build's.
+/// Removes files of compiled kernels from a folder if they are of other sources than this build's, by name and content.
 pub(crate) fn remove_others(folder: &Path) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     let is_other = |file: &str| {
@@ -224,7 +222,8 @@ pub(crate) fn remove_others(folder: &Path) -> io::Result<()> {
         Some(known.is_none_or(|program| Key::of(program, arch).file() != file))
     };
     for entry in entries.flatten() {
-        if entry.file_name().to_str().and_then(is_other) == Some(true) {
+        let has_name = entry.file_name().to_str().and_then(is_other) == Some(true);
+        if has_name && private_files::read(&entry.path()).is_ok_and(|file| Key::is_entry(&file)) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -233,17 +232,8 @@ pub(crate) fn remove_others(folder: &Path) -> io::Result<()> {
 
 /// Writes an entry into a folder, which is made if needed.
 fn write(folder: &Path, key: &Key, value: &[u8], readers: Readers) -> io::Result<()> {
-    static SERIAL: AtomicU32 = AtomicU32::new(0);
     private_files::make_folder(folder, readers)?;
-    let path = folder.join(key.file());
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let aside = path.with_extension(format!("{}-{serial}", std::process::id()));
-    let written = private_files::write_new(&aside, &key.encode(value), readers);
-    let done = written.and_then(|()| fs::rename(&aside, &path));
-    if done.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    done
+    private_files::write(&folder.join(key.file()), &key.encode(value), readers)
 }
 
 /// Returns the folder that environment variables name; `None` if they name no absolute path.
@@ -257,6 +247,10 @@ fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     };
     Some(folder.join("kernels"))
 }
+
+#[cfg(all(test, unix))]
+#[path = "../../../cpu/tests/places/mod.rs"]
+mod places;
 
 #[cfg(test)]
 mod tests {
@@ -383,9 +377,19 @@ mod tests {
         let elsewhere = folder.join("elsewhere");
         fs::rename(&path, &elsewhere).unwrap();
         symlink(&elsewhere, &path).unwrap();
-        assert!(get(&cache, "a", b"6").1, "a link is not followed");
+        assert!(get(&cache, "a", b"6").1 && get(&cache, "a", b"7").1, "a link is not followed");
         assert_eq!(fs::read(&elsewhere).unwrap().last(), Some(&b'2'), "nor written through");
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_entry_replaces_a_plain_file_and_nothing_else() {
+        let write = |path: &Path| {
+            private_files::write(path, b"code", Readers::User).map_err(|error| error.to_string())
+        };
+        places::refuses_all_but_files(write);
+        places::spares_neighbours(&[], write);
     }
 
     #[test]
@@ -502,9 +506,18 @@ mod tests {
         let count = fs::read_dir(&folder).unwrap().count();
         let others = ["history_edits-sm_90-0123456789abcdef.bin", "gone_f32-sm_80-0123456789abcdef.bin"];
         let strangers = ["notes.txt", "notes.bin", "a-b-c.bin"];
-        others.iter().chain(&strangers).for_each(|file| fs::write(folder.join(file), b"").unwrap());
+        let entry = Key::new("another", "text").encode(b"code");
+        others.iter().for_each(|file| fs::write(folder.join(file), &entry).unwrap());
+        strangers.iter().for_each(|file| fs::write(folder.join(file), b"").unwrap());
+        // Nor does a file go that only has the name of one, or a link to one.
+        let names = ["gone_f32-sm_80-0000000000000000.bin", "gone_f32-sm_80-1111111111111111.bin"];
+        fs::write(folder.join(names[0]), b"mine").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(folder.join(others[1]), folder.join(names[1])).unwrap();
+        #[cfg(not(unix))]
+        fs::write(folder.join(names[1]), b"mine").unwrap();
         remove_others(&folder).unwrap();
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), count + strangers.len());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), count + strangers.len() + names.len());
         assert!(others.iter().all(|file| !folder.join(file).exists()));
         assert!(Destination::Folder(&folder).missing(&[SM_90]).is_empty());
         assert_eq!(Destination::Folder(&folder).missing(&[SM_90, Arch::OLDEST]).len(), count);

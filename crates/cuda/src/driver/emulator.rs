@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
+use gumball_cpu::files::temporary_folder;
 use gumball_spec::Kind;
 use libloading::{Library, Symbol};
 
@@ -152,8 +153,8 @@ fn build(cache: &Cache) -> Result<Library> {
     let version = String::from_utf8_lossy(&version.stdout);
     let key = Key::new("host", format!("{version} {OPTIONS:?}\n{text}"));
 
-    let folder = std::env::temp_dir().join(format!("gumball-{}-{}", std::process::id(), key.file()));
-    std::fs::create_dir_all(&folder).map_err(|error| Error::call("create_dir_all", error))?;
+    let folder =
+        temporary_folder("gumball-emulator").map_err(|error| Error::call("making a folder", error))?;
     let loaded = cache
         .get_or_make(&key, || compile(&compiler, &folder, &sources))
         .and_then(|image| load(&folder, &image));

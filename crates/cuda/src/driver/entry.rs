@@ -66,6 +66,11 @@ impl Key {
         [&MAGIC[..], &self.sum(value), value].concat()
     }
 
+    /// Returns whether a file is an entry, of whatever key and version.
+    pub fn is_entry(file: &[u8]) -> bool {
+        file.starts_with(b"gumball")
+    }
+
     /// Returns the value that a file holds; `None` if it is damaged, or of another key.
     pub fn decode<'f>(&self, file: &'f [u8]) -> Option<&'f [u8]> {
         let (sum, value) = file.strip_prefix(MAGIC)?.split_first_chunk::<DIGEST_BYTES>()?;

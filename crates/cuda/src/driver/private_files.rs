@@ -9,6 +9,8 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use gumball_cpu::files::{Links, NewFile, open_plain};
+
 /// The largest file that is read, so that a damaged folder cannot exhaust the memory.
 const LONGEST_BYTES: u64 = 1 << 30;
 
@@ -49,10 +51,10 @@ pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
 /// Reads a file that only the user can have written.
 ///
 /// # Errors
-/// The system's error, also for a symbolic link; `PermissionDenied` if it is no regular file, longer than
-/// `LONGEST_BYTES`, or others may write to it.
+/// Those of [`open_plain`], also for a symbolic link; `PermissionDenied` if it is longer than `LONGEST_BYTES`, or
+/// others may write to it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let (file, metadata) = open(path, false)?;
+    let (file, metadata) = open(path, Links::Refused)?;
     if foreign(&metadata).is_some() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -62,29 +64,16 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads a file from a folder that is trusted, with symbolic links, as package managers make them.
 ///
 /// # Errors
-/// The system's error; `PermissionDenied` if it is no regular file or longer than `LONGEST_BYTES`.
+/// Those of [`open_plain`]; `PermissionDenied` if it is longer than `LONGEST_BYTES`.
 pub(crate) fn read_trusted(path: &Path) -> io::Result<Vec<u8>> {
-    read_all(open(path, true)?.0)
+    read_all(open(path, Links::Followed)?.0)
 }
 
-/// Opens a regular file that is not too long, without waiting for anybody.
-fn open(path: &Path, follow_links: bool) -> io::Result<(File, Metadata)> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        let flags = if follow_links { OFlags::empty() } else { OFlags::NOFOLLOW } | OFlags::NONBLOCK;
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
-    }
-    // Elsewhere a link is looked for first. Whoever could put one there in between can write to the folder.
-    #[cfg(not(unix))]
-    if !follow_links && fs::symlink_metadata(path)?.is_symlink() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    let file = options.open(path)?;
+/// Opens a regular file that is not too long.
+fn open(path: &Path, links: Links) -> io::Result<(File, Metadata)> {
+    let file = open_plain(OpenOptions::new().read(true), path, links)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > LONGEST_BYTES {
+    if metadata.len() > LONGEST_BYTES {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok((file, metadata))
@@ -96,13 +85,12 @@ fn read_all(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a new file that only the user can write.
+/// Writes a file that only the user can write, and that appears when it is whole.
 ///
 /// # Errors
-/// The system's error, also if the path exists.
-pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
+/// Those of [`NewFile`].
+pub(crate) fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(
         &mut options,
@@ -111,8 +99,9 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> io::Resu
     // Elsewhere a file gets the rights that its folder hands down.
     #[cfg(not(unix))]
     let _ = readers;
-    let mut file: File = options.open(path)?;
-    file.write_all(bytes)
+    let mut file = NewFile::opened(options, path)?;
+    file.write_all(bytes)?;
+    file.keep()
 }
 
 /// Returns why users other than this one and root may have written to a file or folder; `None` if they

@@ -28,7 +28,7 @@ use crate::requests::step_variant::StepVariant;
 pub struct DraftBatchLimits {
     /// The most rows; at most those of a step of the workspace.
     pub rows: usize,
-    /// How many drafts are drawn from each row, siblings of a tree; 1 for chains.
+    /// How many drafts are drawn from each row, siblings of a tree; 1 for chains, at most 64.
     pub siblings: usize,
     /// Whether the probabilities that drafts are drawn from are written as well: 4 bytes for each id of each row.
     pub probs: bool,

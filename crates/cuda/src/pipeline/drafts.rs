@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::{Dtype, IntType};
@@ -43,14 +44,14 @@ impl Workspace {
     /// Makes a batch of rows of a draft model.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for more rows than a step can have, and for no rows or siblings.
+    /// - [`Error::OutOfRange`] for more rows than a step can have, for no rows or siblings, and for more than 64 siblings.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatchId> {
         if !(1..=self.limits.rows).contains(&limits.rows) {
             return Err(Error::out_of_range("rows", limits.rows, format!("in 1..={}", self.limits.rows)));
         }
-        if !(1..=i32::MAX as usize).contains(&limits.siblings) {
-            return Err(Error::out_of_range("siblings", limits.siblings, "in 1..2^31"));
+        if !(1..=MAX_DRAFTS).contains(&limits.siblings) {
+            return Err(Error::out_of_range("siblings", limits.siblings, format!("in 1..={MAX_DRAFTS}")));
         }
         let batch = Some(DraftBatch::new(&self.runtime, limits, self.limits.vocab)?);
         let index = match self.draft_batches.iter().position(Option::is_none) {

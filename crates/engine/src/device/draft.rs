@@ -122,7 +122,7 @@ impl DevicePool {
     /// of their requests.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings.
+    /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings or more than 64.
     /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route `probabilities`.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
         self.check_draft_route()?;

@@ -301,6 +301,7 @@ fn what_a_device_cannot_draft_is_refused() {
         DraftBatchLimits { rows: 0, ..limits },
         DraftBatchLimits { rows: 201, ..limits },
         DraftBatchLimits { siblings: 0, ..limits },
+        DraftBatchLimits { siblings: 65, ..limits },
     ] {
         assert!(matches!(pool.add_draft_batch(wrong), Err(Error::OutOfRange { .. })), "{wrong:?}");
     }

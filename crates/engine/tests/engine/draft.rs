@@ -147,6 +147,23 @@ fn what_cannot_be_drafted_is_refused() {
 }
 
 #[test]
+fn a_row_has_no_more_siblings_than_a_verification_takes() {
+    let mut pool = Pool::new(PoolConfig::new(VOCAB)).unwrap();
+    let slot = pool.admit(SamplingParams { seed: Some(3), ..Default::default() }, &[1]).unwrap();
+    let data = row(1);
+    let logits = Logits::new(&data, 1, VOCAB).unwrap();
+    for (siblings, is_refused) in [(64, false), (65, true), (1 << 31, true), (usize::MAX, true)] {
+        let mut out = Proposals::new(siblings);
+        let (paths, options) = (Paths::default(), BatchOptions::default());
+        let drafted = pool.draft(logits, &[slot], &paths, VerifyMode::Coupled, &options, &mut out);
+        assert_eq!(drafted.is_err(), is_refused, "{siblings}");
+        if let Err(error) = drafted {
+            assert_eq!(error.to_string(), format!("siblings is {siblings}, but must be in 0..=64"));
+        }
+    }
+}
+
+#[test]
 fn routes_without_siblings_say_so() {
     let config = PoolConfig { route: PROBABILITIES.to_owned(), ..PoolConfig::new(VOCAB) };
     let mut pool = Pool::new(config).unwrap();

@@ -4,14 +4,15 @@
 //! its SHA-256. A build reads the records that are whole and of the same weights, and computes the others. When all are there the
 //! artefact is written, and the file goes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 
+use gumball_cpu::files;
 use sha2::{Digest, Sha256};
 
-use super::{ArtefactError, Kind, Result, Source, beside, write_screen};
+use super::{ArtefactError, Kind, Result, Source, check_place, left_over, write_screen};
 use crate::exact::Exact;
 use crate::screen::Screen;
 
@@ -37,7 +38,7 @@ pub struct BuildProgress {
 /// same arguments continues behind them.
 ///
 /// # Errors
-/// - [`ArtefactError::Io`] if a file cannot be written.
+/// - [`ArtefactError::Io`] if a file cannot be written; and before anything is built for what [`check_place`] refuses.
 /// - [`ArtefactError::Interrupted`] if `progress` said so.
 /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
 pub fn build(
@@ -49,12 +50,14 @@ pub fn build(
     if cfg!(target_endian = "big") {
         return Err(ArtefactError::BigEndian);
     }
+    check_place(path)?;
     let source = Source::of(exact, name);
     let mut screen = Screen::uncoded(exact);
     let rows = (PIECE_BYTES / (exact.width() * exact.weights().element_bytes())).max(1);
-    let part_path = beside(path, "part");
+    let part_path = left_over::place(path);
     let failed = || ArtefactError::io(&part_path);
-    let mut part = open_part(&part_path, &header(exact, &source, rows)).map_err(failed())?;
+    let line = left_over::line(&format!("pieces of {rows} rows"), &source, exact, Kind::Certified);
+    let mut part = open_part(&part_path, &line).map_err(failed())?;
     let (vocab, mut done) = (exact.vocab(), 0);
     while done < vocab {
         let ids = done..(done + rows).min(vocab);
@@ -84,24 +87,14 @@ pub fn build(
     std::fs::remove_file(&part_path).map_err(failed())
 }
 
-/// Returns the line that says what is being built.
-fn header(exact: &Exact<'_>, source: &Source, rows: usize) -> String {
-    let fields = source.fields(exact, Kind::Certified);
-    let fields: Vec<String> = fields.iter().map(|(field, text)| format!("{field}={text:?}")).collect();
-    format!("pieces of {rows} rows; {}\n", fields.join("; "))
-}
-
-/// Opens the file of what is done, behind its line; what is not of this line is cut off.
-fn open_part(path: &Path, header: &str) -> std::io::Result<File> {
-    let mut part = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    let mut found = Vec::new();
-    Read::by_ref(&mut part).take(header.len() as u64).read_to_end(&mut found)?;
-    if found != header.as_bytes() {
-        part.set_len(0)?;
-        part.rewind()?;
-        part.write_all(header.as_bytes())?;
+/// Opens the file of what is done, behind its line; without one of this build it is made anew.
+fn open_part(path: &Path, line: &[u8]) -> std::io::Result<File> {
+    if let Some(part) = left_over::open(path, line)? {
+        return Ok(part);
     }
-    Ok(part)
+    files::write(path, line)?;
+    left_over::open(path, line)?
+        .ok_or_else(|| std::io::Error::other("another build has begun there meanwhile"))
 }
 
 /// Reads the record of a piece into a screen; returns whether there is a whole one.

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Artefact, ArtefactError, CLUSTERED, ClusterInfo, Kind, Part, Result, Source, bytes_of, hexadecimal,
-    not_so, sha256, write,
+    not_so, sha256, write::write,
 };
 use crate::cluster_build::ClusterBuild;
 use crate::clustered::Clustered;

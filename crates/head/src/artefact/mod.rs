@@ -37,6 +37,8 @@ mod build;
 mod build_clusters;
 mod clusters;
 mod error;
+mod left_over;
+mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -45,7 +47,7 @@ use std::sync::Arc;
 
 use gumball_cpu::MappedFile;
 use gumball_spec::Row;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::SafeTensors;
 use sha2::{Digest, Sha256};
 
 use crate::certified::Certified;
@@ -53,11 +55,13 @@ use crate::exact::Exact;
 use crate::screen::{Screen, padded_width};
 use crate::stored::{Bytes, Stored};
 use crate::weights::Weights;
+use write::{Part, parts, write_screen};
 
 pub use build::{BuildProgress, build};
 pub use build_clusters::build_clusters;
 pub use clusters::open_clusters;
 pub use error::ArtefactError;
+pub use write::check_place;
 
 type Result<T> = std::result::Result<T, ArtefactError>;
 
@@ -156,14 +160,6 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
     /// How many bytes it has.
     pub bytes: usize,
-}
-
-/// A tensor to be written.
-struct Part<'a> {
-    name: &'static str,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    data: &'a [u8],
 }
 
 impl std::fmt::Debug for Artefact {
@@ -518,83 +514,6 @@ impl Source {
         };
         info.fields()
     }
-}
-
-/// Returns the tensors of a screen.
-fn parts<'a>(screen: &'a Screen, exact: &Exact<'_>) -> [Part<'a>; 6] {
-    let (vocab, width) = (exact.vocab(), exact.width());
-    let arrays = screen.arrays();
-    let floats = |name, data: &'a [f32]| Part {
-        name,
-        dtype: Dtype::F32,
-        shape: vec![data.len()],
-        data: bytemuck::cast_slice(data),
-    };
-    [
-        Part {
-            name: "int8.codes",
-            dtype: Dtype::I8,
-            shape: vec![vocab, padded_width(width)],
-            data: bytemuck::cast_slice(arrays.codes),
-        },
-        floats("int8.scales", arrays.scales),
-        floats("int8.own", arrays.own),
-        floats("int8.code_norms", arrays.code_norms),
-        floats("int8.mean", arrays.mean),
-        Part {
-            name: "int8.unscreened",
-            dtype: Dtype::U32,
-            shape: vec![arrays.unscreened.len()],
-            data: bytemuck::cast_slice(arrays.unscreened),
-        },
-    ]
-}
-
-/// Writes the artefact of a screen.
-fn write_screen(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Result<()> {
-    write(&source.fields(exact, Kind::Certified), parts(screen, exact).into(), path)
-}
-
-/// Writes an artefact of some tensors beside the path, and renames it.
-fn write(fields: &BTreeMap<&'static str, String>, mut tensors: Vec<Part<'_>>, path: &Path) -> Result<()> {
-    if cfg!(target_endian = "big") {
-        return Err(ArtefactError::BigEndian);
-    }
-    tensors.sort_by_key(|part| part.name);
-    let sum = {
-        let dtypes: Vec<String> = tensors.iter().map(|part| format!("{:?}", part.dtype)).collect();
-        checksum(
-            fields,
-            tensors.iter().zip(&dtypes).map(|(part, dtype)| (part.name, &**dtype, &*part.shape, part.data)),
-        )
-    };
-    let mut metadata: HashMap<String, String> =
-        fields.iter().map(|(field, text)| ((*field).to_owned(), text.clone())).collect();
-    metadata.insert("sha256".to_owned(), sum);
-    let unwritten = |error: safetensors::SafeTensorError| ArtefactError::Io {
-        path: path.to_owned(),
-        source: std::io::Error::other(error.to_string()),
-    };
-    let views = tensors.iter().map(|part| {
-        let view = TensorView::new(part.dtype, part.shape.clone(), part.data);
-        Ok((part.name, view.map_err(unwritten)?))
-    });
-    let views: Vec<(&str, TensorView<'_>)> = views.collect::<Result<_>>()?;
-    let beside = beside(path, "new");
-    // What safetensors writes only its owner may read. Others may read the artefact as they may any file that is made here.
-    let ordinary = std::fs::File::create(&beside).and_then(|file| file.metadata());
-    let permissions = ordinary.map_err(ArtefactError::io(path))?.permissions();
-    safetensors::serialize_to_file(views, Some(metadata), &beside).map_err(unwritten)?;
-    std::fs::set_permissions(&beside, permissions).map_err(ArtefactError::io(path))?;
-    std::fs::rename(&beside, path).map_err(ArtefactError::io(path))
-}
-
-/// Returns a path beside another one, with a further ending.
-fn beside(path: &Path, ending: &str) -> std::path::PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(ending);
-    name.into()
 }
 
 /// Returns the checksum of an artefact, as the module's documentation defines it.

@@ -1,4 +1,4 @@
-//! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type.
+//! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type; without a name, as its content tells.
 
 use std::path::Path;
 
@@ -15,11 +15,14 @@ use crate::{Error, Result, reading};
 /// - [`Error::File`] that says what is wrong with it and what to do.
 pub fn read(path: &Path, tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits> {
     let bytes = reading::numbers(path)?;
-    parse(path, &bytes, tensor, vocab).map_err(|reason| Error::file(path, reason))
+    parse(path, &bytes, tensor, vocab).map_err(|reason| Error::file(reading::name(path), reason))
 }
 
 fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits, String> {
-    let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+    let kind = match path.extension() {
+        Some(kind) => kind.to_str().unwrap_or_default(),
+        None => kind_of(bytes),
+    };
     let (data, shape) = match kind {
         "npy" => {
             let array = Array::parse(bytes, LOGITS)?;
@@ -36,7 +39,8 @@ fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) 
         }
         _ => {
             return Err(
-                "the name must end in .npy, .safetensors, .json, or .f32, .bf16, .f16 if raw".to_owned()
+                "the name must end in .npy, .safetensors, .json, or .f32, .bf16, .f16 if raw; without an ending the first three are told by their content"
+                    .to_owned(),
             );
         }
     };
@@ -53,6 +57,18 @@ fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) 
         Some(vocab) if vocab != found => Err(format!("its rows have {found} logits, but --vocab is {vocab}")),
         _ => Logits::new(data, found),
     }
+}
+
+/// Returns the kind of a file without one in its name, such as standard input, as its first bytes tell it; nothing if they do not.
+fn kind_of(bytes: &[u8]) -> &'static str {
+    if bytes.starts_with(b"\x93NUMPY") {
+        return "npy";
+    }
+    // Behind the length of its header.
+    if bytes.get(8) == Some(&b'{') {
+        return "safetensors";
+    }
+    if bytes.trim_ascii_start().starts_with(b"[") { "json" } else { "" }
 }
 
 /// Reads raw elements of the type a file is named after.

@@ -2,34 +2,42 @@
 //!
 //! JSON has no infinities: `null` is -inf, as it is where a logprob is written.
 
-use serde::Deserialize;
+use crate::output::without_middle;
 
-/// A row, or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Rows {
-    One(Vec<Option<f64>>),
-    Several(Vec<Vec<Option<f64>>>),
-}
+/// The logits of a row, as they are written.
+type Written = Vec<Option<f64>>;
 
 /// Reads the logits and the length of a row.
 ///
 /// # Errors
-/// A sentence on what is wrong and what to do.
+/// A sentence on what is wrong, where, and what to do.
 pub(super) fn read(file: &[u8]) -> Result<(Vec<f32>, usize), String> {
-    let rows: Rows = serde_json::from_slice(file).map_err(|_| {
-        "no JSON array of numbers, nor of rows of numbers; write [0.5, 2, null], where null is -inf"
-            .to_owned()
-    })?;
-    let rows = match rows {
-        Rows::One(row) => vec![row],
-        Rows::Several(rows) => rows,
-    };
+    let rows: Vec<Written> = match is_of_rows(file) {
+        true => serde_json::from_slice(file),
+        false => serde_json::from_slice(file).map(|row| vec![row]),
+    }
+    .map_err(|error| unread(&error))?;
     let vocab = rows.first().map_or(0, Vec::len);
     if let Some((row, found)) = rows.iter().enumerate().find(|(_, found)| found.len() != vocab) {
         return Err(format!("row {row} has {} logits, but row 0 has {vocab}", found.len()));
     }
     rows.iter().flatten().map(|logit| single(*logit)).collect::<Result<_, _>>().map(|logits| (logits, vocab))
+}
+
+/// Returns whether the first element of an array is an array.
+fn is_of_rows(file: &[u8]) -> bool {
+    let mut brackets = file.iter().filter(|byte| !byte.is_ascii_whitespace());
+    [brackets.next(), brackets.next()] == [Some(&b'['); 2]
+}
+
+/// Says what stands where the reader did not go on.
+fn unread(error: &serde_json::Error) -> String {
+    let (line, column, text) = (error.line(), error.column(), error.to_string());
+    let what = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+    format!(
+        "no JSON array of numbers, nor of rows of numbers: line {line}, column {column}: {}; write [0.5, 2, null], where null is -inf",
+        without_middle(&what.replace("expected f64", "expected a number"), 120)
+    )
 }
 
 /// Rounds a logit to float32.
@@ -61,6 +69,14 @@ mod tests {
             (b"{}", "no JSON array of numbers"),
             (b"[1, \"2\"]", "no JSON array of numbers"),
             (b"[1,", "no JSON array of numbers"),
+            (
+                b"[1,\n 2, NaN]",
+                "no JSON array of numbers, nor of rows of numbers: line 2, column 5: expected value; write",
+            ),
+            (
+                b"[[1, 2],\n[3, \"4\"]]",
+                "no JSON array of numbers, nor of rows of numbers: line 2, column 7: invalid type: string \"4\", expected a number; write",
+            ),
         ] {
             let error = read(file).unwrap_err();
             assert!(error.starts_with(reason), "{error}");

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{Kind, Logits, Selection, file, generate};
 use crate::output::shown;
 use crate::text::count;
-use crate::{Error, Result};
+use crate::{Error, Result, reading};
 
 /// The seed that made-up rows come from.
 const ROWS_SEED: u64 = 1;
@@ -16,7 +16,7 @@ const ROWS_SEED: u64 = 1;
 #[derive(Args, Clone, Debug, Default)]
 pub struct LogitsArgs {
     /// Logits: .npy or .safetensors of shape (vocab) or (rows, vocab) in f32, bf16 or f16 (in .npy, uint16
-    /// is taken as bf16), .json of numbers, or raw little-endian .f32, .bf16, .f16 with --vocab
+    /// is taken as bf16), .json of numbers, or raw little-endian .f32, .bf16, .f16 with --vocab; - is standard input, all but raw
     #[arg(value_name = "LOGITS", conflicts_with = "kind")]
     pub file: Option<PathBuf>,
     /// Make rows up instead
@@ -90,7 +90,8 @@ impl LogitsArgs {
         let usage = |reason: String| Error::Usage(reason);
         let (logits, origin) = match (&self.file, self.kind.or(fallback.kind)) {
             (Some(path), _) => {
-                (file::read(path, self.tensor.as_deref(), self.vocab)?, shown(&path.display().to_string()))
+                let origin = shown(&reading::name(path).display().to_string());
+                (file::read(path, self.tensor.as_deref(), self.vocab)?, origin)
             }
             (None, Some(kind)) => {
                 let rows = self.rows.as_ref().map_or(fallback.rows, Selection::least_rows);

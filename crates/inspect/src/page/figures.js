@@ -48,7 +48,15 @@ figures.balls = (place) => plot(place, (svg, width) => {
     svg.append(group);
   }
   svg.append(...queue);
-  return height;
+  // What a ball is that has no room for a name, said below where it is pointed at or tapped.
+  const told = text(width / 2, height + 16, "", { class: "strong", "text-anchor": "middle" });
+  for (const group of svg.querySelectorAll("g")) {
+    for (const event of ["pointerenter", "click"]) {
+      group.addEventListener(event, () => { told.textContent = group.querySelector("title").textContent; });
+    }
+  }
+  svg.append(told);
+  return height + 24;
 });
 
 // Puts each ball at the free place nearest to the middle, along a spiral; false if one sticks out.
@@ -91,7 +99,8 @@ figures.order = (place) => {
     bar.className = "bar";
     bar.style.width = `${(100 * token.p) / most}%`;
     cell("track", "").append(bar);
-    cell("n", percent(token.p));
+    const [before, after] = [percent(token.p), percent(token.p_kept)];
+    cell("n", token.p_kept > 0 && after !== before ? `${before} \u2192 ${after}` : before);
   }
   const bars = document.createElement("div");
   bars.className = "bars";
@@ -245,7 +254,7 @@ figures.field = (place) => plot(place, (svg, width) => {
 
 // The bounds of the tiles, best first, against the winner's score.
 figures.tiles = (place) => plot(place, (svg, width) => {
-  const height = 260, left = 44, right = width - 8, top = 12, bottom = height - 40;
+  const height = 280, left = 44, right = width - 8, top = 32, bottom = height - 40;
   const { bounds, best, open_tiles: opened } = trace.race;
   const finite = bounds.map((tile) => tile.bound).filter((bound) => bound > -200);
   const low = Math.min(best - 4, finite[finite.length - 1]), high = finite[0] + 1;
@@ -264,7 +273,8 @@ figures.tiles = (place) => plot(place, (svg, width) => {
     svg.append(bar);
   });
   svg.append(line(left, y(best), right, y(best), { style: "stroke:var(--win);stroke-width:2" }));
-  svg.append(text(right, y(best) - 7, `the winner\u2019s score, ${best.toFixed(2)}`, { "text-anchor": "end", class: "win halo" }));
+  // Above the plot, where no bar strikes it through.
+  svg.append(text(right, 14, `the winner\u2019s score, ${best.toFixed(2)}`, { "text-anchor": "end", class: "win" }));
   svg.append(text(left, bottom + 22, `${whole(opened)} opened`, { style: "fill:var(--blue);font-weight:600" }));
   if (bounds.length > opened) svg.append(text(right, bottom + 22, `${whole(trace.race.tiles - opened)} skipped`, { "text-anchor": "end" }));
   return height;

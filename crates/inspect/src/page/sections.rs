@@ -147,8 +147,8 @@ fn model() -> String {
          the order is always the same.</p>\n{}",
         figure(
             "order",
-            "The first tokens of the order. The bar is the probability that the logit turns into in the end; crossed \
-             out is what a filter removed."
+            "The first tokens of the order. Bar and number are the probability that the logit turns into; behind an arrow stands \
+             the chance in the draw, once filters have cut the list. Crossed out is what a filter removed."
         )
     );
     section("What the model says", "order", &inner)

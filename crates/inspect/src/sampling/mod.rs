@@ -18,74 +18,74 @@ use crate::Result;
 pub use crate::settings::settings;
 
 /// Sampling parameters, as flags.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Take parameters from a JSON file with the same names; flags go before it
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
     /// Divide the logits by T; 0 is greedy
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "T", value_parser = values::number)]
     pub temperature: Option<f32>,
     /// Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)
     #[arg(long, value_name = "MIN,MAX[,EXP]", value_parser = values::dynamic_temperature)]
     pub dynamic_temperature: Option<DynamicTemperature>,
     /// Keep the K most likely tokens; 0 or -1 is off
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    #[arg(long, value_name = "K")]
     pub top_k: Option<i64>,
     /// Keep the most likely tokens that together have probability P; 1 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub top_p: Option<f32>,
     /// Keep tokens at least P times as likely as the most likely one; 0 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub min_p: Option<f32>,
     /// Keep the tokens of mass P whose surprise is nearest to the entropy; 1 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub typical_p: Option<f32>,
     /// Keep logits within N standard deviations of the best; 0 is off
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "N", value_parser = values::number)]
     pub top_n_sigma: Option<f32>,
     /// Keep tokens of at least A times the square of the best probability; 0 is off
-    #[arg(long, value_name = "A", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "A", value_parser = values::number)]
     pub top_a: Option<f32>,
     /// Keep tokens that are at least as likely as two draws are to be equal
     #[arg(long)]
     pub p_less: bool,
     /// Keep tokens of probability P and more; 0 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub epsilon_cutoff: Option<f32>,
     /// The same with a limit that falls with the entropy; 0 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub eta_cutoff: Option<f32>,
     /// How often XTC drops the top choices; 0 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub xtc_probability: Option<f32>,
     /// The probability from which XTC calls a token a top choice
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "P", value_parser = values::number)]
     pub xtc_threshold: Option<f32>,
     /// Mirostat v2: keep the surprise near TAU bits, following it at rate ETA
     #[arg(long, value_name = "TAU,ETA[,MU]", value_parser = values::mirostat)]
     pub mirostat: Option<Mirostat>,
     /// Divide positive and multiply negative logits of seen tokens by R; 1 is off
-    #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "R", value_parser = values::number)]
     pub repetition_penalty: Option<f32>,
     /// What the repetition penalty counts: prompt, output or both
     #[arg(long, value_name = "SCOPE")]
     pub repetition_scope: Option<Scope>,
     /// Subtract F for each occurrence of a token
-    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "F", value_parser = values::number)]
     pub frequency_penalty: Option<f32>,
     /// Subtract F once from tokens that occur
-    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "F", value_parser = values::number)]
     pub presence_penalty: Option<f32>,
     /// What frequency and presence penalty count: prompt, output or both
     #[arg(long, value_name = "SCOPE")]
     pub penalty_scope: Option<Scope>,
     /// The DRY penalty of a repeat of the allowed length; 0 is off
-    #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "M", value_parser = values::number)]
     pub dry_multiplier: Option<f32>,
     /// By how much each further repeated token multiplies it
-    #[arg(long, value_name = "B", allow_negative_numbers = true, value_parser = values::number)]
+    #[arg(long, value_name = "B", value_parser = values::number)]
     pub dry_base: Option<f32>,
     /// The shortest repeat that DRY penalises
     #[arg(long, value_name = "N")]
@@ -142,6 +142,22 @@ macro_rules! set {
 }
 
 impl SamplingArgs {
+    /// Returns whether a flag was given that says how tokens are drawn: another one than those of the seed, of the file, of the end and of what is reported.
+    #[must_use]
+    pub fn shapes(&self) -> bool {
+        let others = Self {
+            params: self.params.clone(),
+            seed: self.seed,
+            logprobs: self.logprobs,
+            top_logprobs: self.top_logprobs,
+            logprob_ids: self.logprob_ids.clone(),
+            stop_ids: self.stop_ids.clone(),
+            min_tokens: self.min_tokens,
+            ..Self::default()
+        };
+        *self != others
+    }
+
     /// Returns the parameters: those of `--params`, with the flags over them.
     ///
     /// # Errors

@@ -1,0 +1,28 @@
+//! A line that says what is waited for, while nothing else can be shown.
+
+use std::borrow::Cow;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// The line, on standard error; indicatif draws nothing where that is no terminal. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Waiting(ProgressBar);
+
+impl Waiting {
+    /// Shows it.
+    pub fn show(text: impl Into<Cow<'static, str>>) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{msg:.dim}") {
+            bar.set_style(style);
+        }
+        bar.set_message(text);
+        bar.tick();
+        Self(bar)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,117 @@
+//! Writing an artefact.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::path::Path;
+
+use gumball_cpu::files::{self, NewFile};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+
+use super::{ArtefactError, Kind, Result, Source, checksum, left_over};
+use crate::exact::Exact;
+use crate::screen::{Screen, padded_width};
+
+/// A tensor to be written.
+pub(super) struct Part<'a> {
+    pub(super) name: &'static str,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) data: &'a [u8],
+}
+
+/// Checks that an artefact can be built at a path, before there is one: nothing but a plain file lies there, and beside it nothing but
+/// what a build left.
+///
+/// # Errors
+/// - [`ArtefactError::Io`] if it cannot.
+pub fn check_place(path: &Path) -> Result<()> {
+    files::check_place(path).map_err(ArtefactError::io(path))?;
+    let part = left_over::place(path);
+    left_over::check(&part).map_err(ArtefactError::io(&part))
+}
+
+/// Returns the tensors of a screen.
+pub(super) fn parts<'a>(screen: &'a Screen, exact: &Exact<'_>) -> [Part<'a>; 6] {
+    let (vocab, width) = (exact.vocab(), exact.width());
+    let arrays = screen.arrays();
+    let floats = |name, data: &'a [f32]| Part {
+        name,
+        dtype: Dtype::F32,
+        shape: vec![data.len()],
+        data: bytemuck::cast_slice(data),
+    };
+    [
+        Part {
+            name: "int8.codes",
+            dtype: Dtype::I8,
+            shape: vec![vocab, padded_width(width)],
+            data: bytemuck::cast_slice(arrays.codes),
+        },
+        floats("int8.scales", arrays.scales),
+        floats("int8.own", arrays.own),
+        floats("int8.code_norms", arrays.code_norms),
+        floats("int8.mean", arrays.mean),
+        Part {
+            name: "int8.unscreened",
+            dtype: Dtype::U32,
+            shape: vec![arrays.unscreened.len()],
+            data: bytemuck::cast_slice(arrays.unscreened),
+        },
+    ]
+}
+
+/// Writes the artefact of a screen.
+pub(super) fn write_screen(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Result<()> {
+    write(&source.fields(exact, Kind::Certified), parts(screen, exact).into(), path)
+}
+
+/// Writes an artefact of some tensors, which appears when it is whole.
+pub(super) fn write(
+    fields: &BTreeMap<&'static str, String>,
+    mut tensors: Vec<Part<'_>>,
+    path: &Path,
+) -> Result<()> {
+    if cfg!(target_endian = "big") {
+        return Err(ArtefactError::BigEndian);
+    }
+    let mut file = NewFile::beside(path).map_err(ArtefactError::io(path))?;
+    tensors.sort_by_key(|part| part.name);
+    let sum = {
+        let dtypes: Vec<String> = tensors.iter().map(|part| format!("{:?}", part.dtype)).collect();
+        checksum(
+            fields,
+            tensors.iter().zip(&dtypes).map(|(part, dtype)| (part.name, &**dtype, &*part.shape, part.data)),
+        )
+    };
+    let mut metadata: HashMap<String, String> =
+        fields.iter().map(|(field, text)| ((*field).to_owned(), text.clone())).collect();
+    metadata.insert("sha256".to_owned(), sum);
+    let header = header(metadata, &mut tensors).map_err(|reason| ArtefactError::Io {
+        path: path.to_owned(),
+        source: std::io::Error::other(reason),
+    })?;
+    let length = (header.len() as u64).to_le_bytes();
+    let mut pieces = [&length[..], &header].into_iter().chain(tensors.iter().map(|part| part.data));
+    let written = pieces.try_for_each(|bytes| file.write_all(bytes)).and_then(|()| file.keep());
+    written.map_err(ArtefactError::io(path))
+}
+
+/// Returns the header of a safetensors file, and sorts the tensors as they follow it: those of the widest elements first, so that each is aligned.
+fn header(
+    metadata: HashMap<String, String>,
+    tensors: &mut [Part<'_>],
+) -> std::result::Result<Vec<u8>, String> {
+    tensors.sort_by_key(|part| (Reverse(part.dtype), part.name));
+    let mut end = 0;
+    let infos = tensors.iter().map(|part| {
+        let start = end;
+        end += part.data.len();
+        let (dtype, shape) = (part.dtype, part.shape.clone());
+        (part.name.to_owned(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    });
+    let metadata = Metadata::new(Some(metadata), infos.collect()).map_err(|error| error.to_string())?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
+    header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
+    Ok(header)
+}
