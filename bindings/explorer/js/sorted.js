@@ -33,7 +33,7 @@ export function showSorted(row, trace) {
   const parts = [];
   for (let power = 0; power >= floor; power -= floor < -6 ? 3 : 1) {
     parts.push(s("line", { class: "axis", x1: left, x2: wide - right, y1: y(10 ** power), y2: y(10 ** power) }));
-    parts.push(s("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power >= -6 ? `${Number((100 * 10 ** power).toPrecision(1))} %` : `1e${power + 2} %`));
+    parts.push(s("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power >= -6 ? `${Number((100 * 10 ** power).toPrecision(1))}\u00a0%` : `1e${power + 2}\u00a0%`));
   }
   for (let place = 1; place <= end; place *= 10) parts.push(s("text", { x: Math.min(x(place - 1), wide - right - 14), y: HIGH - 8, "text-anchor": "middle" }, count(place)));
   const { first, end: last } = trace.kept;

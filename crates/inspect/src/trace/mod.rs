@@ -337,7 +337,8 @@ mod tests {
     fn a_brief_trace_tells_the_same_but_for_the_race_and_what_if() {
         let params = SamplingParams { temperature: 0.7, top_k: 2, ..SamplingParams::default() };
         let request = Request::new(&params, &[], 7);
-        let told = |detail| Trace::of(Row::F32(&[1.0, 2.0, 3.0]), &request, "a row", &|_| None, detail).unwrap();
+        let told =
+            |detail| Trace::of(Row::F32(&[1.0, 2.0, 3.0]), &request, "a row", &|_| None, detail).unwrap();
         let (mut full, brief) = (told(Detail::Full), told(Detail::Brief));
         assert!(full.race.take().is_some() && full.what_if.take().is_some());
         let text = |trace| serde_json::to_string(trace).unwrap();
