@@ -172,7 +172,7 @@ async function webkit() {
   const display = screen ? `:${(await new Promise((resolve) => screen.stdio[3].once("data", resolve))).toString().trim()}` : process.env.DISPLAY;
   const port = await freePort();
   const home = folder();
-  const child = await started(["WebKitWebDriver"], [`--port=${port}`], { env: { ...process.env, DISPLAY: display, HOME: home.path, WEBKIT_DISABLE_COMPOSITING_MODE: "1", GDK_BACKEND: "x11" }, detached: true });
+  const child = await started(["WebKitWebDriver"], [`--port=${port}`], { env: { ...process.env, DISPLAY: display, HOME: home.path, GDK_BACKEND: "x11" }, detached: true });
   const close = () => {
     // The driver's browser is of its group.
     if (child) process.kill(-child.pid, "SIGKILL");
@@ -184,7 +184,7 @@ async function webkit() {
     return undefined;
   }
   const send = async (method, path, body) => {
-    const response = await fetch(`http://127.0.0.1:${port}${path}`, { method, body: body && JSON.stringify(body) });
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, { method, body: body && JSON.stringify(body), signal: AbortSignal.timeout(120_000) });
     const { value } = await response.json();
     if (value?.error) throw new Error(`${value.error}: ${value.message}`);
     return value;
