@@ -112,8 +112,11 @@ function unseen() {
 async function rest(mine) {
   const passed = () => mine !== turn;
   try {
-    written = toHash(state);
-    if (location.hash !== written) history.replaceState(null, "", written);
+    // An address that somebody else has changed is about to be read.
+    if (location.hash === written) {
+      history.replaceState(null, "", toHash(state));
+      written = location.hash;
+    }
   } catch {
     // A browser may refuse many changes in a short time; "Copy link" has the state all the same.
   }
@@ -201,7 +204,8 @@ function listRows() {
 }
 
 function takeHash() {
-  state = fromHash(location.hash);
+  written = location.hash;
+  state = fromHash(written);
   if (state.logits) own = brought(state.logits, "A row from the link");
   if (state.row === "own" ? !own : !rows[state.row]) state.row = 0;
   at("why").value = state.why;
