@@ -1,5 +1,5 @@
 // What came out? The token, in a sentence and beside the likeliest others; and what each filter did.
-import { at, count, h, percent } from "./dom.js";
+import { at, count, h, head, percent } from "./dom.js";
 import { shown } from "./rows.js";
 
 /** Names of filters, and what each does, for somebody who meets it for the first time. */
@@ -22,7 +22,8 @@ export function sentence(row, trace) {
   if (!trace.winner) return "No token may be drawn: every logit is at minus infinity.";
   const { id, p, p_kept, place } = trace.winner;
   const kept = trace.kept.end - trace.kept.first;
-  const how = trace.temperature.in_use === 0 ? "Greedy: the best token" : `Seed ${trace.seed} draws it from ${count(kept)} of ${count(trace.candidates)} tokens`;
+  const drawn = kept === 1 ? `It is the only one left of ${count(trace.candidates)} tokens: any seed gives it` : `Seed ${trace.seed} draws it from ${count(kept)} of ${count(trace.candidates)} tokens`;
+  const how = trace.temperature.in_use === 0 ? "Greedy: the best token" : drawn;
   return `\u201c${shown(row, id)}\u201d is the next token. ${how}; place ${count((place ?? 0) + 1)} of the row, ${percent(p)} before the filters, ${percent(p_kept)} after.`;
 }
 
@@ -50,7 +51,7 @@ export function showAnswer(row, trace) {
   const others = trace.winner && trace.winner.place !== null && trace.winner.place >= places.length ? [bar(trace.winner)] : [];
   at("bars").replaceChildren(
     h("caption", { class: "unseen" }, "The likeliest tokens, before and after the filters"),
-    h("thead", {}, h("tr", {}, ...["token", "logit", "", "before", "after"].map((name) => h("th", { scope: "col" }, name)))),
+    head("token", "logit", "!before and after, as bars", "before", "after"),
     h("tbody", {}, ...places.map(bar), ...others));
 }
 

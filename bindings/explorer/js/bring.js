@@ -1,34 +1,69 @@
-// How does a row of one's own come in? As JSON or numbers that are pasted, or as a file of JSON or NumPy's .npy.
+// How does a row of one's own come in, and how does a row go out? In: numbers that are pasted, as Python, NumPy, torch or JSON print them,
+// or a file of them or NumPy's .npy. Out: .npy.
 
 /** The most logits of a row: what the core takes. */
 export const MOST = 1 << 20;
+/** How much of a text file is read: more than a row has in any print. */
+export const READ_BYTES = 1 << 26;
+/** Where the numbers of a file begin that `toNpy` makes. */
+export const NPY_START = 128;
 
-function checked(numbers) {
-  if (numbers.length === 0 || numbers.length > MOST) throw new Error(`The row has ${numbers.length} numbers; allowed are 1 to ${MOST}.`);
-  return numbers;
-}
+const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
+const NAMES = { nan: NaN, inf: Infinity, infinity: Infinity, null: -Infinity, none: -Infinity };
 
-/** Reads a row from text: a JSON array (of the first row, if it holds rows), or numbers with blanks, commas or line breaks between. */
-export function fromText(text) {
-  const trimmed = text.trim();
-  if (!trimmed.startsWith("[") && !trimmed.startsWith("{")) {
-    const words = trimmed.split(/[\s,;]+/).filter(Boolean);
-    return checked(Float32Array.from(words.map((word, index) => number(/^[-+]?inf(inity)?$/i.test(word) ? (word.startsWith("-") ? -Infinity : Infinity) : word, index))));
+function number(word, index) {
+  if (NUMBER.test(word)) return Number(word);
+  const named = /^([-+]?)([a-z]+)$/i.exec(word);
+  const value = named && Object.hasOwn(NAMES, named[2].toLowerCase()) ? NAMES[named[2].toLowerCase()] : undefined;
+  if (value === undefined) {
+    if (/\.\.\./.test(word)) throw new Error('The print leaves numbers out ("..."): print the whole row, or save it as .npy.');
+    throw new Error(`Number ${index} is ${JSON.stringify(word.slice(0, 40))}; allowed are numbers, NaN, Infinity, -Infinity and null.`);
   }
-  let data = JSON.parse(trimmed.replace(/(?<=[[,\s])-Infinity(?=[\],\s])/g, "null"));
-  if (!Array.isArray(data)) data = data.logits;
-  if (Array.isArray(data?.[0])) data = data[0];
-  if (!Array.isArray(data)) throw new Error('The JSON is neither an array of numbers nor an object with "logits".');
-  return checked(Float32Array.from(data.map((value, index) => (value === null ? -Infinity : number(value, index)))));
+  return named[1] === "-" ? -value : value;
 }
 
-function number(value, index) {
-  const read = Number(value);
-  if (value === "" || typeof value === "boolean" || typeof value === "object" || Number.isNaN(read)) throw new Error(`Number ${index} is ${JSON.stringify(value)}; allowed are numbers, null and -Infinity.`);
-  return read;
+/** Reads numbers with blanks, commas or semicolons between. */
+function numbers(text) {
+  // "1,5 2,5": is a comma a point, or does it stand between two numbers?
+  const chunks = text.slice(0, 10_000).trim().split(/,?\s+|;/);
+  const tight = chunks.filter((chunk) => /^[-+]?\d+,\d+(e[-+]?\d+)?$/i.test(chunk));
+  if (chunks.length > 1 && 2 * tight.length > chunks.length)
+    throw new Error(`"${tight[0]}" may be one number or two: write decimals with a point, and a blank after a comma between numbers.`);
+  const row = [];
+  let after = "";
+  for (const [, word, mark] of text.matchAll(/([^\s,;]+)|([,;])/g)) {
+    if (mark) {
+      if (after === "mark") throw new Error(`Nothing stands between two commas, after ${row.length} numbers.`);
+      after = "mark";
+      continue;
+    }
+    if (row.length === MOST) throw new Error(`The row has more than ${MOST} numbers; allowed are 1 to ${MOST}.`);
+    row.push(number(word, row.length));
+    after = "word";
+  }
+  if (row.length === 0) throw new Error("There are no numbers.");
+  return Float32Array.from(row);
 }
 
-/** Reads the first row of a .npy file of f16, f32 or f64, little endian, in C order. @param {ArrayBuffer} buffer */
+/** Reads a row from text: numbers, or the first innermost list of a print, which may have a name and a call around it. */
+export function fromText(text) {
+  const given = text.trim();
+  const start = /^\{/.test(given) ? given.search(/"logits"\s*:\s*\[/) : given.search(/\[/);
+  if (start < 0 && /^[[{]/.test(given)) throw new Error('The object has no list "logits".');
+  if (start < 0) return numbers(given);
+  const before = given.slice(0, start).trim();
+  if (!/^\{/.test(given) && !/^([\w.]+\s*[=:]\s*)?([\w.]+\s*\(\s*)?$/.test(before)) throw new Error(`Before the list stands ${JSON.stringify(before.slice(0, 40))}; allowed is a name or a call, such as tensor(.`);
+  const open = /\[[\s[]*/y;
+  open.lastIndex = given.indexOf("[", start);
+  open.test(given);
+  const end = given.indexOf("]", open.lastIndex);
+  if (end < 0) throw new Error("The list does not end: its ] is missing.");
+  const behind = given.slice(end + 1, end + 200).trim();
+  if (!/^([\])},;]|$)/.test(behind) && !/^\[/.test(behind)) throw new Error(`After the list stands ${JSON.stringify(behind.slice(0, 40))}.`);
+  return numbers(given.slice(open.lastIndex, end));
+}
+
+/** Reads the first row of a .npy file of f16, f32 or f64, little endian, in C order. @param {ArrayBuffer} buffer its beginning is enough */
 export function fromNpy(buffer) {
   const view = new DataView(buffer);
   if (buffer.byteLength < 12 || view.getUint32(0) !== 0x934e554d) throw new Error("The file is no .npy file.");
@@ -49,7 +84,18 @@ export function fromNpy(buffer) {
     const at = start + id * size;
     row[id] = size === 4 ? view.getFloat32(at, true) : size === 8 ? view.getFloat64(at, true) : half(view.getUint16(at, true));
   }
-  return checked(row);
+  return row;
+}
+
+/** Returns a row as a .npy file of f32, which holds numbers of f16 exactly. @param {import("./rows.js").Row} row */
+export function toNpy({ logits, dtype }) {
+  const header = `{'descr': '<f4', 'fortran_order': False, 'shape': (${logits.length},), }`.padEnd(NPY_START - 11) + "\n";
+  const file = new Uint8Array(NPY_START + 4 * logits.length);
+  const view = new DataView(file.buffer);
+  file.set([0x93, ..."NUMPY".split("").map((letter) => letter.charCodeAt(0)), 1, 0, header.length & 255, header.length >> 8]);
+  file.set(new TextEncoder().encode(header), 10);
+  logits.forEach((z, id) => view.setFloat32(NPY_START + 4 * id, dtype === "float16" ? half(z) : z, true));
+  return file;
 }
 
 /** The number that 16 bits of f16 stand for. */

@@ -1,5 +1,5 @@
 // What do two settings make of one row, one seed and the same arrivals? Both answers side by side.
-import { at, count, h, percent } from "./dom.js";
+import { at, count, h, head, percent } from "./dom.js";
 import { NEUTRAL } from "./parameters.js";
 import { shown } from "./rows.js";
 
@@ -19,7 +19,7 @@ export function showCompare(row, a, b, settings, pinned) {
   const ids = [...new Set([...a.tokens.slice(0, 12), ...b.tokens.slice(0, 12)].map((token) => token.id))];
   const mine = new Map(a.tokens.map((token) => [token.id, token]));
   const share = (map, id) => (map.has(id) ? (map.get(id).p_kept > 0 ? percent(map.get(id).p_kept) : "out") : "behind place 40");
-  const table = h("table", {}, h("thead", {}, h("tr", {}, ...["token", "now", "pinned"].map((name) => h("th", { scope: "col" }, name)))),
+  const table = h("table", {}, head("token", "now", "pinned"),
     h("tbody", {}, ...ids.map((id) => h("tr", {}, h("th", { scope: "row", class: "word" }, shown(row, id)), h("td", { class: "figure" }, share(mine, id)), h("td", { class: "figure" }, share(other, id))))));
   const verdict = a.winner?.id === b.winner?.id ? "Both draw the same token." : "They draw different tokens.";
   at("compare").replaceChildren(h("p", { id: "verdict" }, verdict), h("div", { class: "sides" }, side("Now", a, settings), side("Pinned, on the seed of now", b, pinned)), table);

@@ -4,12 +4,12 @@ import { at, h } from "./dom.js";
 
 const fields = new Map();
 
-/** Makes all controls. `changed(name, value)` is called at every movement. */
-export function makeControls(changed) {
-  for (const parameter of PARAMETERS) at(`group-${parameter.group}`).append(control(parameter, changed));
+/** Makes all controls. `changed(name, value)` is called at every movement; `value(name)` is what holds. */
+export function makeControls(value, changed) {
+  for (const parameter of PARAMETERS) at(`group-${parameter.group}`).append(control(parameter, () => value(parameter.name), changed));
 }
 
-function control(parameter, changed) {
+function control(parameter, held, changed) {
   const { name, label, kind, help } = parameter;
   const id = `p-${name}`;
   const described = { "aria-describedby": `${id}-help` };
@@ -33,7 +33,7 @@ function control(parameter, changed) {
       const way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
       if (!way) return;
       event.preventDefault();
-      const now = Number(number.value) + way * step * (event.shiftKey ? 10 : 1);
+      const now = held() + way * step * (event.shiftKey ? 10 : 1);
       changed(name, Number(Math.min(max, Math.max(min, now)).toFixed(6)));
     });
     parts.push(slider, number);
@@ -41,7 +41,7 @@ function control(parameter, changed) {
     const select = h("select", { id, ...described }, ...parameter.choices.map((choice) => h("option", { value: choice }, choice)));
     select.addEventListener("change", () => changed(name, select.value));
     show = (now) => {
-      if (!parameter.choices.includes(now)) select.append(h("option", { value: now }, now)), parameter.choices.push(now);
+      if (![...select.options].some((option) => option.value === now)) select.append(h("option", { value: now }, now));
       select.value = now;
     };
     parts.push(select);
@@ -72,6 +72,21 @@ function control(parameter, changed) {
   const field = h("div", { class: `field ${kind}` }, h("label", { for: id }, label), ...parts, h("p", { class: "help", id: `${id}-help` }, help));
   fields.set(name, { show, field });
   return field;
+}
+
+/** The parameter that an error of the core speaks of: `dry.base` is dry_base here, `dynamic_temperature.min` dynamic_min. */
+export function controlOf(parameter) {
+  const name = (parameter ?? "").replace("dynamic_temperature", "dynamic").replace(".", "_");
+  return PARAMETERS.find((one) => one.name === name)?.name ?? PARAMETERS.find((one) => name && one.name.startsWith(`${name}_`))?.name;
+}
+
+/** Marks the control whose value was refused, and no other; opens the group that it lies in. */
+export function mark(wrong) {
+  for (const [name, { field }] of fields) {
+    field.classList.toggle("wrong", name === wrong);
+    for (const input of field.querySelectorAll("input, select")) input.setAttribute("aria-invalid", String(name === wrong));
+    if (name === wrong) field.closest("details")?.setAttribute("open", "");
+  }
 }
 
 /** Shows the settings in the controls, and which of them are not neutral. */

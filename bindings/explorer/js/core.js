@@ -1,38 +1,48 @@
-// What does the page ask of the wasm core? Everything that is said about sampling: this file has no arithmetic of its own.
-import { Sampler, init, inspect, version } from "./index.js";
-import { toParams } from "./parameters.js";
+// How does the page reach the core? By messages to its worker, each answered by one; this file has no arithmetic of its own.
+const open = new Map();
+const handed = new WeakMap();
+let [worker, last] = [undefined, 0];
 
-/** Compiles the module from its bytes. */
-export async function start(bytes) {
-  await init({ module_or_path: bytes });
-  return version();
+function ask(what, given) {
+  return new Promise((resolve, reject) => {
+    open.set(++last, { resolve, reject });
+    worker.postMessage({ id: last, what, ...given });
+  });
 }
 
-/** The options of a row: its history and the type of its numbers. */
-function context(row, settings) {
-  return { prompt: row.ids, output: row.output, dtype: row.dtype, draw: settings.draw ?? 0 };
+/** Starts the core: the worker's program and the module, as bytes. Returns the core's version. */
+export function start(program, module) {
+  // A page that is a file may not make a worker of a blob: in Chromium, of a data: address it may everywhere.
+  worker = new Worker(`data:text/javascript,${encodeURIComponent(new TextDecoder().decode(program))}`, { type: "module" });
+  worker.onmessage = ({ data: { id, answer, error } }) => {
+    const { resolve, reject } = open.get(id) ?? {};
+    if (!open.delete(id)) return;
+    if (error) reject(Object.assign(new Error(error.message), error));
+    else resolve(answer);
+  };
+  worker.onerror = (event) => {
+    for (const { reject } of open.values()) reject(new Error(event.message || "the core's worker has ended"));
+    open.clear();
+  };
+  return ask("start", { module });
+}
+
+/** The key under which the worker has a row; hands the row over the first time. @param {import("./rows.js").Row} row */
+function key(row) {
+  if (!handed.has(row)) {
+    handed.set(row, ++last);
+    worker.postMessage({ id: 0, what: "row", key: last, row: { ...row, texts: undefined } });
+  }
+  return handed.get(row);
 }
 
 /**
- * Traces a row: what every stage did to it. `forced` describes one token besides, as the trace's winner.
+ * Traces a row. `forced` describes one token besides, as the trace's winner; `brief` leaves out the race.
  * @param {import("./rows.js").Row} row
  * @param {Record<string, any>} settings
- * @param {number} [forced]
+ * @param {{forced?: number, brief?: boolean}} [options]
  */
-export function trace(row, settings, forced) {
-  const options = { ...context(row, settings), source: row.name, texts: (id) => row.texts?.[id] };
-  if (forced !== undefined) options.forced = forced;
-  // JSON cannot say a seed above 2^53; the settings can.
-  return { ...inspect(row.logits, toParams(settings), options), seed: settings.seed };
-}
+export const trace = (row, settings, options = {}) => ask("trace", { key: key(row), settings, ...options });
 
-/** Draws `n` tokens that differ in their draw index alone, the row's history considered. */
-export function draws(row, settings, n) {
-  const sampler = new Sampler(toParams(settings), row.logits.length, { prompt: row.ids, draw: settings.draw ?? 0 });
-  try {
-    for (const id of row.output) sampler.push(id);
-    return sampler.sample_n(row.logits, n, { dtype: row.dtype });
-  } finally {
-    sampler.free();
-  }
-}
+/** Draws `n` tokens that differ in their draw index alone. */
+export const draws = (row, settings, n) => ask("draws", { key: key(row), settings, n });

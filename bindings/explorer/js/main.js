@@ -1,16 +1,18 @@
-// Who calls whom? Whenever the state changes, the core traces the row, every part of the page shows the trace, and the address says the state.
+// Who calls whom? Whenever the state changes, the core traces the row and every part of the page shows the trace; once the sliders rest, what is
+// slower follows, and the address says the state.
 import { showAnswer, showFilters, sentence } from "./answer.js";
-import { fromNpy, fromText } from "./bring.js";
+import { READ_BYTES, fromNpy, fromText, toNpy } from "./bring.js";
 import { showCompare } from "./compare.js";
-import { showControls, makeControls } from "./controls.js";
+import { controlOf, makeControls, mark, showControls } from "./controls.js";
 import { TARGETS, showCopy } from "./copyas.js";
-import { start, trace } from "./core.js";
-import { at, h } from "./dom.js";
-import { showDraws } from "./draws.js";
+import { draws, start, trace } from "./core.js";
+import { at, count, h } from "./dom.js";
+import { DRAWS, showDraws } from "./draws.js";
+import { SAVED } from "./owncode.js";
 import { NEUTRAL, PARAMETERS } from "./parameters.js";
 import { showPenalties } from "./penalties.js";
 import { showRace } from "./race.js";
-import { brought, recorded } from "./rows.js";
+import { brought, find, recorded } from "./rows.js";
 import { showSorted } from "./sorted.js";
 import { LINKED, first, fromHash, toHash } from "./state.js";
 import { showWhy } from "./whynot.js";
@@ -21,48 +23,82 @@ let own = null;
 let waiting = false;
 let calm = 0;
 let written = "";
+/** How often something was changed: an answer to an older state is not shown in full. */
+let turn = 0;
+let tracing = false;
+/** The settings whose answer the page shows; none while those of now are refused. */
+let acting = null;
+/** Whether any answer stands on the page. */
+let answered = false;
 const EDITS = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "no_repeat_ngram", "banned_ids", "bad_words", "allowed_ids", "logit_bias", "min_tokens", "stop_ids"];
 
 const row = () => (state.row === "own" && own ? own : (rows[state.row] ?? rows[0]));
 
 /** Shows everything anew in the next frame, however often the state changes before it. */
 function show() {
+  turn += 1;
+  document.body.dataset.ready = "no";
+  clearTimeout(calm);
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {
     waiting = false;
-    draw();
+    showState();
+    answer();
   });
 }
 
-function draw() {
+/** Shows what needs no trace. */
+function showState() {
   document.body.dataset.view = state.view;
   for (const button of document.querySelectorAll("#views button")) button.setAttribute("aria-pressed", String(button.dataset.view === state.view));
   showControls(state.a);
   at("row").value = String(state.row);
-  at("note").textContent = row().note ?? `${row().logits.length} logits. Tokens go by their ids.`;
-  written = toHash(state);
-  if (location.hash !== written) history.replaceState(null, "", written);
-  at("link-note").textContent = state.logits && state.logits.length > LINKED ? `The link says everything but the row itself, which has more than ${LINKED} logits.` : "";
-  let traced;
-  const began = performance.now();
-  try {
-    traced = trace(row(), state.a);
-  } catch (error) {
-    return fail(error);
-  }
-  at("took").textContent = `traced in ${(performance.now() - began).toFixed(0)} ms`;
-  at("error").hidden = true;
-  at("results").classList.remove("stale");
-  showAnswer(row(), traced);
-  showFilters(row(), traced);
-  showSorted(row(), traced);
-  showCopy(state.target, state.a);
+  at("note").textContent = row().note ?? `${count(row().logits.length)} logits. Tokens go by their ids.`;
   at("hidden-settings").textContent = unseen();
+  at("link-note").textContent = [
+    state.refused.length ? `The link says what cannot be, which is left out: ${state.refused.join(", ")}.` : "",
+    state.logits && state.logits.length > LINKED ? `The link says everything but the row itself, which has more than ${LINKED} logits.` : "",
+  ].join(" ");
+}
+
+/** Asks for the newest state's trace, one at a time: while one is made, however many states may pass. */
+async function answer() {
+  if (tracing) return;
+  tracing = true;
+  for (let done = -1; done !== turn; ) {
+    done = turn;
+    const [began, shownRow, settings] = [performance.now(), row(), state.a];
+    let [traced, refused] = [undefined, undefined];
+    try {
+      traced = await trace(shownRow, settings, { brief: true });
+    } catch (error) {
+      refused = error;
+    }
+    try {
+      if (traced) showAll(shownRow, traced, settings, began);
+      else await fail(refused, shownRow, settings);
+    } catch (error) {
+      say(error.message);
+    }
+  }
+  tracing = false;
   // What costs more, or is read out, waits until the sliders rest.
   clearTimeout(calm);
-  document.body.dataset.ready = "no";
-  calm = setTimeout(() => rest(traced), 150);
+  calm = setTimeout(rest, 150, turn);
+}
+
+function showAll(shownRow, traced, settings, began) {
+  at("took").textContent = `traced in ${(performance.now() - began).toFixed(0)} ms`;
+  at("error").hidden = true;
+  mark(null);
+  at("results").classList.remove("stale");
+  answered = true;
+  acting = settings;
+  showAnswer(shownRow, traced);
+  showFilters(shownRow, traced);
+  showSorted(shownRow, traced);
+  showCopy(state.target, settings, shownRow, traced.winner);
 }
 
 /** Says which settings act that the first view has no control for. */
@@ -72,35 +108,75 @@ function unseen() {
   return set.length ? `Besides, these are set, which the other views show: ${set.map(([name, value]) => `${name} ${value}`).join(", ")}.` : "";
 }
 
-function rest(traced) {
+/** Shows what is slower than a slider, unless the state of that turn has gone; and writes the address, which browsers do not let every move do. */
+async function rest(mine) {
+  const passed = () => mine !== turn;
   try {
-    const shownRow = row();
-    at("live").textContent = sentence(shownRow, traced);
-    if (state.view !== "learn") {
-      const neutral = traced.edits.steps.length ? trace(shownRow, { ...state.a, ...Object.fromEntries(EDITS.map((name) => [name, NEUTRAL[name]])) }) : traced;
-      showPenalties(shownRow, traced, neutral);
-      const pinned = state.b && { ...state.b, seed: state.a.seed, draw: state.a.draw };
-      showCompare(shownRow, traced, pinned && trace(shownRow, pinned), state.a, state.b);
-      at("unpin").hidden = !state.b;
-      showWhy(shownRow, traced, state.why, (id) => trace(shownRow, state.a, id));
+    // An address that somebody else has changed is about to be read.
+    if (location.hash === written) {
+      history.replaceState(null, "", toHash(state));
+      written = location.hash;
     }
-    showDraws(shownRow, traced, state.a);
-    showRace(shownRow, traced);
-    if (state.view === "debug") at("raw").textContent = JSON.stringify({ ...traced, what_if: undefined, curve: undefined, race: traced.race && { ...traced.race, field: undefined, bounds: undefined } }, null, 1);
-  } catch (error) {
-    fail(error);
+  } catch {
+    // A browser may refuse many changes in a short time; "Copy link" has the state all the same.
   }
-  document.body.dataset.ready = "yes";
+  try {
+    const [shownRow, settings] = [row(), acting];
+    if (settings) {
+      const traced = await trace(shownRow, settings);
+      if (passed()) return;
+      at("live").textContent = sentence(shownRow, traced);
+      if (state.view !== "learn") {
+        const brief = { brief: true };
+        const neutral = traced.edits.steps.length ? await trace(shownRow, { ...settings, ...Object.fromEntries(EDITS.map((name) => [name, NEUTRAL[name]])) }, brief) : traced;
+        const pinned = state.b && { ...state.b, seed: settings.seed, draw: settings.draw };
+        const beside = pinned && (await trace(shownRow, pinned, brief));
+        const forced = [];
+        for (const id of state.why.trim() ? find(shownRow, state.why) : []) forced.push(await trace(shownRow, settings, { forced: id, brief: true }));
+        if (passed()) return;
+        showPenalties(shownRow, traced, neutral);
+        showCompare(shownRow, traced, beside, settings, state.b);
+        at("unpin").hidden = !state.b;
+        showWhy(shownRow, traced, state.why, forced);
+      }
+      const drawn = traced.winner ? await draws(shownRow, settings, DRAWS) : [];
+      if (passed()) return;
+      showDraws(shownRow, traced, settings, drawn);
+      showRace(shownRow, traced);
+      if (state.view === "debug") at("raw").textContent = raw(shownRow, traced);
+    }
+  } catch (error) {
+    say(error.message);
+  }
+  if (!passed()) document.body.dataset.ready = "yes";
 }
 
-/** Says what the core refused, and at which parameter. */
-function fail(error) {
-  clearTimeout(calm);
-  const parameter = error.parameter ? `${error.parameter}: ` : "";
-  at("error").textContent = `${parameter}${error.message}`;
+/** The trace as text, without its long lists, each token with its text. */
+function raw(shownRow, traced) {
+  const told = { ...traced, what_if: undefined, curve: undefined, race: traced.race && { ...traced.race, field: undefined, bounds: undefined } };
+  const named = (name, one) => (shownRow.texts && typeof one?.id === "number" && !("text" in one) ? { id: one.id, text: shownRow.texts[one.id], ...one } : one);
+  return JSON.stringify(told, named, 1);
+}
+
+function say(words) {
+  at("error").textContent = words;
   at("error").hidden = false;
-  at("results").classList.add("stale");
-  document.body.dataset.ready = "yes";
+}
+
+/** Says what the core refused, and marks the control; where nothing stands on the page yet, shows the row with neutral settings. */
+async function fail(error, shownRow, settings) {
+  const name = controlOf(error.parameter);
+  acting = null;
+  let told = error.message;
+  if (!answered) {
+    const without = { ...NEUTRAL, seed: settings.seed };
+    showAll(shownRow, await trace(shownRow, without, { brief: true }), without, performance.now());
+    told += ". Below stands the row with neutral settings.";
+  }
+  at("results").classList.toggle("stale", !acting);
+  say(told);
+  mark(name);
+  showCopy(state.target, null);
 }
 
 function take(logits, name) {
@@ -108,7 +184,9 @@ function take(logits, name) {
   state.row = "own";
   state.logits = logits;
   listRows();
-  at("bring-says").textContent = `${logits.length} logits are in.`;
+  const odd = logits.reduce((sum, z) => sum + Number(Number.isNaN(z)), 0);
+  const told = [`${count(logits.length)} ${logits.length === 1 ? "logit is" : "logits are"} in.`, odd ? `${count(odd)} of them ${odd === 1 ? "is" : "are"} NaN, which counts as minus infinity.` : ""];
+  at("bring-says").textContent = told.join(" ").trim();
   show();
 }
 
@@ -121,12 +199,13 @@ function bring(read, name) {
 }
 
 function listRows() {
-  const options = rows.map((one, index) => h("option", { value: index }, `${one.name}: ${one.prompt.replace(/\s+/g, " ").slice(0, 48)}`));
+  const options = rows.map((one, index) => h("option", { value: index }, one.name));
   at("row").replaceChildren(...options, ...(own ? [h("option", { value: "own" }, own.name)] : []));
 }
 
 function takeHash() {
-  state = fromHash(location.hash);
+  written = location.hash;
+  state = fromHash(written);
   if (state.logits) own = brought(state.logits, "A row from the link");
   if (state.row === "own" ? !own : !rows[state.row]) state.row = 0;
   at("why").value = state.why;
@@ -156,7 +235,7 @@ function theme(now) {
 }
 
 function listen() {
-  makeControls((name, value) => {
+  makeControls((name) => state.a[name], (name, value) => {
     state.a = { ...state.a, [name]: value };
     show();
   });
@@ -172,13 +251,18 @@ function listen() {
   at("pin").addEventListener("click", () => ((state.b = { ...state.a }), show()));
   at("unpin").addEventListener("click", () => ((state.b = null), show()));
   at("why").addEventListener("input", () => ((state.why = at("why").value), show()));
-  at("copy-link").addEventListener("click", () => copy(location.href, at("copy-link")));
+  at("copy-link").addEventListener("click", () => copy(location.href.split("#")[0] + toHash(state), at("copy-link")));
   at("copy-code").addEventListener("click", () => copy(at("code").textContent, at("copy-code")));
+  at("save-row").addEventListener("click", () => {
+    const address = URL.createObjectURL(new Blob([toNpy(row())], { type: "application/octet-stream" }));
+    h("a", { href: address, download: SAVED }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  });
   at("take").addEventListener("click", () => bring(() => fromText(at("paste").value), "A row that was pasted"));
   at("file").addEventListener("change", async () => {
     const file = at("file").files[0];
     if (!file) return;
-    const buffer = await file.arrayBuffer();
+    const buffer = await file.slice(0, READ_BYTES).arrayBuffer();
     bring(() => (file.name.endsWith(".npy") ? fromNpy(buffer) : fromText(new TextDecoder().decode(buffer))), file.name);
   });
   at("theme").addEventListener("click", () => theme({ auto: "dark", dark: "light", light: "auto" }[document.documentElement.dataset.theme]));
@@ -186,8 +270,8 @@ function listen() {
   addEventListener("resize", show);
 }
 
-/** Starts the page with the module and the recorded rows, both as bytes. */
-export async function main(module, recording) {
+/** Starts the page with the worker's program, the module and the recorded rows, as bytes. */
+export async function main(program, module, recording) {
   let kept = "auto";
   try {
     kept = localStorage.getItem("theme") ?? "auto";
@@ -195,7 +279,7 @@ export async function main(module, recording) {
     // As above.
   }
   theme(["auto", "dark", "light"].includes(kept) ? kept : "auto");
-  at("version").textContent = await start(module);
+  at("version").textContent = await start(program, module);
   rows = recorded(recording);
   listen();
   takeHash();

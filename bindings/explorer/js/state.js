@@ -1,4 +1,5 @@
 // What does the page show, and how does a link say so? The state is a plain object; the part after # of the address is its other form.
+import { FILTERS } from "./answer.js";
 import { NEUTRAL, PARAMETERS } from "./parameters.js";
 
 /** The most logits that a link carries. */
@@ -6,29 +7,40 @@ export const LINKED = 4096;
 export const VIEWS = ["learn", "tune", "debug"];
 const BY_NAME = new Map(PARAMETERS.map((parameter) => [parameter.name, parameter]));
 
-/** What a visitor meets first. */
+/** What a visitor meets first. `refused` is what a link said that cannot be. */
 export function first() {
-  return { view: "learn", row: 0, a: { ...NEUTRAL, temperature: 0.8, top_p: 0.9 }, b: null, why: "", target: "rust", logits: null };
+  return { view: "learn", row: 0, a: { ...NEUTRAL, temperature: 0.8, top_p: 0.9 }, b: null, why: "", target: "rust", logits: null, refused: [] };
 }
 
 function write(query, prefix, settings) {
   for (const [name, value] of Object.entries(settings)) if (value !== NEUTRAL[name]) query.set(prefix + name, String(value));
 }
 
-function read(query, prefix) {
+/** Reads the value of a parameter; undefined if it can be none. */
+function value({ name, kind, choices }, text) {
+  if (kind === "number") return text !== "" && Number.isFinite(Number(text)) ? Number(text) : undefined;
+  if (kind === "flag") return text === "true" || (text === "false" ? false : undefined);
+  if (kind === "seed") return !/^\d{1,20}$/.test(text) || BigInt(text) >= 1n << 64n ? undefined : BigInt(text) > 9007199254740991n ? text : Number(text);
+  if (kind !== "choice" || choices.includes(text)) return text;
+  return name === "order" && text.split(",").every((one) => Object.hasOwn(FILTERS, one)) ? text : undefined;
+}
+
+function read(query, prefix, refused) {
   const settings = { ...NEUTRAL };
   for (const [key, text] of query) {
     const parameter = key.startsWith(prefix) ? BY_NAME.get(key.slice(prefix.length)) : undefined;
     if (!parameter) continue;
-    const { name, kind } = parameter;
-    if (kind === "number") {
-      if (text !== "" && Number.isFinite(Number(text))) settings[name] = Number(text);
-    } else if (kind === "flag") settings[name] = text === "true";
-    else if (kind === "seed") {
-      if (/^\d{1,20}$/.test(text) && BigInt(text) < 1n << 64n) settings[name] = BigInt(text) > 9007199254740991n ? text : Number(text);
-    } else settings[name] = text;
+    const given = value(parameter, text);
+    if (given === undefined) refused.push(`${key} of ${JSON.stringify(text.slice(0, 40))}`);
+    else settings[parameter.name] = given;
   }
   return settings;
+}
+
+/** The shortest text that is this f32. */
+function shortest(z) {
+  for (let digits = 6; digits < 9; digits++) if (Math.fround(Number(z.toPrecision(digits))) === z) return String(Number(z.toPrecision(digits)));
+  return String(Number(z.toPrecision(9)));
 }
 
 /** Returns the state as the end of a link. A neutral parameter is left out. */
@@ -41,25 +53,27 @@ export function toHash(state) {
   }
   if (state.why) query.set("why", state.why);
   if (state.target !== "rust") query.set("copy", state.target);
-  if (state.logits && state.logits.length <= LINKED) query.set("logits", Array.from(state.logits, (z) => String(z)).join("_"));
+  if (state.logits && state.logits.length <= LINKED) query.set("logits", Array.from(state.logits, shortest).join("_"));
   return `#${query}`;
 }
 
-/** Reads such an end of a link; what it does not say, or says wrongly, is as at first. */
+/** Reads such an end of a link; what it does not say is as at first, what cannot be is in `refused`. */
 export function fromHash(hash) {
   const state = first();
   if (hash.length < 2) return state;
   const query = new URLSearchParams(hash.slice(1));
   if (VIEWS.includes(query.get("view"))) state.view = query.get("view");
-  state.a = read(query, "");
-  if (query.get("compare")) state.b = read(query, "b.");
+  state.a = read(query, "", state.refused);
+  if (query.get("compare")) state.b = read(query, "b.", state.refused);
   state.why = query.get("why") ?? "";
   state.target = query.get("copy") ?? "rust";
   const row = query.get("row") ?? "0";
   state.row = row === "own" ? "own" : /^\d+$/.test(row) ? Number(row) : 0;
   if (query.get("logits")) {
-    const numbers = query.get("logits").split("_").map(Number);
-    if (numbers.length <= LINKED && numbers.every((z) => !Number.isNaN(z))) state.logits = Float32Array.from(numbers);
+    const words = query.get("logits").split("_");
+    const fits = words.length <= LINKED && words.every((word) => word === "NaN" || (word !== "" && !Number.isNaN(Number(word))));
+    if (fits) state.logits = Float32Array.from(words, Number);
+    else state.refused.push("logits");
   }
   return state;
 }

@@ -1,10 +1,10 @@
 // Why is a token not in the set, or not the one drawn? The core traces the row with that token forced, which changes nothing before it.
 import { at, count, h, percent } from "./dom.js";
 import { FILTERS } from "./answer.js";
-import { find, shown } from "./rows.js";
+import { shown } from "./rows.js";
 
-/** Answers in words, as a list of steps. Exported for tests. */
-export function reasons(row, trace, token) {
+/** Answers in words, as a list of steps. */
+function reasons(row, trace, token) {
   const name = `\u201c${shown(row, token.id)}\u201d (id ${token.id})`;
   if (token.place === null) {
     const raw = token.raw === null ? "minus infinity already as it came" : `${token.raw.toFixed(3)} as it came`;
@@ -28,11 +28,10 @@ export function reasons(row, trace, token) {
   return said;
 }
 
-/** Shows the answer to what was asked; `forced(id)` traces the row with that token forced. */
+/** Shows the answer to what was asked; `forced` are traces of the row with each token forced that `find` names. */
 export function showWhy(row, trace, asked, forced) {
   const into = at("why-says");
   if (!asked.trim()) return into.replaceChildren(h("p", {}, "Ask about a word of the row, or about an id such as #42."));
-  const ids = find(row, asked);
-  if (!ids.length) return into.replaceChildren(h("p", {}, `No single token of this vocabulary is \u201c${asked}\u201d. A word may be several tokens; ask for its beginning, or for an id from 0 to ${row.logits.length - 1}.`));
-  into.replaceChildren(...ids.map((id) => h("ol", {}, ...reasons(row, trace, forced(id).winner).map((line) => h("li", {}, line)))));
+  if (!forced.length) return into.replaceChildren(h("p", {}, `No single token of this vocabulary is \u201c${asked}\u201d. A word may be several tokens; ask for its beginning, or for an id from 0 to ${row.logits.length - 1}.`));
+  into.replaceChildren(...forced.map(({ winner }) => h("ol", {}, ...reasons(row, trace, winner).map((line) => h("li", {}, line)))));
 }

@@ -3,7 +3,7 @@
 //! The oracle's own functions compute the trace, so its token is the one that samplers and pools draw.
 
 use gumball_inspect::page::{Context, page};
-use gumball_inspect::trace::Trace;
+use gumball_inspect::trace::{Detail, Trace};
 use gumball_spec::Request;
 use gumball_spec::request::check_mask_width;
 use js_sys::{Function, JSON};
@@ -16,8 +16,8 @@ use crate::sampler::words;
 use crate::values::{Options, is_absent, keys};
 
 /// The options of both functions.
-const NAMES: [&str; 10] =
-    ["prompt", "output", "position", "draw", "mu", "mask", "forced", "dtype", "source", "texts"];
+const NAMES: [&str; 11] =
+    ["prompt", "output", "position", "draw", "mu", "mask", "forced", "dtype", "source", "texts", "brief"];
 
 /// Traces a row.
 fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Trace> {
@@ -48,7 +48,8 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Tr
     // What the function throws, or returns beside texts, counts as no text: the trace is the same.
     let text = |id: u32| texts.as_ref()?.call1(&JsValue::UNDEFINED, &id.into()).ok()?.as_string();
     let source = options.text("source")?.unwrap_or_else(|| "A row of logits".to_owned());
-    Trace::of(row, &request, &source, &text).map_err(|error| match error {
+    let detail = if options.truth("brief")? { Detail::Brief } else { Detail::Full };
+    Trace::of(row, &request, &source, &text, detail).map_err(|error| match error {
         gumball_inspect::Error::Spec(error) => error.into(),
         other => Failure::out_of_range("logits", "not traced", other.to_string()),
     })
@@ -57,8 +58,8 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Tr
 /// Returns what every stage did to a row: edits, filters, the race and the token, as `gumball inspect --json` writes it.
 ///
 /// Options: `prompt` and `output`, the ids before the token; `position`, as many as these; `draw`, 0; `mu`, mirostat's limit; `mask` and
-/// `forced`, as of `Sampler.sample`; `dtype`; `source`, where the row comes from, in words; `texts`, a function from an id to its text.
-/// Without a seed in `params` a fresh one is drawn.
+/// `forced`, as of `Sampler.sample`; `dtype`; `source`, where the row comes from, in words; `texts`, a function from an id to its text; `brief`,
+/// which leaves out `race` and `what_if`, about half of the work. Without a seed in `params` a fresh one is drawn.
 ///
 /// Throws a GumballError for a parameter outside its range.
 #[wasm_bindgen(unchecked_return_type = "Trace")]

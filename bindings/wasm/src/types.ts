@@ -377,6 +377,8 @@ export interface InspectOptions extends Omit<SampleOptions, "hook"> {
   source?: string;
   /** Returns the text of an id, if there is a tokenizer. */
   texts?: (id: number) => string | undefined;
+  /** Leaves out `race` and `what_if`, about half of the work. */
+  brief?: boolean;
   /** Of `inspect_html`: the text that the token continues. */
   context?: { prompt?: string; said?: string };
 }

@@ -4,7 +4,7 @@ mod support;
 
 use gumball_cli::logits::{Kind, generate};
 use gumball_cli::page::{Context, page};
-use gumball_cli::trace::Trace;
+use gumball_cli::trace::{Detail, Trace};
 use gumball_spec::{Filter, FilterOrder, Mirostat, Request, Row, SamplingParams, oracle};
 use support::{Files, bytes, logits, refuses, succeeds};
 
@@ -45,7 +45,7 @@ fn settings() -> Vec<SamplingParams> {
 fn trace(row: Row<'_>, params: &SamplingParams, seed: u64) -> (Trace, oracle::Outcome) {
     let request = Request { output: &[1, 2, 2, 9], position: 4, ..Request::new(params, &[], seed) };
     let outcome = oracle::sample(row, &request, None).unwrap();
-    (Trace::of(row, &request, "a row", &|id| Some(format!("<{id}>"))).unwrap(), outcome)
+    (Trace::of(row, &request, "a row", &|id| Some(format!("<{id}>")), Detail::Full).unwrap(), outcome)
 }
 
 #[test]

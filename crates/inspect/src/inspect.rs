@@ -15,7 +15,7 @@ use crate::output::{say, shown};
 use crate::page::{self, Context};
 use crate::sampling::SamplingArgs;
 use crate::state::StateArgs;
-use crate::trace::{OnDevice, Texts, Trace};
+use crate::trace::{Detail, OnDevice, Texts, Trace};
 use crate::{Error, Result, terminal};
 
 /// Which row, and how to show it.
@@ -95,7 +95,7 @@ pub fn trace(
     source: &str,
     texts: Texts<'_>,
 ) -> Result<Trace> {
-    let mut trace = Trace::of(row, request, source, texts)?;
+    let mut trace = Trace::of(row, request, source, texts, Detail::Full)?;
     if let Some(device) = args.device.open_with(kernels)? {
         trace.device = Some(OnDevice::of(&device, row, request)?);
     }

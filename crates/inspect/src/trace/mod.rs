@@ -62,11 +62,11 @@ pub struct Trace {
     pub tokens: Vec<Token>,
     /// The probability at some places of the order, denser at its head.
     pub curve: Vec<Point>,
-    /// The race; none if nothing had to be drawn.
+    /// The race; none if nothing had to be drawn, or the trace is brief.
     pub race: Option<Race>,
     /// The token that was chosen; none in an empty row.
     pub winner: Option<Token>,
-    /// What other settings would have drawn from the same arrivals.
+    /// What other settings would have drawn from the same arrivals; none if the trace is brief.
     pub what_if: Option<WhatIf>,
     /// What a device made of the row, if one was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,6 +130,15 @@ pub struct Point {
     pub p: f64,
     /// The probability of this place and all before it.
     pub cumulative: f64,
+}
+
+/// How much a trace tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Everything.
+    Full,
+    /// All but the race and what other settings would have drawn, which cost about as much as the rest.
+    Brief,
 }
 
 /// How many tokens a trace lists.
@@ -209,7 +218,13 @@ impl Trace {
     ///
     /// # Errors
     /// Those of the oracle.
-    pub fn of(row: Row<'_>, request: &Request<'_>, source: &str, texts: Texts<'_>) -> Result<Self> {
+    pub fn of(
+        row: Row<'_>,
+        request: &Request<'_>,
+        source: &str,
+        texts: Texts<'_>,
+        detail: Detail,
+    ) -> Result<Self> {
         let outcome = oracle::sample(row, request, None)?;
         let edited = edit(row, request, None);
         let mut trace = Self {
@@ -252,23 +267,25 @@ impl Trace {
         let (mut mass, mut kept_mass) = (0, 0);
         if !path.order.is_empty() {
             (mass, kept_mass) = (path.row().total(), path.kept().total());
-            trace.follow(&path, mass, kept_mass);
+            trace.follow(&path, mass, kept_mass, detail);
         }
         trace.winner = token.map(|id| path.winner(id, mass, kept_mass));
         Ok(trace)
     }
 
     /// Fills in what a row that is not empty goes through.
-    fn follow(&mut self, path: &Path<'_>, mass: u64, kept_mass: u64) {
+    fn follow(&mut self, path: &Path<'_>, mass: u64, kept_mass: u64, detail: Detail) {
         let row = path.row();
         self.temperature.entropy_bits =
             Given::new(&path.z, &path.order, Measure::new(Kind::Logits, 1.0)).entropy();
         if path.temperature > 0.0 {
             self.temperature.entropy_in_use_bits = row.entropy();
             self.filters = filters::of(path);
-            self.race = Some(Race::of(path, mass, kept_mass));
         }
-        self.what_if = Some(WhatIf::of(path));
+        if detail == Detail::Full {
+            self.race = (path.temperature > 0.0).then(|| Race::of(path, mass, kept_mass));
+            self.what_if = Some(WhatIf::of(path));
+        }
         self.kept.share = row.mass(&path.order[path.kept.clone()]) as f64 / mass as f64;
         self.curve = curve(path, mass);
         let listed = path.order.len().min(LISTED);
@@ -298,7 +315,7 @@ mod tests {
 
     fn traced(row: &[f32], params: &SamplingParams, mask: Option<&[u32]>) -> Trace {
         let request = Request { mask, forced: Some(1), ..Request::new(params, &[], 7) };
-        Trace::of(Row::F32(row), &request, "a row", &|_| None).unwrap()
+        Trace::of(Row::F32(row), &request, "a row", &|_| None, Detail::Full).unwrap()
     }
 
     #[test]
@@ -314,6 +331,18 @@ mod tests {
                 assert!(crate::page::page(&trace, None).contains("forced"));
             }
         }
+    }
+
+    #[test]
+    fn a_brief_trace_tells_the_same_but_for_the_race_and_what_if() {
+        let params = SamplingParams { temperature: 0.7, top_k: 2, ..SamplingParams::default() };
+        let request = Request::new(&params, &[], 7);
+        let told =
+            |detail| Trace::of(Row::F32(&[1.0, 2.0, 3.0]), &request, "a row", &|_| None, detail).unwrap();
+        let (mut full, brief) = (told(Detail::Full), told(Detail::Brief));
+        assert!(full.race.take().is_some() && full.what_if.take().is_some());
+        let text = |trace| serde_json::to_string(trace).unwrap();
+        assert_eq!(text(&full), text(&brief));
     }
 
     #[test]
