@@ -61,14 +61,16 @@ class RankPool:
         token = torch.from_dlpack(self.pool.outputs_on_device("tokens"))[first * self._width]
         if not token.is_cuda:
             none = int(token) < 0
-        elif self._token is None:
-            self._token, self._came, none = torch.empty_like(token, device="cpu", pin_memory=True), None, False
         else:
-            none = self._came is not None and self._came.query() and int(self._token) < 0
-        if token.is_cuda and (self._came is None or self._came.query()):
-            self._token.copy_(token, non_blocking=True)
-            self._came = torch.cuda.Event()
-            self._came.record()
+            held, came = self._token, self._came
+            if held is None:
+                held = self._token = torch.empty_like(token, device="cpu", pin_memory=True)
+            arrived = came is None or came.query()
+            none = came is not None and arrived and int(held) < 0
+            if arrived:
+                held.copy_(token, non_blocking=True)
+                self._came = torch.cuda.Event()
+                self._came.record()
         if none:
             # The error, if it was that; a row whose logits are all -inf has no token either.
             self.pool.fetch()

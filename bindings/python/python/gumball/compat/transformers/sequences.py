@@ -51,7 +51,7 @@ def words_of(
     if seed is None:
         # So that torch.manual_seed makes runs repeat; torch draws 63 bits at once.
         seed = int(torch.randint(2**63 - 1, ()).item())
-    several = not isinstance(seed, str | bytes) and hasattr(seed, "__len__") and np.ndim(seed) > 0  # type: ignore[arg-type]
+    several = not isinstance(seed, str | bytes) and hasattr(seed, "__len__") and np.ndim(seed) > 0
     seeds = [_seed(params, one) for one in (seed if several else [seed])]  # type: ignore[union-attr]
     if not several:
         return [Words(seeds[0], row) for row in range(rows)]
