@@ -115,8 +115,16 @@ def test_rows_have_their_first_largest_logit_and_a_tokens_logprob(batch: np.ndar
     out = torch.empty(7, dtype=torch.int32)
     assert tokenspeed.argmax(logits, out=out) is out and out.tolist() == tokenspeed.argmax(logits).tolist()
     spoilt = torch.tensor([[torch.nan, 1.0, 3.0, 3.0], [-torch.inf, torch.nan, -torch.inf, torch.nan]])
-    assert tokenspeed.argmax(spoilt).tolist() == [2, -1]
-    assert tokenspeed.argmax_pair(spoilt).tolist() == [[3.0, 2.0], [-torch.inf, -1.0]]
+    # Callers index with the ids, so each is in range.
+    assert tokenspeed.argmax(spoilt).tolist() == [2, 0]
+    assert tokenspeed.argmax_pair(spoilt).tolist() == [[3.0, 2.0], [-torch.inf, 0.0]]
+    for dtype in (torch.int32, torch.int64):
+        one = torch.empty((), dtype=dtype)
+        assert tokenspeed.argmax(spoilt[0], out=one) is one and one == 2
+        spread = torch.full((4,), 9, dtype=dtype)
+        assert tokenspeed.argmax(spoilt, out=spread[::2]).tolist() == [2, 0] and spread.tolist() == [2, 9, 0, 9]
+    assert tokenspeed.argmax(spoilt[1]).shape == () and int(tokenspeed.argmax(spoilt[1])) == 0
+    assert tokenspeed.argmax(spoilt[:0]).shape == (0,)
     pair = torch.empty(7, 2)
     assert tokenspeed.argmax_pair(logits.bfloat16(), out=pair) is pair
     assert (pair[:, 0] == logits.amax(1)).all() and (pair[:, 1].int() == out).all()

@@ -169,6 +169,47 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
     assert sum(map(len, histories)) > 5 * 9, "drafts were accepted"
 
 
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
+@pytest.mark.parametrize("width", [1, WIDTH])
+def test_a_rank_that_is_gone_is_an_error_and_no_token_again_and_again(
+    device: str, width: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device == "emulated" and not EMULATOR:
+        pytest.skip("the emulated device is not built in")
+    meet_at(tmp_path, monkeypatch)
+    join, gone, done = ranks.join_ranks, threading.Event(), threading.Event()
+    monkeypatch.setattr(ranks, "join_ranks", lambda *given, **options: join(*given, **options, timeout=0.5))
+    logits, candidates = torch.randn(2 * width, VOCAB), torch.zeros(2, width, dtype=torch.int32)
+
+    def work(rank: int) -> None:
+        config = {"max_bs": 2, "max_draft_tokens_per_req": WIDTH, "tp_group": (0, 1), "enable_tp_sync": False}
+        made = on(device, backend(**config))
+        runtime = {"max_bucket_bs": 2, "vocab_size": VOCAB, "num_tokens_per_req": WIDTH, "device": "cpu"}
+        topology = SimpleNamespace(tp_rank=rank, tp_size=2, tp_group=(0, 1))
+        made.configure_dp_sampling(SimpleNamespace(enabled=True, min_bs=1, topology=topology, **runtime))
+
+        def step() -> None:
+            made.prepare_step(["a", "b"], [1, 2], REQUESTS[:2], width)
+            made.verify(output(logits.clone()), INFO, candidates)
+
+        step()
+        step()
+        if rank == 1:
+            gone.set()
+            assert done.wait(60)
+        else:
+            assert gone.wait(60)
+            with pytest.raises(dist.DistError):
+                step()
+                # A device is told of the step before.
+                step()
+            with pytest.raises(dist.DistError):
+                step()
+            done.set()
+
+    on_ranks(2, work)
+
+
 def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gumball import Dry, Sampler, SamplingParams, State
@@ -97,4 +98,12 @@ def test_seeds_are_checked() -> None:
         words_of(SamplingParams(), [1, 2], 6, 2)
     with pytest.raises(ValueError, match="seed"):
         words_of(SamplingParams(), -1, 1)
+    # Digits are no seeds, one by one.
+    for seed in ("7", "12", b"7", ["7"], 7.5, [7.0], True):
+        with pytest.raises(ValueError, match="seed is .*, but must be a whole number"):
+            words_of(SamplingParams(), seed, 2)
+    for seed in ([8, 9], (8, 9), np.array([8, 9]), torch.tensor([8, 9]), range(8, 10)):
+        assert words_of(SamplingParams(), seed, 2) == [(8, 0), (9, 0)]
+    for seed in (7, np.uint64(7), torch.tensor(7), np.array(7)):
+        assert words_of(SamplingParams(), seed, 2) == [(7, 0), (7, 1)]
     assert words_of(SamplingParams(), [8, 9], 4, 2) == [(8, 0), (8, 1), (9, 0), (9, 1)]

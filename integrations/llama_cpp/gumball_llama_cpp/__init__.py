@@ -14,6 +14,13 @@ What it adapts is in :mod:`gumball.compat.llama_cpp`.
 
 from __future__ import annotations
 
+from gumball.compat.releases import warn_if_untried
+
 from .llama import Llama
 
-__all__ = ["Llama"]
+__all__ = ["TRIED", "Llama"]
+
+TRIED = ("0.3.36", "0.3.37")
+"""The oldest release of llama-cpp-python that this was tried with, and the first above those."""
+
+warn_if_untried("gumball-llama-cpp", ("llama-cpp-python",), *TRIED)

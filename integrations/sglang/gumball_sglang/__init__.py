@@ -6,21 +6,26 @@ requests' seeds.
 
 from __future__ import annotations
 
-__all__ = ["BACKEND", "register"]
+__all__ = ["BACKEND", "TRIED", "register"]
+
+TRIED = ("0.5.23", "0.5.24")
+"""The oldest release of SGLang that this was tried with, and the first above those."""
 
 BACKEND = "gumball"
 """What `--sampling-backend` calls it."""
 
 
 def register() -> None:
-    """Adds the backend, and the hooks by which batches keep their requests' seeds."""
+    """Adds the backend, and the hooks by which batches keep their requests' seeds. Warns of a release that this was not tried with."""
     from sglang.srt.layers.sampler import register_sampler_backend
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from gumball.compat.releases import warn_if_untried
     from gumball.compat.sglang.sampler import Seeds
 
     from .sampler import Sampler, refuse_masks
 
+    warn_if_untried("gumball-sglang", ("sglang",), *TRIED)
     register_sampler_backend(BACKEND, Sampler)
     info = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo"
     for name in ("from_schedule_batch", "filter_batch", "merge_batch", "copy_for_forward"):

@@ -15,10 +15,10 @@ from transformers.generation.candidate_generator import (
     _prepare_token_type_ids,
 )
 
-from gumball.compat.transformers import MOST_DRAFTS, RefusedError, Sequences
+from gumball.compat.transformers import CACHE, MOST_DRAFTS, RefusedError, Sequences, no_token
 from gumball.generation import EDITS, SAMPLING
 
-from .decoding import Call, no_token
+from .decoding import Call
 
 __all__ = ["assisted"]
 
@@ -79,7 +79,7 @@ def assisted(call: Call, assistant_model: Any) -> Any:
     """Decodes one row with drafts. Raises RefusedError for what does not go with them."""
     _refuse(call, assistant_model)
     model, model_kwargs = call.model, call.model_kwargs
-    model_kwargs["past_key_values"].activate_past_recording()
+    model_kwargs[CACHE].activate_past_recording()
     vocab = model.config.get_text_config().vocab_size
     sequences = call.sequences(torch.empty((1, vocab), device=call.ids.device), drafts=True)
     drafter = _drafter(call, assistant_model, sequences)
@@ -94,7 +94,7 @@ def assisted(call: Call, assistant_model: Any) -> Any:
         accept = _stepped if call.processors else _verified
         count, ended = accept(call, sequences, logits, drafts)
         # The drafts that were refused leave the cache; the last token is not in it yet.
-        outputs.past_key_values.crop(count - 1 - len(drafts))
+        outputs[CACHE].crop(count - 1 - len(drafts))
         drafter.update_candidate_strategy(call.ids, logits[None], count - 1)
         call.model_kwargs = model._update_model_kwargs_for_generation(outputs, call.model_kwargs, num_new_tokens=count)
         if call.streamer is not None:
@@ -198,7 +198,7 @@ def _refuse(call: Call, assistant_model: Any) -> None:
             refuse(f"{name} is True")
     if call.model._is_stateful:
         refuse(f"{type(call.model).__name__} is stateful")
-    cache = call.model_kwargs.get("past_key_values")
+    cache = call.model_kwargs.get(CACHE)
     if not call.model_kwargs["use_cache"] or cache is None:
         refuse("use_cache is False", "pass use_cache=True, or leave the assistant out")
     if isinstance(cache, StaticCache):

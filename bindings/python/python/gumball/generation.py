@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["EDITS", "SAMPLING", "switched_off"]
+__all__ = ["DRAFTS", "EDITS", "SAMPLING", "said_by", "switched_off"]
 
 # How generate draws: `SamplingParams` says that.
 SAMPLING = (
@@ -44,24 +44,46 @@ EDITS = (
     "suppress_tokens",
 )
 
+# By what generate takes drafts, in the call or in its config.
+DRAFTS = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "speculation_type")
 
-def switched_off(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+
+def said_by(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a call of generate says: its arguments, and what its generation_config has where these are silent.
+
+    An argument that is None switches off what the generation_config says, as in transformers.
+    """
+    config = arguments.get("generation_config")
+    said = ({} if config is None else vars(config)) | dict(arguments)
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def switched_off(config: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of generate that leave the draw to whoever it is handed to.
 
-    config: the model's GenerationConfig. given: the call's own arguments. What a model's config says of sampling, edits and beams is
-    off. So is what the call says of sampling; its edits stay.
+    config: the model's GenerationConfig. said: what the call says (:func:`said_by`). What a model's config says of sampling, edits, drafts
+    and beams is off. So is what the call says of sampling; its edits stay.
 
-    Raises ValueError if the call asks for beams, or for continuous batching.
+    Raises ValueError if the call asks for beams, for drafts, or for continuous batching.
     """
-    if given.get("num_beams") not in (None, 1):
-        raise ValueError(f"num_beams is {given['num_beams']}, but must be 1: beams choose between tokens themselves")
-    if given.get("cache_implementation") == "paged":
+    if said.get("num_beams", 1) != 1:
+        raise ValueError(f"num_beams is {said['num_beams']}, but must be 1: beams choose between tokens themselves")
+    for name in DRAFTS:
+        if said.get(name):
+            what = "given" if name == "assistant_model" else said[name]
+            raise ValueError(
+                f"{name} is {what}, but drafts are not verified here; leave it out, or take the package gumball-transformers, "
+                "which verifies them (custom_generate=gumball_transformers.FOLDER)"
+            )
+    if said.get("cache_implementation") == "paged":
         raise ValueError(
             "cache_implementation is 'paged', but must be another: continuous batching does not run the processors of a call"
         )
-    off = [name for name in (*SAMPLING, *EDITS) if hasattr(config, name)]
-    several = given.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
-    # generate then takes the only token that is left. Several sequences of a prompt it gives to those alone who sample; of one
-    # token it samples that one, whatever acts on the score in between.
-    arguments = dict.fromkeys(off) | {"num_beams": 1, "do_sample": several != 1}
-    return {name: value for name, value in arguments.items() if name not in EDITS or given.get(name) is None}
+    off: dict[str, Any] = {name: None for name in SAMPLING if hasattr(config, name)}
+    # Where the model says nothing, nothing is said: transformers counts with some of these names without asking whether they are None.
+    for name in (*EDITS, *DRAFTS):
+        if getattr(config, name, None) is not None and name not in said:
+            off[name] = 0 if name == "min_length" else None
+    # generate hands several sequences of a prompt to those alone who sample.
+    several = said.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
+    return off | {"num_beams": 1, "do_sample": several != 1}

@@ -20,14 +20,17 @@ head reads about half of the layer's weights for a token, a clustered one a part
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
+from transformers.generation.configuration_utils import GenerationMode
 
 from ._gumball import Head, Pool
-from .generation import EDITS, switched_off
+from .compat.transformers.calls import no_token, prompts_of, stop_strings
+from .generation import SAMPLING, said_by, switched_off
 from .params import SamplingParams, State
 from .torch import tokens_of
 
@@ -38,11 +41,13 @@ class GumballLogitsProcessor(LogitsProcessor):
     """Draws the token of each row of a batch and masks all others.
 
     params: one for all rows, which then use their row index as the draw index; or one per row. attention_mask: that
-    of the prompt, [rows, length], so that padding is not part of a row's history. head: the model's output layer, if `replace_head`
+    of the prompt's ids, [rows, length], so that padding is not part of a row's history; without it nothing is padding. Of a model with an
+    encoder it is the decoder's. A prompt of embeddings has no ids: it counts as empty, whatever the mask. head: the model's output layer, if `replace_head`
     put it there and the tokens are to be drawn from hidden states, not from scores. One processor serves one call of
-    generate. Beams are not supported, because they choose between tokens themselves.
+    generate. Beams and drafts are not supported, because they choose between tokens themselves.
 
-    Raises ValueError if the parameters do not fit the vocabulary, or their number differs from the rows'.
+    Raises ValueError if the parameters do not fit the vocabulary, their number differs from the rows', or the mask's shape from the ids'; and
+    for ids that do not go on from the step before. Raises RuntimeError for a row without a token above -inf.
     """
 
     # It hands a processor the last token of each row, without a word about whose it is; transformers drops this one there, with a warning.
@@ -60,7 +65,7 @@ class GumballLogitsProcessor(LogitsProcessor):
         self.head = head
         self.pool: Pool | None = None
         self.slots: list[int] = []
-        self.length = 0
+        self._before: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Returns scores in which each row has 0 at its token and -inf elsewhere.
@@ -69,21 +74,32 @@ class GumballLogitsProcessor(LogitsProcessor):
         """
         if self.pool is None:
             self.pool = self._admitted(input_ids, scores)
-        elif input_ids.shape[1] != self.length + 1:
+        elif not self._goes_on(input_ids):
             raise ValueError(
-                f"input_ids has length {input_ids.shape[1]}, but must have {self.length + 1}: a token a step"
+                "input_ids are not those of the step before and the tokens drawn then; one processor serves one call of generate, "
+                "a token a step: make another for another call"
             )
-        self.length = input_ids.shape[1]
         if self.head is None:
             self.pool.enqueue(scores if scores.stride(-1) == 1 else scores.contiguous())
             tokens = tokens_of(self.pool)
         else:
             out = self.pool.step_hidden(self.head.head, self.head.take(len(scores)), self.slots)
             tokens = torch.from_numpy(out.tokens).to(scores.device)
-        drawn = tokens[:, None].long()
-        # A row without a token stays as it was; generate then raises its own error.
-        one = torch.full_like(scores, float("-inf")).scatter_(1, drawn.clamp(min=0), 0.0)
-        return torch.where(drawn < 0, scores, one)
+        drawn = tokens.long()
+        if int(drawn.min()) < 0:
+            raise no_token(int(drawn.argmin()), input_ids.shape[1])
+        self._before = input_ids, drawn.to(input_ids.device, copy=True)
+        return torch.full_like(scores, float("-inf")).scatter_(1, drawn[:, None], 0.0)
+
+    def _goes_on(self, ids: torch.Tensor) -> bool:
+        """Whether these ids are the step's before with its tokens behind them, or padding in rows that have ended."""
+        if self._before is None or ids.shape[1] == 0:
+            return False
+        before, drawn = self._before
+        if not torch.equal(ids[:, :-1], before):
+            return False
+        others = ids[:, -1][ids[:, -1] != drawn]
+        return len(others) < len(drawn) and bool((others == others[:1]).all())
 
     def _admitted(self, input_ids: torch.Tensor, scores: torch.Tensor) -> Pool:
         """Returns a pool that has a sequence for each row, with the row's prompt."""
@@ -109,48 +125,97 @@ class GumballLogitsProcessor(LogitsProcessor):
         return pool
 
     def _prompts(self, input_ids: torch.Tensor) -> list[list[int]]:
-        if self.attention_mask is None:
-            return [list(row) for row in input_ids.tolist()]
+        mask, (rows, length) = self.attention_mask, input_ids.shape
+        if mask is None or length == 0:
+            return prompts_of(input_ids, None)
+        if mask.ndim != 2 or mask.shape[1] != length or rows % max(len(mask), 1) != 0 or len(mask) > rows:
+            raise ValueError(
+                f"attention_mask is {list(mask.shape)}, but must be [{rows}, {length}], as the prompt's ids are; "
+                "of a model with an encoder it is the decoder's mask, or None"
+            )
         # generate may have several rows for one row of the prompt.
-        mask = self.attention_mask.to(input_ids.device)
-        mask = mask.repeat_interleave(input_ids.shape[0] // mask.shape[0], 0).bool()
-        return [row[keep].tolist() for row, keep in zip(input_ids, mask)]
+        return prompts_of(input_ids, mask.repeat_interleave(rows // len(mask), 0))
 
 
 def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, **inputs: Any) -> Any:
     """Calls ``model.generate(**inputs)``, draws every token with Gumball, and returns the result of generate.
 
     params: as for `GumballLogitsProcessor`. inputs: the arguments of generate, such as input_ids, attention_mask,
-    max_new_tokens, streamer, num_return_sequences. Its sampling parameters, such as temperature and top_k, are not
-    read; set them in `params`. In the model's generation_config this call turns off sampling, beams and everything
+    max_new_tokens, streamer, num_return_sequences, generation_config. Its sampling parameters, such as temperature and top_k, are not
+    read, which a warning says once; set them in `params`. In the model's own generation_config this call turns off sampling, beams, drafts and everything
     that changes scores: bad_words_ids, suppress_tokens, sequence_bias, no_repeat_ngram_size, min_new_tokens,
-    min_length, forced tokens. Its lengths and stop conditions stay. Edits passed to the call itself, and processors,
-    act before the draw.
+    min_length, forced tokens. Its lengths and stop conditions stay. Edits passed to the call itself, loose or in its generation_config, and processors
+    act before the draw. What is padding transformers says, as for its own draw: attention_mask, or else pad_token_id.
 
     If `replace_head` put a head into the model, tokens are drawn from hidden states, the model's logits are not computed, and what would
-    edit them is an error.
+    edit them is an error. The scores of `output_scores` are 0 at the token drawn and -inf elsewhere; `output_logits` has the model's.
 
-    Raises ValueError for beams and for continuous batching; for processors and edits of the call beside a replaced head, and for a model that changes logits behind its
+    Raises ValueError for beams, drafts and continuous batching; for processors and edits of the call beside a replaced head, and for a model that changes logits behind its
     output layer then; and the errors of the processor.
     """
-    off = switched_off(model.generation_config, inputs)
+    said = said_by(inputs)
+    arguments = inputs | switched_off(model.generation_config, said)
+    _say_what_is_not_read(said)
     layer = model.get_output_embeddings()
     head = layer if isinstance(layer, HeadLayer) else None
-    processor = GumballLogitsProcessor(params, attention_mask=inputs.get("attention_mask"), head=head)
-    given = list(inputs.pop("logits_processor", None) or [])
-    processors = LogitsProcessorList([*given, processor])
-    if head is None:
-        return model.generate(**(inputs | off), logits_processor=processors)
-    edits = [name for name in EDITS if inputs.get(name) is not None] + ["logits_processor"] * bool(given)
-    if edits:
-        raise ValueError(f"{edits[0]} edits logits, but with a replaced head none are computed; set it in params")
-    behind = _behind_the_head(model)
-    if behind is not None:
-        raise ValueError(
-            f"the model changes logits behind its output layer ({behind}); draw from them, without a replaced head"
+    if head is not None:
+        behind = _behind_the_head(model)
+        if behind is not None:
+            raise ValueError(
+                f"the model changes logits behind its output layer ({behind}); draw from them, without a replaced head"
+            )
+    criteria = stop_strings(said, model.generation_config, said.get("tokenizer"))
+    if criteria:
+        arguments |= {"stop_strings": None, "stopping_criteria": [*(said.get("stopping_criteria") or []), *criteria]}
+
+    def drawing(
+        model: Any,
+        input_ids: Any,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **prepared: Any,
+    ) -> Any:
+        mode = generation_config.get_generation_mode(None)
+        if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
+            raise ValueError(
+                f"the generation mode is {mode.value}, but must be one that draws a token of each row a step"
+            )
+        if head is not None and logits_processor:
+            raise ValueError(
+                f"{type(logits_processor[0]).__name__} edits logits, but with a replaced head none are computed; set it in params"
+            )
+        encodes = model.config.is_encoder_decoder
+        mask = prepared.get("decoder_attention_mask" if encodes else "attention_mask")
+        if mask is not None:
+            # It begins before the ids where a cache has what came before.
+            mask = mask[:, -input_ids.shape[1] :]
+        ours = GumballLogitsProcessor(params, attention_mask=mask, head=head)
+        # One token of each row is left, which needs no draw of torch's.
+        generation_config.do_sample = False
+        # How processes step together, and the streamer: transformers hands these to none but its own loops.
+        modes = model._extract_generation_mode_kwargs(None, {}, said.get("synced_gpus"), None, said.get("streamer"))
+        processors = LogitsProcessorList([*logits_processor, ours])
+        return type(model)._sample(
+            model, input_ids, processors, stopping_criteria, generation_config, **modes, **prepared
         )
-    with head.drawing():
-        return model.generate(**(inputs | off), logits_processor=processors)
+
+    with contextlib.nullcontext() if head is None else head.drawing():
+        return model.generate(**arguments, custom_generate=drawing)
+
+
+_said: set[str] = set()
+
+
+def _say_what_is_not_read(said: Mapping[str, Any]) -> None:
+    """Warns, once for each name, of what a call says in vain."""
+    names = [name for name in (*SAMPLING, "do_sample") if name in said and name not in _said]
+    _said.update(names)
+    if names:
+        logging.getLogger("gumball").warning(
+            "%s of a call of generate: not read by gumball.transformers.generate, whose params say how tokens are drawn",
+            ", ".join(names),
+        )
 
 
 class HeadLayer(torch.nn.Module):

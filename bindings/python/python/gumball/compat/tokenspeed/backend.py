@@ -168,8 +168,11 @@ class GumballSamplingBackend:
         """Assigns requests to the next step's rows; admits a request that is new at its pool index.
 
         num_tokens_per_req: the step's width, 1 without drafts. Raises a ValueError, which is an AssertionError as well, for
-        lists of unequal length, for an index outside the pool, and for parameters outside their range.
+        lists of unequal length, for an index outside the pool, and for parameters outside their range. Over ranks it raises a
+        :class:`gumball.dist.DistError` if an exchange of the steps before has failed, as with a rank that ended.
         """
+        if isinstance(self.pool, ranks.RankPool):
+            self.pool.refuse_lost()
         lengths = len(request_ids), len(request_pool_indices), len(sampling_params_list)
         if len(set(lengths)) != 1:
             raise CallerError(f"prepare_step has {lengths} ids, places and params, but must have as many of each")

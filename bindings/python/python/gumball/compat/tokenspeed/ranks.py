@@ -40,11 +40,40 @@ class RankPool:
         self.device = pool.device
         self._seed = seed
         self._seeds: dict[int, int] = {}
-        # The slots of the assigned requests, with the padding, and their plan.
+        # The slots of the assigned requests, with the padding, the tokens of each, and their plan.
         self._rows: list[int] = []
+        self._width = 1
         self._plan: Any = None
         # What came out on the host.
         self._outputs: Any = None
+        # A token on its way from a GPU, and what says that it has come.
+        self._token: torch.Tensor | None = None
+        self._came: Any = None
+
+    def refuse_lost(self) -> None:
+        """Raises the error of an exchange that failed, once the device has told of it. Waits for nothing on a GPU, so it may be a step late.
+
+        A failed exchange leaves results of padding, in which no request has a token.
+        """
+        first = next((row for row, slot in enumerate(self._rows) if slot != PADDING), None)
+        if first is None or self.device == "cpu":
+            return
+        token = torch.from_dlpack(self.pool.outputs_on_device("tokens"))[first * self._width]
+        if not token.is_cuda:
+            none = int(token) < 0
+        else:
+            held, came = self._token, self._came
+            if held is None:
+                held = self._token = torch.empty_like(token, device="cpu", pin_memory=True)
+            arrived = came is None or came.query()
+            none = came is not None and arrived and int(held) < 0
+            if arrived:
+                held.copy_(token, non_blocking=True)
+                self._came = torch.cuda.Event()
+                self._came.record()
+        if none:
+            # The error, if it was that; a row whose logits are all -inf has no token either.
+            self.pool.fetch()
 
     def seed_of(self, request: str) -> int:
         """Returns the seed of a request that has none, the same on all ranks."""
@@ -85,7 +114,7 @@ class RankPool:
 
     def _plan_of(self, rows: list[int], drafts: int) -> None:
         world = self.pool.world
-        self._rows = rows + [PADDING] * (-len(rows) % world)
+        self._rows, self._width = rows + [PADDING] * (-len(rows) % world), drafts + 1
         self._plan = self.pool.plan(self._rows, drafts=drafts, step="verify" if drafts else "decode")
 
     def assign(self, rows: list[int]) -> None:

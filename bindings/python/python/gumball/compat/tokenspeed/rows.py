@@ -74,27 +74,31 @@ def argmax(
 ) -> torch.Tensor:
     """Returns the smallest id of each row's largest logits, [rows] int64, or in `out`, int32 or int64.
 
-    logits: [rows, vocab] float32, bfloat16 or float16. NaN counts as -inf; a row without a logit above -inf gets -1.
+    logits: [rows, vocab] float32, bfloat16 or float16; or a row alone, [vocab], whose id has the shape (). NaN counts as -inf; a row without a
+    logit above -inf gets 0, so that what indexes with an id finds it there.
     solution and override have no effect. Raises ValueError for an `out` of another shape, type or device, and the
     errors of :func:`gumball.sampling_from_logits`.
     """
     if out is not None and (
-        out.shape != logits.shape[:1] or out.dtype not in (torch.int32, torch.int64) or out.device != logits.device
+        out.shape != logits.shape[:-1] or out.dtype not in (torch.int32, torch.int64) or out.device != logits.device
     ):
         found = f"{tuple(out.shape)} {out.dtype} on {out.device}"
-        wanted = f"({logits.shape[0]},) int32 or int64 on {logits.device}"
+        wanted = f"{tuple(logits.shape[:-1])} int32 or int64 on {logits.device}"
         raise ValueError(f"out is {found}, but must be {wanted}")
-    if logits.ndim == 2 and logits.shape[0] == 0:
-        return logits.new_empty(0, dtype=torch.int64) if out is None else out
-    dtype = "int64" if out is None or out.dtype is torch.int64 else "int32"
-    drawn: torch.Tensor = operators.sampling_from_logits(logits, temperature=0.0, seed=0, draw=0, dtype=dtype, out=out)
-    return drawn
+    if out is None:
+        out = logits.new_empty(logits.shape[:-1], dtype=torch.int64)
+    if out.numel() == 0:
+        return out
+    dtype = "int64" if out.dtype is torch.int64 else "int32"
+    drawn: torch.Tensor = operators.sampling_from_logits(logits, temperature=0.0, seed=0, draw=0, dtype=dtype)
+    torch.clamp(drawn.view(out.shape), min=0, out=out)
+    return out
 
 
 def argmax_pair(logits: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """Returns each row's largest logit and its smallest id, both as float32: [rows, 2].
 
-    A row without a logit above -inf gets -inf and -1. Raises ValueError for logits that are not [rows, vocab] and for
+    A row without a logit above -inf gets -inf and 0. Raises ValueError for logits that are not [rows, vocab] and for
     another `out`, and the errors of argmax.
     """
     if logits.ndim != 2:
@@ -106,8 +110,9 @@ def argmax_pair(logits: torch.Tensor, *, out: torch.Tensor | None = None) -> tor
         found = f"{tuple(out.shape)} {out.dtype} on {out.device}"
         raise ValueError(f"out is {found}, but must be {shape} float32 on {logits.device}")
     ids = argmax(logits)
-    largest = logits.gather(1, ids.clamp(min=0).unsqueeze(1)).squeeze(1).to(torch.float32)
-    out[:, 0] = torch.where(ids < 0, -torch.inf, largest)
+    largest = logits.gather(1, ids.unsqueeze(1)).squeeze(1).to(torch.float32)
+    # NaN counts as -inf.
+    out[:, 0] = torch.where(largest.isnan(), -torch.inf, largest)
     out[:, 1] = ids
     return out
 

@@ -8,7 +8,20 @@ unchanged `generate`, without a folder of code that it trusts, see :mod:`gumball
 from __future__ import annotations
 
 from ..errors import RefusedError
+from .calls import CACHE, no_token, prompts_of, stop_strings
 from .params import OUR_NAMES, taken
 from .sequences import MOST_DRAFTS, Drawn, Sequences, words_of
 
-__all__ = ["MOST_DRAFTS", "OUR_NAMES", "Drawn", "RefusedError", "Sequences", "taken", "words_of"]
+__all__ = [
+    "CACHE",
+    "MOST_DRAFTS",
+    "OUR_NAMES",
+    "Drawn",
+    "RefusedError",
+    "Sequences",
+    "no_token",
+    "prompts_of",
+    "stop_strings",
+    "taken",
+    "words_of",
+]

@@ -45,21 +45,26 @@ def words_of(
     """Returns the seed and the draw index of each row.
 
     seed: one for all rows, whose draw index is then the number of the row; or one for each prompt, whose draw index is then the number of the row
-    among those of its prompt; None for one of torch's default generator. Raises ValueError for a seed outside its range, and for
-    another number of seeds than of prompts.
+    among those of its prompt; None for one of torch's default generator. Raises ValueError for a seed that is no whole number or outside its
+    range, and for another number of seeds than of prompts.
     """
     if seed is None:
         # So that torch.manual_seed makes runs repeat; torch draws 63 bits at once.
         seed = int(torch.randint(2**63 - 1, ()).item())
-    several = isinstance(seed, Sequence)
-    seeds = [int(one) for one in seed] if isinstance(seed, Sequence) else [seed]
-    for one in seeds:
-        params.replace(seed=one)
+    several = not isinstance(seed, str | bytes) and hasattr(seed, "__len__") and np.ndim(seed) > 0
+    seeds = [_seed(params, one) for one in (seed if several else [seed])]  # type: ignore[union-attr]
     if not several:
         return [Words(seeds[0], row) for row in range(rows)]
     if len(seeds) * rows_per_prompt != rows:
         raise ValueError(f"seed has length {len(seeds)}, but must have one for each prompt, {rows // rows_per_prompt}")
     return [Words(seeds[row // rows_per_prompt], row % rows_per_prompt) for row in range(rows)]
+
+
+def _seed(params: SamplingParams, seed: Any) -> int:
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise ValueError(f"seed is {seed!r}, but must be a whole number, or a list with one for each prompt")
+    params.replace(seed=int(seed))
+    return int(seed)
 
 
 class Sequences:

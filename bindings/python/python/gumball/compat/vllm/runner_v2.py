@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
+import logging
 import sys
 from typing import Any
 
@@ -60,8 +61,10 @@ class RejectionSampler:
 
     * "standard" without draft_logits: equality with what the request would draw (rule S3). The tokens are those of
       decoding without drafts, bit for bit, if that draws with Gumball too. As many drafts are accepted as by a ratio.
-    * "standard" with draft_logits: the ratio of target and drafter (S4).
-    * "block": blocks (S6), with draft_logits or without.
+    * "standard" or "block" with draft_logits: the ratio of target and drafter (S4). vLLM keys its drafter's noise by the position alone, so
+      behind a refused block the same noise drafts again; blocks (S6) let drafts behind the refusal decide how much is accepted, and would
+      then draw by another law than the target's. Of the ratio nothing behind the refusal is looked at.
+    * "block" without draft_logits: blocks, as drafts without noise are.
 
     At temperature 0 each accepts the drafts that equal the first of the largest logits. A draw depends on the request's seed
     and on the number of tokens before it, as in a :class:`gumball.Pool`, and not on the batch; it is not vLLM's draw.
@@ -79,6 +82,7 @@ class RejectionSampler:
         self.num_speculative_steps = spec_config.num_speculative_tokens
         self.enable_adaptive_verification = getattr(spec_config, "enable_adaptive_verification", False)
         self.use_block_verification = method == "block"
+        self._told = False
 
     def __call__(
         self,
@@ -192,12 +196,13 @@ class RejectionSampler:
             tokens, _, accepted = judged(None, drafts, None, target, "block", (1.0, 1.0), keys)
             return tokens, accepted
         proposed = self._proposed(draft_logits[index, : width - 1], temperature, drafts, vocab)
-        if not self.use_block_verification:
-            return judged_chains(proposed, drafts, target, keys)
-        # The last row of the drafter's is not read.
-        proposed = torch.cat([proposed, target[:, :1]], 1)
-        tokens, _, accepted = judged(proposed, drafts, None, target, "block", (1.0, 1.0), keys)
-        return tokens, accepted
+        if self.use_block_verification and not self._told:
+            self._told = True
+            logging.getLogger("gumball").warning(
+                'rejection_sample_method "block" with a drafter that draws: drafts are judged by "standard", since vLLM drafts with the same '
+                "noise again behind a refused block, which would change the tokens' law"
+            )
+        return judged_chains(proposed, drafts, target, keys)
 
     def _proposed(
         self, draft_logits: torch.Tensor, temperature: torch.Tensor, drafts: torch.Tensor, vocab: int

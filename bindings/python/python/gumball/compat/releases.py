@@ -1,0 +1,36 @@
+"""Which releases of an engine a plug-in was tried with, and what is said of another."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import re
+
+__all__ = ["warn_if_untried"]
+
+
+def warn_if_untried(plugin: str, names: tuple[str, ...], least: str, below: str) -> bool:
+    """Warns if the installed release of an engine is none that its plug-in was tried with. Returns whether it was one.
+
+    names: the names under which the engine is installed, of which the first that is there counts; without any nothing is said. least, below: the first
+    release that was tried, and the first that was not.
+    """
+    for name in names:
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if _numbers(least) <= _numbers(found) < _numbers(below):
+            return True
+        logging.getLogger("gumball").warning(
+            "%s was tried with %s from %s and below %s, but this is %s: install one of those, or try its tests first",
+            *(plugin, name, least, below, found),
+        )
+        return False
+    return True
+
+
+def _numbers(release: str) -> list[int]:
+    """The numbers at the beginning of a release's name: [0, 32, 1] of "0.32.1.dev3"."""
+    leading = re.match(r"\d+(\.\d+)*", release)
+    return [int(part) for part in leading[0].split(".")] if leading else []

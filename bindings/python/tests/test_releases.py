@@ -1,0 +1,48 @@
+"""Which releases of an engine a plug-in was tried with: what it says of others, and that its code and its package say the same."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gumball.compat.releases import warn_if_untried
+
+INTEGRATIONS = Path(__file__).parents[3] / "integrations"
+
+
+@pytest.mark.parametrize(
+    ("release", "tried"),
+    [("5.19.0", True), ("5.24.9.dev3", True), ("5.18.4", False), ("5.25.0", False), ("6.0", False), ("unknown", False)],
+)
+def test_another_release_is_warned_of(monkeypatch: Any, caplog: Any, release: str, tried: bool) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: release)
+    assert warn_if_untried("gumball-x", ("x",), "5.19", "5.25") == tried
+    said = f"gumball-x was tried with x from 5.19 and below 5.25, but this is {release}: "
+    assert [record.message.startswith(said) for record in caplog.records] == [True] * (not tried)
+
+
+def test_the_first_name_that_is_installed_counts(monkeypatch: Any, caplog: Any) -> None:
+    def version(name: str) -> str:
+        if name == "x":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "2.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert not warn_if_untried("gumball-x", ("x", "x-cpu"), "1.0", "2.0") and "with x-cpu from" in caplog.text
+    # An engine that runs from its sources has no release.
+    assert warn_if_untried("gumball-x", ("x",), "1.0", "2.0")
+
+
+@pytest.mark.parametrize("name", ["transformers", "vllm", "sglang", "llama_cpp"])
+def test_a_plug_in_and_its_package_say_the_same_releases(name: str) -> None:
+    if not INTEGRATIONS.is_dir():
+        pytest.skip("the plug-ins are not here")
+    package = (INTEGRATIONS / name / "pyproject.toml").read_text()
+    code = (INTEGRATIONS / name / f"gumball_{name}" / "__init__.py").read_text()
+    least, below = re.findall(r'TRIED = \("(.+)", "(.+)"\)', code)[0]
+    bounds = re.findall(r'"[a-z-]+>=([0-9.]+),<([0-9.]+)"', package)
+    assert bounds[0] == ("0.1", "0.2") and len(bounds) > 1 and set(bounds[1:]) == {(least, below)}

@@ -1,0 +1,55 @@
+"""Fields of the OpenAI server's requests that vLLM does not know: ours in a place where nobody reads them are refused, others said once.
+
+vLLM drops such fields without a word, as OpenAI's interface allows them. What is read is `vllm_xargs`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gumball.compat.flat import FLAT_NAMES, refuse_near_misses
+from gumball.compat.vllm import RefusedError
+from gumball.compat.vllm.params import say_once
+
+__all__ = ["checked", "take"]
+
+_REQUESTS = (
+    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
+    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
+    ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest"),
+)
+
+
+def take() -> None:
+    """Puts the check into the requests of this process; it has none where it is not a server's, which has loaded them before."""
+    for module, name in _REQUESTS:
+        found = getattr(sys.modules.get(module), name, None)
+        if found is not None:
+            found.to_sampling_params = checked(found.to_sampling_params)
+
+
+def checked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method of a request that makes vLLM's `SamplingParams`, with a check of the request's unknown fields before it."""
+
+    @functools.wraps(original)
+    def to_sampling_params(self: Any, *given: Any, **named: Any) -> Any:
+        from vllm.exceptions import VLLMValidationError
+
+        try:
+            _refuse_fields(self.model_extra or {})
+        except RefusedError as error:
+            raise VLLMValidationError(f"Gumball refuses the request: {error}") from error
+        return original(self, *given, **named)
+
+    return to_sampling_params
+
+
+def _refuse_fields(extra: dict[str, Any]) -> None:
+    refuse_near_misses(extra, "the request")
+    for name in extra:
+        if name in FLAT_NAMES or name == "extra_args":
+            raise RefusedError(f"the request has {name!r}, which is not read there; give it in vllm_xargs")
+        say_once(name, "a request: the server does not know this field, and leaves it out")

@@ -1,0 +1,59 @@
+"""Names in requests that nobody reads are refused where they are ours, and said once where they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gumball_vllm.fields import checked
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.exceptions import VLLMValidationError
+
+from gumball.compat.vllm import params, params_of
+
+KINDS = [
+    (CompletionRequest, {"model": "m", "prompt": "The"}),
+    (ChatCompletionRequest, {"model": "m", "messages": [{"role": "user", "content": "The"}]}),
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_said() -> None:
+    params._said.clear()
+
+
+@pytest.mark.parametrize(("kind", "body"), KINDS)
+def test_our_names_at_the_top_of_a_request_are_refused(kind: Any, body: dict[str, Any], caplog: Any) -> None:
+    made = checked(kind.to_sampling_params)
+
+    def asked(**more: Any) -> Any:
+        return made(kind(**body, **more), 16, {})
+
+    for name, text in (
+        ("xtc_probability", "'xtc_probability', which is not read there; give it in vllm_xargs"),
+        ("extra_args", "'extra_args', which is not read there"),
+        ("xtc_probabilty", "do you mean 'xtc_probability'"),
+    ):
+        with pytest.raises(VLLMValidationError, match=f"^Gumball refuses the request: the request has .*{text}"):
+            asked(**{name: 0.5})
+    for _ in range(2):
+        assert asked(somebody_elses=1, vllm_xargs={"xtc_probability": 0.5}).extra_args == {"xtc_probability": 0.5}
+    assert [record.message.split(":")[0] for record in caplog.records] == ["'somebody_elses' in a request"]
+
+
+def test_other_names_among_the_extra_ones_are_said_once(caplog: Any) -> None:
+    from vllm import SamplingParams
+
+    theirs = SamplingParams(extra_args={"somebody_elses": 1, "kv_transfer_params": {}, "top_a": 0.1})
+    for _ in range(2):
+        assert params_of(theirs).top_a == 0.1
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "'somebody_elses' in extra_args of a request"
+    ]
+
+
+def test_names_that_are_said_are_not_remembered_without_end(caplog: Any) -> None:
+    for count in range(2 * params._MOST_SAID):
+        params.say_once(f"name {count}", "a test")
+    assert len(caplog.records) == len(params._said) == params._MOST_SAID
