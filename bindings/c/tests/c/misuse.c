@@ -54,7 +54,7 @@ static void parameters(void) {
     REFUSED(gumball_params_set_text(params, "order", "top_q"), GUMBALL_UNKNOWN,
             "filter \"top_q\" is not known; known are: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, "
             "epsilon_cutoff, "
-            "eta_cutoff, xtc");
+            "eta_cutoff, xtc; do you mean \"top_k\"?");
     CHECK(strcmp(gumball_error_parameter(), "filter") == 0 && strcmp(gumball_error_value(), "top_q") == 0);
     CHECK(gumball_params_set(params, "topk", 1) == GUMBALL_UNKNOWN);
     CHECK(strstr(gumball_error_message(), "name \"topk\" is not known; known are: temperature, top_k") != NULL);
@@ -67,7 +67,7 @@ static void parameters(void) {
     CHECK(strcmp(gumball_params_to_json(params), gumball_params_to_json(neutral)) == 0);
 
     CHECK(gumball_params_from_json("{\"topk\": 50}") == NULL && gumball_error_code() == GUMBALL_JSON);
-    CHECK(strstr(gumball_error_message(), "unknown field `topk`") != NULL);
+    CHECK(strstr(gumball_error_message(), "parameter \"topk\" is not known; known are: temperature") != NULL);
     CHECK(gumball_params_from_json("") == NULL && gumball_error_code() == GUMBALL_JSON);
 
     // Ranges are those of the engine, where the parameters are taken.
@@ -100,7 +100,7 @@ static void configs(void) {
     config.vocab = VOCAB;
     config.route = "rase";
     NONE(gumball_sampler_new(params, &config), GUMBALL_UNKNOWN,
-         "route \"rase\" is not known; known are: race, probabilities, oracle");
+         "route \"rase\" is not known; known are: race, probabilities, oracle; do you mean \"race\"?");
     config.route = NULL;
     config.level = "sse";
     CHECK(gumball_sampler_new(params, &config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
