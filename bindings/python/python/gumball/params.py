@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import _gumball
+from .errors import InvalidTypeError
 
 __all__ = [
     "Dry",
@@ -24,6 +26,49 @@ __all__ = [
     "TokenLogprob",
     "Variant",
 ]
+
+
+_T = TypeVar("_T")
+
+
+def _parameters(kind: type[_T]) -> type[_T]:
+    """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent, and keep what comes as an array as a
+    list, so that it compares, prints and pickles.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    made = kind.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, *values: Any, **named: Any) -> None:
+        for name in named.keys() - fields.keys():
+            near = _gumball.nearest_name(name, list(fields))
+            hint = f"do you mean {near}?" if near else f"parameters are {', '.join(fields)}"
+            raise InvalidTypeError(f"{kind.__name__} has no parameter {name}; {hint}")
+        made(self, *values, **named)
+        for name, field in fields.items():
+            value = getattr(self, name)
+            if value is None and field.default is not dataclasses.MISSING:
+                object.__setattr__(self, name, field.default)
+            elif "Sequence" in field.type:
+                object.__setattr__(self, name, _listed(value))
+        if hasattr(self, "validate"):
+            _gumball.check_params(self)
+
+    kind.__init__ = init  # type: ignore[misc]
+    return kind
+
+
+def _listed(value: Any) -> Any:
+    """A list of what an array or an iterable holds; lists, tuples, dicts, texts and what holds nothing stay."""
+    if isinstance(value, list | tuple):
+        plain = int | float | str | list | tuple
+        return value if all(isinstance(one, plain) for one in value) else [_listed(one) for one in value]
+    if isinstance(value, str | bytes | Mapping):
+        return value
+    try:
+        return value.tolist() if hasattr(value, "tolist") else list(value)
+    except TypeError:
+        return value
 
 
 class Status(enum.IntFlag):
@@ -41,6 +86,7 @@ class Status(enum.IntFlag):
     """The row's token, which only a device has read, is no id of the vocabulary."""
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class DynamicTemperature:
     """Temperature by the row's entropy: certain rows get `min`, flat ones `max`.
@@ -53,6 +99,7 @@ class DynamicTemperature:
     exponent: float = 1.0
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class Mirostat:
     """Mirostat v2: keeps the surprise of the drawn tokens near `tau`.
@@ -66,6 +113,7 @@ class Mirostat:
     mu: float | None = None
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class Dry:
     """The DRY repetition penalty: the longer the repeat a token would continue, the larger.
@@ -81,6 +129,7 @@ class Dry:
     breakers: Sequence[int] = ()
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class LogprobsParams:
     """Which logprobs to report with a token.
@@ -94,16 +143,17 @@ class LogprobsParams:
     ids: Sequence[int] = ()
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """Everything a request can ask of the way its tokens are chosen. The default draws from the row as it is.
 
     temperature: divides the logits; 0 is greedy.
     dynamic_temperature: in place of temperature, unless that is 0.
-    top_k: how many tokens to keep; off if below 1 or at least the vocabulary.
-    top_p, typical_p: the mass to keep, at least 0; off from 1 up.
+    top_k: how many tokens to keep, at least 0; off if 0 or at least the vocabulary.
+    top_p, typical_p: the mass to keep, in 0..=1; 1 is off.
     min_p: the least probability relative to the best token's, in 0..=1; 0 is off.
-    top_n_sigma: how many standard deviations below the best logit are kept; off from 0 down.
+    top_n_sigma: how many standard deviations below the best logit are kept, at least 0; 0 is off.
     top_a: the least probability that is kept, as a multiple of the square of the most likely token's; in 0..=1, 0 is off.
     p_less: whether what is less likely than two draws are to be equal is dropped; it speaks of logits.
     epsilon_cutoff, eta_cutoff: the least probability that is kept, in 0..=1; 0 is off.
@@ -126,8 +176,8 @@ class SamplingParams:
     eta_cutoff, xtc.
     temperature_last: whether the filters see the row at temperature 1, and only the draw is tempered.
 
-    Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. Raises ValueError for a
-    value outside its range, TypeError for one of another type. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
+    Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. None is the default. Raises ValueError for
+    a value outside its range, TypeError for one of another type, as a bool is for a number, and for a name that is not known. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
     """
 
     temperature: float = 1.0
@@ -161,9 +211,6 @@ class SamplingParams:
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"
     temperature_last: bool = False
-
-    def __post_init__(self) -> None:
-        _gumball.check_params(self)
 
     def validate(self, vocab: int) -> None:
         """Checks every parameter for a vocabulary of so many ids. Raises ValueError for the first outside its range."""
