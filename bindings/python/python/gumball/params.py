@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _gumball
-from .errors import InvalidTypeError
+from .errors import InvalidTypeError, InvalidValueError
 
 __all__ = [
     "Dry",
@@ -49,24 +50,33 @@ def _parameters(kind: type[_T]) -> type[_T]:
             value = getattr(self, name)
             if value is None and field.default is not dataclasses.MISSING:
                 object.__setattr__(self, name, field.default)
-            elif "Sequence" in field.type:
-                object.__setattr__(self, name, _listed(value))
+            elif isinstance(value, Iterator):
+                object.__setattr__(self, name, _bounded(name, value))
         if hasattr(self, "validate"):
             _gumball.check_params(self)
+        for name, field in fields.items():
+            if "Sequence" in field.type:
+                object.__setattr__(self, name, _listed(getattr(self, name)))
 
-    kind.__init__ = init  # type: ignore[misc]
+    type.__setattr__(kind, "__init__", init)
     return kind
 
 
+def _bounded(name: str, values: Iterator[Any]) -> list[Any]:
+    """What an iterator holds, which can be read once."""
+    most = 1 << 24
+    read = list(itertools.islice(values, most + 1))
+    if len(read) > most:
+        raise InvalidValueError(f"{name}'s length is more than {most}, but must be at most {most}")
+    return read
+
+
 def _listed(value: Any) -> Any:
-    """A list of what an array or an iterable holds; lists, tuples, dicts, texts and what holds nothing stay."""
+    """Arrays, also those in a list or a tuple, as lists; others stay, as do arrays of more than any list may have."""
     if isinstance(value, list | tuple):
-        plain = int | float | str | list | tuple
-        return value if all(isinstance(one, plain) for one in value) else [_listed(one) for one in value]
-    if isinstance(value, str | bytes | Mapping):
-        return value
+        return [_listed(one) for one in value] if any(hasattr(one, "tolist") for one in value) else value
     try:
-        return value.tolist() if hasattr(value, "tolist") else list(value)
+        return value.tolist() if hasattr(value, "tolist") and len(value) <= 1 << 28 else value
     except TypeError:
         return value
 
