@@ -51,7 +51,10 @@ pub(crate) fn set_number(params: &mut SamplingParams, name: &str, value: f64) ->
         match field {
             Field::Number(field) if (value as f32).is_finite() => *field = value as f32,
             // JSON would write it as null, which is an absent value.
-            Field::Number(_) => return refused(parameter.range.map_or("finite", |range| range.words)),
+            Field::Number(_) => {
+                let allowed = parameter.range.map_or("finite", |range| range.words);
+                return Err(Failure::out_of_range(parameter.name, value as f32, allowed));
+            }
             Field::Whole(field) if value.fract() == 0.0 && value.abs() < 2f64.powi(63) => {
                 *field = value as i64;
             }

@@ -75,9 +75,10 @@ static void parameters(void) {
     REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
             "min_p is 1.5, but must be in 0..=1 (0: off)");
     OK(gumball_params_reset(params, "min_p"));
-    OK(gumball_params_set(params, "temperature", (double)NAN));
-    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
+    REFUSED(gumball_params_set(params, "temperature", (double)NAN), GUMBALL_OUT_OF_RANGE,
             "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]");
+    REFUSED(gumball_params_set(params, "top_p", 1e300), GUMBALL_OUT_OF_RANGE,
+            "top_p is inf, but must be in 0..=1 (1: off)");
     OK(gumball_params_reset(params, NULL));
     OK(gumball_params_set_ids(params, "banned_ids", ids, 2));
     REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
