@@ -1,130 +1,98 @@
 //! Parameters by name; the names are those of JSON and of all errors.
 
-use gumball_engine::{Error, SamplingParams};
+use gumball_engine::{Dry, Error, Field, LogprobsParams, Parameter, Parameters, SamplingParams};
 
 use crate::error::{Failure, Result};
 
-/// A field that holds a number, an integer or a flag.
-pub(crate) enum Number<'a> {
-    Float(&'a mut f32),
-    Signed(&'a mut i64),
-    Unsigned(&'a mut u32),
-    Flag(&'a mut bool),
+/// Returns the names of the parameters that a setter sets: those of plain fields, of DRY and of logprobs.
+fn names(sets: impl Fn(&Field<'_>) -> bool) -> Vec<&'static str> {
+    let tables = [SamplingParams::TABLE, Dry::TABLE, LogprobsParams::TABLE].concat();
+    let mut params = SamplingParams::default();
+    let mut is_set = |name| params.parameter(name).is_some_and(|(_, field)| sets(&field));
+    tables.iter().map(|parameter| parameter.name).filter(|name| is_set(name)).collect()
 }
 
-/// The names of the fields that hold a number, an integer or a flag.
-pub(crate) const NUMBERS: [&str; 22] = [
-    "temperature",
-    "top_k",
-    "top_p",
-    "typical_p",
-    "min_p",
-    "top_n_sigma",
-    "top_a",
-    "p_less",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "xtc_probability",
-    "xtc_threshold",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "dry.multiplier",
-    "dry.base",
-    "dry.allowed_length",
-    "no_repeat_ngram",
-    "min_tokens",
-    "logprobs.top_n",
-    "temperature_last",
-];
-
-/// The names of the fields that hold ids.
-pub(crate) const IDS: [&str; 5] = ["allowed_ids", "banned_ids", "stop_ids", "dry.breakers", "logprobs.ids"];
-
-/// The names of the fields that hold a name.
-pub(crate) const TEXTS: [&str; 4] = ["repetition_scope", "penalty_scope", "order", "logprobs.mode"];
-
-fn unknown(name: &str, known: &[&str]) -> Failure {
-    Error::Unknown { parameter: "name", name: name.to_owned(), known: known.join(", ") }.into()
+fn is_number(field: &Field<'_>) -> bool {
+    matches!(field, Field::Number(_) | Field::Whole(_) | Field::Count(_) | Field::Flag(_))
 }
 
-fn number<'a>(params: &'a mut SamplingParams, name: &str) -> Result<Number<'a>> {
-    use Number::{Flag, Float, Signed, Unsigned};
-    Ok(match name {
-        "temperature" => Float(&mut params.temperature),
-        "top_k" => Signed(&mut params.top_k),
-        "top_p" => Float(&mut params.top_p),
-        "typical_p" => Float(&mut params.typical_p),
-        "min_p" => Float(&mut params.min_p),
-        "top_n_sigma" => Float(&mut params.top_n_sigma),
-        "top_a" => Float(&mut params.top_a),
-        "p_less" => Flag(&mut params.p_less),
-        "epsilon_cutoff" => Float(&mut params.epsilon_cutoff),
-        "eta_cutoff" => Float(&mut params.eta_cutoff),
-        "xtc_probability" => Float(&mut params.xtc_probability),
-        "xtc_threshold" => Float(&mut params.xtc_threshold),
-        "repetition_penalty" => Float(&mut params.repetition_penalty),
-        "frequency_penalty" => Float(&mut params.frequency_penalty),
-        "presence_penalty" => Float(&mut params.presence_penalty),
-        "dry.multiplier" => Float(&mut params.dry.multiplier),
-        "dry.base" => Float(&mut params.dry.base),
-        "dry.allowed_length" => Unsigned(&mut params.dry.allowed_length),
-        "no_repeat_ngram" => Unsigned(&mut params.no_repeat_ngram),
-        "min_tokens" => Unsigned(&mut params.min_tokens),
-        "logprobs.top_n" => Unsigned(&mut params.logprobs.get_or_insert_default().top_n),
-        "temperature_last" => Flag(&mut params.temperature_last),
-        _ => return Err(unknown(name, &NUMBERS)),
-    })
+fn is_ids(field: &Field<'_>) -> bool {
+    matches!(field, Field::Ids(_) | Field::IdsOrNone(_))
 }
 
-/// Sets a field that holds a number; the only rounding is that to f32.
-pub(crate) fn set_number(params: &mut SamplingParams, name: &str, value: f64) -> Result<()> {
-    // Naming a field of `logprobs` creates `logprobs`, so a copy is changed: a refused value must leave
-    // `params` unchanged.
+fn is_text(field: &Field<'_>) -> bool {
+    matches!(field, Field::Scope(_) | Field::Mode(_) | Field::Order(_))
+}
+
+/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a refused value must
+/// leave `params` unchanged.
+fn change(
+    params: &mut SamplingParams,
+    name: &str,
+    sets: fn(&Field<'_>) -> bool,
+    set: impl FnOnce(&'static Parameter, Field<'_>) -> Result<()>,
+) -> Result<()> {
     let mut changed = params.clone();
-    let refused = |allowed| Err(Failure::out_of_range(name, value, allowed));
-    match number(&mut changed, name)? {
-        Number::Float(field) => *field = value as f32,
-        Number::Signed(field) if value.fract() == 0.0 && value.abs() < 2f64.powi(63) => *field = value as i64,
-        Number::Signed(_) => return refused("an integer"),
-        Number::Unsigned(field) if value.fract() == 0.0 && (0.0..2f64.powi(32)).contains(&value) => {
-            *field = value as u32;
+    match changed.parameter(name) {
+        Some((parameter, field)) if sets(&field) => set(parameter, field)?,
+        _ => {
+            let (name, known) = (name.to_owned(), names(sets).join(", "));
+            return Err(Error::Unknown { parameter: "name", name, known }.into());
         }
-        Number::Unsigned(_) => return refused("an integer in 0..2^32"),
-        Number::Flag(field) if value == 0.0 || value == 1.0 => *field = value == 1.0,
-        Number::Flag(_) => return refused("0 or 1"),
     }
     *params = changed;
     Ok(())
 }
 
+/// Sets a field that holds a number, an integer or a flag; the only rounding is that to f32.
+pub(crate) fn set_number(params: &mut SamplingParams, name: &str, value: f64) -> Result<()> {
+    change(params, name, is_number, |parameter, field| {
+        let refused = |allowed| Err(Failure::out_of_range(parameter.name, value, allowed));
+        match field {
+            Field::Number(field) if (value as f32).is_finite() => *field = value as f32,
+            // JSON would write it as null, which is an absent value.
+            Field::Number(_) => {
+                let allowed = parameter.range.map_or("finite", |range| range.words);
+                return Err(Failure::out_of_range(parameter.name, value as f32, allowed));
+            }
+            Field::Whole(field) if value.fract() == 0.0 && value.abs() < 2f64.powi(63) => {
+                *field = value as i64;
+            }
+            Field::Whole(_) => return refused("an integer"),
+            Field::Count(field) if value.fract() == 0.0 && (0.0..2f64.powi(32)).contains(&value) => {
+                *field = value as u32;
+            }
+            Field::Count(_) => return refused("an integer in 0..2^32"),
+            Field::Flag(field) if value == 0.0 || value == 1.0 => *field = value == 1.0,
+            _ => return refused("0 or 1"),
+        }
+        Ok(())
+    })
+}
+
 /// Sets a field that holds ids.
 pub(crate) fn set_ids(params: &mut SamplingParams, name: &str, ids: &[u32]) -> Result<()> {
-    let ids = ids.to_vec();
-    match name {
-        "allowed_ids" => params.allowed_ids = Some(ids),
-        "banned_ids" => params.banned_ids = ids,
-        "stop_ids" => params.stop_ids = ids,
-        "dry.breakers" => params.dry.breakers = ids,
-        "logprobs.ids" => params.logprobs.get_or_insert_default().ids = ids,
-        _ => return Err(unknown(name, &IDS)),
-    }
-    Ok(())
+    change(params, name, is_ids, |_, field| {
+        match field {
+            Field::Ids(field) => *field = ids.to_vec(),
+            Field::IdsOrNone(field) => *field = Some(ids.to_vec()),
+            other => unreachable!("{other:?} holds no ids"),
+        }
+        Ok(())
+    })
 }
 
 /// Sets a field that holds a name.
 pub(crate) fn set_text(params: &mut SamplingParams, name: &str, text: &str) -> Result<()> {
-    match name {
-        "repetition_scope" => params.repetition_scope = text.parse()?,
-        "penalty_scope" => params.penalty_scope = text.parse()?,
-        "order" => params.order = text.parse()?,
-        "logprobs.mode" => {
-            let mode = text.parse()?;
-            params.logprobs.get_or_insert_default().mode = mode;
+    change(params, name, is_text, |_, field| {
+        match field {
+            Field::Scope(field) => *field = text.parse()?,
+            Field::Mode(field) => *field = text.parse()?,
+            Field::Order(field) => *field = text.parse()?,
+            other => unreachable!("{other:?} holds no name"),
         }
-        _ => return Err(unknown(name, &TEXTS)),
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -145,24 +113,24 @@ mod tests {
             ..Default::default()
         };
         let fields = serde_json::to_value(&params).expect("it has no maps");
-        let mut names = Vec::new();
+        let mut found = Vec::new();
         for (name, value) in fields.as_object().expect("a struct") {
             match value {
                 Value::Object(parts) if !OTHERS.contains(&&**name) => {
-                    names.extend(parts.keys().map(|part| format!("{name}.{part}")));
+                    found.extend(parts.keys().map(|part| format!("{name}.{part}")));
                 }
-                _ => names.push(name.clone()),
+                _ => found.push(name.clone()),
             }
         }
-        let mut set: Vec<&str> = [&NUMBERS[..], &IDS, &TEXTS, &OTHERS].concat();
+        let mut set: Vec<&str> = [names(is_number), names(is_ids), names(is_text), OTHERS.to_vec()].concat();
         set.sort_unstable();
-        names.sort_unstable();
-        assert_eq!(names, set);
+        found.sort_unstable();
+        assert_eq!(found, set);
     }
 
     #[test]
     fn every_name_sets_its_field() {
-        for name in NUMBERS {
+        for name in names(is_number) {
             let mut params = SamplingParams::default();
             let is_flag = ["temperature_last", "p_less"].contains(&name);
             let other = if is_flag { 1.0 } else { 3.0 };
@@ -172,12 +140,12 @@ mod tests {
                 Some(other)
             );
         }
-        for name in IDS {
+        for name in names(is_ids) {
             let mut params = SamplingParams::default();
             set_ids(&mut params, name, &[4, 5]).expect(name);
             assert_eq!(read(&params, name), serde_json::json!([4, 5]));
         }
-        for name in TEXTS {
+        for name in names(is_text) {
             let mut params = SamplingParams::default();
             let other = if name == "order" {
                 "joint"
@@ -194,6 +162,22 @@ mod tests {
     fn read(params: &SamplingParams, name: &str) -> Value {
         let fields = serde_json::to_value(params).expect("it has no maps");
         name.split('.').fold(fields, |value, part| value[part].clone())
+    }
+
+    #[test]
+    fn a_number_outside_its_range_is_refused_where_it_is_set_or_taken() {
+        for name in names(is_number) {
+            let Some(range) = SamplingParams::default().parameter(name).unwrap().0.range else { continue };
+            let is_whole = !matches!(SamplingParams::default().parameter(name), Some((_, Field::Number(_))));
+            for value in range.probes(is_whole) {
+                let mut params = SamplingParams::default();
+                let taken = set_number(&mut params, name, value).and_then(|()| Ok(params.validate(1000)?));
+                // The types of C's integers end before the ranges do.
+                let fits = range.contains(value)
+                    && (!is_whole || value < 2f64.powi(if name == "top_k" { 63 } else { 32 }));
+                assert_eq!(taken.is_ok(), fits, "{name} {value}: {taken:?}");
+            }
+        }
     }
 
     #[test]

@@ -11,11 +11,10 @@ use std::thread;
 use gumball_engine::head::artefact::open_clusters;
 use gumball_engine::head::{ClusterBuild, ClusterProgress, ClusteredOptions, Clusters, Exact};
 use gumball_engine::{Row, build_clusters};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Matrix};
-use crate::errors::{UnavailableError, out_of_range, to_py_err, wrong_type};
+use crate::errors::{InvalidValueError, UnavailableError, out_of_range, to_py_err, wrong_type};
 use crate::head_files::of_file;
 use crate::hooks::caught;
 use crate::lists::{extract_int, integer_lists};
@@ -59,11 +58,11 @@ impl<'py> ClusterArguments<'_, 'py> {
     pub fn source(&self, file: Option<PathBuf>) -> PyResult<Source<'py>> {
         let excluded = |name: &str, other: &str| {
             let text = format!("{name} is for clusters that are built, but {other} is given");
-            Err(PyValueError::new_err(text))
+            Err(InvalidValueError::new_err(text))
         };
         if let Some(file) = file {
             return match self.set().next() {
-                Some(name @ ("clusters" | "centroids")) => Err(PyValueError::new_err(format!(
+                Some(name @ ("clusters" | "centroids")) => Err(InvalidValueError::new_err(format!(
                     "{name} and file are given, but must be one of the two"
                 ))),
                 Some(name) => excluded(name, "file"),
@@ -89,8 +88,8 @@ impl<'py> ClusterArguments<'_, 'py> {
                 }
                 Ok(Source::Built(ClusterBuild { capacity, iterations }, self.progress.cloned()))
             }
-            (Some(_), None) => Err(PyValueError::new_err("clusters are given without centroids")),
-            (None, Some(_)) => Err(PyValueError::new_err("centroids are given without clusters")),
+            (Some(_), None) => Err(InvalidValueError::new_err("clusters are given without centroids")),
+            (None, Some(_)) => Err(InvalidValueError::new_err("centroids are given without clusters")),
         }
     }
 }

@@ -4,14 +4,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gumball_engine::head::{HeadOptions, Scaling};
 use gumball_engine::{CudaThreadState, Device, DeviceHead as EngineHead, Error, Gpu, HeadCounts, Result};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arrays::Location;
 use crate::device_weights::{WeightsThere, refuse_host};
 use crate::devices;
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{CallError, InvalidValueError, out_of_range, to_py_err};
 use crate::forks;
 use crate::head_weights::Borrowed;
 use crate::heads::{UNMADE, own_names, read_head_options};
@@ -129,7 +128,7 @@ impl DeviceHead {
             ));
         }
         match &self.borrowed {
-            Some((borrowed, true)) if borrowed.was_written(py) => Err(PyRuntimeError::new_err(
+            Some((borrowed, true)) if borrowed.was_written(py) => Err(CallError::new_err(
                 "the weights of the head were written since it was made; make a new one",
             )),
             _ => Ok(()),
@@ -214,7 +213,7 @@ impl DeviceHead {
         let (rows_there, dtype) = (there.rows()?, there.matrix.dtype.name());
         if fast && dtype == "float32" {
             let text = "weights is of float32, but must be of bfloat16 or float16 for a fast head";
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let (stream, device) = (there.stream, there.device);
         let borrowed = Some((Borrowed::of(weights, there.array)?, false));

@@ -1,25 +1,23 @@
 //! Errors: the engine's errors as Python exceptions.
 //!
-//! A caller's mistake raises a `ValueError` with the engine's text: parameter, value, allowed range. An
-//! object of the wrong kind raises a `TypeError`. A missing driver, library, device or memory raises
-//! `UnavailableError`, a `RuntimeError`.
+//! The classes are those of `python/gumball/errors.py`, all below `gumball.Error`. A caller's mistake raises a `ValueError`
+//! with the engine's text: parameter, value, allowed range. An object of the wrong kind raises a `TypeError`. A missing driver,
+//! library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::Error;
-use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-pyo3::create_exception!(
-    gumball,
-    UnavailableError,
-    PyRuntimeError,
-    "The machine lacks something: a driver, a library, a device, memory. Nothing was changed."
-);
+pyo3::import_exception!(gumball.errors, InvalidTypeError);
+pyo3::import_exception!(gumball.errors, InvalidValueError);
+pyo3::import_exception!(gumball.errors, CallError);
+pyo3::import_exception!(gumball.errors, UnavailableError);
 
 /// Returns the exception for an error of the engine.
 pub fn to_py_err(error: Error) -> PyErr {
     match error {
         Error::Unavailable { .. } => UnavailableError::new_err(error.to_string()),
-        _ => PyValueError::new_err(error.to_string()),
+        _ => InvalidValueError::new_err(error.to_string()),
     }
 }
 
@@ -39,13 +37,13 @@ pub fn draft_names(error: Error) -> Error {
 
 /// Returns a `ValueError` for a value outside its range.
 pub fn out_of_range(name: &str, value: impl std::fmt::Display, allowed: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(format!("{name} is {value}, but must be {allowed}"))
+    InvalidValueError::new_err(format!("{name} is {value}, but must be {allowed}"))
 }
 
 /// Returns a `TypeError` for an object of the wrong kind.
 pub fn wrong_type(name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     let kind = found.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    PyTypeError::new_err(format!("{name} must be {wanted}, not {kind}"))
+    InvalidTypeError::new_err(format!("{name} must be {wanted}, not {kind}"))
 }
 
 /// Returns whether an exception says nothing about the object whose code raised it: an interrupt, an exit, or
@@ -71,8 +69,10 @@ pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     }
     // Some libraries append a trace of their own calls, so only the first line is used.
     let text = cause.value(py).to_string();
-    let error =
-        PyTypeError::new_err(format!("{name} cannot be read: {}", text.lines().next().unwrap_or_default()));
+    let error = InvalidTypeError::new_err(format!(
+        "{name} cannot be read: {}",
+        text.lines().next().unwrap_or_default()
+    ));
     error.set_cause(py, Some(cause));
     error
 }

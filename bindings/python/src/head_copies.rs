@@ -1,11 +1,11 @@
 //! Heads of the host, copied to a device.
 
 use gumball_engine::{Device, DeviceHead as EngineHead};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::device_head::{DeviceHead, ROWS};
 use crate::device_weights::{WeightsThere, refuse_host};
+use crate::errors::InvalidValueError;
 use crate::head_weights::Borrowed;
 use crate::heads::Head;
 use crate::lists::extract_int;
@@ -42,7 +42,7 @@ impl Head {
         if (vocab, width) != (head.vocab(), head.width()) || there.matrix.dtype.name() != dtype {
             let found = format!("[{vocab}, {width}] of {}", there.matrix.dtype.name());
             let allowed = format!("[{}, {}] of {dtype}, as those of the head", head.vocab(), head.width());
-            return Err(PyValueError::new_err(format!("weights is {found}, but must be {allowed}")));
+            return Err(InvalidValueError::new_err(format!("weights is {found}, but must be {allowed}")));
         }
         let (rows_there, stream) = (there.rows()?, there.stream);
         let borrowed = Some((Borrowed::of(weights, there.array)?, kind != "exact"));

@@ -1,7 +1,7 @@
 //! What is wrong with a file of a head, as Python exceptions.
 
+use crate::errors::InvalidValueError;
 use gumball_engine::head::ArtefactError;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Returns the exception for what is wrong with a file.
@@ -11,6 +11,6 @@ pub fn of_file(parameter: &str, error: ArtefactError) -> PyErr {
             let kind = source.kind();
             PyErr::from(std::io::Error::new(kind, format!("{}: {source}", path.display())))
         }
-        error => PyValueError::new_err(format!("{parameter} cannot be used: {error}")),
+        error => InvalidValueError::new_err(format!("{parameter} cannot be used: {error}")),
     }
 }

@@ -6,12 +6,11 @@
 
 use gumball_engine::head::{Weights, WeightsMut};
 use gumball_engine::{Row, bf16, f16};
-use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::arrays::{Array, Dtype, Matrix};
-use crate::errors::out_of_range;
+use crate::errors::{InvalidValueError, out_of_range};
 use crate::modules;
 
 /// What keeps borrowed weights alive, and how many writes there were when the head was made.
@@ -97,7 +96,7 @@ pub fn check_movable(array: &Array<'_>, matrix: &Matrix) -> PyResult<()> {
         return Err(out_of_range("weights' stride", matrix.stride, allowed));
     }
     if array.readonly {
-        return Err(PyValueError::new_err("weights must not be written, but in_place is True"));
+        return Err(InvalidValueError::new_err("weights must not be written, but in_place is True"));
     }
     Ok(())
 }

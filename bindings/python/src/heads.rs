@@ -12,13 +12,12 @@ use gumball_engine::head::{
 };
 use gumball_engine::{Error, Head as EngineHead, Result, certify};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{CallError, InvalidValueError, out_of_range, to_py_err};
 use crate::head_files::of_file;
 use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
 use crate::hooks::caught;
@@ -155,7 +154,7 @@ impl Head {
     /// Returns the head for a call, unless its weights were written since it was made.
     pub fn get(&self, py: Python<'_>) -> PyResult<InUse<'_>> {
         if self.borrowed.as_ref().is_some_and(|borrowed| borrowed.was_written(py)) {
-            return Err(PyRuntimeError::new_err(
+            return Err(CallError::new_err(
                 "the weights of the head were written since it was made; make a new one",
             ));
         }
@@ -273,7 +272,7 @@ impl Head {
         if let Some((name, _)) = of_parts.iter().find(|(_, is_set)| *is_set && kind == "exact") {
             let text =
                 format!("{name} is for kind=\"certified\" or kind=\"clustered\", but kind is \"exact\"");
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let clusters = ClusterArguments { clusters, centroids, capacity, iterations, progress };
         let of_probes = [("probes", probes.is_some()), ("special_ids", special_ids.is_some())];
@@ -281,7 +280,7 @@ impl Head {
         let of_probes = of_probes.filter(|(_, is_set)| *is_set).map(|(name, _)| name);
         if let Some(name) = clusters.set().chain(of_probes).next().filter(|_| kind != "clustered") {
             let text = format!("{name} is for kind=\"clustered\", but kind is {kind:?}");
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
         let options = read_head_options(bias, logit_scale, softcap, level)?;
@@ -418,11 +417,11 @@ impl Head {
     fn set_probes(&self, probes: &Bound<'_, PyAny>) -> PyResult<()> {
         let Kind::Clustered(clustered) = &self.head else {
             let text = format!("probes is for kind=\"clustered\", but kind is {:?}", self.kind());
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         };
         let probes = extract_int(probes, "probes")?;
         let mut clustered = clustered.try_write().map_err(|_| {
-            PyRuntimeError::new_err("a call is using the head; set its probes before or after calls")
+            CallError::new_err("a call is using the head; set its probes before or after calls")
         })?;
         clustered.set_probes(probes).map_err(to_py_err)
     }
@@ -518,7 +517,7 @@ impl Head {
             })
         })?;
         let nothing = "an exact head derives nothing from its weights; there is nothing to save";
-        let written = written.ok_or_else(|| PyValueError::new_err(nothing))?;
+        let written = written.ok_or_else(|| InvalidValueError::new_err(nothing))?;
         written.map_err(|error| of_file("path", error))
     }
 

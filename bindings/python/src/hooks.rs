@@ -14,12 +14,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use numpy::PyArray1;
 use numpy::ndarray::ArrayView1;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::errors::{not_a, wrong_type};
+use crate::errors::{CallError, InvalidTypeError, not_a, wrong_type};
 use crate::lists::{LONGEST, collected};
 use crate::modules;
 use crate::turns::{Caller, Counted};
@@ -105,7 +104,7 @@ impl Hook {
         if !left.is_none() {
             let kind = left.get_type().name()?;
             let text = format!("a hook must change the logits that it is given and return None, not {kind}");
-            return Err(PyTypeError::new_err(text));
+            return Err(InvalidTypeError::new_err(text));
         }
         for (to, from) in row.iter_mut().zip(&copied.get().0) {
             // SAFETY: the cell is in the box of `copied`; the GIL is held, and users of numpy answer for
@@ -153,11 +152,11 @@ pub fn refuse_inside(owner: usize) -> PyResult<()> {
     INSIDE.with_borrow(|inside| {
         if inside.contains(&owner) {
             let text = "a hook must not use the sampler or the pool that it is run for, which is in the middle of a step";
-            return Err(PyRuntimeError::new_err(text));
+            return Err(CallError::new_err(text));
         }
         if inside.len() >= DEPTH {
             let text = format!("hooks are run inside each other {DEPTH} deep, but may be at most that deep");
-            return Err(PyRuntimeError::new_err(text));
+            return Err(CallError::new_err(text));
         }
         Ok(())
     })
@@ -188,7 +187,7 @@ fn broken(payload: &(dyn Any + Send), untouched: &str) -> PyErr {
         "the call broke off: {said}; {untouched}. Unless another thread wrote the call's arrays meanwhile, this is a defect of gumball: \
          please report it"
     );
-    PyRuntimeError::new_err(text)
+    CallError::new_err(text)
 }
 
 /// Panics as a defect would; for tests. Raises RuntimeError with the text.

@@ -93,7 +93,7 @@ mod _gumball {
     #[pymodule_export]
     use super::outputs::Outputs;
     #[pymodule_export]
-    use super::params::check_params;
+    use super::params::{check_params, nearest_name, ranges};
     #[pymodule_export]
     use super::pool::{DraftBatch, GraphBuilder, Pool};
     #[pymodule_export]

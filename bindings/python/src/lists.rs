@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::arrays::{self, Array};
 use crate::errors::{UnavailableError, not_a, out_of_range, passes, wrong_type};
@@ -115,6 +115,9 @@ pub fn elements<T>(
 /// - `TypeError` if the object is no integer.
 /// - `ValueError` if it lies outside the type's range.
 pub fn extract_int<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+    if is_truth(object) {
+        return Err(wrong_type(name, "an integer", object));
+    }
     match object.extract::<i64>() {
         Ok(value) => cast(value, name),
         Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
@@ -190,6 +193,9 @@ pub fn integer_lists<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResul
 /// # Errors
 /// - `TypeError` if the object is no number.
 pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
+    if is_truth(object) {
+        return Err(wrong_type(name, "a number", object));
+    }
     let value = object.extract::<f64>().map_err(|error| not_a(error, name, "a number", object))?;
     Ok(value as f32)
 }
@@ -206,9 +212,31 @@ pub fn numbers(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<f3
     collected(py, vector.numbers(name), name, LONGEST)
 }
 
-/// Reads a list of booleans.
+/// Returns whether an object is true or false, of Python or of numpy.
+pub fn is_truth(object: &Bound<'_, PyAny>) -> bool {
+    if object.is_exact_instance_of::<PyFloat>() || object.is_exact_instance_of::<PyInt>() {
+        return false;
+    }
+    let is_numpys = || object.get_type().name().is_ok_and(|name| name == "bool" || name == "bool_");
+    object.is_instance_of::<PyBool>() || is_numpys()
+}
+
+/// Reads true or false.
+///
+/// # Errors
+/// - `TypeError` for any other object: also 1, 0 and texts.
+pub fn truth(object: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    if is_truth(object) { object.is_truthy() } else { Err(wrong_type(name, "True or False", object)) }
+}
+
+/// Reads a list of booleans; an element may be 1 or 0.
 pub fn truths(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<bool>> {
-    iterated(object, name, "a list or an array of bools", |item| item.is_truthy())
+    iterated(object, name, "a list or an array of bools", |item| {
+        if item.is_instance_of::<PyString>() {
+            return Err(wrong_type(name, "a list or an array of bools", &item));
+        }
+        item.is_truthy()
+    })
 }
 
 /// Reads one forced token per row; `None` or -1 means none.

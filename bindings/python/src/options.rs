@@ -1,11 +1,10 @@
 //! Options of a step's rows, read from Python's keyword arguments.
 
 use gumball_engine::{BatchOptions, DeviceOptions, Error, Kind, Masks, Result};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
-use crate::errors::out_of_range;
+use crate::errors::{InvalidTypeError, InvalidValueError, out_of_range};
 use crate::hooks::Hook;
 use crate::lists;
 use crate::turns::Caller;
@@ -68,7 +67,7 @@ impl<'py> Keywords<'_, 'py> {
             masks.check_words()?;
         }
         if options.masks.is_none() && self.mask_present.is_some() {
-            return Err(PyValueError::new_err(
+            return Err(InvalidValueError::new_err(
                 "mask_present says which of the masks count, but there are no masks",
             ));
         }
@@ -82,7 +81,7 @@ impl<'py> Keywords<'_, 'py> {
         {
             if value.is_some() {
                 let text = format!("{name} comes with slots: name them, or hand it to assign");
-                return Err(PyTypeError::new_err(text));
+                return Err(InvalidTypeError::new_err(text));
             }
         }
         Ok(())

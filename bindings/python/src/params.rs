@@ -4,8 +4,8 @@
 //! request.
 
 use gumball_engine::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobsParams, MAX_VOCAB, Mirostat,
-    SamplingParams, Scope,
+    Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, LogprobsParams, MAX_VOCAB, Mirostat,
+    Parameters, SamplingParams, nearest,
 };
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
@@ -13,23 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::errors::{not_a, out_of_range, passes, to_py_err, wrong_type};
-use crate::lists::{extract_int, integers, iterated, number};
-
-/// Reads an attribute whose name is also the parameter's.
-macro_rules! attribute {
-    ($object:ident . $name:ident) => {
-        $object.getattr(intern!($object.py(), stringify!($name)))?
-    };
-    (whole $object:ident . $name:ident) => {
-        extract_int(&attribute!($object.$name), stringify!($name))?
-    };
-    (number $object:ident . $name:ident) => {
-        number(&attribute!($object.$name), stringify!($name))?
-    };
-    (ids $object:ident . $name:ident) => {
-        integers(&attribute!($object.$name), stringify!($name))?
-    };
-}
+use crate::lists::{extract_int, integers, is_truth, iterated, number, truth};
 
 /// Returns the engine's parameters.
 ///
@@ -41,51 +25,73 @@ pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
     if !params.hasattr(intern!(params.py(), "repetition_penalty"))? {
         return Err(wrong_type("params", "a gumball.SamplingParams", params));
     }
-    read_all(params).map_err(|error| not_one(error, "params", "a gumball.SamplingParams", params))
+    part(params, "params", "a gumball.SamplingParams")
 }
 
-fn read_all(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
-    Ok(SamplingParams {
-        temperature: attribute!(number params.temperature),
-        dynamic_temperature: optional(attribute!(params.dynamic_temperature))
-            .map(|it| part(&it, "dynamic_temperature", "a gumball.DynamicTemperature", dynamic_temperature))
-            .transpose()?,
-        top_k: attribute!(whole params.top_k),
-        top_p: attribute!(number params.top_p),
-        typical_p: attribute!(number params.typical_p),
-        min_p: attribute!(number params.min_p),
-        top_n_sigma: attribute!(number params.top_n_sigma),
-        top_a: attribute!(number params.top_a),
-        p_less: attribute!(params.p_less).is_truthy()?,
-        epsilon_cutoff: attribute!(number params.epsilon_cutoff),
-        eta_cutoff: attribute!(number params.eta_cutoff),
-        xtc_probability: attribute!(number params.xtc_probability),
-        xtc_threshold: attribute!(number params.xtc_threshold),
-        mirostat: optional(attribute!(params.mirostat))
-            .map(|it| part(&it, "mirostat", "a gumball.Mirostat", mirostat))
-            .transpose()?,
-        repetition_penalty: attribute!(number params.repetition_penalty),
-        repetition_scope: named::<Scope>(&attribute!(params.repetition_scope), "repetition_scope")?,
-        frequency_penalty: attribute!(number params.frequency_penalty),
-        presence_penalty: attribute!(number params.presence_penalty),
-        penalty_scope: named::<Scope>(&attribute!(params.penalty_scope), "penalty_scope")?,
-        dry: part(&attribute!(params.dry), "dry", "a gumball.Dry", dry)?,
-        no_repeat_ngram: attribute!(whole params.no_repeat_ngram),
-        logit_bias: biases(&attribute!(params.logit_bias))?,
-        allowed_ids: optional(attribute!(params.allowed_ids))
-            .map(|ids| integers(&ids, "allowed_ids"))
-            .transpose()?,
-        banned_ids: attribute!(ids params.banned_ids),
-        bad_words: words(&attribute!(params.bad_words))?,
-        min_tokens: attribute!(whole params.min_tokens),
-        stop_ids: attribute!(ids params.stop_ids),
-        seed: optional(attribute!(params.seed)).map(|it| seed(&it)).transpose()?,
-        logprobs: optional(attribute!(params.logprobs))
-            .map(|it| part(&it, "logprobs", "a gumball.LogprobsParams", logprobs))
-            .transpose()?,
-        order: order(&attribute!(params.order))?,
-        temperature_last: attribute!(params.temperature_last).is_truthy()?,
-    })
+/// Reads a structure of parameters from the attributes of their names; one that is `None` is absent.
+fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyResult<T> {
+    let mut read = T::neutral();
+    for parameter in T::TABLE {
+        let value = it.getattr(PyString::intern(it.py(), parameter.field()));
+        let value = value.map_err(|error| match error.is_instance_of::<PyAttributeError>(it.py()) {
+            true => wrong_type(name, wanted, it),
+            false => error,
+        })?;
+        if value.is_none() && !T::REQUIRED.contains(&parameter.field()) {
+            continue;
+        }
+        let (_, field) = read.field(parameter.field()).expect("the table names fields");
+        set(field, &value, parameter.name)?;
+    }
+    Ok(read)
+}
+
+/// Reads a parameter's value into its field.
+fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    match field {
+        Field::Number(field) => *field = number(it, name)?,
+        Field::NumberOrNone(field) => *field = Some(number(it, name)?),
+        Field::Whole(field) => *field = extract_int(it, name)?,
+        Field::Count(field) => *field = extract_int(it, name)?,
+        Field::Flag(field) => *field = truth(it, name)?,
+        Field::Seed(field) => *field = Some(seed(it)?),
+        Field::Scope(field) => *field = named(it, name)?,
+        Field::Mode(field) => *field = named(it, name)?,
+        Field::Order(field) => *field = order(it)?,
+        Field::Ids(field) => *field = integers(it, name)?,
+        Field::IdsOrNone(field) => *field = Some(integers(it, name)?),
+        Field::Words(field) => *field = words(it)?,
+        Field::Biases(field) => *field = biases(it)?,
+        Field::DynamicTemperature(field) => *field = Some(part(it, name, "a gumball.DynamicTemperature")?),
+        Field::Mirostat(field) => *field = Some(part(it, name, "a gumball.Mirostat")?),
+        Field::Dry(field) => *field = part(it, name, "a gumball.Dry")?,
+        Field::Logprobs(field) => *field = Some(part(it, name, "a gumball.LogprobsParams")?),
+    }
+    Ok(())
+}
+
+/// Returns the known name that is nearest to one that is not known; None if none is near.
+#[pyfunction]
+pub fn nearest_name(name: &str, known: Vec<String>) -> Option<String> {
+    nearest(name, known.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// Returns the name, the least and the largest value, whether the least itself lies outside, and the range in words of each
+/// parameter that is a number.
+#[pyfunction]
+pub fn ranges() -> Vec<(&'static str, f64, f64, bool, &'static str)> {
+    let tables = [
+        SamplingParams::TABLE,
+        DynamicTemperature::TABLE,
+        Mirostat::TABLE,
+        Dry::TABLE,
+        LogprobsParams::TABLE,
+    ];
+    let one = |parameter: &gumball_engine::Parameter| {
+        let range = parameter.range?;
+        Some((parameter.name, range.least, range.most, range.is_open, range.words))
+    };
+    tables.concat().iter().filter_map(one).collect()
 }
 
 /// Checks parameters against their ranges for a vocabulary. Without vocab it skips what depends on the
@@ -106,28 +112,11 @@ pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>)
     }
 }
 
-/// Returns the value unless it is `None`.
-fn optional(object: Bound<'_, PyAny>) -> Option<Bound<'_, PyAny>> {
-    Some(object).filter(|object| !object.is_none())
-}
-
-/// Reads a parameter that is an object with attributes of its own.
-fn part<T>(
-    it: &Bound<'_, PyAny>,
-    name: &str,
-    wanted: &str,
-    read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
-) -> PyResult<T> {
-    read(it).map_err(|error| not_one(error, name, wanted, it))
-}
-
-/// Returns a `TypeError` for an object that lacks an expected attribute; other errors stay unchanged.
-fn not_one(error: PyErr, name: &str, wanted: &str, it: &Bound<'_, PyAny>) -> PyErr {
-    if error.is_instance_of::<PyAttributeError>(it.py()) { wrong_type(name, wanted, it) } else { error }
-}
-
 /// Reads a seed in 0..2^64.
 pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if is_truth(object) {
+        return Err(wrong_type("seed", "an integer", object));
+    }
     object.extract::<u64>().map_err(|error| {
         if passes(object.py(), &error) {
             return error;
@@ -146,42 +135,11 @@ fn named<T: std::str::FromStr<Err = Error>>(object: &Bound<'_, PyAny>, name: &st
     text.to_cow()?.parse().map_err(to_py_err)
 }
 
-fn dynamic_temperature(it: &Bound<'_, PyAny>) -> PyResult<DynamicTemperature> {
-    Ok(DynamicTemperature {
-        min: number(&attribute!(it.min), "dynamic_temperature.min")?,
-        max: number(&attribute!(it.max), "dynamic_temperature.max")?,
-        exponent: number(&attribute!(it.exponent), "dynamic_temperature.exponent")?,
-    })
-}
-
-fn mirostat(it: &Bound<'_, PyAny>) -> PyResult<Mirostat> {
-    let mu = attribute!(it.mu);
-    Ok(Mirostat {
-        tau: number(&attribute!(it.tau), "mirostat.tau")?,
-        eta: number(&attribute!(it.eta), "mirostat.eta")?,
-        mu: if mu.is_none() { None } else { Some(number(&mu, "mirostat.mu")?) },
-    })
-}
-
-fn dry(it: &Bound<'_, PyAny>) -> PyResult<Dry> {
-    Ok(Dry {
-        multiplier: number(&attribute!(it.multiplier), "dry.multiplier")?,
-        base: number(&attribute!(it.base), "dry.base")?,
-        allowed_length: extract_int(&attribute!(it.allowed_length), "dry.allowed_length")?,
-        breakers: integers(&attribute!(it.breakers), "dry.breakers")?,
-    })
-}
-
-fn logprobs(it: &Bound<'_, PyAny>) -> PyResult<LogprobsParams> {
-    Ok(LogprobsParams {
-        mode: named::<LogprobMode>(&attribute!(it.mode), "logprobs.mode")?,
-        top_n: extract_int(&attribute!(it.top_n), "logprobs.top_n")?,
-        ids: integers(&attribute!(it.ids), "logprobs.ids")?,
-    })
-}
-
 fn biases(it: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
     let pair = |id: &Bound<'_, PyAny>, bias: &Bound<'_, PyAny>| {
+        if is_truth(bias) {
+            return Err(wrong_type("logit_bias", "of numbers, a ban -inf", bias));
+        }
         Ok((extract_int(id, "logit_bias")?, number(bias, "logit_bias")?))
     };
     if let Ok(dict) = it.cast::<PyDict>() {

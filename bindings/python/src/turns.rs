@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::errors::CallError;
 use crate::forks;
 use crate::hooks;
 use crate::signals::{self, LOOK};
@@ -144,7 +144,7 @@ impl<T: Send> Turns<T> {
         if self.process.load(Ordering::Relaxed) != forks::count() {
             let text = "it was in use by another thread when this process was forked, and stays so for ever: make a new one in the \
                         child, or start processes by spawn";
-            return Err(PyRuntimeError::new_err(text));
+            return Err(CallError::new_err(text));
         }
         let _known = Waiting::for_turn(self.address())?;
         let since = Instant::now();
@@ -174,7 +174,7 @@ fn given_up(patience: Duration) -> PyErr {
          or the pool that the hook is run for",
         patience.as_secs_f64()
     );
-    PyRuntimeError::new_err(text)
+    CallError::new_err(text)
 }
 
 /// What the hooks of a call need to know of it.
@@ -243,7 +243,7 @@ impl Waiting {
         if waits_for(&waiting.list, wanted, &inside) {
             let text = "hooks wait for each other: this one for what another hook is run for, and that one, by itself or through \
                         others, for what this one is run for";
-            return Err(PyRuntimeError::new_err(text));
+            return Err(CallError::new_err(text));
         }
         let waits = Waits { inside, wanted };
         waiting.list.push(waits.clone());

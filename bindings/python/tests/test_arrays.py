@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 from typing import Any
 
@@ -233,3 +234,52 @@ def test_a_single_row_may_be_flat(batch: np.ndarray, device: str) -> None:
 def test_memory_of_ctypes() -> None:
     values = (ctypes.c_float * 4)(0, 1, 5, 2)
     assert Sampler(SamplingParams(temperature=0), 4).sample(np.ctypeslib.as_array(values)) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+def test_an_array_of_any_integer_type_is_a_list_of_integers(dtype: type) -> None:
+    def ids(*values: int) -> np.ndarray:
+        return np.array(values, dtype)
+
+    row = np.random.default_rng(3).normal(size=(2, VOCAB)).astype(np.float32)
+    for other in (ids, lambda *values: memoryview(ids(*values)), lambda *values: Interface(ids(*values))):
+        tokens = []
+        for make in (lambda *values: list(values), other):
+            pool = Pool(VOCAB, slots=2)
+            params = SamplingParams(seed=3, repetition_penalty=1.5, min_tokens=1, stop_ids=make(4))
+            slots = make(*(pool.admit(params, make(1, 2, 1)) for _ in range(2)))
+            tokens += [pool.step(row, slots, row_indices=make(1, 0), forced=[None, 7]).tokens.tolist()]
+            tokens[-1] += pool.step(row, slots, forced=make(9, 8)).tokens.tolist()
+        assert tokens[0] == tokens[1]
+    with pytest.raises(TypeError, match="prompt is of float64, but must be of integers"):
+        Sampler(SamplingParams(), VOCAB, prompt=np.array([1.5]))
+
+
+def test_rows_come_by_the_buffer_protocol() -> None:
+    rows = np.random.default_rng(4).normal(size=(3, VOCAB)).astype(np.float32)
+    expected = Sampler(SamplingParams(seed=5), VOCAB).sample(rows[0])
+    for row in (array.array("f", rows[0]), memoryview(rows[0].tobytes()).cast("f"), (ctypes.c_float * VOCAB)(*rows[0])):
+        assert Sampler(SamplingParams(seed=5), VOCAB).sample(row) == expected
+
+    def drawn(logits: Any) -> list[int]:
+        pool = Pool(VOCAB, slots=3)
+        return pool.step(logits, [pool.admit(SamplingParams(seed=seed)) for seed in range(3)]).tokens.tolist()
+
+    assert drawn(memoryview(rows)) == drawn(rows)
+    assert drawn(memoryview(np.repeat(rows, 2, 0))[::2]) == drawn(rows)
+    for wrong, kind, text in (
+        (array.array("d", rows[0]), TypeError, "logits is of float64"),
+        (b"bytes", TypeError, "logits is of uint8"),
+        (array.array("f", rows[0][:-1]), ValueError, "logits has length 899, but must have 900"),
+    ):
+        with pytest.raises(kind, match=text):
+            Sampler(SamplingParams(seed=5), VOCAB).sample(wrong)
+
+
+def test_a_row_that_is_repeated_by_its_stride_is_refused_in_words_that_help() -> None:
+    row = np.zeros(VOCAB, np.float32)
+    pool = Pool(VOCAB, slots=3)
+    slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(3)]
+    with pytest.raises(ValueError, match="logits' stride is 0, .* name it in row_indices"):
+        pool.step(np.broadcast_to(row, (3, VOCAB)), slots)
+    assert len(pool.step(row, slots, row_indices=[0] * 3).tokens) == 3

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
+import numpy as np
 import pytest
 
 import gumball
-from gumball import Dry, DynamicTemperature, LogprobsParams, Mirostat, Sampler, SamplingParams, State
+import gumball.dist
+from gumball import Dry, DynamicTemperature, LogprobsParams, Mirostat, Sampler, SamplingParams, State, _gumball
+from gumball.compat.errors import RefusedError
+from gumball.compat.flat import FLAT_NAMES, flat_params, refuse_near_misses
 
 FULL = SamplingParams(
     temperature=0.8,
@@ -67,7 +72,9 @@ def test_they_cannot_be_changed() -> None:
         (dict(temperature=-1), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]"),
         (dict(temperature=float("nan")), "temperature is NaN, but must be"),
         (dict(temperature=1e300), "temperature is inf, but must be"),
-        (dict(top_p=-0.5), "top_p is -0.5, but must be at least 0"),
+        (dict(top_p=-0.5), "top_p is -0.5, but must be in 0..=1 (1: off)"),
+        (dict(top_p=1.9), "top_p is 1.9, but must be in 0..=1 (1: off)"),
+        (dict(top_k=-5), "top_k is -5, but must be at least 0 (0: off)"),
         (dict(min_p=1.5), "min_p is 1.5, but must be in 0..=1"),
         (dict(xtc_threshold=0), "xtc_threshold is 0, but must be in (0, 1]"),
         (dict(repetition_penalty=0), "repetition_penalty is 0"),
@@ -97,7 +104,17 @@ def test_a_value_outside_its_range_is_named(values: dict, message: str) -> None:
     ("values", "message"),
     [
         (dict(temperature="hot"), "temperature must be a number, not str"),
-        (dict(temperature=None), "temperature must be a number, not NoneType"),
+        (dict(temperature=True), "temperature must be a number, not bool"),
+        (dict(top_k=True), "top_k must be an integer, not bool"),
+        (dict(top_k=np.True_), "top_k must be an integer, not bool"),
+        (dict(seed=True), "seed must be an integer, not bool"),
+        (dict(stop_ids=[True]), "stop_ids must be an integer, not bool"),
+        (dict(mirostat=Mirostat(None, 0.1)), "mirostat.tau must be a number, not NoneType"),  # type: ignore[arg-type]
+        (dict(temperature_last="false"), "temperature_last must be True or False, not str"),
+        (dict(p_less=1), "p_less must be True or False, not int"),
+        (dict(logit_bias={1: False}), "logit_bias must be of numbers, a ban -inf, not bool"),
+        (dict(topp=1), "SamplingParams has no parameter topp; do you mean top_p?"),
+        (dict(max_tokens=1), "SamplingParams has no parameter max_tokens; parameters are temperature"),
         (dict(top_k=1.5), "top_k must be an integer, not float"),
         (dict(seed="7"), "seed must be an integer, not str"),
         (dict(banned_ids="12"), "banned_ids must be a list of integers, not str"),
@@ -111,6 +128,117 @@ def test_a_value_of_another_type_is_named(values: dict, message: str) -> None:
     with pytest.raises(TypeError) as raised:
         SamplingParams(**values)
     assert message in str(raised.value)
+
+
+PARTS: dict[str, Any] = {
+    "dynamic_temperature": lambda **given: DynamicTemperature(**({"min": 0.0, "max": 2.0**100} | given)),
+    "mirostat": lambda **given: Mirostat(**({"tau": 5.0, "eta": 0.1} | given)),
+    "dry": Dry,
+    "logprobs": LogprobsParams,
+}
+
+
+def made(name: str, value: Any) -> SamplingParams:
+    """Parameters of which one, by its whole name, is set."""
+    part, _, field = name.partition(".")
+    return SamplingParams(**{part: PARTS[part](**{field: value}) if field else value})
+
+
+def around(end: float) -> list[float]:
+    """The float32 at an end of a range, and its neighbours."""
+    number = np.float32(end)
+    return [
+        float(np.nextafter(number, np.float32(-np.inf))),
+        float(number),
+        float(np.nextafter(number, np.float32(np.inf))),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize(
+    ("name", "least", "most", "is_open", "words"), _gumball.ranges(), ids=lambda one: str(one)[:32]
+)
+def test_a_number_outside_its_range_is_refused_and_its_ends_are_not(
+    name: str, least: float, most: float, is_open: bool, words: str
+) -> None:
+    part, _, field = name.partition(".")
+    holder: Any = SamplingParams() if not field else PARTS[part]()
+    whole = type(getattr(holder, field or part)) is int
+    if whole:
+        probes = [int(end) + step for end in (least, most) for step in (-1, 0, 1) if abs(end) < 2**62]
+    else:
+        probes = [*around(least), *around(most)]
+    for value in probes:
+        if least < value <= most or value == least and not is_open:
+            made(name, value)
+        else:
+            with pytest.raises(gumball.InvalidValueError, match=f"^{name} is "):
+                made(name, value)
+    if not whole:
+        with pytest.raises(ValueError) as raised:
+            made(name, float("nan"))
+        assert str(raised.value) == f"{name} is NaN, but must be {words}"
+
+
+def test_none_is_absent_for_every_parameter() -> None:
+    for kind in (SamplingParams, Dry, LogprobsParams):
+        assert kind(**dict.fromkeys(kind.__dataclass_fields__)) == kind()  # type: ignore[arg-type]
+    params = SamplingParams(temperature=None, dry=Dry(base=None))  # type: ignore[arg-type]
+    assert (params.temperature, params.dry.base) == (1.0, 1.75)
+    assert DynamicTemperature(1, 2, None).exponent == 1  # type: ignore[arg-type]
+
+
+def test_flat_names_hold_to_the_same_ranges_and_types() -> None:
+    for name, least, most, _, _ in _gumball.ranges():
+        flat = name.replace(".", "_")
+        if flat not in FLAT_NAMES:
+            continue
+        for value in (least - 1 - abs(least), 2 * most + 1, float("nan"), True, "1", [1]):
+            with pytest.raises(gumball.Error):
+                SamplingParams(**flat_params({"mirostat_tau": 5, flat: value}, "the request"))
+        assert flat_params({flat: None}, "the request") == {}
+    for flag in ("p_less", "temperature_last"):
+        with pytest.raises(RefusedError, match=f"{flag} = 'false'"):
+            flat_params({flag: "false"}, "the request")
+    with pytest.raises(RefusedError, match="do you mean 'xtc_probability'"):
+        refuse_near_misses({"xtc_probabilty": 1}, "the request")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+def test_arrays_in_parameters_compare_print_and_pickle_as_lists(dtype: type) -> None:
+    def params(ids: Any) -> SamplingParams:
+        return SamplingParams(
+            stop_ids=ids,
+            allowed_ids=ids,
+            banned_ids=ids,
+            bad_words=[ids],
+            dry=Dry(breakers=ids),
+            logprobs=LogprobsParams(ids=ids),
+        )
+
+    of_array, of_list = params(np.array([5, 6], dtype)), params([5, 6])
+    assert of_array == of_list and repr(of_array) == repr(of_list)
+    assert pickle.loads(pickle.dumps(of_array)) == of_list
+    assert SamplingParams(bad_words=np.array([[1, 2], [3, 4]], dtype)) == SamplingParams(bad_words=[[1, 2], [3, 4]])
+    assert SamplingParams(stop_ids=(one for one in (5, 6))).stop_ids == [5, 6]  # type: ignore[arg-type]
+
+
+def test_every_error_has_one_base_class_and_pythons_kind() -> None:
+    cases: list[tuple[type, Any]] = [
+        (ValueError, lambda: SamplingParams(top_p=2)),
+        (TypeError, lambda: SamplingParams(top_p="2")),  # type: ignore[arg-type]
+        (TypeError, lambda: SamplingParams(topp=1)),  # type: ignore[call-arg]
+        (ValueError, lambda: Sampler(SamplingParams(), 0)),
+        (TypeError, lambda: Sampler(SamplingParams(), 8).sample("row")),
+        (ValueError, lambda: gumball.sampling_from_logits(np.zeros((1, 8), np.float32), seed=1, n=-1)),
+        (RuntimeError, lambda: gumball.Pool(8, slots=1, device="cuda:63")),
+    ]
+    for kind, call in cases:
+        with pytest.raises(gumball.Error) as raised:
+            call()
+        assert isinstance(raised.value, kind)
+        assert type(pickle.loads(pickle.dumps(raised.value))) is type(raised.value)
+    assert issubclass(gumball.UnavailableError, gumball.Error) and issubclass(gumball.dist.DistError, gumball.Error)
 
 
 def test_what_depends_on_the_vocabulary_is_told_there() -> None:

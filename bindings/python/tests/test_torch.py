@@ -92,6 +92,30 @@ def test_a_fake_tensor_is_told(batch: np.ndarray) -> None:
         made.step(torch.empty(7, VOCAB), slots)
 
 
+def test_a_tensor_of_several_processes_is_told(batch: np.ndarray) -> None:
+    import torch.distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    made, slots = pool()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        rows = distribute_tensor(torch.from_numpy(batch), init_device_mesh("cpu", (1,)), [Shard(1)])
+        with pytest.raises(TypeError, match=r"logits must be .* full_tensor\(\), or to_local\(\) .*, not DTensor"):
+            made.step(rows, slots)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.uint64]
+)
+def test_a_tensor_of_any_integer_type_is_a_list_of_integers(dtype: torch.dtype) -> None:
+    ids = torch.tensor([1, 2, 1], dtype=dtype)
+    assert list(Sampler(SamplingParams(), VOCAB, prompt=ids).state.prompt) == [1, 2, 1]
+    assert SamplingParams(stop_ids=ids) == SamplingParams(stop_ids=[1, 2, 1])
+
+
 def test_older_torch_is_read_by_its_attributes(batch: np.ndarray, wanted: list[int], tmp_path: Path) -> None:
     np.save(tmp_path / "batch.npy", batch)
     program = f"""

@@ -2,7 +2,7 @@
 //!
 //! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws is passed on as it is.
 
-use gumball_engine::Error;
+use gumball_engine::{Error, nearest};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen(raw_module = "./host.js")]
@@ -82,7 +82,9 @@ impl Failure {
 
     /// Makes the error for a name that is not known.
     pub fn unknown(parameter: &str, name: &str, known: &[&str]) -> Self {
-        Self::argument("unknown", parameter, name.to_owned(), format!("one of {}", known.join(", ")))
+        let hint = nearest(name, known.iter().copied()).map(|near| format!("; do you mean {near}?"));
+        let allowed = format!("one of {}{}", known.join(", "), hint.unwrap_or_default());
+        Self::argument("unknown", parameter, name.to_owned(), allowed)
     }
 
     fn argument(kind: &'static str, parameter: &str, value: String, allowed: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! Parameters of a request: an object of the fields that are not neutral, under the names that they have everywhere.
 //!
 //! The object is read as the engine reads JSON, after the values that JSON does not have: typed arrays, Maps, BigInts and infinite
-//! numbers. Each field is read alone first, so that an error names it.
+//! biases. Each field is read alone first, so that an error names it.
 
 use gumball_engine::SamplingParams;
 use gumball_spec::error::Error;
@@ -105,13 +105,9 @@ fn number(number: f64, name: &str) -> Result<Value> {
     if number.fract() == 0.0 && (-SAFE..=SAFE).contains(&number) {
         return Ok(Value::from(number as i64));
     }
-    match number {
-        f64::INFINITY => Ok(Value::from("inf")),
-        f64::NEG_INFINITY => Ok(Value::from("-inf")),
-        number => match Number::from_f64(number) {
-            Some(number) => Ok(Value::Number(number)),
-            None => Err(Failure::out_of_range(name, "NaN", "a number")),
-        },
+    match Number::from_f64(number) {
+        Some(number) => Ok(Value::Number(number)),
+        None => Err(Failure::out_of_range(name, number, "a finite number")),
     }
 }
 
@@ -123,7 +119,13 @@ fn biases(value: &JsValue) -> Result<Value> {
             Some(id) => id,
             None => integer(&id, NAME)?,
         };
-        Ok(Value::Array(vec![Value::from(id), convert(bias, NAME, 1)?]))
+        let bias = match bias.as_f64() {
+            Some(f64::INFINITY) => Value::from("inf"),
+            Some(f64::NEG_INFINITY) => Value::from("-inf"),
+            Some(bias) => number(bias, NAME)?,
+            None => return Err(Failure::wrong_type(NAME, bias, "a number, -Infinity for a ban")),
+        };
+        Ok(Value::Array(vec![Value::from(id), bias]))
     };
     if tag(value) == "Map" {
         let entries = Array::from(&value.unchecked_ref::<Map>().entries());

@@ -17,15 +17,15 @@ export interface SamplingParams {
   temperature?: number;
   /** In place of `temperature`, unless that is 0: certain rows get `min`, flat ones `max`. */
   dynamic_temperature?: { min: number; max: number; exponent?: number } | null;
-  /** How many tokens to keep; off if below 1 or at least the vocabulary. */
+  /** How many tokens to keep, at least 0; off if 0 or at least the vocabulary. */
   top_k?: number;
-  /** The mass to keep; off from 1 up. */
+  /** The mass to keep; in 0..=1, 1 is off. */
   top_p?: number;
-  /** The mass to keep around the entropy; off from 1 up. */
+  /** The mass to keep around the entropy; in 0..=1, 1 is off. */
   typical_p?: number;
   /** The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off. */
   min_p?: number;
-  /** How many standard deviations below the best logit are kept; off from 0 down. */
+  /** How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. */
   top_n_sigma?: number;
   /** The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off. */
   top_a?: number;

@@ -21,7 +21,7 @@ pub enum Sampling {
     },
     /// One of the shortest prefix of some mass.
     TopP {
-        /// The mass to keep; off unless in (0, 1).
+        /// The mass to keep; at most 1, off if 1 or not above 0.
         p: f64,
         /// Divides the logits; 0 is greedy.
         temperature: f64,
@@ -30,7 +30,7 @@ pub enum Sampling {
     TopKThenTopP {
         /// How many to keep; at least 1.
         k: usize,
-        /// The mass to keep; off unless in (0, 1).
+        /// The mass to keep; at most 1, off if 1 or not above 0.
         p: f64,
         /// Divides the logits; 0 is greedy.
         temperature: f64,

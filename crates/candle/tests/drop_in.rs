@@ -69,7 +69,7 @@ fn each_sampling_keeps_what_candle_keeps() {
         (Sampling::TopK { k: 1000, temperature }, VOCAB, 1.0),
         (Sampling::TopP { p: 0.6, temperature }, VOCAB, 0.6),
         (Sampling::TopP { p: 0.0, temperature }, VOCAB, 0.0),
-        (Sampling::TopP { p: 1.5, temperature }, VOCAB, 1.5),
+        (Sampling::TopP { p: 1.0, temperature }, VOCAB, 1.0),
         (Sampling::TopKThenTopP { k: 30, p: 0.5, temperature }, 30, 0.5),
         (Sampling::TopKThenTopP { k: 8, p: 0.8, temperature }, 8, 0.8),
         (Sampling::TopKThenTopP { k: 5, p: 0.3, temperature }, 5, 0.3),
@@ -187,6 +187,7 @@ fn mistakes_are_errors_of_candle_that_name_them() {
         (Sampling::All { temperature: -1.0 }, "temperature is -1, but must be 0 (greedy) or"),
         (Sampling::All { temperature: f64::NAN }, "temperature is NaN"),
         (Sampling::TopP { p: f64::NAN, temperature: 1.0 }, "top_p is NaN"),
+        (Sampling::TopP { p: 1.9, temperature: 1.0 }, "top_p is 1.9, but must be in 0..=1 (1: off)"),
         (Sampling::TopK { k: 0, temperature: 1.0 }, "k is 0, but must be at least 1"),
     ];
     for (sampling, expected) in cases {

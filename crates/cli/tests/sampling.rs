@@ -6,8 +6,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use gumball_cli::sampling::SamplingArgs;
 use gumball_inspect::command::with_signs;
 use gumball_spec::{
-    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
-    Scope,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameters,
+    SamplingParams, Scope,
 };
 use support::Files;
 
@@ -30,8 +30,8 @@ fn no_flags_are_the_neutral_parameters() {
 
 #[test]
 fn every_knob_has_a_flag() {
-    let flags = "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --top-k -1 --top-p 0.9 --min-p 0.05 \
-        --typical-p 0.8 --top-n-sigma -1 --top-a 0.25 --p-less --epsilon-cutoff 0.001 --eta-cutoff 0.002 --xtc-probability 0.5 \
+    let flags = "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --top-k 40 --top-p 0.9 --min-p 0.05 \
+        --typical-p 0.8 --top-n-sigma 1.5 --top-a 0.25 --p-less --epsilon-cutoff 0.001 --eta-cutoff 0.002 --xtc-probability 0.5 \
         --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
         --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --dry-multiplier 0.8 \
         --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
@@ -41,11 +41,11 @@ fn every_knob_has_a_flag() {
     let expected = SamplingParams {
         temperature: 0.7,
         dynamic_temperature: Some(DynamicTemperature { min: 0.5, max: 1.5, exponent: 2.0 }),
-        top_k: -1,
+        top_k: 40,
         top_p: 0.9,
         typical_p: 0.8,
         min_p: 0.05,
-        top_n_sigma: -1.0,
+        top_n_sigma: 1.5,
         top_a: 0.25,
         p_less: true,
         epsilon_cutoff: 0.001,
@@ -104,6 +104,24 @@ fn a_misspelt_name_in_a_file_is_refused_with_the_known_ones() {
 }
 
 #[test]
+fn a_flag_outside_its_parameters_range_is_refused_and_the_ends_are_not() {
+    for parameter in [SamplingParams::TABLE, Dry::TABLE].concat() {
+        let Some(range) = parameter.range else { continue };
+        let mut params = SamplingParams::default();
+        let field = params.parameter(parameter.name).unwrap().1;
+        let is_whole = matches!(field, Field::Whole(_) | Field::Count(_));
+        for value in
+            range.probes(is_whole).into_iter().filter(|value| !is_whole || value.abs() < 2f64.powi(62))
+        {
+            let flag = format!("--{}={value}", parameter.name.replace(['_', '.'], "-"));
+            let read = Flags::try_parse_from(["gumball", &flag]).ok();
+            let params = read.and_then(|flags| flags.sampling.to_params().ok());
+            assert_eq!(params.is_some_and(|it| it.validate(1000).is_ok()), range.contains(value), "{flag}");
+        }
+    }
+}
+
+#[test]
 fn a_value_out_of_range_is_one_line_with_name_value_and_range() {
     let files = Files::new();
     let row = files.write("row.f32", &support::bytes(&[0.0; 4]));
@@ -111,5 +129,7 @@ fn a_value_out_of_range_is_one_line_with_name_value_and_range() {
     assert_eq!(sample(&["--min-p", "1.5"]), "error: min_p is 1.5, but must be in 0..=1 (0: off)\n");
     assert_eq!(sample(&["--banned-ids", "9"]), "error: banned_ids is 9, but must be an id in 0..4\n");
     assert!(sample(&["--order", "top_q"]).contains("\"top_q\" is not known; known are: top_n_sigma"));
+    assert_eq!(sample(&["--top-p", "1.9"]), "error: top_p is 1.9, but must be in 0..=1 (1: off)\n");
+    assert_eq!(sample(&["--top-k", "-5"]), "error: top_k is -5, but must be at least 0 (0: off)\n");
     assert!(sample(&["--mirostat", "5"]).contains("write two or three numbers"));
 }

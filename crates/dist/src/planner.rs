@@ -164,7 +164,7 @@ mod tests {
         let shape = StepShape { kind: StepKind::Prefill, ..shape };
         assert_eq!(planner.plan(&shape).unwrap().layout, LogitsLayout::Gather);
         let error = config().with_environment(|_| Some("swop".to_owned())).unwrap_err();
-        let said = "layout \"swop\" is not known; known are: gather, swap, survey, replicated";
+        let said = "layout \"swop\" is not known; known are: gather, swap, survey, replicated; do you mean \"swap\"?";
         assert_eq!(error.to_string(), said);
     }
 

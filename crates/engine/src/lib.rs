@@ -95,11 +95,13 @@ pub use gumball_dist as dist;
 pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task, files};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+pub use gumball_spec::near::nearest;
 pub use gumball_spec::verify::by_probabilities::Judgement;
 pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
-    MAX_VOCAB, Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
+    Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
+    MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, Result, Row, SamplingParams, Scope, Status, TILE,
+    Widths,
 };
 pub use half::{bf16, f16};
 

@@ -73,7 +73,9 @@ mod tests {
     #[test]
     fn an_unknown_route_is_named_with_the_known_ones() {
         let error = Registry::new().get("rase").unwrap_err();
-        assert_eq!(error.to_string(), "route \"rase\" is not known; known are: race, probabilities, oracle");
+        let said =
+            "route \"rase\" is not known; known are: race, probabilities, oracle; do you mean \"race\"?";
+        assert_eq!(error.to_string(), said);
     }
 
     #[test]

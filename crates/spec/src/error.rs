@@ -1,5 +1,7 @@
 //! What a caller can do wrong, as data: the parameter, its value, and what is allowed.
 
+use crate::near::hint;
+
 /// A caller's mistake. Nothing was launched, drawn or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -35,7 +37,7 @@ pub enum Error {
         allowed: String,
     },
     /// A name is not known.
-    #[error("{parameter} {name:?} is not known; known are: {known}")]
+    #[error("{parameter} {name:?} is not known; known are: {known}{}", hint(name, known))]
     Unknown {
         /// The kind of thing that was named.
         parameter: &'static str,

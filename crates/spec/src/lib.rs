@@ -12,6 +12,7 @@
 pub mod error;
 pub mod layout;
 pub mod memory;
+pub mod near;
 pub mod num;
 pub mod params;
 pub mod request;
@@ -41,8 +42,8 @@ pub const DEFINITION: u32 = 1;
 pub use error::{Error, Result};
 pub use layout::{Layout, Widths};
 pub use params::{
-    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
-    Scope,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameter,
+    Parameters, Range, SamplingParams, Scope,
 };
 pub use request::Request;
 pub use row::{Kind, MAX_VOCAB, NONE, Row, Status, TILE};

@@ -36,6 +36,15 @@ int main(void) {
     // Lists of ids and pairs are lists as ever.
     OK(gumball_params_set_json(params, "logit_bias", "[[7, 3.0], [8, \"-inf\"]]"));
     OK(gumball_params_set_json(params, "banned_ids", "[1, 2]"));
+    // Biases may be an object of ids, and what is null is absent.
+    gumball_params *pairs = gumball_params_from_json("{\"logit_bias\": [[3, -100]]}");
+    gumball_params *object = gumball_params_from_json(
+        "{\"logit_bias\": {\"3\": -100}, \"temperature\": null, \"top_p\": null, \"stop_ids\": null, \"dry\": null}");
+    CHECK(pairs != NULL && object != NULL);
+    text = gumball_params_to_json(pairs);
+    CHECK(strcmp(text, gumball_params_to_json(object)) == 0);
+    gumball_params_free(pairs);
+    gumball_params_free(object);
     // A key that stands twice is an error.
     CHECK(gumball_params_from_json("{\"seed\": 1, \"seed\": 2}") == NULL && gumball_error_code() == GUMBALL_JSON);
     gumball_params_free(neutral);

@@ -54,7 +54,7 @@ static void parameters(void) {
     REFUSED(gumball_params_set_text(params, "order", "top_q"), GUMBALL_UNKNOWN,
             "filter \"top_q\" is not known; known are: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, "
             "epsilon_cutoff, "
-            "eta_cutoff, xtc");
+            "eta_cutoff, xtc; do you mean \"top_k\"?");
     CHECK(strcmp(gumball_error_parameter(), "filter") == 0 && strcmp(gumball_error_value(), "top_q") == 0);
     CHECK(gumball_params_set(params, "topk", 1) == GUMBALL_UNKNOWN);
     CHECK(strstr(gumball_error_message(), "name \"topk\" is not known; known are: temperature, top_k") != NULL);
@@ -67,7 +67,7 @@ static void parameters(void) {
     CHECK(strcmp(gumball_params_to_json(params), gumball_params_to_json(neutral)) == 0);
 
     CHECK(gumball_params_from_json("{\"topk\": 50}") == NULL && gumball_error_code() == GUMBALL_JSON);
-    CHECK(strstr(gumball_error_message(), "unknown field `topk`") != NULL);
+    CHECK(strstr(gumball_error_message(), "parameter \"topk\" is not known; known are: temperature") != NULL);
     CHECK(gumball_params_from_json("") == NULL && gumball_error_code() == GUMBALL_JSON);
 
     // Ranges are those of the engine, where the parameters are taken.
@@ -75,9 +75,10 @@ static void parameters(void) {
     REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
             "min_p is 1.5, but must be in 0..=1 (0: off)");
     OK(gumball_params_reset(params, "min_p"));
-    OK(gumball_params_set(params, "temperature", (double)NAN));
-    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
+    REFUSED(gumball_params_set(params, "temperature", (double)NAN), GUMBALL_OUT_OF_RANGE,
             "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]");
+    REFUSED(gumball_params_set(params, "top_p", 1e300), GUMBALL_OUT_OF_RANGE,
+            "top_p is inf, but must be in 0..=1 (1: off)");
     OK(gumball_params_reset(params, NULL));
     OK(gumball_params_set_ids(params, "banned_ids", ids, 2));
     REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
@@ -100,7 +101,7 @@ static void configs(void) {
     config.vocab = VOCAB;
     config.route = "rase";
     NONE(gumball_sampler_new(params, &config), GUMBALL_UNKNOWN,
-         "route \"rase\" is not known; known are: race, probabilities, oracle");
+         "route \"rase\" is not known; known are: race, probabilities, oracle; do you mean \"race\"?");
     config.route = NULL;
     config.level = "sse";
     CHECK(gumball_sampler_new(params, &config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);

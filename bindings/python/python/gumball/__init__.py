@@ -35,10 +35,10 @@ from ._gumball import (
     Outputs,
     Pool,
     Sampler,
-    UnavailableError,
     Verification,
     __version__,
 )
+from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import (
     DraftChainSamples,
     DraftTreeSamples,
@@ -71,6 +71,7 @@ from .params import (
 )
 
 __all__ = [
+    "CallError",
     "DraftBatch",
     "DraftChainSamples",
     "DraftTreeSamples",
@@ -78,9 +79,12 @@ __all__ = [
     "DeviceHead",
     "Dry",
     "DynamicTemperature",
+    "Error",
     "Graph",
     "GraphBuilder",
     "Head",
+    "InvalidTypeError",
+    "InvalidValueError",
     "Logprobs",
     "LogprobsParams",
     "Mirostat",

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError
 from .params import Logprobs, SamplingParams, State, Variant
 
 # Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__, __cuda_array_interface__ or __array_interface__.
@@ -46,6 +47,8 @@ __all__ = [
     "write_rows",
     "Outputs",
     "check_params",
+    "nearest_name",
+    "ranges",
     "command",
     "Pool",
     "Sampler",
@@ -59,8 +62,6 @@ __all__ = [
 __version__: Final[str]
 EMULATOR: Final[bool]
 
-class UnavailableError(RuntimeError): ...
-
 def command(
     name: str,
     arguments: Sequence[str],
@@ -68,7 +69,9 @@ def command(
     package: str,
     packages: Sequence[tuple[str, str | None, str]],
 ) -> int: ...
-def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
+def check_params(params: Any, vocab: int | None = None) -> None: ...
+def nearest_name(name: str, known: Sequence[str]) -> str | None: ...
+def ranges() -> list[tuple[str, float, float, bool, str]]: ...
 def emulate(on: bool) -> None: ...
 def forked() -> None: ...
 def break_off(text: str) -> None: ...
@@ -233,22 +236,6 @@ class DraftBatch:
     @property
     def probs(self) -> DeviceArray: ...
     def free(self) -> None: ...
-
-class DistError(RuntimeError):
-    rank: int | None
-
-class LostError(DistError): ...
-
-class LateError(DistError):
-    waited: float
-
-class DisagreeError(DistError):
-    what: str
-    ours: str
-    theirs: str
-
-class CorruptError(DistError): ...
-class BrokenError(DistError): ...
 
 @final
 class DistGraph:

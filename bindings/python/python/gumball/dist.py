@@ -41,6 +41,7 @@ from ._gumball import (
     LateError,
     LostError,
 )
+from .errors import CallError, InvalidValueError
 
 __all__ = [
     "BrokenError",
@@ -68,7 +69,7 @@ def addresses_at(address: str, world: int) -> list[str]:
     place, _, port = address.rpartition(":")
     if not place.startswith("tcp:") or place == "tcp:" or not port.isdecimal() or int(port) + world > 65536:
         text = f"address is {address!r}, but must be unix:PATH, or tcp:HOST:PORT with {world} ports from PORT on"
-        raise ValueError(text)
+        raise InvalidValueError(text)
     return [f"{place}:{int(port) + rank}" for rank in range(world)]
 
 
@@ -115,7 +116,7 @@ def _place(rank: int | None, world: int | None) -> tuple[int, int]:
     for name, given, variable in (("rank", rank, "RANK"), ("world", world, "WORLD_SIZE")):
         text = os.environ.get(variable) if given is None else given
         if text is None:
-            raise ValueError(f"{name} is None, but must be given, or {variable} set in the environment")
+            raise InvalidValueError(f"{name} is None, but must be given, or {variable} set in the environment")
         found.append(int(text))
     return found[0], found[1]
 
@@ -138,7 +139,7 @@ def _through_torch(group: Any) -> tuple[int, int, Callable[[str], list[str]]]:
     """This rank, the world, and a way to tell all ranks a text, by a process group of torch."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_initialized():
-        raise RuntimeError(
+        raise CallError(
             "no process group of torch: call torch.distributed.init_process_group, or pass store=, or address="
         )
 

@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ._gumball import judge_trees, sample_from_pools, sample_rows, token_logprobs, verify_chains, write_rows
+from .errors import InvalidValueError
 from .params import SamplingParams
 
 __all__ = [
@@ -116,7 +117,7 @@ def _filters(
 
 def _check_dtype(dtype: str) -> None:
     if dtype not in ("int32", "int64"):
-        raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
+        raise InvalidValueError(f"dtype is {dtype}, but must be int32 or int64")
 
 
 def chain_shape(draft_probs: _Array, draft_token_ids: _Array, target_probs: _Array) -> tuple[int, int, int]:
@@ -124,14 +125,14 @@ def chain_shape(draft_probs: _Array, draft_token_ids: _Array, target_probs: _Arr
     for name, array in (("draft_probs", draft_probs), ("target_probs", target_probs)):
         if len(getattr(array, "shape", ())) != 3:
             found = f"{len(array.shape)} dimensions" if hasattr(array, "shape") else "no shape"
-            raise ValueError(f"{name} has {found}, but must have 3: chains, drafts and vocab")
+            raise InvalidValueError(f"{name} has {found}, but must have 3: chains, drafts and vocab")
     chains, width, vocab = target_probs.shape
     if width < 1 or tuple(draft_probs.shape) != (chains, width - 1, vocab):
         text = f"({chains}, {max(width - 1, 0)}, {vocab}), target_probs having one row more"
-        raise ValueError(f"draft_probs has shape {tuple(draft_probs.shape)}, but must have {text}")
+        raise InvalidValueError(f"draft_probs has shape {tuple(draft_probs.shape)}, but must have {text}")
     if tuple(draft_token_ids.shape) != (chains, width - 1):
         text = f"{tuple(draft_token_ids.shape)}, but must have ({chains}, {width - 1})"
-        raise ValueError(f"draft_token_ids has shape {text}")
+        raise InvalidValueError(f"draft_token_ids has shape {text}")
     return chains, width - 1, vocab
 
 
@@ -141,7 +142,7 @@ def tree_shape(
     """Returns the numbers of trees, drafts and ids of arrays that go together; raises ValueError for others."""
     if len(getattr(target_probs, "shape", ())) != 3 or target_probs.shape[1] < 1:
         found = f"shape {tuple(target_probs.shape)}" if hasattr(target_probs, "shape") else "no shape"
-        raise ValueError(f"target_probs has {found}, but must have [trees, drafts + 1, vocab]")
+        raise InvalidValueError(f"target_probs has {found}, but must have [trees, drafts + 1, vocab]")
     trees, width, vocab = target_probs.shape
     for name, array, shape in (
         ("draft_probs", draft_probs, (trees, width, vocab)),
@@ -149,7 +150,7 @@ def tree_shape(
         ("parents", parents, (trees, width - 1)),
     ):
         if array is not None and tuple(array.shape) != shape:
-            raise ValueError(f"{name} has shape {tuple(array.shape)}, but must have {shape}")
+            raise InvalidValueError(f"{name} has shape {tuple(array.shape)}, but must have {shape}")
     return trees, width - 1, vocab
 
 
@@ -303,7 +304,7 @@ class Operators:
         (indices, n, dtype, out), (seed, position, draw) = outputs, keys
         _check_dtype(dtype)
         if n is not None and (not isinstance(n, int) or n < 0):
-            raise ValueError(f"n is {n}, but must be an integer of at least 0")
+            raise InvalidValueError(f"n is {n}, but must be an integer of at least 0")
         seed = self._fresh_seed() if seed is None else seed
         name = "logits" if kind == "logits" else "probs"
         return self._sample_rows(rows, name, out, kind, indices, n, seed, position, draw, dtype, *plain, **filters)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from . import _gumball
+from .errors import InvalidTypeError, InvalidValueError
 
 __all__ = [
     "Dry",
@@ -24,6 +27,58 @@ __all__ = [
     "TokenLogprob",
     "Variant",
 ]
+
+
+_T = TypeVar("_T")
+
+
+def _parameters(kind: type[_T]) -> type[_T]:
+    """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent, and keep what comes as an array as a
+    list, so that it compares, prints and pickles.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    made = kind.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, *values: Any, **named: Any) -> None:
+        for name in named.keys() - fields.keys():
+            near = _gumball.nearest_name(name, list(fields))
+            hint = f"do you mean {near}?" if near else f"parameters are {', '.join(fields)}"
+            raise InvalidTypeError(f"{kind.__name__} has no parameter {name}; {hint}")
+        made(self, *values, **named)
+        for name, field in fields.items():
+            value = getattr(self, name)
+            if value is None and field.default is not dataclasses.MISSING:
+                object.__setattr__(self, name, field.default)
+            elif isinstance(value, Iterator):
+                object.__setattr__(self, name, _bounded(name, value))
+        if hasattr(self, "validate"):
+            _gumball.check_params(self)
+        for name, field in fields.items():
+            if "Sequence" in field.type:
+                object.__setattr__(self, name, _listed(getattr(self, name)))
+
+    type.__setattr__(kind, "__init__", init)
+    return kind
+
+
+def _bounded(name: str, values: Iterator[Any]) -> list[Any]:
+    """What an iterator holds, which can be read once."""
+    most = 1 << 24
+    read = list(itertools.islice(values, most + 1))
+    if len(read) > most:
+        raise InvalidValueError(f"{name}'s length is more than {most}, but must be at most {most}")
+    return read
+
+
+def _listed(value: Any) -> Any:
+    """Arrays, also those in a list or a tuple, as lists; others stay, as do arrays of more than any list may have."""
+    if isinstance(value, list | tuple):
+        return [_listed(one) for one in value] if any(hasattr(one, "tolist") for one in value) else value
+    try:
+        return value.tolist() if hasattr(value, "tolist") and len(value) <= 1 << 28 else value
+    except TypeError:
+        return value
 
 
 class Status(enum.IntFlag):
@@ -41,6 +96,7 @@ class Status(enum.IntFlag):
     """The row's token, which only a device has read, is no id of the vocabulary."""
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class DynamicTemperature:
     """Temperature by the row's entropy: certain rows get `min`, flat ones `max`.
@@ -53,6 +109,7 @@ class DynamicTemperature:
     exponent: float = 1.0
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class Mirostat:
     """Mirostat v2: keeps the surprise of the drawn tokens near `tau`.
@@ -66,6 +123,7 @@ class Mirostat:
     mu: float | None = None
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class Dry:
     """The DRY repetition penalty: the longer the repeat a token would continue, the larger.
@@ -81,6 +139,7 @@ class Dry:
     breakers: Sequence[int] = ()
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class LogprobsParams:
     """Which logprobs to report with a token.
@@ -94,17 +153,18 @@ class LogprobsParams:
     ids: Sequence[int] = ()
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """Everything a request can ask of the way its tokens are chosen. The default draws from the row as it is.
 
     temperature: divides the logits; 0 is greedy.
     dynamic_temperature: in place of temperature, unless that is 0.
-    top_k: how many tokens to keep; off if below 1 or at least the vocabulary.
-    top_p, typical_p: the mass to keep, at least 0; off from 1 up.
+    top_k: how many tokens to keep, at least 0; off if 0 or at least the vocabulary.
+    top_p, typical_p: the mass to keep, in 0..=1; 1 is off.
     min_p: the least probability relative to the best token's, in 0..=1; 0 is off.
-    top_n_sigma: how many standard deviations below the best logit are kept; off from 0 down. Every logit above -inf counts in the deviation,
-        one at finfo.min or with a bias of -100, too: ban by -inf.
+    top_n_sigma: how many standard deviations below the best logit are kept, at least 0; 0 is off. Every logit above -inf counts in the
+        deviation, one at finfo.min or with a bias of -100, too: ban by -inf.
     top_a: the least probability that is kept, as a multiple of the square of the most likely token's; in 0..=1, 0 is off.
     p_less: whether what is less likely than two draws are to be equal is dropped; it speaks of logits.
     epsilon_cutoff, eta_cutoff: the least probability that is kept, in 0..=1; 0 is off.
@@ -127,8 +187,8 @@ class SamplingParams:
     eta_cutoff, xtc.
     temperature_last: whether the filters see the row at temperature 1, and only the draw is tempered.
 
-    Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. Raises ValueError for a
-    value outside its range, TypeError for one of another type. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
+    Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. None is the default. Raises ValueError for
+    a value outside its range, TypeError for one of another type, as a bool is for a number, and for a name that is not known. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
     """
 
     temperature: float = 1.0
@@ -162,9 +222,6 @@ class SamplingParams:
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"
     temperature_last: bool = False
-
-    def __post_init__(self) -> None:
-        _gumball.check_params(self)
 
     def validate(self, vocab: int) -> None:
         """Checks every parameter for a vocabulary of so many ids. Raises ValueError for the first outside its range."""

@@ -14,6 +14,7 @@ import torch
 
 from . import operators
 from ._gumball import sample_rows, verify_chains, write_rows
+from .errors import InvalidTypeError
 
 # A schema has no type for "a number or a tensor", so each parameter of a row takes two arguments, one of which is None.
 _PARAMETERS = {"temperature": "float", "top_k": "int", "top_p": "float", "min_p": "float"}
@@ -34,7 +35,7 @@ def _split(value: Any, name: str) -> tuple[Any, Any]:
         return None, value
     if value is None or isinstance(value, (int, float)):
         return value, None
-    raise TypeError(f"{name} must be a number or a tensor in what is compiled, not {type(value).__name__}")
+    raise InvalidTypeError(f"{name} must be a number or a tensor in what is compiled, not {type(value).__name__}")
 
 
 def _joined(names: dict[str, str], pairs: Sequence[Any]) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def _joined(names: dict[str, str], pairs: Sequence[Any]) -> dict[str, Any]:
 def _filters(params: Any = None, order: str | Sequence[str] | None = None, **filters: Any) -> list[Any]:
     """Returns the filters as arguments of a custom operator."""
     if params is not None:
-        raise TypeError("params is not for what is compiled; name its filters instead")
+        raise InvalidTypeError("params is not for what is compiled; name its filters instead")
     pairs = [argument for name in _PARAMETERS for argument in _split(filters.get(name), name)]
     return [*pairs, order if isinstance(order, str) else ",".join(order or ())]
 
@@ -82,9 +83,9 @@ def _key_values(arguments: Sequence[Any]) -> dict[str, Any]:
 
 def _check_plain(return_statuses: bool, stream: Any) -> None:
     if return_statuses:
-        raise TypeError("return_statuses is not for what is compiled")
+        raise InvalidTypeError("return_statuses is not for what is compiled")
     if stream is not None:
-        raise TypeError("stream is not for what is compiled, which runs on torch's current stream")
+        raise InvalidTypeError("stream is not for what is compiled, which runs on torch's current stream")
 
 
 def _write(
@@ -241,7 +242,9 @@ def _call_verify_chains(
 
 
 def _no_seed() -> int:
-    raise TypeError("seed is missing: torch may share the results of equal calls, so what is compiled draws no seed")
+    raise InvalidTypeError(
+        "seed is missing: torch may share the results of equal calls, so what is compiled draws no seed"
+    )
 
 
 OPERATORS = operators.Operators(_call_write_rows, _call_sample_rows, _call_verify_chains, _no_seed)

@@ -1,4 +1,4 @@
-//! Arrays: the memory of other libraries, described in few instructions and never copied.
+//! Arrays: the memory of other libraries, described in few instructions and, but for plain buffers, never copied.
 //!
 //! | object | read through |
 //! | --- | --- |
@@ -8,6 +8,7 @@
 //! | CuPy, and others with `__cuda_array_interface__` | that attribute |
 //! | objects with `__dlpack__` | a capsule, held during the call |
 //! | objects with `__array_interface__` | that attribute |
+//! | other objects with a buffer, such as `memoryview` and `array.array` | a copy, since Python 3.10's stable interface shows no address |
 //!
 //! An [`Array`] holds a loan, which keeps its memory alive; a capsule may even own memory that was copied for
 //! it. Code that keeps an address must therefore keep the array for as long as it reads the memory.
@@ -33,6 +34,10 @@ pub enum Dtype {
     F32,
     F16,
     Bf16,
+    I8,
+    U8,
+    I16,
+    U16,
     I32,
     U32,
     I64,
@@ -50,6 +55,10 @@ impl Dtype {
             Dtype::F32 => "float32",
             Dtype::F16 => "float16",
             Dtype::Bf16 => "bfloat16",
+            Dtype::I8 => "int8",
+            Dtype::U8 => "uint8",
+            Dtype::I16 => "int16",
+            Dtype::U16 => "uint16",
             Dtype::I32 => "int32",
             Dtype::U32 => "uint32",
             Dtype::I64 => "int64",
@@ -59,13 +68,19 @@ impl Dtype {
         }
     }
 
+    /// Returns whether the elements are integers.
+    pub fn is_integer(self) -> bool {
+        use Dtype::{I8, I16, I32, I64, U8, U16, U32, U64};
+        matches!(self, I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64)
+    }
+
     /// Returns the size of an element in bytes; 1 for unknown types.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
-            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
             Dtype::F64 | Dtype::I64 | Dtype::U64 => 8,
-            Dtype::Bool | Dtype::Other => 1,
+            Dtype::Bool | Dtype::I8 | Dtype::U8 | Dtype::Other => 1,
         }
     }
 }
@@ -130,17 +145,24 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
     if let Some(array) = numpy::read(object, name)? {
         return Ok(array);
     }
-    if let Some(array) = exchange::read(object, name)? {
-        return Ok(array);
-    }
-    if let Some(array) = torch::read(object)? {
+    let tensor = match exchange::read(object, name)? {
+        Some(array) => Some(array),
+        None => torch::read(object)?,
+    };
+    if let Some(array) = tensor {
+        if array.address == 0 && object.get_type().name()? == "DTensor" {
+            return Err(wrong_type(
+                name,
+                "a tensor of this process: full_tensor(), or to_local() for gumball.dist",
+                object,
+            ));
+        }
         return Ok(array);
     }
     let found = protocols::read(object, name, stream);
     if let Some(array) = found.map_err(|cause| unreadable(object.py(), name, cause))? {
         return Ok(array);
     }
-    let wanted =
-        "an array: numpy's, torch's, or one with __dlpack__, __cuda_array_interface__ or __array_interface__";
+    let wanted = "an array: numpy's, torch's, a buffer, or one with __dlpack__, __cuda_array_interface__ or __array_interface__";
     Err(wrong_type(name, wanted, object))
 }

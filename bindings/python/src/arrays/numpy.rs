@@ -8,10 +8,10 @@ use ::numpy::{
     PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods,
     npyffi::{NPY_ARRAY_WRITEABLE, NPY_TYPES},
 };
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::{Array, Dtype, Location};
+use crate::errors::{InvalidTypeError, InvalidValueError};
 use crate::modules;
 
 /// numpy's type number of `ml_dtypes.bfloat16`, once an array of this type was seen; -1 before.
@@ -24,7 +24,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
     }
     let Ok(array) = object.cast::<PyUntypedArray>() else { return Ok(None) };
     if modules::is_masked(object)? {
-        return Err(PyTypeError::new_err(format!("{name} has masked elements; fill them first")));
+        return Err(InvalidTypeError::new_err(format!("{name} has masked elements; fill them first")));
     }
     let dtype = dtype(&array.dtype(), name)?;
     let ndim = array.ndim();
@@ -36,7 +36,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
                 let text = format!(
                     "{name} has a stride of {stride} bytes, no multiple of an element's {bytes}; copy it first"
                 );
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
             strides[axis] = stride / bytes.max(1);
         }
@@ -58,12 +58,16 @@ fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {
     if !descr.is_native_byteorder().unwrap_or(true) {
         let text =
             format!("{name} is of elements in another byte order than this machine's; convert it first");
-        return Err(PyTypeError::new_err(text));
+        return Err(InvalidTypeError::new_err(text));
     }
     Ok(match number {
         _ if number == NPY_TYPES::NPY_FLOAT as i32 => Dtype::F32,
         _ if number == NPY_TYPES::NPY_DOUBLE as i32 => Dtype::F64,
         _ if number == NPY_TYPES::NPY_HALF as i32 => Dtype::F16,
+        _ if number == NPY_TYPES::NPY_BYTE as i32 => Dtype::I8,
+        _ if number == NPY_TYPES::NPY_UBYTE as i32 => Dtype::U8,
+        _ if number == NPY_TYPES::NPY_SHORT as i32 => Dtype::I16,
+        _ if number == NPY_TYPES::NPY_USHORT as i32 => Dtype::U16,
         _ if number == NPY_TYPES::NPY_INT as i32 => Dtype::I32,
         _ if number == NPY_TYPES::NPY_UINT as i32 => Dtype::U32,
         _ if number == NPY_TYPES::NPY_LONGLONG as i32 => Dtype::I64,

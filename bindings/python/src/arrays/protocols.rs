@@ -1,13 +1,14 @@
 //! Arrays of other libraries, read through the protocols that array libraries share.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyCapsule, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyCapsule, PyDict, PyMemoryView};
 
 use super::exchange::described;
 use super::{Array, Dtype, Location};
 use crate::dlpack::{self, Managed, ManagedVersioned};
+use crate::errors::{InvalidTypeError, InvalidValueError};
 
 /// Reads an array through the first protocol that it offers; `None` if it offers none.
 pub fn read<'py>(
@@ -27,10 +28,50 @@ pub fn read<'py>(
     if let Some(export) = object.getattr_opt(intern!(py, "__dlpack__"))? {
         return capsule(object, &export, stream).map(Some);
     }
-    match object.getattr_opt(intern!(py, "__array_interface__"))? {
-        Some(interface) => interfaced(&interface, name, Location::Host).map(Some),
-        None => Ok(None),
+    if let Some(interface) = object.getattr_opt(intern!(py, "__array_interface__"))? {
+        return interfaced(&interface, name, Location::Host).map(Some);
     }
+    match PyMemoryView::from(object) {
+        Ok(view) => buffer(&view).map(Some),
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Copies the elements of a buffer, which lie side by side in the copy.
+fn buffer<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Array<'py>> {
+    let py = view.py();
+    let format: String = view.getattr(intern!(py, "format"))?.extract()?;
+    let bytes: usize = view.getattr(intern!(py, "itemsize"))?.extract()?;
+    // C's `long` has 4 or 8 bytes, depending on the platform.
+    let dtype = match (format.trim_start_matches(['@', '=', '<']), bytes) {
+        ("d", 8) => Dtype::F64,
+        ("f", 4) => Dtype::F32,
+        ("e", 2) => Dtype::F16,
+        ("b", 1) => Dtype::I8,
+        ("B" | "c", 1) => Dtype::U8,
+        ("h", 2) => Dtype::I16,
+        ("H", 2) => Dtype::U16,
+        ("i" | "l", 4) => Dtype::I32,
+        ("I" | "L", 4) => Dtype::U32,
+        ("l" | "q", 8) => Dtype::I64,
+        ("L" | "Q", 8) => Dtype::U64,
+        ("?", 1) => Dtype::Bool,
+        _ => Dtype::Other,
+    };
+    let lengths: Vec<usize> = view.getattr(intern!(py, "shape"))?.extract()?;
+    let ndim = lengths.len();
+    let (mut shape, mut strides) = ([0; 2], [1; 2]);
+    if ndim <= 2 {
+        shape[..ndim].copy_from_slice(&lengths);
+        if ndim == 2 {
+            strides[0] = shape[1] as isize;
+        }
+    }
+    let copy = view.call_method0(intern!(py, "tobytes"))?.cast_into::<PyBytes>().map_err(PyErr::from)?;
+    let address = copy.as_bytes().as_ptr() as usize;
+    let (location, outer, stream, readonly, loan) = (Location::Host, None, None, true, Some(copy.into_any()));
+    Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan })
 }
 
 /// Reads a tensor from its DLPack capsule, which the array keeps.
@@ -60,7 +101,7 @@ fn capsule<'py>(
         if managed.major != dlpack::VERSION.0 {
             let text =
                 format!("the array comes by DLPack {}.{}, which is not known", managed.major, managed.minor);
-            return Err(PyTypeError::new_err(text));
+            return Err(InvalidTypeError::new_err(text));
         }
         // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
         let array = unsafe { described(&managed.tensor, Some(loan.clone().into_any())) };
@@ -85,6 +126,10 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         "f8" => Dtype::F64,
         "f4" => Dtype::F32,
         "f2" => Dtype::F16,
+        "i1" => Dtype::I8,
+        "u1" => Dtype::U8,
+        "i2" => Dtype::I16,
+        "u2" => Dtype::U16,
         "i4" => Dtype::I32,
         "u4" => Dtype::U32,
         "i8" => Dtype::I64,
@@ -95,7 +140,9 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         _ => Dtype::Other,
     };
     if optional("mask")?.is_some() {
-        return Err(PyTypeError::new_err(format!("{name} has a mask of its own; fill what it masks first")));
+        return Err(InvalidTypeError::new_err(format!(
+            "{name} has a mask of its own; fill what it masks first"
+        )));
     }
     let lengths: Vec<usize> = item("shape")?.extract()?;
     let (address, readonly): (usize, bool) = item("data")?.extract()?;
@@ -112,14 +159,14 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
             if stated.len() != ndim {
                 let text =
                     format!("{name} has {} strides, but must have one a dimension, {ndim}", stated.len());
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
             let bytes = dtype.bytes() as isize;
             for (axis, stride) in stated.iter().enumerate() {
                 if stride % bytes != 0 {
                     let text =
                         format!("{name} has a stride of {stride} bytes, no multiple of an element's {bytes}");
-                    return Err(PyValueError::new_err(text));
+                    return Err(InvalidValueError::new_err(text));
                 }
                 strides[axis] = stride / bytes;
             }

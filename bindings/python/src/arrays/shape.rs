@@ -3,11 +3,10 @@
 use gumball_engine::{
     DeviceLogits, DeviceMasks, Dtype as DeviceDtype, Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16,
 };
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::{Array, Dtype, Location};
-use crate::errors::out_of_range;
+use crate::errors::{InvalidTypeError, InvalidValueError, out_of_range};
 
 /// Lets each output row read the row of logits that `row_indices` names for it; none means the rows as they come.
 pub fn select<'a>(logits: Logits<'a>, row_indices: &'a [u32]) -> Result<Logits<'a>> {
@@ -60,7 +59,7 @@ impl Array<'_> {
             2 => (self.shape[0], self.shape[1], self.strides),
             ndim => {
                 let text = format!("{name} has {ndim} dimensions, but must have 2, or 1 for a single row");
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
         };
         if rows > 0 && width > 1 && strides[1] != 1 {
@@ -68,7 +67,7 @@ impl Array<'_> {
                 "{name} has elements {} apart in a row, but must have them side by side; copy it first",
                 strides[1]
             );
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let stride = if rows > 1 { strides[0] } else { width as isize };
         let stride = usize::try_from(stride)
@@ -125,7 +124,7 @@ impl Array<'_> {
         if self.address == 0 && elements > 0 {
             let text =
                 format!("{name} has no memory, as if it were a fake tensor of torch, but must have elements");
-            return Err(PyTypeError::new_err(text));
+            return Err(InvalidTypeError::new_err(text));
         }
         Ok(())
     }
@@ -158,7 +157,7 @@ impl Array<'_> {
     pub fn vector(&self, name: &str) -> PyResult<Vector> {
         if self.ndim != 1 {
             let text = format!("{name} has {} dimensions, but must have 1", self.ndim);
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         if self.location != Location::Host {
             return Err(out_of_range(name, format!("on {}", self.location), "on the host"));
@@ -228,6 +227,18 @@ impl Matrix {
         }
     }
 
+    /// Checks that the rows of logits do not overlap.
+    fn check_stride(&self) -> Result<()> {
+        if self.rows <= 1 || self.stride >= self.width {
+            return Ok(());
+        }
+        let allowed = format!(
+            "at least the width of a row, {}; to read a row several times, hand it over once and name it in row_indices",
+            self.width
+        );
+        Err(Error::out_of_range("logits' stride", self.stride, allowed))
+    }
+
     /// Returns whether the two matrices share a byte, from the first element of each to its last.
     pub fn overlaps(&self, other: &Matrix) -> bool {
         let end = |matrix: &Matrix| matrix.address + matrix.span() * matrix.dtype.bytes();
@@ -246,7 +257,7 @@ impl Matrix {
             other => {
                 let text =
                     format!("{name} is of {}, but must be of float32, bfloat16 or float16", other.name());
-                Err(PyTypeError::new_err(text))
+                Err(InvalidTypeError::new_err(text))
             }
         }
     }
@@ -265,7 +276,7 @@ impl Matrix {
             return Ok(());
         }
         let text = format!("{name} is of {}, but must be of float32", self.dtype.name());
-        Err(PyTypeError::new_err(text))
+        Err(InvalidTypeError::new_err(text))
     }
 
     /// Checks that the elements are float32, and that the rows follow each other without gaps.
@@ -283,7 +294,7 @@ impl Matrix {
             Dtype::I32 | Dtype::U32 => Ok(()),
             other => {
                 let text = format!("masks is of {}, but must be of int32 or uint32 words", other.name());
-                Err(PyTypeError::new_err(text))
+                Err(InvalidTypeError::new_err(text))
             }
         }
     }
@@ -298,6 +309,7 @@ impl Matrix {
     pub unsafe fn logits<'a>(&self, row_indices: &'a [u32]) -> Result<Logits<'a>> {
         // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
         let row = unsafe { self.floats() };
+        self.check_stride()?;
         let logits = Logits::strided(row, self.rows, self.width, self.stride)?;
         select(logits, row_indices)
     }
@@ -349,6 +361,7 @@ impl Matrix {
     /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
     /// runs.
     pub unsafe fn device_logits<'b>(&self) -> Result<DeviceLogits<'b>> {
+        self.check_stride()?;
         let dtype = match self.dtype {
             Dtype::F32 => DeviceDtype::F32,
             Dtype::Bf16 => DeviceDtype::Bf16,
@@ -426,7 +439,7 @@ impl Vector {
             Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
             Dtype::Other => {
                 let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
-                return Err(PyTypeError::new_err(text));
+                return Err(InvalidTypeError::new_err(text));
             }
             _ => self.value(name, index)? as f32,
         })
@@ -440,6 +453,14 @@ impl Vector {
     fn value(&self, name: &str, index: isize) -> PyResult<i64> {
         let address = self.element_address(index);
         Ok(match self.dtype {
+            // SAFETY: `address` is that of a byte in the array, whose object the call keeps alive.
+            Dtype::I8 => i64::from(unsafe { *(address as *const i8) }),
+            // SAFETY: `address` is that of a byte in the array, whose object the call keeps alive.
+            Dtype::U8 => i64::from(unsafe { *(address as *const u8) }),
+            // SAFETY: `address` is that of an aligned i16 in the array, whose object the call keeps alive.
+            Dtype::I16 => i64::from(unsafe { *(address as *const i16) }),
+            // SAFETY: `address` is that of an aligned u16 in the array, whose object the call keeps alive.
+            Dtype::U16 => i64::from(unsafe { *(address as *const u16) }),
             // SAFETY: `address` is that of an i32 in the array, whose object the call keeps alive;
             // `Array::vector` checked the alignment.
             Dtype::I32 => i64::from(unsafe { *(address as *const i32) }),
@@ -455,7 +476,7 @@ impl Vector {
             Dtype::Bool => i64::from(unsafe { *(address as *const u8) } != 0),
             other => {
                 let text = format!("{name} is of {}, but must be of integers", other.name());
-                return Err(PyTypeError::new_err(text));
+                return Err(InvalidTypeError::new_err(text));
             }
         })
     }

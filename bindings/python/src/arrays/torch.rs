@@ -1,10 +1,10 @@
 //! Tensors of torch before 2.10, which lacks DLPack's table of functions: read through their attributes.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::{Array, Dtype, Location};
+use crate::errors::InvalidTypeError;
 use crate::modules;
 
 /// Reads a tensor; `None` for other objects, or if torch has not been imported.
@@ -15,7 +15,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         return Ok(None);
     }
     if object.getattr(intern!(py, "layout"))?.to_string() != "torch.strided" {
-        return Err(PyTypeError::new_err("a tensor must be dense, of layout torch.strided"));
+        return Err(InvalidTypeError::new_err("a tensor must be dense, of layout torch.strided"));
     }
     let ndim: usize = object.call_method0(intern!(py, "dim"))?.extract()?;
     let (mut shape, mut strides) = ([0; 2], [0; 2]);
@@ -30,9 +30,14 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         "torch.float32" => Dtype::F32,
         "torch.float16" => Dtype::F16,
         "torch.bfloat16" => Dtype::Bf16,
+        "torch.int8" => Dtype::I8,
+        "torch.uint8" => Dtype::U8,
+        "torch.int16" => Dtype::I16,
+        "torch.uint16" => Dtype::U16,
         "torch.int32" => Dtype::I32,
         "torch.uint32" => Dtype::U32,
         "torch.int64" => Dtype::I64,
+        "torch.uint64" => Dtype::U64,
         "torch.bool" => Dtype::Bool,
         _ => Dtype::Other,
     };

@@ -4,39 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gumball_engine::dist::{Error, Patience};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::errors::{UnavailableError, draft_names, to_py_err};
 
-pyo3::create_exception!(
-    gumball.dist,
-    DistError,
-    PyRuntimeError,
-    "An exchange between ranks failed; no sequence of this rank was changed by that step. On devices that holds for the host's copies alone, \
-     which are as they were at the last fetch. The group is broken then: make new pools, and resume there from the states of one rank. rank is \
-     the rank that is spoken of, or None."
-);
-pyo3::create_exception!(gumball.dist, LostError, DistError, "A rank ended, or its connection broke.");
-pyo3::create_exception!(gumball.dist, LateError, DistError, "A rank did not answer in time.");
-pyo3::create_exception!(
-    gumball.dist,
-    DisagreeError,
-    DistError,
-    "A rank was started differently, or is at another step. what names what differs, ours and theirs are the two values."
-);
-pyo3::create_exception!(
-    gumball.dist,
-    CorruptError,
-    DistError,
-    "A rank sent what no rank of this version sends."
-);
-pyo3::create_exception!(
-    gumball.dist,
-    BrokenError,
-    DistError,
-    "An earlier exchange of this group failed; the text says how."
-);
+pyo3::import_exception!(gumball.errors, DistError);
+pyo3::import_exception!(gumball.errors, LostError);
+pyo3::import_exception!(gumball.errors, LateError);
+pyo3::import_exception!(gumball.errors, DisagreeError);
+pyo3::import_exception!(gumball.errors, CorruptError);
+pyo3::import_exception!(gumball.errors, BrokenError);
 
 /// Returns the exception for an error of a group: a caller's mistake is what it is in a `Pool`.
 pub fn dist_err(error: Error) -> PyErr {

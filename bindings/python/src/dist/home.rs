@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use gumball_engine::dist::{Chosen, Error, PlannerConfig, Result, StepKind, StepShape};
 use gumball_engine::{CudaThreadState, Device, DeviceDistPool, DevicePoolConfig, DistPool, Gpu, Slot};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::devices;
-use crate::errors::out_of_range;
+use crate::errors::{InvalidValueError, out_of_range};
 
 /// The pool.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ pub fn refuse_of_host(device: &str, given: [bool; 3]) -> PyResult<()> {
         None => Ok(()),
         Some(name) => {
             let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
-            Err(PyValueError::new_err(text))
+            Err(InvalidValueError::new_err(text))
         }
     }
 }

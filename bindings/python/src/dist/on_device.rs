@@ -2,7 +2,6 @@
 
 use gumball_engine::dist::StepKind;
 use gumball_engine::{Outputs as EngineOutputs, Slot};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -10,7 +9,7 @@ use super::steps::planned;
 use super::{DistPlan, DistPool};
 use crate::arrays::{self, Array, Matrix};
 use crate::device_array::Owner;
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::graph::DistGraph;
 use crate::lists::{extract_int, integers};
 use crate::options::{self, Keywords};
@@ -112,7 +111,9 @@ impl DistPool {
     fn replay(slf: &Bound<'_, Self>, graph: &Bound<'_, DistGraph>) -> PyResult<()> {
         let graph = graph.get();
         if !graph.is_of(slf.as_any()) {
-            return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
+            return Err(InvalidValueError::new_err(
+                "graph is another pool's, but must be captured by this one",
+            ));
         }
         slf.get().with(slf.py(), |home| home.device()?.replay(graph.recorded().graph()))
     }

@@ -3,14 +3,13 @@
 //! The host never reads a column on the device: its values may not be computed yet.
 
 use gumball_engine::{ColumnType, DeviceSlice, IntType, PerRow};
-use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 
 use super::input::{Input, wrong_dtype};
 use crate::arrays::{self, Array, Dtype, Location};
-use crate::errors::{passes, to_py_err};
+use crate::errors::{InvalidValueError, passes, to_py_err};
 use crate::lists::{self, Whole};
 use crate::modules;
 use crate::params;
@@ -221,7 +220,7 @@ impl<T: Copy> Value<T> {
             ndim => {
                 let text =
                     format!("{name} has {ndim} dimensions, but must have 1, or 2 with one number a row");
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
         };
         let known = dtypes.contains(&array.dtype);
@@ -233,11 +232,11 @@ impl<T: Copy> Value<T> {
                 let text = format!(
                     "{name} has numbers {stride} apart, but must have them side by side, in 1 dimension"
                 );
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
             return Err(wrong_dtype(name, array.dtype, dtypes[0].name()));
         };
-        let whole = matches!(array.dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64);
+        let whole = array.dtype.is_integer();
         if matches!(array.dtype, Dtype::Other | Dtype::Bool) || (dtypes[0] != Dtype::F32 && !whole) {
             return Err(wrong_dtype(name, array.dtype, dtypes[0].name()));
         }

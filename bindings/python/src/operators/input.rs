@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{DeviceRows, DeviceSlice, Dtype as DeviceDtype, IntType};
 use gumball_engine::{Kind, PerRowMut, Result, RowsIn, RowsInOut};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,7 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::by_stream::{self, StreamKey};
 use crate::arrays::{self, Array, Dtype, Location, Matrix, torch_stream};
-use crate::errors::{UnavailableError, out_of_range};
+use crate::errors::{InvalidTypeError, InvalidValueError, UnavailableError, out_of_range};
 use crate::modules;
 use crate::streams::stream_handle;
 
@@ -77,7 +76,7 @@ impl<'a, 'py> Input<'a, 'py> {
         let on_device = matches!(location, Location::Cuda(_)) || emulated && EMULATED.load(Ordering::Relaxed);
         if !on_device && named.is_some() {
             let text = format!("stream is for rows on a GPU, but {name} is on {location}");
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         if !on_device && location != Location::Host {
             return Err(out_of_range(name, format!("on {location}"), "on the host or a GPU"));
@@ -171,7 +170,7 @@ impl<'a, 'py> Input<'a, 'py> {
         let py = self.object.py();
         let Some(like) = empty_like(py, self.object)? else {
             let text = format!("out must be given where {} is neither torch's nor CuPy's", self.name);
-            return Err(PyTypeError::new_err(text));
+            return Err(InvalidTypeError::new_err(text));
         };
         if dtype == self.matrix.dtype {
             return like.call1((self.object,));
@@ -196,7 +195,7 @@ impl<'a, 'py> Input<'a, 'py> {
             return numpy_empty(py, shape, dtype);
         }
         if empty_like(py, self.object)?.is_none() {
-            return Err(PyTypeError::new_err(format!(
+            return Err(InvalidTypeError::new_err(format!(
                 "out must be given, and no statuses or ranks, where {} is neither torch's nor CuPy's",
                 self.name
             )));
@@ -258,7 +257,7 @@ fn owner_stream(array: &Array<'_>) -> Option<usize> {
 
 /// Returns the error for another element type.
 pub fn wrong_dtype(name: &str, found: Dtype, wanted: &str) -> PyErr {
-    PyTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", found.name()))
+    InvalidTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", found.name()))
 }
 
 /// Returns an error if the elements do not have a type of rows.
@@ -271,7 +270,9 @@ fn check_float(matrix: &Matrix, name: &str, wanted: &str) -> PyResult<()> {
 
 fn check_writable(readonly: bool, name: &str) -> PyResult<()> {
     if readonly {
-        return Err(PyValueError::new_err(format!("{name} is read-only, but must be an array to write to")));
+        return Err(InvalidValueError::new_err(format!(
+            "{name} is read-only, but must be an array to write to"
+        )));
     }
     Ok(())
 }
@@ -280,7 +281,7 @@ fn check_writable(readonly: bool, name: &str) -> PyResult<()> {
 pub fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
     if out.overlaps(read) {
         let text = format!("out shares memory with {name}, but must be {name} itself or lie apart from it");
-        return Err(PyValueError::new_err(text));
+        return Err(InvalidValueError::new_err(text));
     }
     Ok(())
 }

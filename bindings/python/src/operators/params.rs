@@ -1,13 +1,13 @@
 //! The parameters of a call: temperature and filters of rows, and the keys of draws.
 
 use gumball_engine::{Draws, RowParams, SamplingParams};
-use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::columns::{Value, repeated_column};
 use super::input::Input;
+use crate::errors::InvalidValueError;
 use crate::params;
 
 /// Temperature and filters of a call: the common parameters, and the values that replace them.
@@ -114,7 +114,7 @@ impl DrawKeys {
         let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
         if draw.is_some() {
             let text = "high_draws conflicts with draw: the high word of a position says one thing";
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let seed = Value::seeds(input, seed, "seed")?;
         let (position, draw) = match Value::seeds(input, position, "position")? {

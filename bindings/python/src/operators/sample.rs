@@ -1,7 +1,6 @@
 //! Draws: any number of tokens from any rows.
 
 use gumball_engine::{DeviceSlice, Error, Kind, Operators, PerRowMut, PoolSlots, Result, RowsIn, Status};
-use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -11,7 +10,7 @@ use super::input::{Input, check_apart, rows_in, words_out, write_tokens, wrong_d
 use super::params::{DrawKeys, Filters, KeyArguments};
 use super::run::run;
 use crate::arrays::{Dtype, Matrix};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::lists::{self, LONGEST};
 use crate::{modules, options};
 
@@ -100,7 +99,7 @@ pub fn sample_rows<'py>(
     let n: Option<usize> = n.map(|n| lists::extract_int(n, "n")).transpose()?;
     let row_indices = match (indices, n) {
         (Some(_), Some(_)) => {
-            return Err(PyValueError::new_err("n conflicts with indices, which name each output"));
+            return Err(InvalidValueError::new_err("n conflicts with indices, which name each output"));
         }
         (Some(indices), None) => Some(Value::indices(&mut input, indices)?),
         (None, Some(n)) => Some(repeated_rows(&mut input, n)?),
@@ -157,7 +156,7 @@ pub fn sample_from_pools<'py>(
     let keys = KeyArguments { seed, position, draw, offsets: false, zero_for_none };
     let (keys, high_draws) = DrawKeys::pooled(&mut input, &keys, high_draws)?;
     let size =
-        keys.seeds().ok_or_else(|| PyValueError::new_err("seed must be a pool: a list or an array"))?;
+        keys.seeds().ok_or_else(|| InvalidValueError::new_err("seed must be a pool: a list or an array"))?;
     let count = input.matrix.rows;
     let to = Drawn { out: out.cloned(), shape: &[count], count, dtype, return_statuses };
     to.draw(&mut input, kind, |operators, rows, tokens, statuses| {

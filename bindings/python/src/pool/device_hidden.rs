@@ -8,7 +8,7 @@ use super::drafts::{Arrays, Given, on_device};
 use super::{Inner, Pool};
 use crate::arrays::{self, Array, Location};
 use crate::device_head::DeviceHead;
-use crate::errors::{draft_names, to_py_err};
+use crate::errors::{InvalidTypeError, InvalidValueError, draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::heads::Hidden;
 use crate::lists::integers;
@@ -144,7 +144,7 @@ impl Pool {
         options.check_present().map_err(to_py_err)?;
         let there = options.has_device_masks();
         if !there && masks.is_some() && slots.is_none() {
-            return Err(pyo3::exceptions::PyTypeError::new_err(
+            return Err(InvalidTypeError::new_err(
                 "masks of the host come with slots: name them, or hand them to assign",
             ));
         }
@@ -216,7 +216,7 @@ impl Pool {
                 masks.len(),
                 hidden.len()
             );
-            return Err(pyo3::exceptions::PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let read = |(index, rows)| this.read_input(("hidden", rows, masks.get(index)), "logits", stream);
         let read: Vec<_> = hidden.iter().enumerate().map(read).collect::<PyResult<_>>()?;

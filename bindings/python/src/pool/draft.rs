@@ -5,7 +5,6 @@ use gumball_engine::{
     DraftBatchLimits, Error, IntType, Kind, Paths, Proposals, Result, Slot, VerifyMode,
 };
 use numpy::{PyArray1, PyArrayMethods};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::backend::Backend;
@@ -13,7 +12,7 @@ use super::draft_lists::PathLists;
 use super::{Inner, Pool, variants, verify};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::{DeviceArray, Owner};
-use crate::errors::{draft_names, to_py_err};
+use crate::errors::{InvalidTypeError, InvalidValueError, draft_names, to_py_err};
 use crate::lists::{extract_int, integers};
 use crate::modules;
 use crate::options::{self, Keywords, Options};
@@ -241,7 +240,7 @@ impl Pool {
     ) -> PyResult<(DeviceIntMatrixMut<'static>, Array<'py>)> {
         let ((dtype, rows, width, stride), array) = self.read_ids(object, "to", stream)?;
         if array.readonly {
-            return Err(PyValueError::new_err("to is read-only, but must be an array to write to"));
+            return Err(InvalidValueError::new_err("to is read-only, but must be an array to write to"));
         }
         // SAFETY: as of `read_paths`; and it is writable.
         let matrix = unsafe { DeviceIntMatrixMut::new(array.address as u64, dtype, rows, width, stride) };
@@ -262,14 +261,14 @@ impl Pool {
             Dtype::I64 => IntType::I64,
             other => {
                 let text = format!("{name} is of {}, but must be of int32 or int64", other.name());
-                return Err(PyTypeError::new_err(text));
+                return Err(InvalidTypeError::new_err(text));
             }
         };
         let is_matrix = array.ndim == 2 && (array.shape[1] <= 1 || array.strides[1] == 1);
         let stride = usize::try_from(array.strides[0]).ok().filter(|_| is_matrix);
         let Some(stride) = stride else {
             let text = format!("{name} must have two dimensions, the ids of a row without gaps");
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         };
         let (rows, width) = (array.shape[0], array.shape[1]);
         Ok(((dtype, rows, width, stride.max(width)), array))

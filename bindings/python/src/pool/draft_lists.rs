@@ -2,11 +2,10 @@
 //! over logits, over hidden states, and over the ranks of a group.
 
 use gumball_engine::{Drafts, Error, Paths};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
-use crate::errors::to_py_err;
+use crate::errors::{InvalidValueError, to_py_err};
 use crate::lists::integer_lists;
 
 /// The drafts of all requests, and where in the trees they stand.
@@ -32,7 +31,7 @@ impl DraftLists {
                 let (found, wanted) = (found[request], wanted[request]);
                 let text =
                     format!("parents[{request}] has length {found}, but must have one per draft, {wanted}");
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
         }
         let counts = drafts.iter().map(|drafts| drafts.len() as u32).collect();
@@ -48,11 +47,11 @@ impl DraftLists {
         let (first_child, next_sibling) = match (first_child, next_sibling) {
             (None, None) => return Ok(self),
             (Some(first_child), Some(next_sibling)) => (first_child, next_sibling),
-            _ => return Err(PyValueError::new_err("first_child and next_sibling come together")),
+            _ => return Err(InvalidValueError::new_err("first_child and next_sibling come together")),
         };
         if self.parents.is_some() {
             let text = "parents cannot be combined with first_child: a tree is held one way or the other";
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let first_child = integer_lists::<i32>(first_child, "first_child")?.concat();
         let next_sibling = integer_lists::<i32>(next_sibling, "next_sibling")?.concat();

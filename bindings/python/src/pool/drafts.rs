@@ -4,14 +4,13 @@ use gumball_engine::{
     DeviceDrafts, DeviceInput, DevicePool, DeviceSlice, Error, IntType, Result, Slot,
     Verification as Verified,
 };
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::backend::Backend;
 use super::{Inner, Pool, check_location, of_rows, variants, verify};
 use crate::arrays::{self, Array, Dtype, Location};
-use crate::errors::{draft_names, to_py_err};
+use crate::errors::{InvalidTypeError, InvalidValueError, draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::lists::integers;
 use crate::options::{self, Keywords};
@@ -84,12 +83,12 @@ impl DraftReader {
             Dtype::I64 => IntType::I64,
             other => {
                 let text = format!("{name} is of {}, but must be of int32 or int64", other.name());
-                return Err(PyTypeError::new_err(text));
+                return Err(InvalidTypeError::new_err(text));
             }
         };
         if array.ndim != 1 || (array.shape[0] > 1 && array.strides[0] != 1) {
             let text = format!("{name} must have one dimension, or two, without gaps");
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         // SAFETY: the array has as many numbers of this type. The caller keeps it alive; its owner reuses memory
         // in stream order, and the methods' documentation forbids other writes until the work is done.
@@ -126,7 +125,7 @@ impl DraftReader {
             [Some(first_child), Some(next_sibling)] => {
                 Some([self.integers(first_child, names[0])?, self.integers(next_sibling, names[1])?])
             }
-            _ => return Err(PyValueError::new_err("first_child and next_sibling come together")),
+            _ => return Err(InvalidValueError::new_err("first_child and next_sibling come together")),
         };
         let (links, link_arrays) = links.map(|[a, b]| ([a.0, b.0], [a.1, b.1])).unzip();
         let (probs, probs_array) = probs.map(|probs| matrix(probs, "draft_probs")).transpose()?.unzip();

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use gumball_engine::{
     DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as Batch, GraphWork, Result,
 };
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::draft::DraftBatch;
@@ -14,7 +13,7 @@ use super::drafts::{Arrays, Given, on_device};
 use super::{Pool, of_rows};
 use crate::arrays::{self, Array, Matrix};
 use crate::device_head::DeviceHead;
-use crate::errors::{draft_names, to_py_err};
+use crate::errors::{InvalidValueError, draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::options;
 
@@ -115,7 +114,7 @@ impl GraphBuilder {
     /// Returns a batch of the builder's pool.
     fn batch(&self, batch: &Bound<'_, DraftBatch>) -> PyResult<Batch> {
         batch.get().of(&self.pool).ok_or_else(|| {
-            PyValueError::new_err(
+            InvalidValueError::new_err(
                 "batch is another pool's, but must be one of the pool that the graph is for",
             )
         })

@@ -1,14 +1,13 @@
 //! Graphs of a pool: steps that are captured once and replayed with one call.
 
 use gumball_engine::{DeviceInput, Error};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::Pool;
 use super::backend::Backend;
 use super::device_hidden::listed;
 use crate::arrays;
-use crate::errors::to_py_err;
+use crate::errors::{InvalidValueError, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::options;
 
@@ -39,7 +38,7 @@ impl Pool {
                 masks.len(),
                 logits.len()
             );
-            return Err(PyValueError::new_err(text));
+            return Err(InvalidValueError::new_err(text));
         }
         let stream = this.on(py, stream)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
@@ -94,7 +93,9 @@ impl Pool {
     ) -> PyResult<()> {
         let (py, this, graph) = (slf.py(), slf.get(), graph.get());
         if !graph.is_of(slf) {
-            return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
+            return Err(InvalidValueError::new_err(
+                "graph is another pool's, but must be captured by this one",
+            ));
         }
         let stream = this.on(py, stream)?;
         graph.heads().iter().try_for_each(|head| head.get().check(py, &this.device))?;

@@ -32,7 +32,6 @@ use gumball_engine::{
     CudaThreadState, DevicePoolConfig, Error, Gpu, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig,
     Result, Widths,
 };
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use self::backend::{Backend, HostPool};
@@ -44,7 +43,7 @@ pub use self::steps::OutputPlace;
 pub use self::verify::mode as verify_mode;
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::forks;
 use crate::hooks::caught;
 use crate::lists::extract_int;
@@ -241,7 +240,7 @@ impl Pool {
                 .find_map(|(name, is_set)| is_set.then_some(name))
             {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
-                return Err(PyValueError::new_err(text));
+                return Err(InvalidValueError::new_err(text));
             }
             let default = DevicePoolConfig::new(vocab);
             let rows = number(rows, "rows", default.rows)?;

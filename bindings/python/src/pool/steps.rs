@@ -3,14 +3,13 @@
 use gumball_engine::{
     BatchOptions, DeviceInput, Kind, Layout, Result, SamplingParams, Scored, Slot, StepVariant,
 };
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::backend::{self, Backend};
 use super::{Inner, Pool, variants};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::{DeviceArray, Owner};
-use crate::errors::to_py_err;
+use crate::errors::{InvalidTypeError, to_py_err};
 use crate::lists::{extract_int, integers};
 use crate::options::{self, Keywords, Options};
 use crate::outputs::Outputs;
@@ -151,11 +150,13 @@ impl Pool {
             if masks.location != Location::Host {
                 self.check_location("masks", masks.location, " or the host")?;
             } else if slots.is_none() && self.location != Location::Host {
-                return Err(PyTypeError::new_err(
+                return Err(InvalidTypeError::new_err(
                     "masks of the host come with slots: name them, or hand them to assign",
                 ));
             } else if slots.is_none() {
-                return Err(PyTypeError::new_err("masks come with slots: name them, or hand them to assign"));
+                return Err(InvalidTypeError::new_err(
+                    "masks come with slots: name them, or hand them to assign",
+                ));
             }
         }
         options.check_present().map_err(to_py_err)?;
@@ -281,7 +282,7 @@ impl Pool {
             }
             step.options.masks_on_host()?;
             if step.slots.is_none() {
-                return Err(PyTypeError::new_err("logits of the host come with slots: name them"));
+                return Err(InvalidTypeError::new_err("logits of the host come with slots: name them"));
             }
         }
         let (work, kept) = (step.work(self), self.kept);

@@ -3,14 +3,13 @@
 use gumball_engine::{
     BatchOptions, DeviceInput, Drafts, Kind, Result, Slot, Verification as Verified, VerifyMode,
 };
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::backend::Backend;
 use super::draft_lists::{DraftLists, DraftProbs};
 use super::{Inner, Pool};
 use crate::arrays::{self, Array, Location, Matrix};
-use crate::errors::{draft_names, out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, draft_names, out_of_range, to_py_err};
 use crate::lists::{integers, number};
 use crate::options::{self, Keywords, Options};
 use crate::turns::Caller;
@@ -27,7 +26,7 @@ pub fn mode(
         && let Some((threshold, _)) = thresholds.iter().find(|(_, value)| value.is_some())
     {
         let text = format!("{threshold} is for mode=\"threshold\", but mode is {name:?}");
-        return Err(PyValueError::new_err(text));
+        return Err(InvalidValueError::new_err(text));
     }
     match name {
         "coupled" => Ok(VerifyMode::Coupled),

@@ -143,12 +143,12 @@ fn filters_that_are_off_remove_nothing(check: &Check<'_>) {
     let off = SamplingParams {
         top_k: 0,
         top_p: 1.0,
-        typical_p: f32::INFINITY,
+        typical_p: 1.0,
         min_p: 0.0,
         top_a: 0.0,
         epsilon_cutoff: 0.0,
         eta_cutoff: 0.0,
-        top_n_sigma: -1.0,
+        top_n_sigma: 0.0,
         xtc_probability: 0.0,
         ..unit()
     };

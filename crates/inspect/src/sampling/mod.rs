@@ -30,7 +30,7 @@ pub struct SamplingArgs {
     /// Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)
     #[arg(long, value_name = "MIN,MAX[,EXP]", value_parser = values::dynamic_temperature)]
     pub dynamic_temperature: Option<DynamicTemperature>,
-    /// Keep the K most likely tokens; 0 or -1 is off
+    /// Keep the K most likely tokens; 0 is off
     #[arg(long, value_name = "K")]
     pub top_k: Option<i64>,
     /// Keep the most likely tokens that together have probability P; 1 is off

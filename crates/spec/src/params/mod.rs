@@ -1,18 +1,18 @@
 //! Every knob of a request, as plain data under the field's names.
 //!
 //! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. What each
-//! value means stands at its field; ranges are checked by [`SamplingParams::validate`], and peers'
-//! spellings of "off" (top_k 0, -1 or above the vocabulary; top_p 1) are accepted as such.
+//! value means stands at its field. Names and ranges stand in the tables of `table.rs`, by which all surfaces read
+//! parameters; [`SamplingParams::validate`] checks them.
 
-#[cfg(feature = "serde")]
-mod extended;
 #[cfg(feature = "serde")]
 mod json;
 mod names;
 mod parts;
+mod table;
 mod validate;
 
 pub use parts::{Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Scope};
+pub use table::{Field, Parameter, Parameters, Range};
 
 /// Everything a request can ask of the way its tokens are chosen.
 ///
@@ -28,60 +28,43 @@ pub use parts::{Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, Logpr
 /// assert_eq!(error.to_string(), "min_p is 1.5, but must be in 0..=1 (0: off)");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(remote = "Self", default, deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SamplingParams {
     /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub temperature: f32,
     /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy.
     pub dynamic_temperature: Option<DynamicTemperature>,
-    /// How many tokens to keep; off if below 1 or at least the vocabulary.
+    /// How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
     pub top_k: i64,
-    /// The mass to keep; off from 1 up.
-    #[cfg_attr(feature = "serde", serde(with = "extended"))]
+    /// The mass to keep; in 0..=1, 1 is off.
     pub top_p: f32,
-    /// The mass to keep around the entropy; off from 1 up.
-    #[cfg_attr(feature = "serde", serde(with = "extended"))]
+    /// The mass to keep around the entropy; in 0..=1, 1 is off.
     pub typical_p: f32,
     /// The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub min_p: f32,
-    /// How many standard deviations below the best logit are kept; finite, off from 0 down.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
+    /// How many standard deviations below the best logit are kept; finite and at least 0, 0 is off.
     pub top_n_sigma: f32,
     /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub top_a: f32,
     /// Whether tokens less likely than two draws are to be equal are dropped: p-less sampling.
     pub p_less: bool,
     /// The least probability that is kept; in 0..=1, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub epsilon_cutoff: f32,
     /// The entropy-dependent form of it; in 0..=1, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub eta_cutoff: f32,
     /// How often XTC acts; in 0..=1, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub xtc_probability: f32,
     /// The probability from which a token counts as a top choice; in (0, 1].
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub xtc_threshold: f32,
     /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6).
     pub mirostat: Option<Mirostat>,
     /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub repetition_penalty: f32,
     /// What the repetition penalty counts as seen.
     pub repetition_scope: Scope,
     /// Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub frequency_penalty: f32,
     /// Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub presence_penalty: f32,
     /// What frequency and presence penalty count.
     pub penalty_scope: Scope,
@@ -90,7 +73,7 @@ pub struct SamplingParams {
     /// Bans every token that would complete an n-gram of this size a second time; 0 is off.
     pub no_repeat_ngram: u32,
     /// Added to logits; distinct ids in the vocabulary, finite or -inf (a ban).
-    #[cfg_attr(feature = "serde", serde(with = "extended::biases"))]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "json::write_biases"))]
     pub logit_bias: Vec<(u32, f32)>,
     /// If present, all other ids are banned; ids in the vocabulary.
     pub allowed_ids: Option<Vec<u32>>,
@@ -190,27 +173,5 @@ impl SamplingParams {
     #[must_use]
     pub fn initial_mu(&self) -> f32 {
         self.mirostat.map_or(0.0, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
-    }
-}
-
-#[cfg(all(test, feature = "serde"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_is_not_known_is_refused() {
-        let read = |json: &str| serde_json::from_str::<SamplingParams>(json);
-        assert_eq!(read("{}").unwrap(), SamplingParams::default());
-        assert_eq!(read(r#"{"top_k": 50}"#).unwrap().top_k, 50);
-        for json in [
-            r#"{"topk": 50}"#,
-            r#"{"dry": {"multiplyer": 0.8}}"#,
-            r#"{"logprobs": {"n": 5}}"#,
-            r#"{"mirostat": {"tau": 5.0, "eta": 0.1, "v": 2}}"#,
-            r#"{"dynamic_temperature": {"min": 0.5, "max": 1.5, "mean": 1.0}}"#,
-        ] {
-            let error = read(json).unwrap_err().to_string();
-            assert!(error.starts_with("unknown field"), "{json}: {error}");
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 /// Which part of the history a penalty counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Scope {
     /// The prompt alone.
     Prompt,
@@ -15,7 +15,7 @@ pub enum Scope {
 
 /// A filter, under its parameter's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Filter {
     /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
     TopNSigma,
@@ -53,23 +53,13 @@ pub enum FilterOrder {
 
 /// Entropy-based temperature: certain rows get `min`, uncertain ones `max` (F7).
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(remote = "Self", deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DynamicTemperature {
     /// The temperature of a row of entropy 0; in 0..=2^100.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub min: f32,
     /// The temperature of a flat row; in `min`..=2^100.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub max: f32,
     /// The power the normalised entropy is raised to; in (0, 2^16], 1 if left out.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default = "DynamicTemperature::default_exponent", deserialize_with = "super::json::number")
-    )]
     pub exponent: f32,
 }
 
@@ -87,36 +77,23 @@ impl DynamicTemperature {
 
 /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(remote = "Self", deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Mirostat {
     /// The surprise aimed at, in bits; in (0, 2^16].
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub tau: f32,
     /// How fast the limit follows; in 0..=2^16.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub eta: f32,
     /// The limit to start from, in bits; twice `tau` if absent.
-    #[cfg_attr(feature = "serde", serde(default, deserialize_with = "super::json::number_or_none"))]
     pub mu: Option<f32>,
 }
 
 /// The DRY repetition penalty: the longer the repeat a token would continue, the larger (E3).
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(remote = "Self", default, deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Dry {
     /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub multiplier: f32,
     /// By how much each further token multiplies it; in 1..=2^16.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub base: f32,
     /// The shortest repeat that is penalised; at least 1.
     pub allowed_length: u32,
@@ -132,7 +109,7 @@ impl Default for Dry {
 
 /// The distribution a logprob speaks of (L1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum LogprobMode {
     /// The row as it came, at temperature 1.
     #[default]
@@ -147,11 +124,7 @@ pub enum LogprobMode {
 
 /// Which logprobs to report with the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(remote = "Self", default, deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LogprobsParams {
     /// The distribution they speak of.
     pub mode: LogprobMode,

@@ -1,15 +1,13 @@
-//! The range of every parameter, checked before anything is drawn or changed.
+//! Every parameter is checked before anything is drawn or changed: each number's range by its table, and here what
+//! concerns several of them, a vocabulary or a list.
 
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::{Filter, FilterOrder, SamplingParams};
+use super::{Filter, FilterOrder, Parameters, SamplingParams};
 use crate::error::{Error, Result};
-use crate::row::{Kind, MAX_VOCAB};
+use crate::row::Kind;
 use crate::shape::check_vocab;
-
-const TWO_POW_16: f32 = 65_536.0;
-const TWO_POW_100: f32 = f32::from_bits((127 + 100) << 23);
 
 fn check(ok: bool, parameter: &'static str, value: impl Display, allowed: &str) -> Result<()> {
     if ok { Ok(()) } else { Err(Error::out_of_range(parameter, value, allowed)) }
@@ -32,9 +30,8 @@ impl SamplingParams {
     /// - [`Error::Length`] for an empty bad word.
     pub fn validate(&self, vocab: usize) -> Result<()> {
         check_vocab(vocab)?;
-        self.validate_temperatures()?;
-        self.validate_filters(vocab)?;
-        self.validate_penalties()?;
+        self.validate_numbers()?;
+        self.validate_order(vocab)?;
         self.validate_ids(vocab)
     }
 
@@ -82,42 +79,15 @@ impl SamplingParams {
         Ok(())
     }
 
-    fn validate_temperatures(&self) -> Result<()> {
-        let t = self.temperature;
-        check((0.0..=TWO_POW_100).contains(&t), "temperature", t, "0 (greedy) or in (0, 2^100]")?;
-        if let Some(d) = self.dynamic_temperature {
-            check((0.0..=TWO_POW_100).contains(&d.min), "dynamic_temperature.min", d.min, "in 0..=2^100")?;
-            let max_ok = d.max >= d.min && d.max <= TWO_POW_100;
-            check(max_ok, "dynamic_temperature.max", d.max, "in dynamic_temperature.min..=2^100")?;
-            let exponent_ok = d.exponent > 0.0 && d.exponent <= TWO_POW_16;
-            check(exponent_ok, "dynamic_temperature.exponent", d.exponent, "in (0, 2^16]")?;
-        }
-        Ok(())
-    }
-
-    fn validate_filters(&self, vocab: usize) -> Result<()> {
-        check(self.top_p >= 0.0, "top_p", self.top_p, "at least 0 (1 and more: off)")?;
-        check(self.typical_p >= 0.0, "typical_p", self.typical_p, "at least 0 (1 and more: off)")?;
-        let fractions = [
-            ("min_p", self.min_p),
-            ("top_a", self.top_a),
-            ("epsilon_cutoff", self.epsilon_cutoff),
-            ("eta_cutoff", self.eta_cutoff),
-            ("xtc_probability", self.xtc_probability),
-        ];
-        for (name, value) in fractions {
-            check((0.0..=1.0).contains(&value), name, value, "in 0..=1 (0: off)")?;
-        }
-        let threshold_ok = self.xtc_threshold > 0.0 && self.xtc_threshold <= 1.0;
-        check(threshold_ok, "xtc_threshold", self.xtc_threshold, "in (0, 1]")?;
-        check(self.top_n_sigma.is_finite(), "top_n_sigma", self.top_n_sigma, "finite (0 and less: off)")?;
-        if let Some(m) = self.mirostat {
-            check(m.tau > 0.0 && m.tau <= TWO_POW_16, "mirostat.tau", m.tau, "in (0, 2^16]")?;
-            check((0.0..=TWO_POW_16).contains(&m.eta), "mirostat.eta", m.eta, "in 0..=2^16")?;
-            let mu = m.mu.unwrap_or(0.0);
-            check(mu.is_finite(), "mirostat.mu", mu, "finite")?;
-        }
-        self.validate_order(vocab)
+    fn validate_numbers(&self) -> Result<()> {
+        self.check_ranges()?;
+        self.dry.check_ranges()?;
+        self.mirostat.map_or(Ok(()), |mirostat| mirostat.check_ranges())?;
+        self.logprobs.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
+        let Some(dynamic) = self.dynamic_temperature else { return Ok(()) };
+        dynamic.check_ranges()?;
+        let max_ok = dynamic.max >= dynamic.min;
+        check(max_ok, "dynamic_temperature.max", dynamic.max, "in dynamic_temperature.min..=2^100")
     }
 
     fn validate_order(&self, vocab: usize) -> Result<()> {
@@ -142,21 +112,6 @@ impl SamplingParams {
         Ok(())
     }
 
-    fn validate_penalties(&self) -> Result<()> {
-        let r = self.repetition_penalty;
-        check(r > 0.0 && r <= TWO_POW_16, "repetition_penalty", r, "in (0, 2^16] (1: off)")?;
-        for (name, value) in
-            [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
-        {
-            check(value.abs() <= TWO_POW_16, name, value, "in -2^16..=2^16 (0: off)")?;
-        }
-        let dry = &self.dry;
-        let multiplier_ok = (0.0..=TWO_POW_16).contains(&dry.multiplier);
-        check(multiplier_ok, "dry.multiplier", dry.multiplier, "in 0..=2^16 (0: off)")?;
-        check((1.0..=TWO_POW_16).contains(&dry.base), "dry.base", dry.base, "in 1..=2^16")?;
-        check(dry.allowed_length >= 1, "dry.allowed_length", dry.allowed_length, "at least 1")
-    }
-
     fn validate_ids(&self, vocab: usize) -> Result<()> {
         let mut seen = HashSet::new();
         for (id, bias) in &self.logit_bias {
@@ -170,8 +125,6 @@ impl SamplingParams {
             return Err(Error::length("bad_words", 0, "sequences of at least one id"));
         }
         if let Some(logprobs) = &self.logprobs {
-            let top_n = logprobs.top_n;
-            check(top_n as usize <= MAX_VOCAB, "logprobs.top_n", top_n, "in 0..=2^20")?;
             ids_in_vocab("logprobs.ids", logprobs.ids.iter().copied(), vocab)?;
         }
         Ok(())
@@ -180,7 +133,7 @@ impl SamplingParams {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DynamicTemperature, Mirostat};
+    use super::super::{DynamicTemperature, Field, Mirostat};
     use super::*;
 
     fn refused(params: SamplingParams) -> String {
@@ -198,12 +151,15 @@ mod tests {
         refuses! {
             temperature: -1.0 => "temperature is -1, but must be 0 (greedy) or in (0, 2^100]",
             temperature: f32::NAN => "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]",
-            top_p: -0.5 => "top_p is -0.5, but must be at least 0 (1 and more: off)",
-            typical_p: f32::NAN => "typical_p is NaN, but must be at least 0 (1 and more: off)",
+            top_k: -5 => "top_k is -5, but must be at least 0 (0: off)",
+            top_p: -0.5 => "top_p is -0.5, but must be in 0..=1 (1: off)",
+            top_p: 1.9 => "top_p is 1.9, but must be in 0..=1 (1: off)",
+            typical_p: f32::NAN => "typical_p is NaN, but must be in 0..=1 (1: off)",
             top_a: 1.5 => "top_a is 1.5, but must be in 0..=1 (0: off)",
             epsilon_cutoff: 2.0 => "epsilon_cutoff is 2, but must be in 0..=1 (0: off)",
             xtc_threshold: 0.0 => "xtc_threshold is 0, but must be in (0, 1]",
-            top_n_sigma: f32::INFINITY => "top_n_sigma is inf, but must be finite (0 and less: off)",
+            top_n_sigma: f32::INFINITY => "top_n_sigma is inf, but must be finite and at least 0 (0: off)",
+            top_n_sigma: -1.0 => "top_n_sigma is -1, but must be finite and at least 0 (0: off)",
             repetition_penalty: 0.0 => "repetition_penalty is 0, but must be in (0, 2^16] (1: off)",
             presence_penalty: 1e6 => "presence_penalty is 1000000, but must be in -2^16..=2^16 (0: off)",
             logit_bias: vec![(1000, 1.0)] => "logit_bias is 1000, but must be an id in 0..1000",
@@ -240,12 +196,53 @@ mod tests {
     }
 
     #[test]
-    fn peers_spellings_of_off_are_off() {
-        for top_k in [0, -1, 1000, i64::MAX] {
-            let params =
-                SamplingParams { top_k, top_p: f32::INFINITY, top_n_sigma: -1.0, ..Default::default() };
-            params.validate(1000).unwrap();
-            assert_eq!(params.filters(1000).count(), 0);
+    fn a_number_outside_its_range_is_refused_and_its_ends_are_not() {
+        fn walk<T: Parameters>(part: impl Fn(&mut SamplingParams) -> &mut T) {
+            for parameter in T::TABLE {
+                let Some(range) = parameter.range else { continue };
+                // What is said of a value, unless the field's type cannot hold it, and whether that type is one of integers.
+                let set = |value: f64| {
+                    let mut params = SamplingParams::default();
+                    let (fits, is_whole) = match part(&mut params).field(parameter.field()).unwrap().1 {
+                        Field::Number(field) => {
+                            *field = value as f32;
+                            (true, false)
+                        }
+                        Field::NumberOrNone(field) => {
+                            *field = Some(value as f32);
+                            (true, false)
+                        }
+                        Field::Whole(field) => {
+                            *field = value as i64;
+                            (value.abs() < 2f64.powi(63), true)
+                        }
+                        Field::Count(field) => {
+                            *field = value as u32;
+                            ((0.0..2f64.powi(32)).contains(&value), true)
+                        }
+                        other => panic!("{} has a range and is {other:?}", parameter.name),
+                    };
+                    (fits.then(|| params.validate(1000).map_err(|error| error.to_string())), is_whole)
+                };
+                for value in range.probes(set(0.0).1) {
+                    match set(value).0 {
+                        None => {}
+                        Some(Ok(())) => assert!(range.contains(value), "{} takes {value}", parameter.name),
+                        Some(Err(error)) => {
+                            assert!(!range.contains(value), "{error}");
+                            let start = format!("{} is ", parameter.name);
+                            assert!(error.starts_with(&start) && error.ends_with(range.words), "{error}");
+                        }
+                    }
+                }
+            }
         }
+        walk(|params| params);
+        walk(|params| &mut params.dry);
+        walk(|params| params.logprobs.get_or_insert_default());
+        let mirostat = Mirostat { tau: 5.0, eta: 0.1, mu: None };
+        walk(|params| params.mirostat.get_or_insert(mirostat));
+        let widest = DynamicTemperature::new(0.0, 2f32.powi(100));
+        walk(|params| params.dynamic_temperature.get_or_insert(widest));
     }
 }

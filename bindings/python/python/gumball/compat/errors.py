@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ..errors import Error
+
 __all__ = ["CallerError", "RefusedError"]
 
 
-class CallerError(ValueError, AssertionError):
+class CallerError(Error, ValueError, AssertionError):
     """A caller's mistake, where the other package asserts that there is none."""
 
 
-class RefusedError(ValueError):
+class RefusedError(Error, ValueError):
     """A request asks for what cannot be given. The text says what to do."""

@@ -6,10 +6,10 @@ An engine has a field for what it does not know, and that field holds numbers, s
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .._gumball import nearest_name
 from ..params import Dry, DynamicTemperature, Mirostat
 from .errors import RefusedError
 
@@ -40,7 +40,8 @@ def _number(value: Any) -> float:
 
 
 def _flag(value: Any) -> bool:
-    if value not in (0, 1):
+    # A form of HTTP may have no truth values of its own.
+    if not isinstance(value, bool | int | float) or value not in (0, 1):
         raise TypeError("must be true or false, 1 or 0")
     return bool(value)
 
@@ -52,6 +53,8 @@ def _text(value: Any) -> str:
 
 
 def _order(value: Any) -> str | list[str]:
+    if not isinstance(value, str | list | tuple):
+        raise TypeError("must be text or a list of filters")
     names = value.split(",") if isinstance(value, str) else [_text(one) for one in value]
     return (
         names[0] if len(names) == 1 and names[0] in ("default", "joint", "none") else [name.strip() for name in names]
@@ -121,19 +124,19 @@ PENALTY_NAMES = tuple(_PENALTIES)
 def refuse_near_misses(given: Mapping[str, Any], source: str) -> None:
     """Raises RefusedError for a name that is none of `FLAT_NAMES`, but nearly one. source: where the names come from, for the text."""
     for name in given:
-        if name not in FLAT_NAMES:
-            close = difflib.get_close_matches(name, FLAT_NAMES, n=1, cutoff=0.85)
-            if close:
-                raise RefusedError(f"{source} has {name!r}, which is no parameter; do you mean {close[0]!r}?")
+        near = None if name in FLAT_NAMES else nearest_name(name, FLAT_NAMES)
+        if near:
+            raise RefusedError(f"{source} has {name!r}, which is no parameter; do you mean {near!r}?")
 
 
 def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns arguments of `SamplingParams`. Names that are not of `FLAT_NAMES` or `PENALTY_NAMES` are left alone.
+    """Returns arguments of `SamplingParams`. Names that are not of `FLAT_NAMES` or `PENALTY_NAMES` are left alone, and None is absent.
 
     source: where the names come from, for the text of an error. Raises RefusedError for a value of another type, and for a part without what
     it needs.
     """
     chosen: dict[str, Any] = {}
+    given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
         read = _PLAIN.get(name) or _PENALTIES.get(name)
         if read is not None:

@@ -58,6 +58,8 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
         "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64,
     }
     temperature, mode = theirs["temp"], theirs["mirostat_mode"]
+    if temperature != temperature:
+        raise RefusedError("temperature is NaN, but must be a number")
     if temperature == 0:
         chosen["temperature"] = 0.0
     elif temperature > 0 and mode == 1:
@@ -70,8 +72,9 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
             "temperature": temperature,
             "temperature_last": True,
             "top_k": max(theirs["top_k"], 0),
-            "typical_p": theirs["typical_p"],
-            "top_p": theirs["top_p"],
+            # There 1 and more is off.
+            "typical_p": min(theirs["typical_p"], 1.0),
+            "top_p": min(theirs["top_p"], 1.0),
             "min_p": max(theirs["min_p"], 0.0),
             "order": _ORDER,
         }

@@ -1,0 +1,60 @@
+"""Errors: one class above all that Gumball raises itself, each of which is one of Python's own kinds, too."""
+
+from __future__ import annotations
+
+__all__ = ["CallError", "Error", "InvalidTypeError", "InvalidValueError", "UnavailableError"]
+
+
+class Error(Exception):
+    """What every error that Gumball raises is. An index beyond an output's rows is Python's IndexError alone."""
+
+
+class InvalidValueError(Error, ValueError):
+    """A value, a length or a combination that is not allowed: the text names the argument, what it is and what it must be. Nothing was changed."""
+
+
+class InvalidTypeError(Error, TypeError):
+    """An object of the wrong type: the text names the argument and what it must be. Nothing was changed."""
+
+
+class CallError(Error, RuntimeError):
+    """A call cannot run: another one uses the object, or what it was made from has changed or ended. Or Gumball itself broke, which the text says then."""
+
+
+class UnavailableError(Error, RuntimeError):
+    """The machine lacks something: a driver, a library, a device, memory. Nothing was changed."""
+
+
+class DistError(Error, RuntimeError):
+    """An exchange between ranks failed; no sequence of this rank was changed by that step. On devices that holds for the host's copies alone,
+    which are as they were at the last fetch. The group is broken then: make new pools, and resume there from the states of one rank. rank is
+    the rank that is spoken of, or None.
+    """
+
+    rank: int | None
+
+
+class LostError(DistError):
+    """A rank ended, or its connection broke."""
+
+
+class LateError(DistError):
+    """A rank did not answer in time."""
+
+    waited: float
+
+
+class DisagreeError(DistError):
+    """A rank was started differently, or is at another step. what names what differs, ours and theirs are the two values."""
+
+    what: str
+    ours: str
+    theirs: str
+
+
+class CorruptError(DistError):
+    """A rank sent what no rank of this version sends."""
+
+
+class BrokenError(DistError):
+    """An earlier exchange of this group failed; the text says how."""
