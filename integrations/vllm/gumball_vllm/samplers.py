@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler as VllmRejectionSampler
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from gumball.compat.vllm import Drawn, biased, draw, verify
+from gumball.compat.vllm import biased, draw, verify
+from gumball.compat.vllm.listed import Listed, merged, upload
+from gumball.compat.vllm.params import TOP_LIMIT
 
 from .requests import Follower, follower_of
 
@@ -26,6 +30,17 @@ def _width(metadata: Any) -> int | None:
     if metadata.max_num_logprobs is None and not named:
         return None
     return max([metadata.max_num_logprobs or 0, *map(len, named.values())])
+
+
+def _joined(ours: Listed | None, theirs: Listed | None, apart: NDArray[np.bool_]) -> Listed | None:
+    """The pool's lists, with vLLM's in the lines that are listed apart."""
+    if ours is None or theirs is None:
+        return ours if theirs is None else theirs
+    return merged(theirs, ours, upload(~apart, ours.logprobs, torch.bool))
+
+
+def _output(tokens: torch.Tensor, lists: Listed | None) -> SamplerOutput:
+    return SamplerOutput(sampled_token_ids=tokens, logprobs_tensors=None if lists is None else LogprobsTensors(*lists))
 
 
 def _forget_generators(metadata: Any) -> None:
@@ -52,32 +67,33 @@ class Sampler(VllmSampler):
             return super().forward(logits, sampling_metadata, predict_bonus_token, logprobs_mode_override)
         _forget_generators(sampling_metadata)
         edited = self._edited(follower, logits, sampling_metadata)
-        width = _width(sampling_metadata)
-        ours = width is not None and self._lists(follower, edited is logits)
-        drawn = draw(follower.requests, edited, width=width if ours else None)
+        width, requests = _width(sampling_metadata), follower.requests
         if width is None:
-            logprobs = None
-        elif drawn.logprobs is not None:
-            logprobs = LogprobsTensors(*drawn.logprobs)
-        else:
-            logprobs = self.logprobs_of(logits, drawn.tokens, width, sampling_metadata)
-        return SamplerOutput(sampled_token_ids=drawn.tokens.unsqueeze(-1), logprobs_tensors=logprobs)
+            return _output(draw(requests, edited).tokens.unsqueeze(-1), None)
+        apart = requests.listed_apart(bool(follower.others))
+        drawn = draw(requests, edited, width=None if apart.all() else min(width, TOP_LIMIT))
+        theirs = (
+            self.logprobs_of(logits, drawn.tokens, width, sampling_metadata.logprob_token_ids) if apart.any() else None
+        )
+        return _output(drawn.tokens.unsqueeze(-1), _joined(drawn.logprobs, theirs, apart))
 
-    def _lists(self, follower: Follower, untouched: bool) -> bool:
-        """Whether the pool makes the logprobs; if not, vLLM's functions make them of the logits as they came."""
-        if self.logprobs_mode == "processed_logprobs":
-            return True
-        long = any(request is not None and request.has_long_logprobs for request in follower.requests.rows)
-        return self.logprobs_mode == "raw_logprobs" and untouched and not long
+    def logprobs_of(
+        self, logits: torch.Tensor, tokens: torch.Tensor, width: int, named: dict[int, list[int]] | None
+    ) -> Listed:
+        """The logprobs of tokens by vLLM's own functions, of the logits as they came.
 
-    def logprobs_of(self, logits: torch.Tensor, tokens: torch.Tensor, width: int, metadata: Any) -> LogprobsTensors:
-        """The logprobs of tokens by vLLM's own functions, of the logits as they came. tokens: one for each row."""
+        tokens: one for each row. width: how many are listed beside it. named: the ids that rows name in place of the most likely ones.
+        """
         raw = self.logprobs_mode == "raw_logits"
         scores = logits.to(torch.float32) if raw else self.compute_logprobs(logits)
         tokens = tokens.long()
-        if metadata.logprob_token_ids:
-            return self.gather_specific_token_logprobs(scores, metadata.logprob_token_ids, tokens)
-        return self.gather_logprobs(scores, min(width, scores.shape[1]), tokens)
+        made = Listed(*self.gather_logprobs(scores, min(width, scores.shape[1]), tokens)[:3])
+        if not named:
+            return made
+        lines = torch.zeros(len(tokens), dtype=torch.bool)
+        lines[list(named)] = True
+        specific = Listed(*self.gather_specific_token_logprobs(scores, named, tokens)[:3])
+        return merged(made, specific, upload(lines, logits, torch.bool))
 
     def _edited(self, follower: Follower, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
         """The logits after what comes before the penalties; the same tensor if that is nothing."""
@@ -105,36 +121,24 @@ class RejectionSampler(VllmRejectionSampler):
         if follower is None:
             return super().forward(metadata, draft_probs, logits, sampling_metadata)
         _forget_generators(sampling_metadata)
-        sampler = self.sampler
-        width = _width(sampling_metadata)
-        ours = width is not None and sampler._lists(follower, True)
-        drawn = verify(
-            follower.requests,
-            logits,
-            metadata.num_draft_tokens,
-            metadata.draft_token_ids,
-            width=width if ours else None,
-        )
+        width, requests, counts = _width(sampling_metadata), follower.requests, metadata.num_draft_tokens
         if width is None:
-            logprobs = None
-        elif drawn.logprobs is not None:
-            logprobs = LogprobsTensors(*drawn.logprobs)
-        else:
-            logprobs = self._logprobs_of(metadata, logits, drawn, width, sampling_metadata)
-        return SamplerOutput(sampled_token_ids=drawn.tokens, logprobs_tensors=logprobs)
+            return _output(verify(requests, logits, counts, metadata.draft_token_ids).tokens, None)
+        apart = requests.listed_apart(False)
+        wanted = None if apart.all() else min(width, TOP_LIMIT)
+        drawn = verify(requests, logits, counts, metadata.draft_token_ids, width=wanted)
+        theirs = None
+        if apart.any():
+            theirs = self._logprobs_of(metadata, logits, drawn.tokens, width, sampling_metadata.logprob_token_ids)
+        return _output(drawn.tokens, _joined(drawn.logprobs, theirs, np.repeat(apart, drawn.tokens.shape[1])))
 
     def _logprobs_of(
-        self, metadata: Any, logits: torch.Tensor, drawn: Drawn, width: int, sampling_metadata: Any
-    ) -> LogprobsTensors:
+        self, metadata: Any, logits: torch.Tensor, tokens: torch.Tensor, width: int, named: dict[int, list[int]] | None
+    ) -> Listed:
         """Logprobs by vLLM's own functions, for every place of the tokens; those without a token are not read."""
-        steps = drawn.tokens.shape[1]
+        steps = tokens.shape[1]
         ends = metadata.cu_num_sampled_tokens
         starts = torch.cat([ends.new_zeros(1), ends[:-1]])
         rows = (starts.unsqueeze(1) + torch.arange(steps, device=starts.device)).clamp(max=len(logits) - 1).flatten()
-        tokens = drawn.tokens.flatten().clamp(min=0)
-        if sampling_metadata.logprob_token_ids:
-            named = sampling_metadata.logprob_token_ids.items()
-            spread = {row * steps + step: ids for row, ids in named for step in range(steps)}
-            scores = self.sampler.compute_logprobs(logits[rows])
-            return self.sampler.gather_specific_token_logprobs(scores, spread, tokens.long())
-        return self.sampler.logprobs_of(logits[rows], tokens, width, sampling_metadata)
+        spread = {row * steps + step: ids for row, ids in (named or {}).items() for step in range(steps)}
+        return self.sampler.logprobs_of(logits[rows], tokens.flatten().clamp(min=0), width, spread)

@@ -164,7 +164,14 @@ def test_logprobs_are_the_samplers(engine: Any, recorded: Any) -> None:
     ]
     given = [asked(kind | {"top_p": 0.9, "temperature": 0.7}, 7) for kind in kinds]
     outs = [engine.generate([{"prompt_token_ids": PROMPT}], [one], use_tqdm=False)[0].outputs[0] for one in given]
-    batched = engine.generate([{"prompt_token_ids": PROMPT}] * 2, [given[0], given[1]], use_tqdm=False)
+    # Beside requests whose lists vLLM's functions make.
+    others = [
+        asked(one, 3) for one in ({"logprobs": 200}, {"logprobs": 2, "logit_bias": {9: 9.0}, "repetition_penalty": 1.5})
+    ]
+    batched = engine.generate([{"prompt_token_ids": PROMPT}] * 6, [*given, *others], use_tqdm=False)
+    assert [len(out.outputs[0].logprobs[-1]) in sizes for out, sizes in zip(batched[4:], [(200, 201), (2, 3)])] == [
+        True
+    ] * 2
     for kind, out in [*zip(kinds, outs, strict=True), *zip(kinds, (one.outputs[0] for one in batched))]:
         if kind.get("logprobs", 0) is None:
             assert out.logprobs is None

@@ -49,9 +49,9 @@ class Watched:
             self.rows.append(logits[0].float().cpu().numpy())
 
     def watch(self) -> None:
-        from gumball.compat.vllm import pooled
-
         from gumball_vllm import samplers
+
+        from gumball.compat.vllm import pooled
 
         step, draw = pooled._Pooled.step, samplers.draw
 
@@ -81,10 +81,9 @@ def said(out: Any) -> dict[str, Any]:
 
 def redrawn(kind: dict[str, Any], number: int, prompt: list[int], rows: list[Any]) -> list[int]:
     """The text that a sampler on the CPU draws from these rows."""
+    import gumball
     from gumball.compat.vllm import params_of
     from gumball.compat.vllm.params import bias_first
-
-    import gumball
 
     theirs = params(kind, number)
     alone = gumball.Sampler(params_of(theirs).replace(seed=number), len(rows[0]), prompt=prompt)
@@ -165,11 +164,19 @@ def texts(out_file: str, settings: list[str]) -> None:
     metrics = {one.name: getattr(one, "value", 0) for one in llm.get_metrics() if one.name.endswith(wanted)}
     found["metrics"] = metrics
     Path(out_file).write_text(json.dumps(found))
-    print("TEXTS", out_file, {name: len(part) for name, part in found.items() if isinstance(part, dict)}, metrics, flush=True)
+    print(
+        "TEXTS",
+        out_file,
+        {name: len(part) for name, part in found.items() if isinstance(part, dict)},
+        metrics,
+        flush=True,
+    )
 
 
-def close(one: list[Any], other: list[Any]) -> bool:
-    """Whether two lists of logprobs agree to 1e-5; which ids of equal logits end a list may differ."""
+def close(one: list[Any], other: list[Any], exactly: bool) -> bool:
+    """Whether two lists of logprobs agree; if not exactly, to 1e-5, and which ids of equal logits end a list may differ."""
+    if exactly:
+        return one == other
     return len(one) == len(other) and all(
         len(a) == len(b) and all(abs(p - q) < 1e-5 for p, q in zip(sorted(a.values()), sorted(b.values()), strict=True))
         for a, b in zip(one, other, strict=True)
@@ -189,9 +196,12 @@ def compare(files: list[str]) -> int:
                 counts["texts"] += 1
                 if text["tokens"] != wanted["tokens"]:
                     counts["texts that differ"] += 1
-                    at = next((i for i, (a, b) in enumerate(zip(text["tokens"], wanted["tokens"], strict=False)) if a != b), -1)
+                    at = next(
+                        (i for i, (a, b) in enumerate(zip(text["tokens"], wanted["tokens"], strict=False)) if a != b),
+                        -1,
+                    )
                     print(f"DIFFERS {label} {part} at {at} of {len(wanted['tokens'])}: {name[:110]}")
-                elif not close(text["logprobs"], wanted["logprobs"]):
+                elif not close(text["logprobs"], wanted["logprobs"], found["ours"] and "logit_bias" not in name):
                     counts["logprobs that differ"] += 1
                     print(f"LOGPROBS {label} {part}: {name[:110]}")
         for name, tokens in found["redrawn"].items():

@@ -9,7 +9,7 @@ import torch
 
 from ..._gumball import Pool
 
-__all__ = ["Listed", "listed_on_device", "on_device", "upload"]
+__all__ = ["Listed", "listed_on_device", "merged", "on_device", "upload"]
 
 
 class Listed(NamedTuple):
@@ -21,6 +21,15 @@ class Listed(NamedTuple):
     ids: torch.Tensor
     logprobs: torch.Tensor
     ranks: torch.Tensor
+
+
+def merged(lists: Listed, others: Listed, lines: torch.Tensor) -> Listed:
+    """Lists with the others in some lines, which ask for no more columns than the others have. lines: [positions] bool."""
+    width, chosen = others.ids.shape[1], lines.unsqueeze(1)
+    ids, logprobs = lists.ids.clone(), lists.logprobs.clone()
+    ids[:, :width] = torch.where(chosen, others.ids.to(ids.dtype), ids[:, :width])
+    logprobs[:, :width] = torch.where(chosen, others.logprobs, logprobs[:, :width])
+    return Listed(ids, logprobs, torch.where(lines, others.ranks, lists.ranks))
 
 
 def on_device(pool: Pool, name: str) -> torch.Tensor:

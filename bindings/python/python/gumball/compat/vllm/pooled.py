@@ -22,7 +22,7 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 from ..._gumball import Pool
 from ...params import SamplingParams, State
-from .listed import listed_on_device, on_device, upload
+from .listed import Listed, listed_on_device, merged, on_device, upload
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
@@ -59,7 +59,7 @@ class Sequences:
         self, states: Any, vocab: int, device: Any, *, most_drafts: int, seed: int, logprobs_mode: str, top_n: int
     ) -> None:
         most, listed = states.max_num_reqs, logprobs_mode in MODES
-        self.states, self.logprobs_mode = states, logprobs_mode
+        self.states, self.most_drafts, self.logprobs_mode = states, most_drafts, logprobs_mode
         self.pool = Pool(
             vocab,
             device=device,
@@ -154,12 +154,12 @@ class Sequences:
 
 
 def pooled(sampler: Any, sequences: Sequences) -> tuple[Any, Any]:
-    """Returns vLLM's sampler and a rejection sampler that draw by a pool; they share the given sampler's state."""
+    """Returns vLLM's sampler and, for an engine with drafts, a rejection sampler that draw by a pool; they share the given sampler's state."""
     kind = type(sampler)
     made = copy.copy(sampler)
     made.__class__ = type(f"Gumball{kind.__name__}", (_Pooled, kind), {})
     made.sequences = sequences
-    return made, RejectionSampler(made)
+    return made, RejectionSampler(made) if sequences.most_drafts else None
 
 
 class RejectionSampler:
@@ -167,6 +167,9 @@ class RejectionSampler:
 
     What the drafter thought of them does not enter.
     """
+
+    # The runner reads it of every rejection sampler.
+    enable_adaptive_verification = False
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -206,7 +209,7 @@ class _Pooled:
         sequences, indices = self.sequences, batch.idx_mapping_np
         pool = sequences.pool
         nans = get_num_nans(logits) if self.compute_nans else None
-        edited = self._edited(logits, batch)
+        edited, touched = self._edited(logits, batch)
         # A request whose prompt is not read to its end draws nothing.
         drawing = batch.num_computed_tokens_np + batch.num_scheduled_tokens >= batch.prefill_len_np
         slots = np.where(drawing, sequences.slots[indices], -1)
@@ -219,7 +222,7 @@ class _Pooled:
             count = tokens.new_ones(len(slots), dtype=torch.int32)
         else:
             tokens, count, lines = self._verified(edited, batch, slots, drafts, invalid_drafts)
-        logprobs = self._logprobs(logits, edited is logits, batch, tokens, lines)
+        logprobs = self._logprobs(logits, touched, batch, tokens, lines)
         if not drawing.all():
             count = count * upload(drawing, count, torch.int32)
         if drafts is None:
@@ -259,19 +262,20 @@ class _Pooled:
         picked = on_device(pool, "tokens")[lines].clamp(min=0).to(torch.int64)
         return torch.where(steps <= accepted.unsqueeze(1), picked, -1), accepted + 1, lines
 
-    def _edited(self, logits: torch.Tensor, batch: Any) -> torch.Tensor:
-        """The logits after what comes before the penalties; the same tensor if that is nothing."""
+    def _edited(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+        """The logits after what comes before the penalties, the same tensor if that is nothing; and which requests it touches."""
         sequences, indices = self.sequences, batch.idx_mapping_np
         others = self.logits_processors[_BUILT_IN:]
         budget = self.thinking_budget_state
-        budgeted = budget.enabled and budget.use_thinking_budget[indices].any()
-        biases = (
-            [(row, sequences.biases[one]) for row, one in enumerate(indices) if one in sequences.biases]
-            if sequences.biases
-            else []
-        )
-        if not (others or budgeted or biases):
-            return logits
+        touched = np.full(len(indices), bool(others))
+        budgeted = False
+        if budget.enabled:
+            touched |= budget.use_thinking_budget[indices]
+            budgeted = bool(budget.use_thinking_budget[indices].any())
+        biases = [(row, sequences.biases[one]) for row, one in enumerate(indices) if one in sequences.biases]
+        touched[[row for row, _ in biases]] = True
+        if not touched.any():
+            return logits, touched
         edited = logits.to(torch.float32, copy=True)
         for row, (ids, values) in biases:
             first, end = batch.cu_num_logits_np[row : row + 2]
@@ -290,12 +294,20 @@ class _Pooled:
                 edited = processor.apply(edited, context)
             if budgeted:
                 budget.apply(edited, context)
-        return edited
+        return edited, touched
 
     def _logprobs(
-        self, logits: torch.Tensor, untouched: bool, batch: Any, tokens: torch.Tensor, lines: torch.Tensor | None
+        self,
+        logits: torch.Tensor,
+        touched: NDArray[np.bool_],
+        batch: Any,
+        tokens: torch.Tensor,
+        lines: torch.Tensor | None,
     ) -> Any:
-        """The logprobs of a step, a line for each row of logits; None if no request asks for any."""
+        """The logprobs of a step, a line for each row of logits; None if no request asks for any.
+
+        vLLM's own functions make those of the logits as they came, of requests whose row is another in the pool, and lists longer than the pool's.
+        """
         sequences, indices = self.sequences, batch.idx_mapping_np
         dims = self.get_logprobs_dims(indices)
         if dims is None:
@@ -309,11 +321,14 @@ class _Pooled:
             # Behind the last token a row of the next request may begin: the last place takes what is written for nobody.
             places = torch.where(tokens >= 0, places, len(logits)).flatten()
             flat = tokens.new_zeros(len(logits) + 1).scatter_(0, places, tokens.flatten().clamp(min=0))[:-1]
-        ours = self.logprobs_mode == "processed_logprobs" or (
-            self.logprobs_mode == "raw_logprobs" and untouched and not sequences.long_logprobs[indices].any()
-        )
-        if not ours:
-            return compute_topk_scores(
+        if self.logprobs_mode == "processed_logprobs":
+            apart = np.zeros(len(indices), bool)
+        else:
+            apart = touched | sequences.long_logprobs[indices] | (self.logprobs_mode == "raw_logits")
+        repeats = np.diff(batch.cu_num_logits_np)
+        theirs = None
+        if apart.any():
+            theirs = compute_topk_scores(
                 logits,
                 dims[0],
                 flat,
@@ -323,15 +338,19 @@ class _Pooled:
                 max_per_req_token_ids=dims[1],
                 logits_mode=self.logprobs_mode == "raw_logits",
             )
+            if apart.all():
+                return theirs
         named: list[list[int]] = []
         if sequences.names_ids[indices].any():
             asked = [None if (one := sequences.params[index]) is None else one.logprobs for index in indices]
             wanted = [[] if one is None else list(one.ids or ()) for one in asked]
-            repeats = np.diff(batch.cu_num_logits_np)
             named = [line for line, n in zip(wanted, repeats, strict=True) for _ in range(n)]
         source = None
         if lines is not None:
             source = torch.zeros_like(flat, dtype=torch.int64).new_zeros(len(logits) + 1)
             source = source.scatter_(0, places, lines.flatten())[:-1]
-        made = listed_on_device(sequences.pool, flat.to(torch.int32), max(dims), named, source)
+        width = min(max(dims), TOP_LIMIT)
+        made = listed_on_device(sequences.pool, flat.to(torch.int32), width, named, source)
+        if theirs is not None:
+            made = merged(Listed(*theirs[:3]), made, upload(np.repeat(~apart, repeats), logits, torch.bool))
         return LogprobsTensors(made.ids.to(torch.int64), made.logprobs, made.ranks, bounds)

@@ -50,10 +50,12 @@ class Request:
             self.bias = torch.tensor(ids, dtype=torch.int64), torch.tensor(values, dtype=torch.float32)
 
     @property
-    def has_long_logprobs(self) -> bool:
-        """Whether it asks for logprobs that the pool does not list."""
-        count = self.theirs.logprobs
-        return (count is not None or bool(self.theirs.logprob_token_ids)) and self.params.logprobs is None
+    def lists_apart(self) -> bool:
+        """Whether the engine makes its logprobs, with `logprobs_mode` raw: a list that is too long for the pool, or logits edited before it."""
+        theirs = self.theirs
+        if theirs.logprobs is None and not theirs.logprob_token_ids:
+            return False
+        return self.params.logprobs is None or self.bias is not None or theirs.thinking_token_budget is not None
 
 
 class _Departed(NamedTuple):
@@ -98,6 +100,13 @@ class Requests:
         # The slot of each row, -1 for none; None after a change of the batch. The number of output tokens in each slot.
         self._slots: NDArray[np.int32] | None = None
         self._counts = np.zeros(2 * rows, np.int64)
+
+    def listed_apart(self, every: bool) -> NDArray[np.bool_]:
+        """Whose logprobs the engine makes of the logits as they came, by row. every: whether the logits of all rows were edited."""
+        if self.logprobs_mode == "processed_logprobs":
+            return np.zeros(len(self.rows), bool)
+        every |= self.logprobs_mode not in MODES
+        return np.array([every or (one is not None and one.lists_apart) for one in self.rows], bool)
 
     @property
     def on_host(self) -> bool:
