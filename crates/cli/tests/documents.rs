@@ -6,6 +6,8 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use gumball_bench_protocol::skipped::skip;
+
 #[path = "support/fragments.rs"]
 mod fragments;
 
@@ -117,8 +119,7 @@ fn commands_in_the_documents_have_the_flags_and_files_that_they_name() {
 #[test]
 fn fragments_of_javascript_parse() {
     if Command::new("node").arg("--version").output().is_err() {
-        println!("skipped: there is no node");
-        return;
+        return skip("there is no node");
     }
     for fragment in fragments().iter().filter(|fragment| fragment.language == "js") {
         parses("node", &["--check"], "mjs", &fragment.place, &fragment.text);
