@@ -8,6 +8,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from . import files
 from .engine import ENGINES
 from .laws import LAWS
 from .run import run
@@ -30,11 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="draw requests without seeds, and drafts, from another seed than 1, to see whether a verdict stays",
     )
-    runs.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the record of the run goes, as JSON")
+    runs.add_argument("--out", type=_place, metavar="FILE", help="where the record of the run goes, as JSON")
     tables = commands.add_parser("table", help="write a page from records, as Markdown")
     tables.add_argument("records", type=pathlib.Path, nargs="+", metavar="RECORD")
     tables.add_argument(
-        "--into", type=pathlib.Path, metavar="PAGE", help="replace the part of this page that is made from records"
+        "--into", type=_place, metavar="PAGE", help="replace the part of this page that is made from records"
     )
     commands.add_parser("list", help="list the laws")
     given = parser.parse_args(arguments)
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.into is None:
             print(page(records), end="")
         else:
-            given.into.write_text(renewed(given.into.read_text(), records))
+            files.write(given.into, renewed(given.into.read_text(), records))
         return 0
     record = run(given.engine, given.law, lambda line: print(line, flush=True), given.seed)
     outcomes = [law["outcome"] for law in record["laws"].values()]
@@ -59,8 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if law["outcome"] == "broken":
             print(f"\n# {name}: {law['why']}\n{law['program']}\n# prints {law['prints']}")
     if given.out is not None:
-        given.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        files.write(given.out, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return int("broken" in outcomes)
+
+
+def _place(path: str) -> pathlib.Path:
+    try:
+        return files.place(path)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 if __name__ == "__main__":

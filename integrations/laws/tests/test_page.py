@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sampling_laws import LAWS
+from sampling_laws import LAWS, files
 from sampling_laws.__main__ import main
 from sampling_laws.table import page, renewed
 
@@ -86,3 +87,27 @@ def test_a_program_of_a_broken_law_can_be_run(tmp_path: Path) -> None:
     program = done.stdout.split(": ", 2)[2].split("\n", 1)[1].rpartition("# prints")[0]
     again = subprocess.run([sys.executable, "-c", program], env=paths, capture_output=True, text=True, check=True)
     assert again.stdout.startswith("["), again.stdout
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "nowhere"])
+def test_an_output_is_refused_where_no_plain_file_lies(kind: str, tmp_path: Path) -> None:
+    place, other = tmp_path / "out.json", tmp_path / "other"
+    other.write_text("theirs")
+    if kind == "folder":
+        place.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "link":
+        place.symlink_to(other)
+    else:
+        place = tmp_path / "none" / "out.json"
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "gumball", "--out", str(place)])
+    assert other.read_text() == "theirs"
+
+
+def test_a_file_is_written_as_a_whole(tmp_path: Path) -> None:
+    place = files.place(str(tmp_path / "out.json"))
+    for text in ("one", "two"):
+        files.write(place, text)
+        assert [one.name for one in tmp_path.iterdir()] == ["out.json"] and place.read_text() == text
