@@ -1,4 +1,4 @@
-//! Where records and rows are told to go: what is no place for a file is refused and unharmed.
+//! Output paths of records and rows: something at the path that is not a plain file is refused and unharmed.
 #![cfg(unix)]
 
 #[path = "../../crates/cpu/tests/places/mod.rs"]

@@ -83,7 +83,7 @@ pub struct Decoded {
 pub struct Timing {
     /// Reading the prompt, in milliseconds.
     pub prompt_ms: f64,
-    /// The model's part of a token behind the first, which the prompt's time yields, in microseconds; 0 if there is none.
+    /// The model's time for each token after the first, which the prompt yields, in microseconds; 0 if there is none.
     pub model_us: f64,
     /// Gumball's part of a token, in microseconds.
     pub choose_us: f64,

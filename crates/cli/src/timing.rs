@@ -121,7 +121,7 @@ fn round(call: &mut impl FnMut(), calls: u32) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / f64::from(calls)
 }
 
-/// Says why the times of this machine cannot be believed just now; none if nothing speaks against them. `spreads`: of what was timed.
+/// Says why times on this machine cannot be trusted just now; none if they can. `spreads`: one for each thing that was timed.
 #[must_use]
 pub fn doubt(spreads: &[Spread]) -> Option<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! A line that says what is waited for, while nothing else can be shown.
+//! A line that says what the program waits for, while it has no results to show.
 
 use std::borrow::Cow;
 

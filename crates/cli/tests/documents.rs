@@ -1,5 +1,5 @@
-//! Fragments of the documents that the command, the shell and JavaScript's parser can hold. Those of Rust are doctests of the engine; those of
-//! Python and C run in the tests of these bindings, those of JavaScript in `ci/wasm`.
+//! Fragments of the documents, as far as the command, the shell and JavaScript's parser can check them. Fragments in Rust are doctests of
+//! the engine; fragments in Python and C run in the tests of these bindings, fragments in JavaScript in `ci/wasm`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ mod fragments;
 
 use fragments::{fragments, pages, root};
 
-/// What a fragment may be in: each of these has a test, but for drawings and output, which are text.
+/// The languages of fragments: each has a test, except text, which is drawings and output.
 const LANGUAGES: [&str; 8] = ["rust", "rust,no_run", "python", "c", "js", "sh", "json", "text"];
 
 /// Folders of the repository, as paths in commands begin.
@@ -63,7 +63,7 @@ impl Helps {
     }
 }
 
-/// Returns the words behind the name of our command, if these words call it.
+/// Returns the words after the name of our command, if these words call it.
 fn of_ours<'a>(words: &'a [&'a str]) -> Option<&'a [&'a str]> {
     match words {
         ["cargo", "gumball", rest @ ..] | ["gumball" | "gumball-py", rest @ ..] => Some(rest),

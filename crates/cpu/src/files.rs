@@ -1,18 +1,18 @@
 //! Files at paths that callers name: opened where they are plain files, written beside their place and renamed.
 //!
 //! Of what lies at such a path only a plain file is ever replaced, as a whole. Nothing is written through a link, and a pipe, a device or a
-//! folder is an error at once instead of a wait. What is written is a new file in the same folder until it is whole, so that whoever
-//! reads the old one, or has it mapped, keeps it.
+//! folder is an error at once instead of a wait. Bytes go to a new file in the same folder, which replaces the old one once it is whole:
+//! a process that reads or maps the old one keeps it.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What is done with a symbolic link.
+/// Whether symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// What it leads to is meant.
+    /// Its target is opened.
     Followed,
     /// It is an error.
     Refused,
@@ -21,8 +21,8 @@ pub enum Links {
 /// Opens a plain file as `options` say, without waiting for anybody.
 ///
 /// # Errors
-/// - What the system says.
-/// - [`io::ErrorKind::InvalidInput`] for what is no plain file; it says what it is.
+/// - The system's error.
+/// - [`io::ErrorKind::InvalidInput`] for anything but a plain file; the text says what it is.
 pub fn open_plain(options: &OpenOptions, path: &Path, links: Links) -> io::Result<File> {
     let found = if links == Links::Followed { fs::metadata(path) } else { fs::symlink_metadata(path) };
     match found {
@@ -51,7 +51,7 @@ pub fn open_plain(options: &OpenOptions, path: &Path, links: Links) -> io::Resul
 /// Checks that a file can be written at a path: only a plain file or nothing lies there, and its folder takes new files.
 ///
 /// # Errors
-/// Those of [`NewFile::beside`].
+/// The errors of [`NewFile::beside`].
 pub fn check_place(path: &Path) -> io::Result<()> {
     NewFile::beside(path).map(drop)
 }
@@ -59,7 +59,7 @@ pub fn check_place(path: &Path) -> io::Result<()> {
 /// Writes a file that appears at its path when it is whole.
 ///
 /// # Errors
-/// Those of [`NewFile`].
+/// The errors of [`NewFile`].
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = NewFile::beside(path)?;
     file.write_all(bytes)?;
@@ -69,16 +69,16 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Renames a file that is whole to a path in the same file system, where only a plain file or nothing lies.
 ///
 /// # Errors
-/// Those of [`NewFile::keep`].
+/// The errors of [`NewFile::keep`].
 pub fn replace(whole: &Path, path: &Path) -> io::Result<()> {
     check_replaceable(path)?;
     fs::rename(whole, path)
 }
 
-/// Makes a folder among the system's temporary ones, which nobody else may use; whoever asked for it removes it.
+/// Makes a folder among the system's temporary ones, which no other user may enter; the caller removes it.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn temporary_folder(name: &str) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -115,8 +115,8 @@ impl NewFile {
     /// Makes an empty file beside a path, of a name that nothing has.
     ///
     /// # Errors
-    /// - What the system says.
-    /// - [`io::ErrorKind::InvalidInput`] if something lies at the path that is no plain file; it says what it is.
+    /// - The system's error.
+    /// - [`io::ErrorKind::InvalidInput`] if something lies at the path that is no plain file; the text says what it is.
     pub fn beside(path: &Path) -> io::Result<Self> {
         Self::opened(OpenOptions::new(), path)
     }
@@ -124,7 +124,7 @@ impl NewFile {
     /// Makes one with what `options` say of the rights to a new file.
     ///
     /// # Errors
-    /// Those of [`NewFile::beside`].
+    /// The errors of [`NewFile::beside`].
     pub fn opened(mut options: OpenOptions, path: &Path) -> io::Result<Self> {
         check_replaceable(path)?;
         options.write(true).create_new(true);
@@ -136,7 +136,7 @@ impl NewFile {
     /// Renames it to its path.
     ///
     /// # Errors
-    /// Those of [`NewFile::beside`]. The file is removed then.
+    /// The errors of [`NewFile::beside`]. The file is removed then.
     pub fn keep(mut self) -> io::Result<()> {
         replace(&self.aside, &self.path)?;
         self.is_kept = true;
@@ -146,7 +146,7 @@ impl NewFile {
     /// Waits until the disk has what was written.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }

@@ -19,7 +19,7 @@ impl MappedFile {
     /// Maps a file.
     ///
     /// # Errors
-    /// Those of [`open_plain`].
+    /// The errors of [`open_plain`].
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_plain(OpenOptions::new().read(true), path, Links::Followed)?;
         // SAFETY: the map is only read, and any bytes are a valid `[u8]`. The type's documentation forbids callers to write or shorten the

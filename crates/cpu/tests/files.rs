@@ -1,4 +1,4 @@
-//! Files at paths that callers name: what is written harms nothing, and what is no file is not waited for.
+//! Files at paths that callers name: writing harms nothing that lies there, and opening a pipe or a device does not wait.
 #![cfg(unix)]
 
 mod places;

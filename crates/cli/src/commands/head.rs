@@ -179,7 +179,7 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
 struct Told {
     bar: ProgressBar,
     lines: bool,
-    /// What the next call would go on behind.
+    /// Says what is kept, which the next call goes on from.
     done: Option<String>,
 }
 

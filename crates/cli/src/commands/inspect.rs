@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub after: Option<u32>,
     /// The row, the parameters, and how to show it.
-    // Behind the two above, which else would stand under the heading of its last flags.
+    // After the two flags above, which would otherwise appear under the heading of its last flags.
     #[command(flatten)]
     pub row: inspect::Args,
     /// The model.

@@ -23,7 +23,7 @@ use super::seal;
 use crate::apart;
 use crate::machine::size;
 
-/// The file in a folder of a fetch by which it is known, and what it holds.
+/// The file that marks a folder as made by a fetch: its name and its bytes.
 const MARK: (&str, &[u8]) =
     ("mark", b"A fetch of gumball works here, or was ended; then this folder may go.\n");
 

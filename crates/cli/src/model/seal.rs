@@ -52,7 +52,7 @@ pub(super) fn hexadecimal(digest: &[u8]) -> String {
 /// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device, nothing cut off.
 ///
 /// # Errors
-/// Those of [`open_plain`].
+/// The errors of [`open_plain`].
 pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
     open_plain(OpenOptions::new().read(true).write(to_write).create(to_write), path, Links::Refused)
 }

@@ -1,4 +1,4 @@
-//! Where the command is told to write: what is no place for a file is refused before there is work.
+//! Output paths of the command: a path at which something other than a plain file lies is refused before any work.
 #![cfg(unix)]
 
 use std::path::Path;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 pub struct Fragment {
     /// The page, and the line of the first fence.
     pub place: String,
-    /// What the fence says it is.
+    /// The language that the fence names.
     pub language: String,
-    /// What stands between.
+    /// The text between the fences.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where a file may be told to go that is no place for one: a test body for whatever writes files, which each crate that has such code runs over it.
+//! Output paths at which something other than a plain file lies: a test body that each crate runs over its code that writes files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,9 +11,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// What is not to be harmed.
+/// Bytes that no writer may harm.
 const PRECIOUS: &[u8] = b"years of work";
-/// A writer that takes longer waits for somebody.
+/// A writer that takes longer than this is waiting for another process.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Puts something at a path, and says whether the system let it.
@@ -41,8 +41,8 @@ const THINGS: [(&str, Put); 8] = [
     }),
 ];
 
-/// Lets `write` write to a path where each of the things lies, to one of a plain file and to one of nothing: the things are refused, at
-/// once and unharmed, the others written, and nothing else is left behind.
+/// Lets `write` write to a path where each of the things lies, to the path of a plain file and to a path where nothing lies. It must refuse
+/// the things at once and leave them unharmed, write the other two files, and leave no further file.
 pub fn refuses_all_but_files<W>(write: W)
 where
     W: Fn(&Path) -> Result<(), String> + Clone + Send + 'static,
@@ -110,7 +110,7 @@ where
     outcome.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{thing}: it waits"))
 }
 
-/// Returns what lies in a folder: names, with what they are and hold.
+/// Returns the entries of a folder: each name, with its type and contents.
 fn contents(folder: &Path) -> BTreeMap<String, String> {
     let describe = |path: &Path| {
         let kind = fs::symlink_metadata(path).expect("it is there").file_type();

@@ -66,7 +66,7 @@ impl Key {
         [&MAGIC[..], &self.sum(value), value].concat()
     }
 
-    /// Returns whether a file is an entry, of whatever key and version.
+    /// Returns whether a file is an entry, of any key and version.
     pub fn is_entry(file: &[u8]) -> bool {
         file.starts_with(b"gumball")
     }

@@ -51,8 +51,8 @@ pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
 /// Reads a file that only the user can have written.
 ///
 /// # Errors
-/// Those of [`open_plain`], also for a symbolic link; `PermissionDenied` if it is longer than `LONGEST_BYTES`, or
-/// others may write to it.
+/// The errors of [`open_plain`], also for a symbolic link; `PermissionDenied` if it is longer than `LONGEST_BYTES`,
+/// or others may write to it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let (file, metadata) = open(path, Links::Refused)?;
     if foreign(&metadata).is_some() {
@@ -64,7 +64,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads a file from a folder that is trusted, with symbolic links, as package managers make them.
 ///
 /// # Errors
-/// Those of [`open_plain`]; `PermissionDenied` if it is longer than `LONGEST_BYTES`.
+/// The errors of [`open_plain`]; `PermissionDenied` if it is longer than `LONGEST_BYTES`.
 pub(crate) fn read_trusted(path: &Path) -> io::Result<Vec<u8>> {
     read_all(open(path, Links::Followed)?.0)
 }
@@ -88,7 +88,7 @@ fn read_all(file: File) -> io::Result<Vec<u8>> {
 /// Writes a file that only the user can write, and that appears when it is whole.
 ///
 /// # Errors
-/// Those of [`NewFile`].
+/// The errors of [`NewFile`].
 pub(crate) fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

@@ -114,10 +114,10 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Copies bytes as [`Runtime::read`] does, and calls `meanwhile` again and again as long as the work enqueued before is not complete.
     ///
     /// # Errors
-    /// Those of [`Runtime::read`].
+    /// The errors of [`Runtime::read`].
     ///
     /// # Safety
-    /// That of [`Runtime::read`].
+    /// As for [`Runtime::read`].
     unsafe fn read_meanwhile(
         &self,
         address: u64,

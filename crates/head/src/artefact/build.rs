@@ -87,7 +87,7 @@ pub fn build(
     std::fs::remove_file(&part_path).map_err(failed())
 }
 
-/// Opens the file of what is done, behind its line; without one of this build it is made anew.
+/// Opens the file of finished pieces, at the end of its first line; makes a new one if this build has left none.
 fn open_part(path: &Path, line: &[u8]) -> std::io::Result<File> {
     if let Some(part) = left_over::open(path, line)? {
         return Ok(part);

@@ -1,4 +1,4 @@
-//! What a build has done so far: a file beside the artefact, under its name with `.part`, until the artefact is whole.
+//! The finished part of a build: a file beside the artefact, under its name with `.part`, until the artefact is whole.
 //!
 //! Its first line says that a build left it, and which. A file that no build left is neither taken up nor written over.
 
@@ -21,17 +21,17 @@ pub(super) fn place(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Returns the line that says what is being built, `of` in what pieces.
+/// Returns the first line, which names the build. `of`: the kind and size of its pieces.
 pub(super) fn line(of: &str, source: &Source, exact: &Exact<'_>, kind: Kind) -> Vec<u8> {
     let fields = source.fields(exact, kind);
     let fields: Vec<String> = fields.iter().map(|(field, text)| format!("{field}={text:?}")).collect();
     [OURS, format!("{of}; {}\n", fields.join("; ")).as_bytes()].concat()
 }
 
-/// Opens it behind its line; `None` if there is none, or another build's.
+/// Opens it, at the end of its first line; `None` if there is none, or if another build left it.
 ///
 /// # Errors
-/// - What the system says; what it is, if it is no plain file.
+/// - The errors of [`files::open_plain`].
 /// - [`ErrorKind::InvalidInput`] if no build left it.
 pub(super) fn open(place: &Path, line: &[u8]) -> Result<Option<File>> {
     let mut options = OpenOptions::new();
@@ -51,7 +51,7 @@ pub(super) fn open(place: &Path, line: &[u8]) -> Result<Option<File>> {
 /// Checks that nothing lies there but what a build left.
 ///
 /// # Errors
-/// Those of [`open`].
+/// The errors of [`open`].
 pub(super) fn check(place: &Path) -> Result<()> {
     open(place, OURS).map(drop)
 }

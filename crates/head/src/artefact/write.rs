@@ -20,8 +20,8 @@ pub(super) struct Part<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Checks that an artefact can be built at a path, before there is one: nothing but a plain file lies there, and beside it nothing but
-/// what a build left.
+/// Checks that an artefact can be built at a path, before there is one: only a plain file or nothing lies there, and beside it only
+/// the `.part` file of a build or nothing.
 ///
 /// # Errors
 /// - [`ArtefactError::Io`] if it cannot.
@@ -97,7 +97,7 @@ pub(super) fn write(
     written.map_err(ArtefactError::io(path))
 }
 
-/// Returns the header of a safetensors file, and sorts the tensors as they follow it: those of the widest elements first, so that each is aligned.
+/// Returns the header of a safetensors file, and sorts the tensors as they follow it: the widest elements first, so that each is aligned.
 fn header(
     metadata: HashMap<String, String>,
     tensors: &mut [Part<'_>],
