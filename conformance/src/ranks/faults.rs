@@ -18,7 +18,7 @@ const LAST_GROUP: usize = usize::MAX - 1;
 /// How soon a rank that has gone is noticed, at the latest.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What is wrong with the last rank.
+/// A fault of the last rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Prompt,
@@ -26,10 +26,10 @@ enum Fault {
     Closes,
 }
 
-/// Checks what each rank is told of each fault, under each layout. Returns how many there were.
+/// Checks the error that each rank gets from each fault, under each layout. Returns the number of these pairs.
 ///
 /// # Errors
-/// A text that says what a rank was told instead.
+/// A text with the layout, the fault, and the rank's outcome, if that is not the right one.
 pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usize, String> {
     let all = LogitsLayout::ALL.into_iter();
     let all =

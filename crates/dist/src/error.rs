@@ -90,7 +90,7 @@ impl Error {
 /// The most characters of a rank's text that an error shows.
 const MOST_QUOTED: usize = 64;
 
-/// Returns the text of a rank for an error: at most `most` characters, with escapes for those that a terminal acts on.
+/// Returns the text of a rank for an error: at most `most` characters, with escapes for characters that a terminal acts on.
 #[must_use]
 pub fn quoted(said: &[u8], most: usize) -> String {
     // A character has 4 bytes at most.

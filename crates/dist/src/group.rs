@@ -1,7 +1,7 @@
 //! A group: ranks that agreed at start, and take the same turns from then on.
 //!
-//! Every message begins with the turn, what is exchanged, and digests of the step that the sender is in. So ranks that were asked
-//! for different things are told so, instead of taking each other's bytes for something else.
+//! Every message begins with the turn, the purpose of the exchange, and digests of the step that the sender is in. So ranks that were
+//! asked for different things get an error that says so, instead of taking each other's bytes for something else.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -51,10 +51,10 @@ pub struct Traffic {
     pub received_bytes: u64,
 }
 
-/// The bytes in front of every message: the turn, what it is, and the digest of each part of the step.
+/// The bytes in front of every message: the turn, the purpose of the exchange, and the digest of each part of the step.
 pub const HEADER_BYTES: usize = size_of::<u32>() * (2 + StepPart::ALL.len());
 
-/// The most bytes that the parameters of a rank may have, unless those of this rank have more.
+/// The most bytes that the parameters of a rank may have, unless this rank's own parameters have more.
 const MOST_PARAMETERS: usize = 1 << 16;
 
 /// The version of the definition: ranks of different versions may draw different tokens.
@@ -159,10 +159,10 @@ impl Group {
         (self.digest, self.left) = (digest, self.transport.timeout());
     }
 
-    /// Sends a message to each rank and returns those that came, by rank. `most_bytes` says how long the message of a rank may be.
+    /// Sends a message to each rank and returns the messages that came, by rank. `most_bytes`: the longest that a rank may send.
     ///
     /// # Errors
-    /// - Those of [`Transport::all_to_all`], and [`Error::Disagree`] if a rank is at another turn or step.
+    /// - The errors of [`Transport::all_to_all`], and [`Error::Disagree`] if a rank is at another turn or step.
     /// - [`Error::Broken`] after any of these: the group cannot be used again.
     pub fn all_to_all(
         &mut self,
@@ -181,10 +181,10 @@ impl Group {
         result
     }
 
-    /// Sends the same message to all ranks and returns those that came, by rank.
+    /// Sends the same message to all ranks and returns the messages that came, by rank.
     ///
     /// # Errors
-    /// Those of [`Group::all_to_all`].
+    /// The errors of [`Group::all_to_all`].
     pub fn all_gather(
         &mut self,
         what: What,
@@ -197,7 +197,7 @@ impl Group {
     /// Looks after the other ranks between exchanges, without a wait.
     ///
     /// # Errors
-    /// Those of [`Transport::watch`].
+    /// The errors of [`Transport::watch`].
     pub fn watch(&mut self) -> Result<()> {
         self.transport.watch()
     }
@@ -206,7 +206,7 @@ impl Group {
     /// this call; it waits for `patience` at most.
     ///
     /// # Errors
-    /// Those of [`Group::all_to_all`]: [`Error::Disagree`] with the part of the step, say. The group may be used again to end it.
+    /// The errors of [`Group::all_to_all`], such as [`Error::Disagree`] with the part of the step. The group may be used again, to end it.
     pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
         self.begin(digest);
         self.left = self.left.min(patience);

@@ -187,7 +187,7 @@ impl Sampler {
         let drawn = (0..n).try_for_each(|draw| {
             let task = gumball_cpu::Task { draw, ..self.sequence.task(Kind::Logits, None, None) };
             let chosen = stages.sample(row, &task, None).map_err(Some)?;
-            // No error means that nobody wants more.
+            // `Err(None)` ends the loop without an error: `take` wants no more tokens.
             if take(token(chosen, &*stages)) { Ok(()) } else { Err(None) }
         });
         self.stages = Some(stages);

@@ -31,7 +31,7 @@ fn sure(id: usize) -> Logits {
     Logits::new(Dtype::F32, &row)
 }
 
-/// Siblings at a root, with four ids; the rows behind them are of no matter.
+/// Siblings at a root, with four ids; the rows after the siblings do not matter.
 fn siblings<'a>(drafts: &'a [i32], q: &'a [f32], p: &'a [f32], seed: u64) -> Trial<'a> {
     const ROOT: [i32; 4] = [-1; 4];
     let tree = DraftTree { drafts, parents: Some(&ROOT[..drafts.len()]) };
@@ -44,7 +44,7 @@ fn coin(seed: u64, index: u32, tag: Tag) -> f64 {
 }
 
 fn a_draft_that_is_a_stop_id_is_emitted_and_not_accepted(check: &Check<'_>) {
-    // 3 comes out of row 0 under every rule, and ends the walk there. Backends hold `accepted` to the rows behind row 0.
+    // Every rule emits 3 from row 0, which ends the walk. Backends check that `accepted` is the number of rows after row 0.
     let root = Case::new(sure(3), SamplingParams { stop_ids: vec![3], ..Default::default() }).at(7, 3);
     let drafted = Drafted::chain(root, [(3, sure(1)), (1, sure(4))]);
     check.walks_to(&drafted, &[0], &[3]);

@@ -67,7 +67,7 @@ impl Transport for Sockets {
         let mut waiting = self.patience.begin();
         loop {
             let mut has_moved = false;
-            // Each begins with the rank behind it, so that not all send to the same one first.
+            // Each rank begins with the next one, so that not all send to the same one first.
             for peer in (1..world).map(|step| (own + step) % world) {
                 let (stream, transfer) =
                     (self.peers[peer].as_mut().expect("another rank"), &mut transfers[peer]);
@@ -191,7 +191,7 @@ impl Transfer {
                     .into());
                 }
                 let left = (wanted - to.len()) as u64;
-                // What has come is there, whatever it returns.
+                // Bytes that have arrived are in `to` even if it returns an error.
                 let read = if left == 0 { Ok(0) } else { Read::by_ref(stream).take(left).read_to_end(to) };
                 if to.len() == wanted {
                     self.is_received = true;

@@ -20,7 +20,7 @@ pub struct Place {
     made: Option<(u64, u64)>,
 }
 
-/// Connects to a path, or fails at once: where nobody listens, or where somebody does who accepts no more.
+/// Connects to a path, or fails at once if no process listens there or the queue of the one that listens is full.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::from(socket()?);
     stream.set_nonblocking(true)?;
@@ -39,7 +39,7 @@ pub fn listen(path: &Path) -> io::Result<(UnixListener, Place)> {
         bound => bound?,
     }
     let place = Place { path: path.to_owned(), made: numbers(path) };
-    // Nobody can connect before it listens.
+    // Before `listen`, as no process can connect until then.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     net::listen(&socket, BACKLOG)?;
     let listener = UnixListener::from(socket);
@@ -55,7 +55,7 @@ fn socket() -> io::Result<std::os::fd::OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Removes a socket that nobody listens at any more: a process that ended has left it.
+/// Removes a socket at which no process listens any more, as one that ended has left it.
 fn remove_left(path: &Path) -> io::Result<()> {
     let taken = |what: &str| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     if !fs::symlink_metadata(path)?.file_type().is_socket() {

@@ -1,4 +1,4 @@
-//! What ranks must have alike: digests of the requests in slots, and of what comes with the rows of a step.
+//! Digests by which ranks notice that they differ: of the requests in slots, and of the masks and forced tokens of a step.
 
 use gumball_dist::{Digest, StepDigest, StepPart};
 use gumball_spec::SamplingParams;
@@ -14,7 +14,7 @@ pub(crate) struct Requests(Vec<Request>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
     params: Digest,
-    /// Its first ids, and what the caller did to its sequence since.
+    /// Of its first ids, and of the caller's changes to its sequence since.
     prompt: Digest,
 }
 
@@ -31,7 +31,7 @@ impl Requests {
         self.set(to, self.0[from as usize]);
     }
 
-    /// Notes what the caller did to a sequence.
+    /// Notes a caller's change to a sequence.
     pub fn note(&mut self, slot: Slot, word: u64) {
         self.0[slot as usize].prompt.add(word);
     }
@@ -56,7 +56,7 @@ pub(crate) fn digest_of(params: &SamplingParams) -> Digest {
     Digest::default().with(format!("{params:?}").bytes().map(u64::from))
 }
 
-/// Takes what comes with the rows of a batch into the digest of a step.
+/// Takes the masks and forced tokens of a batch into the digest of a step.
 pub(crate) fn add_options(digest: &mut StepDigest, options: &BatchOptions<'_>, rows: usize) {
     for row in 0..rows {
         match options.masks.row(row) {

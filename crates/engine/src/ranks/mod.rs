@@ -240,8 +240,8 @@ impl DistPool {
         Ok(())
     }
 
-    /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error. `rows`: how many there are;
-    /// `shape` and `drafts`: what a verification has besides.
+    /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error. `rows`: their number;
+    /// `shape` and `drafts`: the mode and the drafts of a verification.
     fn begin(
         &mut self,
         plan: &Plan,

@@ -90,7 +90,7 @@ fn pools_that_differ_are_told_so_at_start() {
     assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
 }
 
-/// What a rank has otherwise than the others, and what errors call it.
+/// Each thing in which the ranks differ, and its name in errors.
 const DIFFERENCES: [(&str, &str); 5] = [
     ("output", "the prompt of a request"),
     ("prompt", "the prompt of a request"),

@@ -1,5 +1,5 @@
-//! Whoever connects to a group, and a rank that sends what no rank does: the others end in time, with an error that says so, and with
-//! little memory. What connects as a rank is made by hand here, byte by byte.
+//! Strangers that connect to a group, and a rank that sends bytes that no rank sends: the others end in time, with an error that says so,
+//! and with little memory. The tests write the bytes of such a rank themselves.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -82,7 +82,7 @@ fn the_timeout_bounds_joining_whatever_comes() {
     let (group, took) = joined(timeout, |addresses| {
         let silent: Vec<UnixStream> = (0..20).map(|_| connect(addresses)).collect();
         let mut slow = connect(addresses);
-        // A byte now and then, until nobody listens.
+        // A byte now and then, until the rank has gone.
         while slow.write_all(b"g").is_ok() {
             sleep(Duration::from_millis(20));
         }
@@ -128,7 +128,7 @@ fn a_program_that_wants_to_wait_no_longer_does_not() {
     drop(peer);
 }
 
-/// A rank 1 that is made by hand.
+/// A rank 1 whose bytes the test writes.
 struct Peer(UnixStream);
 
 impl Peer {
@@ -152,7 +152,7 @@ impl Peer {
         Some((message, rest))
     }
 
-    /// Sends a message that says it has `length` bytes, behind a header.
+    /// Sends `header` and `rest`, as a message that claims to have `length` bytes after the header.
     fn send(&mut self, length: usize, header: &[u8], rest: &[u8]) {
         // Rank 0 may have gone.
         let length = (header.len() + length) as u64;
@@ -201,7 +201,7 @@ fn begin(peer: &mut Peer) {
 
 /// A query about a row.
 fn query(row: u32) -> [u32; 3] {
-    // For the sums that a deviation is made of.
+    // Tag 2 asks for deviations; 3 is the row's largest logit.
     [row, 2 << 1, 3.0f32.to_bits()]
 }
 

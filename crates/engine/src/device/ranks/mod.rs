@@ -269,7 +269,7 @@ impl DeviceDistPool {
 
 impl Drop for DeviceDistPool {
     fn drop(&mut self) {
-        // What it reads does not matter any more.
+        // Waits for the last step; its results are not needed any more.
         let _ = self.read_results(&mut []);
         self.windows.unmap();
         // A window may be freed once no rank writes it any more: all have come here, or have ended. An exchange ends at the first rank

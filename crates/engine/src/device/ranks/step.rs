@@ -158,8 +158,8 @@ impl DeviceDistPool {
         Ok(())
     }
 
-    /// Returns the digest of what all ranks must have alike in a step, but for positions, which devices advance by themselves. `rows`: how
-    /// many there are; `shape`: what a verification has besides.
+    /// Returns the digest of everything that all ranks must have alike in a step, except positions, which devices advance by themselves.
+    /// `rows`: their number; `shape`: the mode of a verification.
     pub(super) fn digest(
         &self,
         plan: &Plan,
@@ -292,7 +292,7 @@ impl DeviceDistPool {
         Err(error)
     }
 
-    /// Returns whether results are those of a step that was completed: after a failure they are those of padding.
+    /// Returns whether the step was completed: after a failure its results are the same as for padding.
     fn is_drawn(&self, layout: Layout, words: &[u32]) -> bool {
         let (tokens, statuses) = (&words[layout.tokens()], &words[layout.statuses()]);
         let counts = self.pool.last.counts.iter().flatten().copied().chain(std::iter::repeat(0));
