@@ -1060,8 +1060,8 @@ gumball_code gumball_params_validate(const gumball_params *params, size_t vocab)
 //
 // Names: temperature, top_k, top_p, typical_p, min_p, top_n_sigma, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc_probability,
 // xtc_threshold, repetition_penalty, frequency_penalty, presence_penalty, dry.multiplier, dry.base, dry.allowed_length,
-// no_repeat_ngram, min_tokens, logprobs.top_n, temperature_last. NaN and what is infinite as a float are refused at once, other
-// values outside a range when the parameters are taken.
+// no_repeat_ngram, min_tokens, logprobs.top_n, temperature_last. NaN and values that are infinite as a float are refused at once,
+// other values outside a range when the parameters are taken.
 gumball_code gumball_params_set(gumball_params *params,
                                 const char *name,
                                 double value);

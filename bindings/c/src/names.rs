@@ -4,7 +4,7 @@ use gumball_engine::{Dry, Error, Field, LogprobsParams, Parameter, Parameters, S
 
 use crate::error::{Failure, Result};
 
-/// Returns the names of the parameters that a setter sets: those of plain fields, of DRY and of logprobs.
+/// Returns the names of the parameters that a setter sets, among the plain fields and the fields of DRY and of logprobs.
 fn names(sets: impl Fn(&Field<'_>) -> bool) -> Vec<&'static str> {
     let tables = [SamplingParams::TABLE, Dry::TABLE, LogprobsParams::TABLE].concat();
     let mut params = SamplingParams::default();

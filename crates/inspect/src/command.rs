@@ -18,7 +18,7 @@ pub enum Command {
     Doctor(doctor::Args),
 }
 
-/// Lets every flag and argument of a command and its subcommands take a negative number, so that what it is refused for is its range.
+/// Lets every flag and argument of a command and its subcommands take a negative number, so that the error for it names the range.
 #[must_use]
 pub fn with_signs(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {

@@ -1,7 +1,7 @@
 //! Files that are read whole: none longer than there is use for, whatever the file is.
 //!
 //! A file is a plain one; `-`, standard input; or what the shell hands over under `/dev/fd`, as `<(zcat rows.json.gz)` does. A pipe
-//! or a device elsewhere is an error at once. What has no length of its own may never end, so what is read is bounded.
+//! or a device elsewhere is an error at once. A stream without a length may never end, so all reads are bounded.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

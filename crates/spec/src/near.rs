@@ -3,7 +3,7 @@
 /// Names longer than this are not compared.
 const LONGEST: usize = 80;
 
-/// Returns the known name nearest to another: the same but for case and separators, or with one letter in six (at least one)
+/// Returns the known name nearest to another: equal except for case and separators, or with one letter in six (at least one)
 /// wrong, missing, added or changed with its neighbour.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

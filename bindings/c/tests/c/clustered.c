@@ -391,7 +391,7 @@ static void what_is_refused(void) {
          "special_ids is 504, 9999, but must be ids in 0..504");
     options.special_ids = NULL;
     CHECK(GIVEN(CLUSTERS, CAPACITY) == NULL && strcmp(gumball_error_parameter(), "special_ids") == 0);
-    // A length that nobody can have is not copied by.
+    // A length beyond the number of ids is refused before ids are copied.
     options.special_ids = beyond;
     options.special_ids_len = 2147483647;
     NONE(GIVEN(CLUSTERS, CAPACITY), GUMBALL_OUT_OF_RANGE,

@@ -36,7 +36,7 @@ int main(void) {
     // Lists of ids and pairs are lists as ever.
     OK(gumball_params_set_json(params, "logit_bias", "[[7, 3.0], [8, \"-inf\"]]"));
     OK(gumball_params_set_json(params, "banned_ids", "[1, 2]"));
-    // Biases may be an object of ids, and what is null is absent.
+    // Biases may be an object of ids, and null means absent.
     gumball_params *pairs = gumball_params_from_json("{\"logit_bias\": [[3, -100]]}");
     gumball_params *object = gumball_params_from_json(
         "{\"logit_bias\": {\"3\": -100}, \"temperature\": null, \"top_p\": null, \"stop_ids\": null, \"dry\": null}");

@@ -10,7 +10,7 @@ type Written = Vec<Option<f64>>;
 /// Reads the logits and the length of a row.
 ///
 /// # Errors
-/// A sentence on what is wrong, where, and what to do.
+/// A sentence that names the mistake, its place and the remedy.
 pub(super) fn read(file: &[u8]) -> Result<(Vec<f32>, usize), String> {
     let rows: Vec<Written> = match is_of_rows(file) {
         true => serde_json::from_slice(file),

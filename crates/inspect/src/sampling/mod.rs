@@ -142,7 +142,7 @@ macro_rules! set {
 }
 
 impl SamplingArgs {
-    /// Returns whether a flag was given that says how tokens are drawn: another one than those of the seed, of the file, of the end and of what is reported.
+    /// Returns whether a flag was given that changes how tokens are drawn; the file, the seed, stop ids, `min_tokens` and logprobs do not.
     #[must_use]
     pub fn shapes(&self) -> bool {
         let others = Self {

@@ -1,7 +1,7 @@
 //! Every parameter: its name, its range, and its place in the structures.
 //!
-//! Whatever reads parameters from outside walks these tables: JSON here, Python, the setters of C. So a name, a range and the
-//! words of an error are the same on all surfaces. What one number's range cannot say is in `validate.rs`.
+//! All readers of parameters walk these tables: of JSON here, of Python, and the setters of C. So a name, a range and the words of
+//! an error are the same on all surfaces. Rules that no range of one number can say are in `validate.rs`.
 
 use super::{
     Dry, DynamicTemperature, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams, Scope,
@@ -16,7 +16,7 @@ const LARGEST: f64 = f32::MAX as f64;
 /// A parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name everywhere; that of a part's field is `dry.base`.
+    /// Its name on all surfaces; a field of a part has the part's name in front, as in `dry.base`.
     pub name: &'static str,
     /// Its range, if it is a number.
     pub range: Option<Range>,
@@ -50,7 +50,7 @@ impl Range {
         (self.least..=self.most).contains(&value) && !(self.is_open && value == self.least)
     }
 
-    /// Returns the ends and their neighbours as f32 or, of whole numbers, as integers, and NaN: what a test of a surface tries.
+    /// Returns values for tests of a surface: the ends and their neighbours, as integers if `is_whole` and else as f32, and NaN.
     #[must_use]
     pub fn probes(&self, is_whole: bool) -> Vec<f64> {
         let beside = |end: f64| match is_whole {
@@ -76,7 +76,7 @@ const SHARE: Range = from(0.0, 1.0, "in 0..=1 (0: off)");
 const PENALTY: Range = from(-TWO_POW_16, TWO_POW_16, "in -2^16..=2^16 (0: off)");
 const COUNT: Range = from(0.0, u32::MAX as f64, "in 0..2^32");
 
-/// A parameter's place, by what it holds.
+/// A reference to a parameter's value, by its type.
 #[derive(Debug)]
 pub enum Field<'a> {
     /// A number, which is rounded to f64 and then to f32.
@@ -103,7 +103,7 @@ pub enum Field<'a> {
     IdsOrNone(&'a mut Option<Vec<u32>>),
     /// Sequences of ids.
     Words(&'a mut Vec<Vec<u32>>),
-    /// Ids and what is added to their logits.
+    /// Ids, each with the value that is added to its logit.
     Biases(&'a mut Vec<(u32, f32)>),
     /// A part.
     DynamicTemperature(&'a mut Option<DynamicTemperature>),
@@ -117,7 +117,7 @@ pub enum Field<'a> {
 
 /// A structure whose fields are parameters.
 pub trait Parameters: Sized {
-    /// What it is, in words.
+    /// Its description in errors.
     const WHAT: &'static str;
     /// The parameters, one for each field.
     const TABLE: &'static [Parameter];

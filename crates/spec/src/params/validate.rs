@@ -200,7 +200,7 @@ mod tests {
         fn walk<T: Parameters>(part: impl Fn(&mut SamplingParams) -> &mut T) {
             for parameter in T::TABLE {
                 let Some(range) = parameter.range else { continue };
-                // What is said of a value, unless the field's type cannot hold it, and whether that type is one of integers.
+                // The outcome for a value, `None` if the field's type cannot hold it; and whether that type holds integers.
                 let set = |value: f64| {
                     let mut params = SamplingParams::default();
                     let (fits, is_whole) = match part(&mut params).field(parameter.field()).unwrap().1 {
