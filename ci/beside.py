@@ -1,4 +1,4 @@
-"""Lets this environment import what another one has, behind its own packages: ``ENVIRONMENT/bin/python ci/beside.py OTHER``.
+"""Lets this environment import the packages of another one, after its own: ``ENVIRONMENT/bin/python ci/beside.py OTHER``.
 
 What pip installs later is checked against both and lies in this one, so that gigabytes are there once.
 """

@@ -1,6 +1,6 @@
 //! Errors: the engine's errors as Python exceptions.
 //!
-//! The classes are those of `python/gumball/errors.py`, all below `gumball.Error`. A caller's mistake raises a `ValueError`
+//! The classes are in `python/gumball/errors.py`, all below `gumball.Error`. A caller's mistake raises a `ValueError`
 //! with the engine's text: parameter, value, allowed range. An object of the wrong kind raises a `TypeError`. A missing driver,
 //! library, device or memory raises `UnavailableError`, a `RuntimeError`.
 

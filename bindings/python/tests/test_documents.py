@@ -19,7 +19,7 @@ from conftest import DEVICES
 ROOT = Path(__file__).parents[3]
 PAGES = ["*.md", "docs/**/*.md", "bindings/*/README.md", "integrations/*/README.md"]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
-# Packages besides that a fragment may need; those of llama.cpp are there in `ci/llama`, CuPy where there is a GPU.
+# Packages besides Gumball's that a fragment may need; `ci/llama` has the ones of llama.cpp, and CuPy is there where a GPU is.
 OTHERS = {"gumball_transformers", "sglang", "torch", "transformers", "vllm"}
 ELSEWHERE = {"cupy", "gumball_llama_cpp", "llama_cpp"}
 
@@ -36,7 +36,7 @@ def fragments() -> list[tuple[str, str]]:
 
 
 FRAGMENTS = fragments()
-# Those of the laws start whole engines.
+# The fragments of the laws start whole engines.
 CASES = [
     pytest.param(text, id=place, marks=[pytest.mark.slow] if "sampling-laws" in place else [])
     for place, text in FRAGMENTS

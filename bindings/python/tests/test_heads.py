@@ -246,7 +246,7 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
         Head(WEIGHTS).save(path)
     with pytest.raises(OSError):
         made.save(tmp_path / "no" / "folder")
-    # Over a plain file alone: nothing is written through a link, nobody is waited for, and nothing is left beside.
+    # Only a plain file is replaced: nothing is written through a link, a pipe is not waited for, and no other file is left.
     precious, link, pipe, folder = (tmp_path / name for name in ("precious", "link", "pipe", "folder"))
     precious.write_text("years of work")
     link.symlink_to(precious)

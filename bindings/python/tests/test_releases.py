@@ -1,4 +1,4 @@
-"""Which releases of an engine a plug-in was tried with: what it says of others, and that its code and its package say the same."""
+"""The releases of an engine that a plug-in was tried with: the warning for others, and that its code and its package name the same ones."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_a_rank_that_is_gone_is_an_error_and_no_token_again_and_again(
             assert gone.wait(60)
             with pytest.raises(dist.DistError):
                 step()
-                # A device is told of the step before.
+                # On a device the call after the failed step raises.
                 step()
             with pytest.raises(dist.DistError):
                 step()

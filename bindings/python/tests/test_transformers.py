@@ -241,7 +241,7 @@ def test_a_processor_serves_one_call() -> None:
     scores = torch.zeros(2, 20).index_fill_(1, torch.tensor([3]), 5.0)
     params = SamplingParams(temperature=0)
     first = torch.tensor([[3, 1], [3, 2]])
-    # What another call may bring: another prompt, another length, other tokens behind the same prompt.
+    # Ids of another call: another prompt, another length, other tokens after the same prompt.
     for second in ([[4, 4, 4], [4, 4, 4]], [[3, 1], [3, 2]], [[3, 1, 5], [3, 2, 5]], [[3, 2, 3], [3, 2, 3]]):
         one = GumballLogitsProcessor(params)
         one(first, scores)

@@ -153,7 +153,7 @@ def test_tokens_judged_by_probabilities_have_the_targets_law(method: str, given:
 
 @pytest.mark.parametrize("method", ["standard", "block"])
 def test_a_drafter_that_repeats_its_noise_does_not_change_the_law(method: str, caplog: Any) -> None:
-    """As vLLM's does, whose noise is keyed by seed and position: behind a refusal it drafts with the same noise again."""
+    """As vLLM's drafter does, whose noise is keyed by seed and position: after a refusal it drafts with the same noise again."""
     count, length, target, drafter = 8000, 7, torch.tensor([0.7, 0.2, 0.1]).log(), torch.tensor([0.3, 0.3, 0.4]).log()
     generator, rows = torch.Generator().manual_seed(5), torch.arange(count)
     noise = -torch.empty(count, length + STEPS, 3).exponential_(generator=generator).log()

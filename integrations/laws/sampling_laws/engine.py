@@ -119,7 +119,7 @@ class Engine:
         return None
 
     def asks_only(self, request: Request, *names: str) -> bool:
-        """Whether a request leaves all else as it is by default."""
+        """Whether a request has the defaults everywhere except in the fields that are named."""
         default = Request()
         return all(vars(request)[name] == value or name in names for name, value in vars(default).items())
 

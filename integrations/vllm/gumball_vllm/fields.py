@@ -1,6 +1,6 @@
-"""Fields of the OpenAI server's requests that vLLM does not know: ours in a place where nobody reads them are refused, others said once.
+"""Fields of the OpenAI server's requests that vLLM does not know: Gumball's are refused, as nothing reads them; the log names others once.
 
-vLLM drops such fields without a word, as OpenAI's interface allows them. What is read is `vllm_xargs`.
+vLLM drops such fields without a word, as OpenAI's interface allows them. It reads `vllm_xargs`.
 """
 
 from __future__ import annotations

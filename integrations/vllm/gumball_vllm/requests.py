@@ -122,7 +122,7 @@ def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsPr
 
 
 def draws_alone(vllm_config: Any) -> bool:
-    """Whether model runner V2 edits and filters logits itself and Gumball only draws: where it is asked for what a pool has not.
+    """Whether model runner V2 edits and filters logits itself and Gumball only draws: if it needs something that a pool lacks.
 
     These are verification in blocks, drafts whose number only the device knows, sampling masks, forced traces, and batches that each rank of
     a group samples a part of.

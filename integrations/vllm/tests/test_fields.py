@@ -1,4 +1,4 @@
-"""Names in requests that nobody reads are refused where they are ours, and said once where they are not."""
+"""Names in requests that nothing reads: ours are refused, others are said once."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Runner:
             "get_logprobs_dims": lambda indices: (2, 0),
         }
         self.sampler, self.verifier = pooled(sampler, self.sequences)
-        # Of each request in flight: the tokens of its prompt and output that are computed, and those it came with.
+        # Of each request in flight: how many tokens of its prompt and output are computed, and how many it came with.
         self.computed: dict[int, int] = {}
         self.prefill: dict[int, int] = {}
 
@@ -183,7 +183,7 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(most_draft
                     scores = row([*one.prompt, *one.output, *emitted[:j]]).log_softmax(0)
                     assert out.logprobs_tensors.logprob_token_ids[line, 1] == scores.argmax()
                     if one.params.logit_bias is None and len(one.output) + j < LENGTH:
-                        # Whatever else is in the batch.
+                        # No matter which other requests are in the batch.
                         ids, logprobs = (part[line].tolist() for part in out.logprobs_tensors[:2])
                         assert (ids, logprobs) == one.lines[len(one.output) + j]
             accepted += max(0, count - 1)

@@ -10,11 +10,11 @@ class Error(Exception):
 
 
 class InvalidValueError(Error, ValueError):
-    """A value, a length or a combination that is not allowed: the text names the argument, what it is and what it must be. Nothing was changed."""
+    """A value, length or combination that is not allowed: the text names the argument, its value and allowed ones. Nothing was changed."""
 
 
 class InvalidTypeError(Error, TypeError):
-    """An object of the wrong type: the text names the argument and what it must be. Nothing was changed."""
+    """An object of the wrong type: the text names the argument and the allowed types. Nothing was changed."""
 
 
 class CallError(Error, RuntimeError):

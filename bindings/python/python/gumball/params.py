@@ -72,7 +72,7 @@ def _bounded(name: str, values: Iterator[Any]) -> list[Any]:
 
 
 def _listed(value: Any) -> Any:
-    """Arrays, also those in a list or a tuple, as lists; others stay, as do arrays of more than any list may have."""
+    """Arrays, also inside a list or a tuple, as lists; other values stay, and so do arrays longer than any list may be."""
     if isinstance(value, list | tuple):
         return [_listed(one) for one in value] if any(hasattr(one, "tolist") for one in value) else value
     try:

@@ -92,7 +92,7 @@ class GumballLogitsProcessor(LogitsProcessor):
         return torch.full_like(scores, float("-inf")).scatter_(1, drawn[:, None], 0.0)
 
     def _goes_on(self, ids: torch.Tensor) -> bool:
-        """Whether these ids are the step's before with its tokens behind them, or padding in rows that have ended."""
+        """Whether these ids are the previous step's, each row followed by its drawn token, or by padding if it has ended."""
         if self._before is None or ids.shape[1] == 0:
             return False
         before, drawn = self._before
@@ -208,7 +208,7 @@ _said: set[str] = set()
 
 
 def _say_what_is_not_read(said: Mapping[str, Any]) -> None:
-    """Warns, once for each name, of what a call says in vain."""
+    """Warns, once for each name, of sampling arguments of a call that are not read."""
     names = [name for name in (*SAMPLING, "do_sample") if name in said and name not in _said]
     _said.update(names)
     if names:

@@ -1,4 +1,4 @@
-//! Arrays: the memory of other libraries, described in few instructions and, but for plain buffers, never copied.
+//! Arrays: the memory of other libraries, described in few instructions and, except for plain buffers, never copied.
 //!
 //! | object | read through |
 //! | --- | --- |

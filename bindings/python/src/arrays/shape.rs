@@ -429,13 +429,13 @@ impl Vector {
     fn number(&self, name: &str, index: isize) -> PyResult<f32> {
         let address = self.element_address(index);
         Ok(match self.dtype {
-            // SAFETY: `address` is that of an aligned f32 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned f32 in the array, whose object the call keeps alive.
             Dtype::F32 => unsafe { *(address as *const f32) },
-            // SAFETY: `address` is that of an aligned f64 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned f64 in the array, whose object the call keeps alive.
             Dtype::F64 => unsafe { *(address as *const f64) as f32 },
-            // SAFETY: `address` is that of an aligned f16 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned f16 in the array, whose object the call keeps alive.
             Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
-            // SAFETY: `address` is that of an aligned bf16 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned bf16 in the array, whose object the call keeps alive.
             Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
             Dtype::Other => {
                 let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
@@ -453,25 +453,25 @@ impl Vector {
     fn value(&self, name: &str, index: isize) -> PyResult<i64> {
         let address = self.element_address(index);
         Ok(match self.dtype {
-            // SAFETY: `address` is that of a byte in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to a byte in the array, whose object the call keeps alive.
             Dtype::I8 => i64::from(unsafe { *(address as *const i8) }),
-            // SAFETY: `address` is that of a byte in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to a byte in the array, whose object the call keeps alive.
             Dtype::U8 => i64::from(unsafe { *(address as *const u8) }),
-            // SAFETY: `address` is that of an aligned i16 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned i16 in the array, whose object the call keeps alive.
             Dtype::I16 => i64::from(unsafe { *(address as *const i16) }),
-            // SAFETY: `address` is that of an aligned u16 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned u16 in the array, whose object the call keeps alive.
             Dtype::U16 => i64::from(unsafe { *(address as *const u16) }),
-            // SAFETY: `address` is that of an i32 in the array, whose object the call keeps alive;
+            // SAFETY: `address` points to an i32 in the array, whose object the call keeps alive;
             // `Array::vector` checked the alignment.
             Dtype::I32 => i64::from(unsafe { *(address as *const i32) }),
-            // SAFETY: `address` is that of an aligned u32 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned u32 in the array, whose object the call keeps alive.
             Dtype::U32 => i64::from(unsafe { *(address as *const u32) }),
-            // SAFETY: `address` is that of an aligned i64 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned i64 in the array, whose object the call keeps alive.
             Dtype::I64 => unsafe { *(address as *const i64) },
-            // SAFETY: `address` is that of an aligned u64 in the array, whose object the call keeps alive.
+            // SAFETY: `address` points to an aligned u64 in the array, whose object the call keeps alive.
             Dtype::U64 => i64::try_from(unsafe { *(address as *const u64) })
                 .map_err(|_| out_of_range(name, "beyond 2^63", "less"))?,
-            // SAFETY: `address` is that of a byte in the array, whose object the call keeps alive; a boolean
+            // SAFETY: `address` points to a byte in the array, whose object the call keeps alive; a boolean
             // is a byte.
             Dtype::Bool => i64::from(unsafe { *(address as *const u8) } != 0),
             other => {

@@ -293,7 +293,7 @@ impl DistPool {
         Ok(found)
     }
 
-    /// What this rank has exchanged, by what it was for: {name: (exchanges, bytes sent, bytes received)}, without the 44 bytes in front of
+    /// The exchanges of this rank, by their purpose: {name: (exchanges, bytes sent, bytes received)}, without the 44 bytes in front of
     /// each message. reset: counts from nothing afterwards; on a device nothing is counted in steps, whose bytes the host does not see.
     #[pyo3(signature = (*, reset=false))]
     fn traffic<'py>(&self, py: Python<'py>, reset: bool) -> PyResult<Bound<'py, PyDict>> {

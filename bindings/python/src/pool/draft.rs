@@ -104,7 +104,7 @@ impl Pool {
     ///
     /// logits: [rows, vocab], as for step: on the host, or on the pool's device. slots: one per row, -1 for padding; a slot may stand there
     /// several times. paths: for each row a list or an integer array of up to 63 ids; an array [rows, n] if all have
-    /// n; if omitted, all rows stand behind the histories. siblings: drafts of a row, 1 for chains, at most 64. probs: if True,
+    /// n; if omitted, all rows follow the histories. siblings: drafts of a row, 1 for chains, at most 64. probs: if True,
     /// returns a pair with the probabilities that the drafts are drawn from, [rows, vocab] float32, as rows of
     /// verify's draft_probs. masks, mask_present, forced, row_indices, hooks, kind: as for step; a forced token is the only
     /// draft of its row. stream: as for step.

@@ -2,5 +2,5 @@
 
 import os
 
-# An engine's own sampler is tried, whatever plug-ins are installed beside it: vLLM loads none then.
+# An engine's own sampler is tried: with this, vLLM loads no plug-ins that are installed beside it.
 os.environ["VLLM_PLUGINS"] = ""

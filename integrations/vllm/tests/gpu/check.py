@@ -73,7 +73,7 @@ def params(kind: dict[str, Any], seed: int, length: int = LENGTH) -> Any:
 
 
 def said(out: Any) -> dict[str, Any]:
-    """The tokens of a request, and its logprobs where it asks for some: those of each position by id."""
+    """The tokens of a request, and its logprobs if it asks for some: for each position a dict from id to logprob."""
     one = out.outputs[0]
     lists = [{str(id): p.logprob for id, p in line.items()} for line in one.logprobs or []]
     return {"tokens": list(one.token_ids), "logprobs": lists}
@@ -147,7 +147,7 @@ def texts(out_file: str, settings: list[str]) -> None:
             ids = prompts[i]["prompt_token_ids"]
             parts = -(-len(ids) // 256) - 1
             found["redrawn"][names[i]] = redrawn(asked[i], i, ids, watched.rows[parts:])
-    # Requests that join one by one while others run, those with penalties among them.
+    # Requests join one by one while others run; some have penalties.
     found["joined"] = {}
     running = llm.llm_engine
     order = sorted(asked, key=lambda i: (i * 29) % 48)
@@ -184,7 +184,7 @@ def close(one: list[Any], other: list[Any], exactly: bool) -> bool:
 
 
 def compare(files: list[str]) -> int:
-    """Compares each text with that of the same request in the first file, drawn alone or among all."""
+    """Compares each text with the text of the same request in the first file, drawn alone, among all, or joining later."""
     reference: dict[str, Any] = {}
     counts = {"texts": 0, "texts that differ": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
     for file in files:

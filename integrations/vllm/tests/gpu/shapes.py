@@ -59,7 +59,7 @@ def engine(shape: str, *, cache_gb: float, **options: Any) -> Any:
         dtype="bfloat16",
         max_model_len=2048,
         kv_cache_memory_bytes=int(cache_gb * 2**30),
-        # Several engines share the GPU; this is compared with what is free when each begins.
+        # Several engines share the GPU; vLLM requires this share of the memory to be free when each begins.
         gpu_memory_utilization=0.3,
         enable_prefix_caching=False,
         seed=0,
@@ -70,6 +70,6 @@ def engine(shape: str, *, cache_gb: float, **options: Any) -> Any:
 
 
 def prompt(number: int, length: int) -> dict[str, list[int]]:
-    """The same ids for the same number and length."""
+    """A prompt of random ids, which are the same for the same number and length."""
     rng = random.Random(f"{number}-{length}")
     return {"prompt_token_ids": [rng.randrange(1000, 150000) for _ in range(length)]}

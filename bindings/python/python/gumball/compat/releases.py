@@ -1,4 +1,4 @@
-"""Which releases of an engine a plug-in was tried with, and what is said of another."""
+"""Warns of a release of an engine that its plug-in was not tried with."""
 
 from __future__ import annotations
 

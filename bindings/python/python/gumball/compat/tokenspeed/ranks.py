@@ -51,7 +51,7 @@ class RankPool:
         self._came: Any = None
 
     def refuse_lost(self) -> None:
-        """Raises the error of an exchange that failed, once the device has told of it. Waits for nothing on a GPU, so it may be a step late.
+        """Raises the error of an exchange that failed, once its results have arrived. Waits for nothing on a GPU, so it may be steps late.
 
         A failed exchange leaves results of padding, in which no request has a token.
         """

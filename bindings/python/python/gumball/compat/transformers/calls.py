@@ -1,4 +1,4 @@
-"""What transformers prepares of a call of `generate` and hands to a loop of another's, and what it drops on that way."""
+"""Reads the arguments that transformers' `generate` hands to a loop that is not its own, and makes the stop strings, which it drops."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
 
-# How many requests that left are remembered; those that were preempted come back.
+# How many requests that left are remembered: preempted ones come back, and need their seed and mirostat limit.
 _MOST_DEPARTED = 4096
 # The most ids that a request of vLLM may name for logprobs.
 _IDS = 128
@@ -74,7 +74,7 @@ class Sequences:
         self.params: list[SamplingParams | None] = [None] * most
         self.biases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.long_logprobs, self.names_ids = np.zeros(most, bool), np.zeros(most, bool)
-        # With mirostat, the number of output tokens, and the limits behind them and behind one less.
+        # With mirostat, the number of output tokens, and the limits before and after the last of them.
         self.mirostat = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
         self._mus = torch.zeros(2, most, device=device if str(device).startswith("cuda") else None)
@@ -82,7 +82,7 @@ class Sequences:
         self._departed: OrderedDict[str, _Departed] = OrderedDict()
 
     def add(self, index: int, new: Any) -> None:
-        """Admits a request. new: vLLM's `NewRequestData`; that of a request that was preempted has its output tokens behind its prompt."""
+        """Admits a request. new: vLLM's `NewRequestData`, where a preempted request has its output tokens after its prompt."""
         self._release(index)
         theirs, ids = new.sampling_params, new.prefill_token_ids
         former = self._departed.pop(new.req_id, None)
@@ -136,7 +136,7 @@ class Sequences:
             self._mus[1, where] = on_device(self.pool, "mirostat_mu")[upload(rows, self._mus)]
 
     def _mu(self, params: SamplingParams, former: _Departed | None, count: int) -> float:
-        """Mirostat's limit behind `count` output tokens; that of its start where it is not known any more."""
+        """Mirostat's limit after `count` output tokens; the initial limit if that one is not known any more."""
         mirostat = params.mirostat
         if mirostat is None:
             return 0.0
@@ -239,7 +239,7 @@ class _Pooled:
         counts: NDArray[np.int32],
         invalid: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens, [requests, steps + 1] with -1 behind the last one, their numbers, and the line of each in the pool's outputs."""
+        """Tokens, [requests, steps + 1] with -1 after the last one, their numbers, and the line of each in the pool's outputs."""
         sequences, starts = self.sequences, batch.cu_num_logits_np[:-1].astype(np.int64)
         mirostat = sequences.mirostat[batch.idx_mapping_np]
         looked_at = np.where(mirostat, 0, counts).astype(np.int64)
@@ -318,7 +318,7 @@ class _Pooled:
             # A request's tokens are at the first of its rows.
             starts = batch.cu_num_logits[:-1].to(torch.int64).unsqueeze(1)
             places = starts + torch.arange(tokens.shape[1], device=tokens.device)
-            # Behind the last token a row of the next request may begin: the last place takes what is written for nobody.
+            # A row of the next request may begin after the last token: the -1s go to one more place, which is cut off.
             places = torch.where(tokens >= 0, places, len(logits)).flatten()
             flat = tokens.new_zeros(len(logits) + 1).scatter_(0, places, tokens.flatten().clamp(min=0))[:-1]
         if self.logprobs_mode == "processed_logprobs":

@@ -234,7 +234,7 @@ class Requests:
     def _arrive(self, request: Request) -> None:
         """Gives a request the seed and the sequence that it had, or else the seed of its parameters, or a new one."""
         former, slot = self._departed.pop(request.name, None), self._parked.pop(request.name, None)
-        # A name may come again with another request, and of verified drafts the engine's list says what was kept.
+        # Another request may come under the same name; and after drafts only the engine's list says which tokens were kept.
         known = former is not None and former.theirs is request.theirs
         if slot is not None:
             assert self.pool is not None
