@@ -11,7 +11,7 @@ pub enum StepPart {
     Parameters,
     /// Their seeds and draw indices.
     Seeds,
-    /// Their prompts, and tokens that the caller appended.
+    /// Their prompts, and what the caller changed of them since.
     Prompts,
     /// Their positions, and last tokens.
     Positions,
