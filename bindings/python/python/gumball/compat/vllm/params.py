@@ -98,13 +98,14 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
 
     theirs: vLLM's `SamplingParams`. Warns, once for each, of other names that neither Gumball nor vLLM knows.
     """
-    refuse_near_misses(extra, _SOURCE)
     own = getattr(type(theirs), "__struct_fields__", None) or vars(theirs)
     for name in extra:
         if name in own:
             raise RefusedError(
                 f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
             )
+    refuse_near_misses(extra, _SOURCE)
+    for name in extra:
         if name not in FLAT_NAMES and name not in _VLLMS:
             say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")
 
