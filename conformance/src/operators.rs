@@ -90,10 +90,10 @@ impl Asked {
             params.temperature = if t > 0.0 { t.min(f32::from_bits((127 + 100) << 23)) } else { 0.0 };
         }
         if let Some(k) = of(&self.columns.top_k, line) {
-            params.top_k = k;
+            params.top_k = k.max(0);
         }
         if let Some(p) = of(&self.columns.top_p, line) {
-            params.top_p = if p.is_nan() { 1.0 } else { p.max(0.0) };
+            params.top_p = if p.is_nan() { 1.0 } else { p.clamp(0.0, 1.0) };
         }
         if let Some(p) = of(&self.columns.min_p, line) {
             params.min_p = if p.is_nan() { 0.0 } else { p.clamp(0.0, 1.0) };

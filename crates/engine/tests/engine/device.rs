@@ -352,7 +352,7 @@ fn a_sampler_draws_through_a_device_as_through_the_host() {
 fn a_device_is_opened_by_its_name() {
     for name in ["cpu", "cuda:", "cuda:x", "cuda1", ""] {
         let error = Device::open(name).unwrap_err().to_string();
-        assert!(error.ends_with("is not known; known are: cuda, cuda:N, emulated"), "{error}");
+        assert!(error.contains("is not known; known are: cuda, cuda:N, emulated"), "{error}");
     }
     if let Err(error) = Device::open("cuda:999") {
         assert!(error.to_string().starts_with("no CUDA: "), "{error}");
