@@ -1,7 +1,10 @@
 """Times of a vLLM server's decode step by sampling parameters and batch: `times.py OUT SHAPE BATCHES SECONDS [CELL..]`.
 
 `VLLM_USE_V2_MODEL_RUNNER` names the runner; `GUMBALL_VLLM=0` takes vLLM's own sampler, `VLLM_USE_FLASHINFER_SAMPLER=0` that without FlashInfer.
-Steps are timed where the client sees their outputs. SECONDS: after so many no cell begins.
+Steps are timed where the client sees their outputs. SECONDS: after this time no cell begins.
+
+`times.py page RECORD.json` writes RECORD.md: a table of each runner, from what several runs wrote, joined under "engines" by name
+(`v1_own`, `v1_ours`, `v2_own`, `v2_ours`).
 """
 
 from __future__ import annotations
@@ -13,8 +16,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-
-from shapes import engine, prompt
 
 KP = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
 CELLS: dict[str, dict[str, Any]] = {
@@ -34,6 +35,7 @@ LENGTH, FIRST, LAST = 96, 28, 90
 
 
 def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, float]:
+    from shapes import prompt
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -50,10 +52,17 @@ def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, floa
         ends.append(time.perf_counter())
     steps = [1e3 * (end - start) for start, end in zip(ends, ends[1:], strict=False)][FIRST:LAST]
     quartiles = statistics.quantiles(steps, n=4)
-    return {"median_ms": quartiles[1], "first_quartile_ms": quartiles[0], "third_quartile_ms": quartiles[2]}
+    return {
+        "median_ms": quartiles[1],
+        "first_quartile_ms": quartiles[0],
+        "third_quartile_ms": quartiles[2],
+        "mean_ms": statistics.fmean(steps),
+    }
 
 
 def main() -> None:
+    from shapes import engine
+
     out, shape, sizes, most, *cells = sys.argv[1:]
     begin = time.perf_counter()
     batches = [int(one) for one in sizes.split(",")]
@@ -81,5 +90,43 @@ def main() -> None:
             Path(out).write_text(json.dumps(found, indent=1))
 
 
+def page(file: Path) -> str:
+    record = json.loads(file.read_text())
+    setting = ", ".join(record[name] for name in ("card", "model"))
+    lines = [
+        f"# A decode step of vLLM {record['vllm']} on a GPU, by its own sampler and by Gumball's",
+        "",
+        f"`ci/gpu-vllm times` at {record['commit']}, {record['date']}: {setting}, torch {record['torch']}, FlashInfer {record['flashinfer']}.",
+        "Medians in milliseconds of the steps that a client sees, vLLM's sampler, then Gumball's. With `*` the mean: outputs arrive in bunches there,",
+        "as the reading of logprobs in vLLM's client takes longer than the step.",
+    ]
+    for runner in ("v2", "v1"):
+        batches = sorted({int(key.split("/")[1]) for key in record["engines"][f"{runner}_ours"]})
+        lines += ["", f"## Model runner {runner.upper()}", "", f"| requests | {' | '.join(map(str, batches))} |"]
+        lines.append("| --- |" + " ---: |" * len(batches))
+        for what, given in CELLS.items():
+            words = ", ".join(f"{name} {value}" for name, value in given.items() if name != "seed")
+            cells = [
+                "; ".join(
+                    _shown(
+                        record["engines"][f"{runner}_{who}"].get(f"{what}/{batch}"), "logprobs" in given and batch > 100
+                    )
+                    for who in ("own", "ours")
+                )
+                for batch in batches
+            ]
+            lines.append(f"| {words}{', a seed each' if 'seed' in given else ''} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(cell: dict[str, float] | None, in_bunches: bool) -> str:
+    if cell is None or (in_bunches and "mean_ms" not in cell):
+        return "-"
+    return f"{cell['mean_ms']:.1f}*" if in_bunches else f"{cell['median_ms']:.2f}"
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 3 and sys.argv[1] == "page":
+        Path(sys.argv[2]).with_suffix(".md").write_text(page(Path(sys.argv[2])))
+    else:
+        main()
