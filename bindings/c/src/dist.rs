@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use gumball_engine::dist::{self, Chosen, LogitsLayout};
+use gumball_engine::dist::{self, LogitsLayout};
 
 use crate::dist_config::{DistConfig, Given};
 use crate::error::{Code, Result, words};
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn gumball_dist_new(config: *const DistConfig) -> Option<B
         let config = unsafe { read("config", config) }?;
         // SAFETY: the C caller ensures that its pointers are NULL or point to what their fields say.
         let Given { pool, planner, addresses, transport, timeout } = unsafe { config.given() }?;
-        let Chosen { transport, .. } = dist::choose(transport, false, config.rank, &addresses, timeout)?;
+        let transport = dist::choose(transport, config.rank, &addresses, timeout)?;
         let inner = gumball_engine::DistPool::new(pool, planner, transport)?;
         let transport = words(inner.group().transport());
         Ok(DistPool { inner, transport })

@@ -228,7 +228,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         (ValueError, "split is of 2 numbers, but must be one number for each address, 1", {"split": [1, 899]}),
         (ValueError, "timeout is 0, but must be in 0.001", {"timeout": 0}),
         (ValueError, "survey_min_rows is -1, but must be in", {"survey_min_rows": -1}),
-        (UnavailableError, "no transport nccl: this build moves bytes", {"transport": "nccl"}),
+        (ValueError, 'transport "nccl" is not known; known are: auto, unix, tcp', {"transport": "nccl"}),
         (UnavailableError, "no transport tcp: it needs addresses that begin with tcp:", {"transport": "tcp"}),
         (UnavailableError, "no place to listen at unix:/none/there", {"addresses": ["unix:/none/there"]}),
     ):

@@ -36,7 +36,6 @@ pub use rows::{WholeRows, whole_rows};
 pub use share::{Ownership, Shares, VocabSplit};
 pub use survey::{Spread, SurveyRow, Surveyed, survey_rows};
 pub use transport::{
-    Address, Bounds, Chosen, DEFAULT_TIMEOUT, Patience, Sockets, Threads, Transport, TransportKind, choose,
-    threads,
+    Address, Bounds, DEFAULT_TIMEOUT, Patience, Sockets, Threads, Transport, TransportKind, choose, threads,
 };
 pub use words::{bytes_of, words_of};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::{Chosen, Error, PlannerConfig, Result, StepKind, StepShape};
+use gumball_engine::dist::{Error, PlannerConfig, Result, StepKind, StepShape, Transport};
 use gumball_engine::{CudaThreadState, Device, DeviceDistPool, DevicePoolConfig, DistPool, Gpu, Slot};
 use pyo3::prelude::*;
 
@@ -95,7 +95,7 @@ pub fn join(
     name: &str,
     config: DevicePoolConfig,
     planner: PlannerConfig,
-    connect: impl FnOnce() -> Result<Chosen>,
+    connect: impl FnOnce() -> Result<Box<dyn Transport>>,
     timeout: Duration,
 ) -> Result<Home> {
     let (device, _state) = match devices::ordinal(name) {
@@ -107,6 +107,6 @@ pub fn join(
             (Device::from(gpu), state)
         }
     };
-    let Chosen { transport, .. } = connect()?;
+    let transport = connect()?;
     Ok(Home::Device(Box::new(DeviceDistPool::new(device, config, planner, transport, timeout)?)))
 }

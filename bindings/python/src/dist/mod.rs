@@ -23,7 +23,7 @@ mod steps;
 
 use std::time::Duration;
 
-use gumball_engine::dist::{self, Chosen};
+use gumball_engine::dist;
 use gumball_engine::{CudaThreadState, DevicePoolConfig, PoolConfig, Widths};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -201,7 +201,7 @@ impl DistPool {
         let split = planner.split.clone();
         let signals = Signals::default();
         let patience = signals.patience(timeout);
-        let connect = || dist::choose(transport, false, rank, &addresses, patience);
+        let connect = || dist::choose(transport, rank, &addresses, patience);
         let failed = |error| signals.error(error);
         let (home, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
@@ -209,8 +209,7 @@ impl DistPool {
             config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
             config.route = route.map_or(config.route, str::to_owned);
             let join = || -> dist::Result<Home> {
-                let Chosen { transport, .. } = connect()?;
-                Ok(Home::Host(Box::new(gumball_engine::DistPool::new(config, planner, transport)?)))
+                Ok(Home::Host(Box::new(gumball_engine::DistPool::new(config, planner, connect()?)?)))
             };
             (py.detach(|| caught(UNMADE, join))?.map_err(failed)?, Location::Host)
         } else {

@@ -1,4 +1,4 @@
-//! Which transport a group takes: the caller's word, the environment's, or the best there is.
+//! Which transport a group takes: the caller's word, the environment's, or that of its addresses.
 
 use super::{Address, Patience, Sockets, Transport};
 use crate::error::{Error, Result};
@@ -6,13 +6,9 @@ use crate::error::{Error, Result};
 /// The transports that a group of processes can be asked to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TransportKind {
-    /// The best there is, with a warning where a better one is missing.
+    /// That of the addresses.
     #[default]
     Auto,
-    /// One-sided writes into the memory of GPUs of one host. Not there yet.
-    OneSided,
-    /// NVIDIA's library of collectives. Not there yet.
-    Nccl,
     /// Unix sockets between processes of one host.
     Unix,
     /// TCP between processes.
@@ -20,13 +16,8 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    const ALL: [(TransportKind, &'static str); 5] = [
-        (Self::Auto, "auto"),
-        (Self::OneSided, "onesided"),
-        (Self::Nccl, "nccl"),
-        (Self::Unix, "unix"),
-        (Self::Tcp, "tcp"),
-    ];
+    const ALL: [(TransportKind, &'static str); 3] =
+        [(Self::Auto, "auto"), (Self::Unix, "unix"), (Self::Tcp, "tcp")];
 
     /// Returns the kind of a name.
     ///
@@ -48,40 +39,19 @@ impl TransportKind {
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> gumball_spec::Result<Self> {
         variable("GUMBALL_DIST_TRANSPORT").map_or(Ok(Self::Auto), |name| Self::of_name(&name))
     }
-
-    /// Returns why this build has no such transport, if it has none.
-    fn missing(self) -> Option<&'static str> {
-        let is_missing = matches!(self, Self::OneSided | Self::Nccl);
-        is_missing.then_some("this build moves bytes between hosts' memory only; take unix, tcp or auto")
-    }
 }
 
-/// A transport, and what was chosen against.
-#[derive(Debug)]
-pub struct Chosen {
-    /// The transport, connected.
-    pub transport: Box<dyn Transport>,
-    /// What the choice costs, to be shown once; `None` if nothing better was looked for.
-    pub warning: Option<String>,
-}
-
-/// Connects a rank by the transport of a kind. `on_gpus` says that the logits lie on GPUs, for which `Auto` looks for a transport
-/// between them first.
+/// Connects a rank by the transport of a kind.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if that kind is forced and missing, or does not fit the addresses.
+/// - [`Error::Unavailable`] if that kind is forced and does not fit the addresses.
 /// - Those of [`Sockets::connect`].
 pub fn choose(
     kind: TransportKind,
-    on_gpus: bool,
     rank: usize,
     addresses: &[Address],
     patience: impl Into<Patience>,
-) -> Result<Chosen> {
-    if let Some(reason) = kind.missing() {
-        let name = TransportKind::ALL.iter().find(|(other, _)| *other == kind).map_or("", |(_, name)| name);
-        return Err(Error::Unavailable { what: format!("transport {name}"), reason: reason.to_owned() });
-    }
+) -> Result<Box<dyn Transport>> {
     let unfit = |what: &str, wanted: &str| Error::Unavailable {
         what: format!("transport {what}"),
         reason: format!("it needs addresses that begin with {wanted}, for all ranks"),
@@ -95,12 +65,7 @@ pub fn choose(
         }
         _ => {}
     }
-    let transport = Sockets::connect(rank, addresses, patience)?;
-    let warning = (kind == TransportKind::Auto && on_gpus).then(|| {
-        let name = transport.name();
-        format!("no transport between GPUs in this build: logits go through the hosts' memory, by {name}")
-    });
-    Ok(Chosen { transport: Box::new(transport), warning })
+    Ok(Box::new(Sockets::connect(rank, addresses, patience)?))
 }
 
 #[cfg(all(test, unix))]
@@ -114,28 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_that_is_forced_and_missing_is_an_error_that_says_why() {
-        for name in ["onesided", "nccl"] {
-            let kind = TransportKind::of_environment(|_| Some(name.to_owned())).unwrap();
-            let error = choose(kind, true, 0, &alone(), Duration::from_secs(1)).unwrap_err();
-            let reason = "this build moves bytes between hosts' memory only; take unix, tcp or auto";
-            assert_eq!(error.to_string(), format!("no transport {name}: {reason}"));
-        }
-        let error = choose(TransportKind::Tcp, false, 0, &alone(), Duration::from_secs(1)).unwrap_err();
+    fn a_transport_that_does_not_fit_or_is_not_known_is_an_error_and_auto_is_that_of_the_addresses() {
+        let second = Duration::from_secs(1);
+        let error = choose(TransportKind::Tcp, 0, &alone(), second).unwrap_err();
         let said = "no transport tcp: it needs addresses that begin with tcp:, for all ranks";
         assert_eq!(error.to_string(), said);
-        let error = TransportKind::of_name("ucx").unwrap_err();
-        let said = "transport \"ucx\" is not known; known are: auto, onesided, nccl, unix, tcp";
-        assert_eq!(error.to_string(), said);
-    }
-
-    #[test]
-    fn auto_falls_back_with_one_warning() {
-        let chosen = choose(TransportKind::Auto, true, 0, &alone(), Duration::from_secs(1)).unwrap();
-        let said = "no transport between GPUs in this build: logits go through the hosts' memory, by unix";
-        assert_eq!((chosen.transport.name(), chosen.warning.as_deref()), ("unix", Some(said)));
-        drop(chosen);
-        let chosen = choose(TransportKind::Auto, false, 0, &alone(), Duration::from_secs(1)).unwrap();
-        assert_eq!(chosen.warning, None);
+        for name in ["ucx", "onesided", "nccl"] {
+            let error = TransportKind::of_environment(|_| Some(name.to_owned())).unwrap_err();
+            let said = format!("transport {name:?} is not known; known are: auto, unix, tcp");
+            assert_eq!(error.to_string(), said);
+        }
+        assert_eq!(choose(TransportKind::Auto, 0, &alone(), second).unwrap().name(), "unix");
     }
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use address::Address;
-pub use choice::{Chosen, TransportKind, choose};
+pub use choice::{TransportKind, choose};
 pub use patience::Patience;
 pub use sockets::Sockets;
 pub use threads::{Threads, threads};

@@ -59,10 +59,10 @@ fn a_rank_of_its_own() {
         (0..WORLD).map(|rank| Address::Unix(folder.join(format!("rank-{rank}")))).collect();
     let kind = TransportKind::of_environment(variable).unwrap();
     let timeout = Duration::from_secs(20);
-    let chosen = choose(kind, false, own, &addresses, timeout).unwrap();
-    assert_eq!(chosen.transport.name(), "unix");
+    let transport = choose(kind, own, &addresses, timeout).unwrap();
+    assert_eq!(transport.name(), "unix");
     let batch = batch();
-    let (mut pool, slots) = batch.try_dist_pool(chosen.transport, batch.planner()).unwrap();
+    let (mut pool, slots) = batch.try_dist_pool(transport, batch.planner()).unwrap();
     for at in 0..STEPS {
         if let Err(error) = step(&mut pool, &batch, &slots, at) {
             std::fs::write(folder.join(format!("error-{own}")), error.to_string()).unwrap();
