@@ -140,12 +140,15 @@ def draws_alone(vllm_config: Any) -> bool:
 
 
 def _refuse_configuration(vllm_config: Any) -> None:
-    speculation = vllm_config.speculative_config
+    _refuse_speculation(vllm_config.speculative_config, ("standard",))
     if vllm_config.model_config.logprobs_mode == "processed_logits":
         raise ValueError(
             "--logprobs-mode is processed_logits, which Gumball has not, as it never makes such a row; "
             "take processed_logprobs, or set GUMBALL_VLLM=0"
         )
+
+
+def _refuse_speculation(speculation: Any, methods: tuple[str, ...]) -> None:
     if speculation is None:
         return
     if speculation.num_speculative_tokens > MOST_DRAFTS:
@@ -153,10 +156,10 @@ def _refuse_configuration(vllm_config: Any) -> None:
             f"num_speculative_tokens is {speculation.num_speculative_tokens}, but Gumball verifies at most {MOST_DRAFTS} drafts; "
             "lower it, or set GUMBALL_VLLM=0"
         )
-    if speculation.rejection_sample_method == "synthetic":
+    if speculation.rejection_sample_method not in methods:
         raise ValueError(
-            "rejection_sample_method is synthetic, which accepts drafts whatever the model says; Gumball does not. "
-            "Leave it out, or set GUMBALL_VLLM=0"
+            f"rejection_sample_method is {speculation.rejection_sample_method}, but Gumball has {' and '.join(methods)} alone here; "
+            "leave it out, or set GUMBALL_VLLM=0"
         )
 
 
@@ -169,7 +172,9 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
         speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
         alone = newer and draws_alone(config)
-        if newer and not alone:
+        if newer and alone:
+            _refuse_speculation(config.speculative_config, ("standard", "block"))
+        elif newer:
             _refuse_configuration(config)
 
         def validate(params: Any) -> None:

@@ -94,5 +94,6 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
         build(config("processed_logits"))
     with pytest.raises(ValueError, match="at most 64 drafts"):
         build(config(num_speculative_tokens=65, rejection_sample_method="standard"))
-    with pytest.raises(ValueError, match="synthetic"):
-        build(config(num_speculative_tokens=4, rejection_sample_method="synthetic"))
+    for method in ("synthetic", "fly", "block"):
+        with pytest.raises(ValueError, match=f"rejection_sample_method is {method}, but Gumball has standard alone"):
+            build(config(num_speculative_tokens=4, rejection_sample_method=method))

@@ -262,7 +262,8 @@ class _Draws:
         pos: torch.Tensor,
         top_k: torch.Tensor | None,
         top_p: torch.Tensor | None,
-        use_fused_sampler: bool,
+        # Hints for vLLM's kernels, of which 0.33 has one more.
+        *hints: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         filters = importlib.import_module("vllm.v1.sample.ops.topk_topp_sampler")
         processed = filters.apply_top_k_top_p(processed_logits, top_k, top_p)
