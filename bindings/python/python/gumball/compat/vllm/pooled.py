@@ -272,8 +272,10 @@ class _Pooled:
         if budget.enabled:
             touched |= budget.use_thinking_budget[indices]
             budgeted = bool(budget.use_thinking_budget[indices].any())
-        biases = [(row, sequences.biases[one]) for row, one in enumerate(indices) if one in sequences.biases]
-        touched[[row for row, _ in biases]] = True
+        biases = []
+        if sequences.biases:
+            biases = [(row, sequences.biases[one]) for row, one in enumerate(indices) if one in sequences.biases]
+            touched[[row for row, _ in biases]] = True
         if not touched.any():
             return logits, touched
         edited = logits.to(torch.float32, copy=True)
