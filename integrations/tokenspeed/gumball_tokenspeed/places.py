@@ -37,6 +37,7 @@ def take() -> None:
     """Registers the backend and puts the checks into their places, once. Raises RuntimeError if one is missing; none is taken then."""
     with _looking():
         from tokenspeed.runtime.engine.event_loop import EventLoop
+        from tokenspeed.runtime.engine.generation_output_processor import RequestState
         from tokenspeed.runtime.engine.input_processor import InputProcessor
         from tokenspeed.runtime.engine.zmq_msgpack import MsgpackRecvSocket
         from tokenspeed.runtime.plugins.registry import record_external
@@ -45,7 +46,7 @@ def take() -> None:
 
         backends = registry._BACKEND_REGISTRY
         tokenize, check = InputProcessor.tokenize_one_request, MsgpackRecvSocket._validation_error
-        gather, _ = EventLoop._gather_sampling_params, settings["sampling_backend"]
+        gather, _ = EventLoop._gather_sampling_params, (RequestState.set_cached_id, settings["sampling_backend"])
     from gumball.compat import tokenspeed
 
     from .requests import refuse, told

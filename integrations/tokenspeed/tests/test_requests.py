@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from gumball_tokenspeed import places
 from gumball_tokenspeed.requests import told
 
 from gumball import Dry
@@ -182,11 +182,9 @@ def test_what_a_request_does_not_look_at_it_is_not_told(served: Any, more: dict[
         assert params_of(params).min_tokens == 0
 
 
-def test_the_servers_seed_and_own_parameters_arrive(served: Any) -> None:
+def test_the_servers_seed_and_own_parameters_arrive(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = pytest.importorskip("smg_grpc_proto.generated.tokenspeed_scheduler_pb2")
     servicer = pytest.importorskip("smg_grpc_servicer.tokenspeed.servicer").TokenSpeedSchedulerServicer
-    from gumball_tokenspeed import places
-
     own = {"dry_multiplier": 0.8, "dry_allowed_length": 3, "banned_ids": [4, 5]}
     asked = messages.GenerateRequest(request_id="r")
     asked.tokenized.input_ids.extend([5, 6, 7])
@@ -194,13 +192,10 @@ def test_the_servers_seed_and_own_parameters_arrive(served: Any) -> None:
     asked.sampling_params.custom_params.update(own)
     server = SimpleNamespace(server_args=served(), _sampling_params_from_proto=servicer._sampling_params_from_proto)
     assert "seed" not in servicer._build_generate_req(server, asked).sampling_params, "the server drops it itself"
-    before = servicer._build_generate_req
-    try:
-        places.take_servicer()
-        got = servicer._build_generate_req(server, asked).sampling_params
-        server.server_args = served("--sampling-backend", "greedy")
-        assert "seed" not in servicer._build_generate_req(server, asked).sampling_params
-    finally:
-        servicer._build_generate_req = before
-    params = params_of(entered(served(), json.loads(json.dumps(got))).sampling_params)
+    # Undone behind the test.
+    monkeypatch.setattr(servicer, "_build_generate_req", servicer._build_generate_req)
+    places.take_servicer()
+    params = params_of(entered(served(), servicer._build_generate_req(server, asked).sampling_params).sampling_params)
     assert params.seed == WHOLE["seed"] and list(params.banned_ids) == [4, 5] and params.dry.allowed_length == 3
+    server.server_args = served("--sampling-backend", "greedy")
+    assert "seed" not in servicer._build_generate_req(server, asked).sampling_params

@@ -29,7 +29,7 @@ def rows_of(step: int, rows: int) -> torch.Tensor:
 class Engine:
     """What TokenSpeed's loop and executor call of themselves, with their own methods."""
 
-    def __init__(self, server_args: Any, width: int) -> None:
+    def __init__(self, server_args: Any, width: int, requests: list[dict[str, Any]] = REQUESTS) -> None:
         from tokenspeed.runtime.sampling.registry import create_sampling_backend
 
         self.width = width
@@ -43,7 +43,7 @@ class Engine:
             tp_group=(0,),
         )
         self.tree_spec = None
-        states = {f"r{i}": state_of(entered(server_args, one)) for i, one in enumerate(REQUESTS)}
+        states = {f"r{i}": state_of(entered(server_args, one)) for i, one in enumerate(requests)}
         self.output_processor = SimpleNamespace(rid_to_state=states)
 
     def _apply_force_single_token_verify(self, lengths: torch.Tensor, *_: Any) -> torch.Tensor:
