@@ -37,7 +37,7 @@ def test_the_first_name_that_is_installed_counts(monkeypatch: Any, caplog: Any) 
     assert warn_if_untried("gumball-x", ("x",), "1.0", "2.0")
 
 
-@pytest.mark.parametrize("name", ["transformers", "vllm", "sglang", "llama_cpp"])
+@pytest.mark.parametrize("name", ["transformers", "vllm", "sglang", "tokenspeed", "llama_cpp"])
 def test_a_plug_in_and_its_package_say_the_same_releases(name: str) -> None:
     if not INTEGRATIONS.is_dir():
         pytest.skip("the plug-ins are not here")

@@ -420,6 +420,47 @@ def test_parameters_are_carried_over() -> None:
     assert tokenspeed.params_of(request(1, top_k=1)).temperature == 0
 
 
+def test_parameters_of_gumball_alone_come_by_their_flat_names() -> None:
+    got = tokenspeed.params_of(
+        request(custom_params={"typical_p": 0.9, "repetition_scope": "both", "__req__": object()})
+    )
+    assert got == tokenspeed.params_of(request()).replace(typical_p=0.9, repetition_scope="both")
+    for given, text in (
+        ("typcal_p", "do you mean 'typical_p'"),
+        ("min_p", "TokenSpeed's own"),
+        ("x", "takes only typical_p"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            tokenspeed.params_of(request(custom_params={given: 0.5}))
+
+
+def test_a_token_that_nobody_keeps_does_not_count() -> None:
+    made, alone = backend(), samplers(REQUESTS[:2])
+    logits = rows_of(0, 2)
+    made.prepare_step(["a", "b"], [1, 2], [REQUESTS[0], None])
+    assert made.sample(output(logits.clone()), INFO)[0].tolist() == [alone[0].sample(logits[0]), 0]
+    made.prepare_step(["a", "b"], [1, 2], REQUESTS[:2])
+    wanted = [one.sample(row) for one, row in zip(alone, logits, strict=True)]
+    assert made.sample(output(logits.clone()), INFO)[0].tolist() == wanted
+
+
+@pytest.mark.parametrize("own", [{}, {"dry_multiplier": 1.0, "mirostat_tau": 3.0}])
+def test_a_request_that_comes_back_goes_on_behind_the_tokens_that_it_has(own: dict[str, Any]) -> None:
+    """Mirostat's limit alone begins anew, as nobody has kept it."""
+    tokens: list[int] = []
+    params = request(3, repetition_penalty=1.3, custom_params={**own, tokenspeed.KNOWN: ([5, 6], tokens)})
+    made, logits = backend(), rows_of(0, 1)
+    made.prepare_step(["a"], [1], [params])
+    state = made.pool.state(made._slots["a"])
+    tokens += made.sample(output(logits.clone()), INFO)[0].tolist()
+    made.prepare_step(["b"], [1], [REQUESTS[0]])
+    made.prepare_step(["a"], [2], [params])
+    again = made.pool.state(made._slots["a"])
+    assert list(state.prompt) == list(again.prompt) == ([5, 6] if own else [])
+    assert list(again.output) == tokens and again.position == state.position + 1
+    assert (again.seed, again.mu) == (state.seed, state.mu)
+
+
 def test_the_fused_filters_are_top_k_then_top_p(batch: np.ndarray) -> None:
     parameters = inspect.signature(tokenspeed.fused_topk_topp_renorm).parameters.values()
     found = [p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters]

@@ -121,9 +121,10 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
         pytest.skip("the emulated device is not built in")
     meet_at(tmp_path, monkeypatch)
     wanted = wanted_tokens(MANY, TOKENS + 3 * WIDTH)
-    ids, places = [f"r{i}" for i in range(5)], list(range(1, 6))
+    ids = [f"r{i}" for i in range(5)]
 
     def work(rank: int) -> list[Any]:
+        places = list(range(1, 6))
         config = {"max_bs": 5, "max_draft_tokens_per_req": WIDTH, "enable_output_logprobs": True}
         made = on(device, backend(**config, tp_group=tuple(range(world)), enable_tp_sync=False))
         if world > 1:
@@ -151,6 +152,13 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
                 # The engine keeps one token less of a request.
                 made.shorten([ids[3], ids[0]], [0, 1])
                 histories[0].pop()
+                # A part of a prompt has no token, and another request with the index of one that goes on behind its own tokens.
+                made.prepare_step(ids[:1], places[:1], [None])
+                made.sample(output(logits[:1].clone()), INFO)
+                made.prepare_step(["other"], places[:1], MANY[:1])
+                known = SimpleNamespace(**vars(MANY[0]), custom_params={tokenspeed.KNOWN: ([], histories[0])})
+                made.prepare_step(ids[:1], [6], [known])
+                places[0] = 6
         if device == "emulated" and world > 1:
             # A graph has one variant, and room for padding.
             assert made.cuda_graph_capture_variants(WIDTH) == ("default",)

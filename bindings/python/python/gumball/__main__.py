@@ -22,6 +22,7 @@ PACKAGES = (
     ("nvidia-cuda-nvrtc", "compiles kernels for GPUs that the package carries none for"),
     ("vllm", "samples by the plug-in gumball-vllm"),
     ("sglang", "samples by the plug-in gumball-sglang"),
+    ("tokenspeed", "samples by the plug-in gumball-tokenspeed"),
     ("flashinfer-python", "its names are also those of gumball.compat.flashinfer"),
 )
 

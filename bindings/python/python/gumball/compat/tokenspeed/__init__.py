@@ -5,12 +5,12 @@
     from gumball.compat import tokenspeed
     tokenspeed.register()
 
-in the process that makes TokenSpeed's runtime, before it makes its sampling backend by the name "gumball".
-TokenSpeed's command line accepts only the names of its own backends. This backend has the methods of TokenSpeed's
+in the process that makes TokenSpeed's runtime, before it makes its sampling backend by the name "gumball". For a server the plug-in
+gumball-tokenspeed does that, lets the command line take the name, and checks requests. This backend has the methods of TokenSpeed's
 `SamplingBackend` and takes its config. Each request is a sequence of a :class:`gumball.Pool`: its parameters are
 copied in once. Its draws depend on its seed and on its number of tokens, not on the batch, and penalties count the
 generated tokens. Unlike TokenSpeed's own backends it applies every parameter: temperature, top-k, top-p on what top-k
-keeps, min-p, penalties, bias, and `min_new_tokens` with `stop_token_ids`; and it verifies chains and trees of drafts with all of them.
+keeps, min-p, penalties, bias, `min_new_tokens` with `stop_token_ids`, and Gumball's own in `custom_params`; and it verifies chains and trees of drafts with all of them.
 
 The operators have the names and arguments of `tokenspeed_kernel.ops.sampling`, release 0.1.4, for programs that call those;
 the backend needs none of them. They run where the tensors lie, on the host as well.
@@ -36,7 +36,7 @@ from .draws import (
     gumbel_scratch_shape,
 )
 from .penalties import accumulate_counts_inplace, apply_penalties_logit_bias_inplace
-from .requests import SamplingBackendConfig, SpeculativeSamplingPools, params_of
+from .requests import KNOWN, SamplingBackendConfig, SpeculativeSamplingPools, known_of, params_of
 from .rows import (
     argmax,
     argmax_pair,
@@ -50,6 +50,7 @@ from .rows import (
 
 __all__ = [
     "CUDA_GRAPH_VARIANT_DEFAULT",
+    "KNOWN",
     "GumballSamplingBackend",
     "SamplingBackendConfig",
     "SpeculativeSamplingPools",
@@ -72,6 +73,7 @@ __all__ = [
     "gumbel_sample_top_k_top_p_qrita_from_pools",
     "gumbel_sample_top_p_parallel_from_pools",
     "gumbel_scratch_shape",
+    "known_of",
     "min_p_renorm_prob",
     "params_of",
     "register",

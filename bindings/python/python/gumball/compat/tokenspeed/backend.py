@@ -10,7 +10,7 @@ import torch
 from ..._gumball import Pool
 from ..errors import CallerError
 from . import ranks
-from .requests import SpeculativeSamplingPools, params_of
+from .requests import SpeculativeSamplingPools, admit, params_of
 
 __all__ = ["CUDA_GRAPH_VARIANT_DEFAULT", "GumballSamplingBackend"]
 
@@ -30,7 +30,8 @@ class GumballSamplingBackend:
     """A sampling backend for TokenSpeed.
 
     config: TokenSpeed's, or :class:`SamplingBackendConfig`; `vocab_size` and `max_req_pool_size` are required. Raises
-    ValueError without them, and the errors of :class:`gumball.Pool`.
+    ValueError without them, for what TokenSpeed's own backends alone have (`enable_speculative_sampling`, logprobs with the
+    `logprob_order` "megatron"), and the errors of :class:`gumball.Pool`.
 
     **Drafts.** `verify` is one call of the pool's: on a device `enqueue_verify`, which waits for nothing, else `verify`. A
     draft is accepted if it equals the token that `sample` would draw there, with the drafts before it as output. The
@@ -63,6 +64,12 @@ class GumballSamplingBackend:
         if config.max_req_pool_size <= 0 or config.vocab_size <= 0:
             found = f"max_req_pool_size={config.max_req_pool_size}, vocab_size={config.vocab_size}"
             raise ValueError(f"{type(self).__name__} requires max_req_pool_size > 0 and vocab_size > 0; got {found}")
+        if getattr(config, "enable_speculative_sampling", False):
+            raise ValueError(
+                "enable_speculative_sampling is on, but drafts are judged without the drafter's probabilities"
+            )
+        if config.enable_output_logprobs and getattr(config, "logprob_order", "torch") != "torch":
+            raise ValueError(f"logprob_order is {config.logprob_order!r}, but must be 'torch' where there are logprobs")
         self.config = config
         self.most = max(config.max_draft_tokens_per_req, 1)
         self.pool: Any = Pool(
@@ -167,7 +174,8 @@ class GumballSamplingBackend:
     ) -> None:
         """Assigns requests to the next step's rows; admits a request that is new at its pool index.
 
-        num_tokens_per_req: the step's width, 1 without drafts. Raises a ValueError, which is an AssertionError as well, for
+        num_tokens_per_req: the step's width, 1 without drafts. Parameters that are None say that nobody keeps the request's token of this step,
+        as before the end of its prompt: its row is padding. Raises a ValueError, which is an AssertionError as well, for
         lists of unequal length, for an index outside the pool, and for parameters outside their range. Over ranks it raises a
         :class:`gumball.dist.DistError` if an exchange of the steps before has failed, as with a rank that ended.
         """
@@ -177,18 +185,19 @@ class GumballSamplingBackend:
         if len(set(lengths)) != 1:
             raise CallerError(f"prepare_step has {lengths} ids, places and params, but must have as many of each")
         self._settle()
-        for request, place, params in zip(request_ids, request_pool_indices, sampling_params_list, strict=True):
+        rows = list(zip(request_ids, request_pool_indices, sampling_params_list, strict=True))
+        for request, place, params in rows:
             if not 0 <= place <= self.config.max_req_pool_size:
                 allowed = f"in 0..={self.config.max_req_pool_size}"
                 raise CallerError(f"request_pool_indices has {place} for {request}, but must be {allowed}")
-            if self._requests.get(place) != request:
+            if params is not None and self._requests.get(place) != request:
                 self._reset_slot(place, request, params)
-        self._rows = [self._slots[request] for request in request_ids]
+        drawn = {row: (request, place) for row, (request, place, params) in enumerate(rows) if params is not None}
+        self._rows = [self._slots[drawn[row][0]] if row in drawn else PADDING for row in range(len(rows))]
         self._variant = self._reserved = None
         if num_tokens_per_req > 1:
-            rows = enumerate(zip(request_ids, request_pool_indices, strict=True))
-            self._returned = {row: pair for row, pair in rows if pair[0] not in self._present}
-        self._present = set(request_ids)
+            self._returned = {row: pair for row, pair in drawn.items() if pair[0] not in self._present}
+        self._present = {request for request, _ in drawn.values()}
 
     def _reset_slot(self, place: int, request: str, params: Any) -> None:
         """Gives a pool index to a request and releases the request that had it."""
@@ -204,7 +213,7 @@ class GumballSamplingBackend:
         if isinstance(self.pool, ranks.RankPool) and given.seed is None:
             given = given.replace(seed=self.pool.seed_of(request))
         if request not in self._slots:
-            self._slots[request] = self.pool.admit(given)
+            self._slots[request] = admit(self.pool, given, params)
         self._requests[place] = request
         seed = self.pool.seed(self._slots[request])
         self._pools.temperature[place] = float(params.temperature)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ... import dist
-from ...params import SamplingParams, Variant
+from ...params import SamplingParams, State, Variant
 
 __all__ = ["RankPool", "join_ranks"]
 
@@ -80,10 +80,15 @@ class RankPool:
         digest = hashlib.blake2b(f"{self._seed}:{request}".encode(), digest_size=8)
         return int.from_bytes(digest.digest(), "little")
 
-    def admit(self, params: SamplingParams) -> int:
-        slot = self.pool.admit(params)
+    def admit(self, params: SamplingParams, prompt: Any = ()) -> int:
+        slot = self.pool.admit(params, prompt)
         # Without a seed there is none to admit.
         self._seeds[slot] = params.seed or 0
+        return slot
+
+    def resume(self, params: SamplingParams, state: State) -> int:
+        slot = self.pool.resume(params, state)
+        self._seeds[slot] = state.seed
         return slot
 
     def seed(self, slot: int) -> int:

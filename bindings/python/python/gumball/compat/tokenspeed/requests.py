@@ -7,9 +7,14 @@ from typing import Any
 
 import torch
 
-from ...params import LogprobsParams, SamplingParams
+from ...params import LogprobsParams, SamplingParams, State
+from ..errors import RefusedError
+from ..flat import FLAT_NAMES, flat_params, refuse_near_misses
 
-__all__ = ["SamplingBackendConfig", "SpeculativeSamplingPools", "params_of"]
+__all__ = ["KNOWN", "SamplingBackendConfig", "SpeculativeSamplingPools", "admit", "known_of", "params_of"]
+
+KNOWN = "__known__"
+"""The key of `custom_params` under which the engine's two lists of a request come: its prompt, and the tokens that it has so far."""
 
 
 @dataclasses.dataclass
@@ -43,22 +48,60 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
     """Converts a request's parameters from TokenSpeed to Gumball.
 
     As in TokenSpeed, `min_new_tokens` has no effect without `stop_token_ids`. TokenSpeed asks for greedy decoding by a
-    `top_k` of 1, which becomes temperature 0: the same token by fewer kernels. Raises ValueError as SamplingParams does.
+    `top_k` of 1, which becomes temperature 0: the same token by fewer kernels. `custom_params` has parameters of Gumball alone, by
+    their flat names. Raises ValueError as SamplingParams does, and RefusedError for another name there.
     """
     stop_ids = sorted(getattr(request, "stop_token_ids", None) or ())
     bias = getattr(request, "logit_bias", None) or {}
-    return SamplingParams(
-        temperature=0.0 if request.top_k == 1 else request.temperature,
-        top_k=request.top_k,
-        top_p=request.top_p,
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty,
-        repetition_scope="output",
-        frequency_penalty=request.frequency_penalty,
-        presence_penalty=request.presence_penalty,
-        logit_bias={int(token): float(value) for token, value in bias.items()},
-        min_tokens=request.min_new_tokens if stop_ids else 0,
-        stop_ids=stop_ids,
-        seed=None if request.seed is None else request.seed & ((1 << 64) - 1),
-        logprobs=LogprobsParams(mode="raw") if logprobs else None,
-    )
+    chosen: dict[str, Any] = {
+        "temperature": 0.0 if request.top_k == 1 else request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
+        "min_p": request.min_p,
+        "repetition_penalty": request.repetition_penalty,
+        "repetition_scope": "output",
+        "frequency_penalty": request.frequency_penalty,
+        "presence_penalty": request.presence_penalty,
+        "logit_bias": {int(token): float(value) for token, value in bias.items()},
+        "min_tokens": request.min_new_tokens if stop_ids else 0,
+        "stop_ids": stop_ids,
+        "seed": None if request.seed is None else request.seed & ((1 << 64) - 1),
+        "logprobs": LogprobsParams(mode="raw") if logprobs else None,
+    }
+    return SamplingParams(**chosen | flat_params(_own(request), "custom_params"))
+
+
+def _own(request: Any) -> dict[str, Any]:
+    """Returns a request's `custom_params`, without what no client put there."""
+    given = {
+        name: value for name, value in (getattr(request, "custom_params", None) or {}).items() if name not in _INNER
+    }
+    for name in given:
+        if hasattr(request, name):
+            raise RefusedError(f"custom_params has {name!r}, which is TokenSpeed's own; give it beside, not in there")
+    refuse_near_misses(given, "custom_params")
+    for name in given:
+        if name not in FLAT_NAMES:
+            raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join(FLAT_NAMES)}")
+    return given
+
+
+# The second is TokenSpeed's.
+_INNER = {KNOWN, "__req__"}
+
+
+def known_of(request: Any) -> tuple[list[int], list[int]]:
+    """Returns what a request begins with: its prompt, if it has parameters of Gumball alone, which may look at it, and the tokens that it has."""
+    given = getattr(request, "custom_params", None) or {}
+    prompt, output = given.get(KNOWN, ((), ()))
+    return list(prompt if given.keys() - _INNER else ()), list(output)
+
+
+def admit(pool: Any, params: SamplingParams, request: Any) -> int:
+    """Admits a request to a pool and returns its slot. One that the engine took out and brings back goes on behind the tokens that it has."""
+    prompt, output = known_of(request)
+    if not output:
+        return int(pool.admit(params, prompt))
+    mirostat, position = params.mirostat, len(prompt) + len(output)
+    mu = 0.0 if mirostat is None else 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
+    return int(pool.resume(params, State(prompt, output, seed=params.seed or 0, position=position, mu=mu)))

@@ -1,0 +1,122 @@
+"""The places in TokenSpeed where Gumball's backend and its checks of requests go, and nothing else of TokenSpeed is changed.
+
+| place | what is there then |
+| --- | --- |
+| the registry of `tokenspeed.runtime.sampling.registry` | the backend `gumball`, beside `greedy`, `flashinfer`, `triton` and their full ones |
+| `InputProcessor.tokenize_one_request` | a check of each request before it enters the engine |
+| `MsgpackRecvSocket._validation_error` | the same for requests that come by ZMQ, past the first |
+| `EventLoop._gather_sampling_params` | what a request has so far and what ends it, beside its parameters; nothing for a row whose token nobody keeps |
+| `ServerArgs.add_cli_args` | `gumball` among the names that `--sampling-backend` takes; in processes started by `python -m gumball_tokenspeed` |
+| `TokenSpeedSchedulerServicer._build_generate_req` | `sampling_seed` and `custom_params`, which the server's messages carry and it drops; there, too |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from . import BACKEND, TRIED
+
+__all__ = ["take", "take_name", "take_servicer"]
+
+
+@contextmanager
+def _looking() -> Iterator[None]:
+    """Says of a place that is missing what to do about it."""
+    try:
+        yield
+    except (ImportError, AttributeError, KeyError) as error:
+        raise RuntimeError(
+            f"gumball-tokenspeed was written for TokenSpeed {TRIED[0]}; a place of that is missing here: {error!r}. "
+            "Install a release of both that fit, or uninstall gumball-tokenspeed, or set TOKENSPEED_DISABLE_PLUGINS=gumball"
+        ) from error
+
+
+def take() -> None:
+    """Registers the backend and puts the checks into their places, once. Raises RuntimeError if one is missing; none is taken then."""
+    with _looking():
+        from tokenspeed.runtime.engine.event_loop import EventLoop
+        from tokenspeed.runtime.engine.generation_output_processor import RequestState
+        from tokenspeed.runtime.engine.input_processor import InputProcessor
+        from tokenspeed.runtime.engine.zmq_msgpack import MsgpackRecvSocket
+        from tokenspeed.runtime.plugins.registry import record_external
+        from tokenspeed.runtime.sampling import registry
+        from tokenspeed.runtime.utils.env import global_server_args_dict as settings
+
+        backends = registry._BACKEND_REGISTRY
+        tokenize, check = InputProcessor.tokenize_one_request, MsgpackRecvSocket._validation_error
+        gather, _ = EventLoop._gather_sampling_params, (RequestState.set_cached_id, settings["sampling_backend"])
+    from gumball.compat import tokenspeed
+
+    from .requests import refuse, told
+
+    if BACKEND in backends:
+        return
+
+    async def tokenize_one_request(self: Any, obj: Any) -> Any:
+        made = await tokenize(self, obj)
+        if self.engine.server_args.sampling_backend == BACKEND:
+            refuse(made, self.engine.model_config.vocab_size)
+        return made
+
+    def _validation_error(self: Any, obj: Any) -> str | None:
+        found: str | None = check(self, obj)
+        if found is None and settings["sampling_backend"] == BACKEND:
+            try:
+                refuse(obj, self._vocab_size)
+            except ValueError as error:
+                return str(error)
+        return found
+
+    def _gather_sampling_params(self: Any, forward_op: Any) -> list[Any]:
+        if settings["sampling_backend"] == BACKEND:
+            return told(self.output_processor.rid_to_state, forward_op)
+        theirs: list[Any] = gather(self, forward_op)
+        return theirs
+
+    tokenspeed.register(BACKEND)
+    record_external("sampling backend", BACKEND, lambda: backends.pop(BACKEND, None))
+    InputProcessor.tokenize_one_request = tokenize_one_request
+    MsgpackRecvSocket._validation_error = _validation_error
+    EventLoop._gather_sampling_params = _gather_sampling_params
+
+
+def take_name() -> None:
+    """Lets this process's command line take the backend's name. Raises RuntimeError if it has no such option."""
+    with _looking():
+        from tokenspeed.runtime.utils.server_args import ServerArgs
+
+        add = ServerArgs.add_cli_args
+
+    def add_cli_args(parser: Any) -> None:
+        add(parser)
+        with _looking():
+            option = parser._option_string_actions["--sampling-backend"]
+        if option.choices is not None and BACKEND not in option.choices:
+            option.choices = [*option.choices, BACKEND]
+
+    ServerArgs.add_cli_args = staticmethod(add_cli_args)
+
+
+def take_servicer() -> None:
+    """Lets this process's server hand on each request's seed and own parameters. Raises RuntimeError if it makes requests in another way."""
+    with _looking():
+        from google.protobuf.json_format import MessageToDict
+        from smg_grpc_proto.generated import tokenspeed_scheduler_pb2
+        from smg_grpc_servicer.tokenspeed.servicer import TokenSpeedSchedulerServicer
+
+        build = TokenSpeedSchedulerServicer._build_generate_req
+        fields = tokenspeed_scheduler_pb2.SamplingParams.DESCRIPTOR.fields_by_name
+        _ = fields["sampling_seed"], fields["custom_params"]
+
+    def _build_generate_req(self: Any, request: Any) -> Any:
+        made, asked = build(self, request), request.sampling_params
+        if self.server_args.sampling_backend == BACKEND:
+            if asked.HasField("sampling_seed"):
+                made.sampling_params.setdefault("seed", asked.sampling_seed)
+            if asked.HasField("custom_params"):
+                made.sampling_params.setdefault("custom_params", MessageToDict(asked.custom_params))
+        return made
+
+    TokenSpeedSchedulerServicer._build_generate_req = _build_generate_req
