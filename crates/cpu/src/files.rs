@@ -80,9 +80,13 @@ pub fn replace(whole: &Path, path: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub fn temporary_folder(name: &str) -> io::Result<PathBuf> {
-    let mut builder = fs::DirBuilder::new();
+    let builder = fs::DirBuilder::new();
     #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    let builder = {
+        let mut builder = builder;
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder
+    };
     let place = |serial: u32| std::env::temp_dir().join(format!("{name}-{}-{serial}", std::process::id()));
     unused(place, |path| builder.create(path)).map(|(path, ())| path)
 }
