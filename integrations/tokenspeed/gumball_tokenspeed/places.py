@@ -1,4 +1,4 @@
-"""The places in TokenSpeed where Gumball's backend and its checks of requests go, and nothing else of TokenSpeed is changed.
+"""The places in TokenSpeed where Gumball's backend and its checks of requests go; the rest of TokenSpeed stays as it is.
 
 | place | what is there then |
 | --- | --- |

@@ -18,7 +18,7 @@ ABSENT = ("tokenspeed_kernel", "tokenspeed_triton", "tokenspeed_scheduler", "viz
 
 
 class Anything:
-    """Whatever is asked for: a class, a function, a decorator, a number, false."""
+    """Stands for any name of a module: a class, a function, a decorator, a number, false."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -45,7 +45,7 @@ class Anything:
 
 
 class Module(types.ModuleType):
-    """A module that has whatever is asked for."""
+    """A module that has every name."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -98,7 +98,7 @@ def served(arguments: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(*given: str) -> Any:
         made = arguments(*(given or ("--sampling-backend", "gumball")), "--enable-output-logprobs")
-        # As a scheduler does it, and undone behind the test.
+        # As a scheduler does it, and undone after the test.
         for name in env.global_server_args_dict:
             monkeypatch.setitem(env.global_server_args_dict, name, env.global_server_args_dict[name])
         env.global_server_args_dict_update(made)

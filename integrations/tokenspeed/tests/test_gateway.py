@@ -136,7 +136,7 @@ def test_a_seed_gives_a_servers_client_a_samplers_tokens_and_refusals_reach_it(
 ) -> None:
     pytest.importorskip("smg")
     servicer = pytest.importorskip("smg_grpc_servicer.tokenspeed.servicer").TokenSpeedSchedulerServicer
-    # Undone behind the test.
+    # Undone after the test.
     monkeypatch.setattr(servicer, "_build_generate_req", servicer._build_generate_req)
     places.take_servicer()
     server_args = served()

@@ -152,7 +152,7 @@ def test_every_parameter_reaches_the_sampler(served: Any, door: str) -> None:
 
 
 def test_every_field_of_tokenspeeds_parameters_is_known() -> None:
-    """A field that a newer release adds is carried by nobody until someone has decided so."""
+    """A field that a newer release adds is neither carried nor refused until this list names it."""
     from tokenspeed.runtime.sampling.sampling_params import SamplingParams
 
     carried = {*WHOLE, "json_schema", "regex", "ebnf", "structural_tag", "logprobs"}
@@ -192,7 +192,7 @@ def test_the_servers_seed_and_own_parameters_arrive(served: Any, monkeypatch: py
     asked.sampling_params.custom_params.update(own)
     server = SimpleNamespace(server_args=served(), _sampling_params_from_proto=servicer._sampling_params_from_proto)
     assert "seed" not in servicer._build_generate_req(server, asked).sampling_params, "the server drops it itself"
-    # Undone behind the test.
+    # Undone after the test.
     monkeypatch.setattr(servicer, "_build_generate_req", servicer._build_generate_req)
     places.take_servicer()
     params = params_of(entered(served(), servicer._build_generate_req(server, asked).sampling_params).sampling_params)

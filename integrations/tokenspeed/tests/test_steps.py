@@ -131,7 +131,7 @@ def test_a_prompt_in_parts_draws_as_a_whole_one_does(served: Any) -> None:
 
 @pytest.mark.parametrize("i", [1, 4])
 def test_a_request_that_was_retracted_goes_on_behind_its_tokens(served: Any, i: int) -> None:
-    """Another one has its pool index meanwhile, and its prompt comes back with its tokens behind it, in two parts."""
+    """Another one has its pool index meanwhile, and its prompt comes back with its tokens after it, in two parts."""
     engine = Engine(served(), 1)
     alone, state = engine.samplers()[i], engine.output_processor.rid_to_state[f"r{i}"]
 

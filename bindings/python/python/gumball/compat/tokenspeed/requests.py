@@ -98,7 +98,7 @@ def known_of(request: Any) -> tuple[list[int], list[int]]:
 
 
 def admit(pool: Any, params: SamplingParams, request: Any) -> int:
-    """Admits a request to a pool and returns its slot. One that the engine took out and brings back goes on behind the tokens that it has."""
+    """Admits a request to a pool and returns its slot. One that the engine took out and brings back goes on after the tokens that it has."""
     prompt, output = known_of(request)
     if not output:
         return int(pool.admit(params, prompt))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..._gumball import Outputs
-from .listed import Listed, listed_on_device, on_device, upload
+from .listed import Listed, listed_on_device, named_ids, on_device, upload
 from .requests import Requests
 
 __all__ = ["Drawn", "Listed", "biased", "draw", "verify"]
@@ -145,11 +145,7 @@ def _verify_on_device(
 
 
 def _named(requests: Requests, rows: Iterable[int]) -> list[Sequence[int]]:
-    """The ids whose logprobs each of these rows asks for; an empty list if none does."""
-    asked = [None if request is None else request.params.logprobs for request in requests.rows]
-    if not any(one is not None and one.ids for one in asked):
-        return []
-    return [[] if (one := asked[row]) is None else list(one.ids or ()) for row in rows]
+    return named_ids([None if request is None else request.params.logprobs for request in requests.rows], rows)
 
 
 def _spread(part: torch.Tensor, positions: Sequence[int], count: int) -> torch.Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from ..._gumball import Pool
+from ...params import LogprobsParams
 
-__all__ = ["Listed", "listed_on_device", "merged", "on_device", "upload"]
+__all__ = ["Listed", "listed_on_device", "merged", "named_ids", "on_device", "upload"]
 
 
 class Listed(NamedTuple):
@@ -21,6 +22,16 @@ class Listed(NamedTuple):
     ids: torch.Tensor
     logprobs: torch.Tensor
     ranks: torch.Tensor
+
+
+def named_ids(asked: Sequence[LogprobsParams | None], lines: Iterable[int]) -> list[Sequence[int]]:
+    """The ids whose logprobs each line asks for; an empty list if no request names any.
+
+    asked: what each request asks for. lines: the request of each line.
+    """
+    if not any(one is not None and one.ids for one in asked):
+        return []
+    return [[] if (one := asked[request]) is None else list(one.ids or ()) for request in lines]
 
 
 def merged(lists: Listed, others: Listed, lines: torch.Tensor) -> Listed:

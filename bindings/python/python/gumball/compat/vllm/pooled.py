@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 from ..._gumball import Pool
 from ...params import SamplingParams, State
-from .listed import Listed, listed_on_device, merged, on_device, upload
+from .listed import Listed, listed_on_device, merged, named_ids, on_device, upload
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
@@ -342,15 +343,13 @@ class _Pooled:
             )
             if apart.all():
                 return theirs
-        named: list[list[int]] = []
+        named: list[Sequence[int]] = []
         if sequences.names_ids[indices].any():
             asked = [None if (one := sequences.params[index]) is None else one.logprobs for index in indices]
-            wanted = [[] if one is None else list(one.ids or ()) for one in asked]
-            named = [line for line, n in zip(wanted, repeats, strict=True) for _ in range(n)]
+            named = named_ids(asked, np.repeat(np.arange(len(asked)), repeats))
         source = None
         if lines is not None:
-            source = torch.zeros_like(flat, dtype=torch.int64).new_zeros(len(logits) + 1)
-            source = source.scatter_(0, places, lines.flatten())[:-1]
+            source = lines.new_zeros(len(logits) + 1).scatter_(0, places, lines.flatten())[:-1]
         width = min(max(dims), TOP_LIMIT)
         made = listed_on_device(sequences.pool, flat.to(torch.int32), width, named, source)
         if theirs is not None:
