@@ -12,25 +12,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
+
+from gumball.compat.releases import taking_places
 
 from . import BACKEND, TRIED
 
 __all__ = ["take", "take_name", "take_servicer"]
 
 
-@contextmanager
-def _looking() -> Iterator[None]:
-    """Says of a place that is missing what to do about it."""
-    try:
-        yield
-    except (ImportError, AttributeError, KeyError) as error:
-        raise RuntimeError(
-            f"gumball-tokenspeed was written for TokenSpeed {TRIED[0]}; a place of that is missing here: {error!r}. "
-            "Install a release of both that fit, or uninstall gumball-tokenspeed, or set TOKENSPEED_DISABLE_PLUGINS=gumball"
-        ) from error
+def _looking() -> AbstractContextManager[None]:
+    otherwise = "uninstall gumball-tokenspeed, or set TOKENSPEED_DISABLE_PLUGINS=gumball"
+    return taking_places("gumball-tokenspeed", f"TokenSpeed {TRIED[0]}", otherwise)
 
 
 def take() -> None:

@@ -14,73 +14,47 @@ The model runner takes the first three by name when it is imported, which is lat
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
 import gumball
+from gumball.compat.releases import taking_places
 from gumball.compat.vllm import RejectionSampler, sampler_of
 
-from . import requests
+from . import SWITCH, TRIED, requests
 
 __all__ = ["take"]
 
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 
 
-def _find(module: str, *names: str) -> Any:
-    """A module of vLLM that has these names. Raises RuntimeError if it has not."""
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise _unknown(module) from error
-    for name in names:
-        owner: Any = found
-        for part in name.split("."):
-            if not hasattr(owner, part):
-                raise _unknown(f"{module}.{name}")
-            owner = getattr(owner, part)
-    return found
-
-
-def _unknown(name: str) -> RuntimeError:
-    import vllm
-
-    return RuntimeError(
-        f"gumball-vllm {gumball.__version__} was written for vLLM 0.32, but this is {vllm.__version__}, which has no {name}; "
-        "install a release of both that fit, or set GUMBALL_VLLM=0 for vLLM's own sampler"
-    )
-
-
 def take() -> None:
     """Puts our parts into their places, once. Raises RuntimeError if one of these is missing; none is taken then."""
-    sampler = _find("vllm.v1.sample.sampler", "Sampler.forward")
-    rejection = _find("vllm.v1.sample.rejection_sampler", "RejectionSampler.forward")
-    processors = _find("vllm.v1.sample.logits_processor", "build_logitsprocs", "LogitsProcessors")
-    inputs = _find(
-        "vllm.v1.engine.input_processor", "InputProcessor._build_logits_processors_params_validator"
-    ).InputProcessor
-    batches = _find("vllm.v1.worker.gpu_input_batch", "InputBatch.add_request").InputBatch
-    states = _find("vllm.v1.worker.gpu.model_states.interface", "ModelState.custom_sampler").ModelState
+    with taking_places("gumball-vllm", f"vLLM {TRIED[0]}", f"set {SWITCH}=0 for vLLM's own sampler"):
+        from vllm.v1.engine.input_processor import InputProcessor
+        from vllm.v1.sample import logits_processor, rejection_sampler, sampler
+        from vllm.v1.worker.gpu.model_states.interface import ModelState
+        from vllm.v1.worker.gpu_input_batch import InputBatch
+
+        build, check = logits_processor.build_logitsprocs, InputProcessor._build_logits_processors_params_validator
+        add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
+        _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
     from . import fields, samplers
 
     if sampler.Sampler is samplers.Sampler:
         return
-    build = requests.builder(processors.build_logitsprocs)
     runner = sys.modules.get(_RUNNER)
     for holder, name, ours in (
         (sampler, "Sampler", samplers.Sampler),
-        (rejection, "RejectionSampler", samplers.RejectionSampler),
-        (processors, "build_logitsprocs", build),
+        (rejection_sampler, "RejectionSampler", samplers.RejectionSampler),
+        (logits_processor, "build_logitsprocs", requests.builder(build)),
     ):
         setattr(holder, name, ours)
         if runner is not None:
             setattr(runner, name, ours)
-    inputs._build_logits_processors_params_validator = requests.validator(
-        inputs._build_logits_processors_params_validator
-    )
-    batches.add_request = requests.namer(batches.add_request)
-    states.custom_sampler = _custom_sampler
+    InputProcessor._build_logits_processors_params_validator = requests.validator(check)
+    InputBatch.add_request = requests.namer(add)
+    ModelState.custom_sampler = _custom_sampler
     fields.take()
     from vllm.logger import init_logger
 

@@ -47,8 +47,10 @@ def test_a_switch_that_is_neither_and_a_place_that_is_gone_are_errors(monkeypatc
     monkeypatch.setenv(gumball_vllm.SWITCH, "off")
     with pytest.raises(ValueError, match="'off', but must be 1"):
         gumball_vllm.register()
-    with pytest.raises(RuntimeError, match="has no vllm.v1.sample.sampler.Sampler.backward.*GUMBALL_VLLM=0"):
-        places._find("vllm.v1.sample.sampler", "Sampler.backward")
+    monkeypatch.setenv(gumball_vllm.SWITCH, "1")
+    monkeypatch.delattr("vllm.v1.worker.gpu_input_batch.InputBatch.add_request")
+    with pytest.raises(RuntimeError, match="vLLM 0.32.*no attribute 'add_request'.*GUMBALL_VLLM=0"):
+        gumball_vllm.register()
 
 
 def test_the_replaced_methods_have_vllms_parameters() -> None:

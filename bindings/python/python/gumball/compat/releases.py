@@ -1,12 +1,14 @@
-"""Warns of a release of an engine that its plug-in was not tried with."""
+"""Says of a release of an engine that its plug-in was not tried with it, or does not fit it."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["warn_if_untried"]
+__all__ = ["taking_places", "warn_if_untried"]
 
 
 def warn_if_untried(plugin: str, names: tuple[str, ...], least: str, below: str) -> bool:
@@ -28,6 +30,21 @@ def warn_if_untried(plugin: str, names: tuple[str, ...], least: str, below: str)
         )
         return False
     return True
+
+
+@contextmanager
+def taking_places(plugin: str, engine: str, otherwise: str) -> Iterator[None]:
+    """Says, where the code inside looks at a place of an engine that is missing, what to do about it: raises RuntimeError.
+
+    engine: with the release that the plug-in was written for. otherwise: how to do without the plug-in.
+    """
+    try:
+        yield
+    except (ImportError, AttributeError, KeyError) as error:
+        raise RuntimeError(
+            f"{plugin} was written for {engine}; a place of that is missing here: {error!r}. "
+            f"Install a release of both that fit, or {otherwise}"
+        ) from error
 
 
 def _numbers(release: str) -> list[int]:

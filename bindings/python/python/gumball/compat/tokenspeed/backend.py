@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 
 from ..._gumball import Pool
 from ..errors import CallerError
+from ..states import admit
 from . import ranks
-from .requests import SpeculativeSamplingPools, admit, params_of
+from .requests import SpeculativeSamplingPools, known_of, params_of
 
 __all__ = ["CUDA_GRAPH_VARIANT_DEFAULT", "GumballSamplingBackend"]
 
@@ -52,8 +54,9 @@ class GumballSamplingBackend:
     **Ranks.** Under TokenSpeed's `--dp-sampling` each rank of the tensor-parallel group verifies a part of the requests, of which TokenSpeed
     hands it the whole rows. `configure_dp_sampling` then makes the pool one over these ranks, with the layout "replicated" of
     :class:`gumball.dist.DistPool`: on GPUs of one host, which write what came out into each other's memory, without a wait for the host.
-    Steps of smaller batches go the same way. All ranks have the same tokens and states, so nothing is broadcast. A request without a
-    seed takes one from the config's `random_seed` and its id. Graphs have one variant.
+    Steps of smaller batches go the same way. All ranks have the same tokens and states, so nothing is broadcast. Graphs have one variant.
+
+    **Seeds.** A request without a seed takes one from the config's `random_seed` and its id, the same on all ranks.
     """
 
     _HAS_POOL_STATE = True
@@ -154,7 +157,7 @@ class GumballSamplingBackend:
             raise RuntimeError(
                 f"tp_rank is {found}, but must be that of the process group, {pool.rank} of {pool.world}"
             )
-        self.pool = ranks.RankPool(pool, config.random_seed)
+        self.pool = ranks.RankPool(pool)
         self._variants = [variant.name for variant in self.pool.variants()]
         self._group = None
         self._views.clear()
@@ -210,12 +213,13 @@ class GumballSamplingBackend:
             self.pool.release(self._slots.pop(last))
         # A request that moves to another pool index continues its sequence.
         self._requests = {known: other for known, other in self._requests.items() if other != request}
-        if isinstance(self.pool, ranks.RankPool) and given.seed is None:
-            given = given.replace(seed=self.pool.seed_of(request))
+        seed = given.seed
+        if seed is None:
+            digest = hashlib.blake2b(f"{self.config.random_seed}:{request}".encode(), digest_size=8)
+            seed = int.from_bytes(digest.digest(), "little")
         if request not in self._slots:
-            self._slots[request] = admit(self.pool, given, params)
+            self._slots[request] = admit(self.pool, given, *known_of(params), seed)
         self._requests[place] = request
-        seed = self.pool.seed(self._slots[request])
         self._pools.temperature[place] = float(params.temperature)
         self._pools.top_k[place] = int(params.top_k)
         self._pools.seed[place] = seed - (1 << 64) if seed >> 63 else seed

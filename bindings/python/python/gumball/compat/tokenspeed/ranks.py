@@ -7,7 +7,6 @@ takes those of its own requests.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import torch
@@ -31,15 +30,12 @@ def join_ranks(topology: Any, vocab: int, **options: Any) -> dist.DistPool:
 class RankPool:
     """A DistPool with those calls of :class:`gumball.Pool` that the backend makes.
 
-    pool: one whose layout is "replicated", with owners in blocks. seed: what requests without a seed take theirs from, the same on all
-    ranks. Batches are padded to a multiple of the ranks, so that each owns as many requests.
+    pool: one whose layout is "replicated", with owners in blocks. Batches are padded to a multiple of the ranks, so that each owns as many requests.
     """
 
-    def __init__(self, pool: dist.DistPool, seed: int) -> None:
+    def __init__(self, pool: dist.DistPool) -> None:
         self.pool = pool
         self.device = pool.device
-        self._seed = seed
-        self._seeds: dict[int, int] = {}
         # The slots of the assigned requests, with the padding, the tokens of each, and their plan.
         self._rows: list[int] = []
         self._width = 1
@@ -75,24 +71,11 @@ class RankPool:
             # The error, if it was that; a row whose logits are all -inf has no token either.
             self.pool.fetch()
 
-    def seed_of(self, request: str) -> int:
-        """Returns the seed of a request that has none, the same on all ranks."""
-        digest = hashlib.blake2b(f"{self._seed}:{request}".encode(), digest_size=8)
-        return int.from_bytes(digest.digest(), "little")
-
     def admit(self, params: SamplingParams, prompt: Any = ()) -> int:
-        slot = self.pool.admit(params, prompt)
-        # Without a seed there is none to admit.
-        self._seeds[slot] = params.seed or 0
-        return slot
+        return self.pool.admit(params, prompt)
 
     def resume(self, params: SamplingParams, state: State) -> int:
-        slot = self.pool.resume(params, state)
-        self._seeds[slot] = state.seed
-        return slot
-
-    def seed(self, slot: int) -> int:
-        return self._seeds[slot]
+        return self.pool.resume(params, state)
 
     def release(self, slot: int) -> None:
         self.pool.release(slot)

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from ...params import LogprobsParams, SamplingParams, State
+from ...params import LogprobsParams, SamplingParams
 from ..errors import RefusedError
 from ..flat import FLAT_NAMES, flat_params, refuse_near_misses
 
-__all__ = ["KNOWN", "SamplingBackendConfig", "SpeculativeSamplingPools", "admit", "known_of", "params_of"]
+__all__ = ["KNOWN", "SamplingBackendConfig", "SpeculativeSamplingPools", "known_of", "params_of"]
 
 KNOWN = "__known__"
 """The key of `custom_params` under which the engine's two lists of a request come: its prompt, and the tokens that it has so far."""
@@ -95,13 +95,3 @@ def known_of(request: Any) -> tuple[list[int], list[int]]:
     given = getattr(request, "custom_params", None) or {}
     prompt, output = given.get(KNOWN, ((), ()))
     return list(prompt if given.keys() - _INNER else ()), list(output)
-
-
-def admit(pool: Any, params: SamplingParams, request: Any) -> int:
-    """Admits a request to a pool and returns its slot. One that the engine took out and brings back goes on after the tokens that it has."""
-    prompt, output = known_of(request)
-    if not output:
-        return int(pool.admit(params, prompt))
-    mirostat, position = params.mirostat, len(prompt) + len(output)
-    mu = 0.0 if mirostat is None else 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
-    return int(pool.resume(params, State(prompt, output, seed=params.seed or 0, position=position, mu=mu)))

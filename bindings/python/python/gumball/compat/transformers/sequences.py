@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..._gumball import Outputs, Pool
 from ...params import SamplingParams, State
+from ..states import mirostat_start
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
 
@@ -102,9 +103,7 @@ class Sequences:
             top_n=0 if params.logprobs is None else params.logprobs.top_n,
             kept=keep_scores,
         )
-        first = self.pool.admit(params.replace(seed=words[0].seed), prompts[0])
-        mu = self.pool.state(first).mu
-        self.pool.release(first)
+        mu = mirostat_start(params)
         self.slots = []
         for prompt, (seed, draw) in zip(prompts, words, strict=True):
             state = State(prompt, seed=seed, position=len(prompt), draw=draw, mu=mu)

@@ -22,7 +22,8 @@ from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 from ..._gumball import Pool
-from ...params import SamplingParams, State
+from ...params import SamplingParams
+from ..states import admit, mirostat_start
 from .listed import Listed, listed_on_device, merged, named_ids, on_device, upload
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
@@ -99,11 +100,7 @@ class Sequences:
         mu = self._mu(params, former if known else None, len(output))
         if params.mirostat is not None:
             self._mus[0, index], self._mus[1, index] = torch.nan, mu
-        if output:
-            state = State(prompt, output, seed=seed, position=len(ids) % 2**32, mu=mu)
-            slot = self.pool.resume(params, state)
-        else:
-            slot = self.pool.admit(params.replace(seed=seed), prompt)
+        slot = admit(self.pool, params, prompt, output, seed, mu)
         self.slots[index], self.theirs[index], self.params[index] = slot, theirs, params.replace(seed=seed)
         self.names_ids[index] = params.logprobs is not None and bool(params.logprobs.ids)
         asks = theirs.logprobs is not None or bool(theirs.logprob_token_ids)
@@ -138,14 +135,11 @@ class Sequences:
 
     def _mu(self, params: SamplingParams, former: _Departed | None, count: int) -> float:
         """Mirostat's limit after `count` output tokens; the initial limit if that one is not known any more."""
-        mirostat = params.mirostat
-        if mirostat is None:
-            return 0.0
         if former is not None and former.mus is not None and 0 <= former.drawn - count <= 1:
             mu = float(former.mus[1 - (former.drawn - count)])
             if mu == mu:
                 return mu
-        return 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
+        return mirostat_start(params)
 
     def _release(self, index: int) -> None:
         if self.slots[index] >= 0:

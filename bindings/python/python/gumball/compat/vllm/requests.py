@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..._gumball import Pool
-from ...params import SamplingParams, State
+from ...params import SamplingParams
+from ..states import admit
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Request", "Requests"]
@@ -219,16 +220,9 @@ class Requests:
         if len(pool) == pool.capacity:
             _, vacated = self._parked.popitem(last=False)
             pool.release(vacated)
-        if request.output:
-            mirostat = request.params.mirostat
-            mu = 0.0 if mirostat is None else 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
-            output = list(request.output)
-            position = (len(request.prompt) + len(output)) % 2**32
-            state = State(request.prompt, output, seed=request.seed, position=position, mu=mu)
-            slot = pool.resume(request.params, state)
-        else:
-            slot = pool.admit(request.params.replace(seed=request.seed), request.prompt)
-        self._counts[slot] = len(request.output)
+        output = list(request.output)
+        slot = admit(pool, request.params, request.prompt, output, request.seed)
+        self._counts[slot] = len(output)
         return slot
 
     def _arrive(self, request: Request) -> None:
