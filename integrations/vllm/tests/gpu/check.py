@@ -1,19 +1,34 @@
-"""Texts of a real vLLM on a GPU, as JSON: `check.py OUT [ngram] [cache]`; `check.py compare FILES..` says whether all have the same.
+"""Texts of a real vLLM on a GPU, as JSON: `check.py OUT [SETTING]`; `check.py compare FILES..` says whether all have the same.
 
 The engine computes logits that do not depend on the batch (`VLLM_BATCH_INVARIANT=1`), so a text may differ only by what is drawn. Each request
 runs alone, among all, joined later by requests with penalties, with prompts that are read in parts, and preempted; every text alone is
-drawn again by a `gumball.Sampler` on the CPU from the very logits. `ngram`: with drafts. `cache`: with a cache so small that requests are
-preempted. `VLLM_USE_V2_MODEL_RUNNER` names the runner, `GUMBALL_VLLM=0` takes vLLM's own sampler, whose greedy texts and logprobs are compared.
+drawn again by a `gumball.Sampler` on the CPU from the very logits. `VLLM_USE_V2_MODEL_RUNNER` names the runner; `GUMBALL_VLLM=0` takes vLLM's
+own sampler, whose greedy texts and logprobs are compared. Settings of the engine:
+
+    ngram, eagle, draft   with drafts of n-grams, of an EAGLE head, of a draft model
+    small_cache           a cache of keys and values so small that requests are preempted
+    prefix                keys and values of prompts that were read before are used again
+    processed             `logprobs_mode` processed_logprobs
+    two                   tensor parallelism on two GPUs
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 LENGTH = 40
+# Each of the first ends before LENGTH; grammars are of bytes, which are the tokens that the model's tokenizer knows.
+DIGITS = {"structured_outputs": {"regex": "[a-z]{3,20}: [0-9]{2,5}"}}
+RECORD = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "word": {"enum": ["ash", "oak"]}},
+    "required": ["n", "word"],
+    "additionalProperties": False,
+}
 OURS = [
     {"temperature": 0.8, "top_p": 0.9},
     {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "min_p": 0.01},
@@ -27,112 +42,144 @@ OURS = [
     {"temperature": 1.0, "extra_args": {"dry_multiplier": 0.8, "no_repeat_ngram": 3}},
     {"temperature": 1.0, "extra_args": {"mirostat_tau": 4.0}},
     {"temperature": 0.8, "logprobs": 5},
+    {"temperature": 0.9, "logprob_token_ids": [5, 77, 4000]},
+    {"temperature": 0.8, "n": 3},
+    {"temperature": 0.8, "prompt_logprobs": 3},
+    {"temperature": 1.0, "bad_words": ["a", "bc"], "top_k": 500},
+    {"temperature": 0.9, "thinking_token_budget": 12},
+    {"temperature": 0.9, "top_p": 0.9, **DIGITS},
+    {"temperature": 0.9, "structured_outputs": {"json": RECORD}, "logprobs": 3},
 ]
 GREEDY = [
     {"temperature": 0.0},
     {"temperature": 0.0, "repetition_penalty": 1.2},
     {"temperature": 0.0, "presence_penalty": 0.5, "frequency_penalty": 0.3},
     {"temperature": 0.0, "logprobs": 5},
+    {"temperature": 0.0, "logit_bias": {77: 3.0, 5: -100.0}, "repetition_penalty": 1.1},
+    {"temperature": 0.0, "thinking_token_budget": 12},
+    {"temperature": 0.0, **DIGITS},
 ]
+DRAFTED = ("ngram", "eagle", "draft")
+# What vLLM or the plug-in refuses beside drafts.
+NOT_DRAFTED = {"min_p", "logit_bias", "thinking_token_budget", "bad_words"}
 
 
 class Watched:
-    """The rows of logits that the sampler is given, of a batch of one request."""
+    """The rows of logits that the pool is given, of a batch of one request without drafts."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.on = False
-
-    def note(self, logits: Any) -> None:
-        if self.on:
-            # Drafts add rows of which only the first is sure to follow the text.
-            self.rows.append(logits[0].float().cpu().numpy())
 
     def watch(self) -> None:
         from gumball_vllm import samplers
 
         from gumball.compat.vllm import pooled
 
-        step, draw = pooled._Pooled.step, samplers.draw
+        edited, draw = pooled._Pooled._edited, samplers.draw
 
-        def stepped(sampler: Any, logits: Any, *rest: Any) -> Any:
-            self.note(logits)
-            return step(sampler, logits, *rest)
+        def noted(logits: Any) -> Any:
+            if self.on:
+                self.rows.append(logits[0].float().cpu().numpy())
+            return logits
 
-        def drawn(requests: Any, logits: Any, **named: Any) -> Any:
-            self.note(logits)
-            return draw(requests, logits, **named)
+        def on_v2(sampler: Any, logits: Any, batch: Any) -> Any:
+            made, touched = edited(sampler, logits, batch)
+            return noted(made), touched
 
-        pooled._Pooled.step, samplers.draw = stepped, drawn
+        def on_v1(requests: Any, logits: Any, **named: Any) -> Any:
+            return draw(requests, noted(logits), **named)
+
+        pooled._Pooled._edited, samplers.draw = on_v2, on_v1
 
 
-def params(kind: dict[str, Any], seed: int, length: int = LENGTH) -> Any:
+def params(kind: dict[str, Any], seed: int) -> Any:
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-    return SamplingParams(seed=seed, max_tokens=length, ignore_eos=True, detokenize=False, **kind)
+    chosen = dict(kind)
+    grammar = chosen.pop("structured_outputs", None)
+    if grammar is not None:
+        chosen["structured_outputs"] = StructuredOutputsParams(**grammar)
+    return SamplingParams(
+        seed=seed,
+        max_tokens=LENGTH,
+        ignore_eos=grammar is None,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        **chosen,
+    )
+
+
+def listed(lines: Any) -> list[dict[str, float]]:
+    """Logprobs: for each position a dict from id to logprob."""
+    return [{str(id): p.logprob for id, p in line.items()} for line in lines or () if line is not None]
 
 
 def said(out: Any) -> dict[str, Any]:
-    """The tokens of a request, and its logprobs if it asks for some: for each position a dict from id to logprob."""
-    one = out.outputs[0]
-    lists = [{str(id): p.logprob for id, p in line.items()} for line in one.logprobs or []]
-    return {"tokens": list(one.token_ids), "logprobs": lists}
+    """The tokens of a request's samples, their logprobs, and those of its prompt, where it asks for some."""
+    samples = sorted(out.outputs, key=lambda one: one.index)
+    return {
+        "tokens": [list(one.token_ids) for one in samples],
+        "logprobs": [line for one in samples for line in listed(one.logprobs)],
+        "prompt_logprobs": listed(out.prompt_logprobs),
+    }
 
 
-def redrawn(kind: dict[str, Any], number: int, prompt: list[int], rows: list[Any]) -> list[int]:
-    """The text that a sampler on the CPU draws from these rows."""
+def redrawn(kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any]) -> list[int]:
+    """The text that a sampler on the CPU draws from these rows, which have biases where vLLM adds them before the penalties."""
     import gumball
     from gumball.compat.vllm import params_of
-    from gumball.compat.vllm.params import bias_first
 
-    theirs = params(kind, number)
-    alone = gumball.Sampler(params_of(theirs).replace(seed=number), len(rows[0]), prompt=prompt)
-    for z in rows[:LENGTH]:
-        if bias_first(theirs):
-            for id, bias in theirs.logit_bias.items():
-                z[id] += bias
-        alone.sample(z)
-        if alone.output[-1] in (theirs.stop_token_ids or ()) and len(alone.output) >= theirs.min_tokens:
-            break
+    alone = gumball.Sampler(params_of(params(kind, seed)).replace(seed=seed), len(rows[0]), prompt=prompt)
+    for row in rows:
+        alone.sample(row)
     return list(alone.output)
 
 
-def texts(out_file: str, settings: list[str]) -> None:
-    import os
+def options_of(setting: str) -> dict[str, Any]:
+    """What the engine is made with."""
+    from shapes import folder
 
-    from shapes import engine, prompt
+    speculation: dict[str, dict[str, Any]] = {
+        "ngram": {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1},
+        "eagle": {"method": "eagle", "model": folder("small", num_hidden_layers=1) if setting == "eagle" else ""},
+        "draft": {"method": "draft_model", "model": folder("small") if setting == "draft" else ""},
+    }
+    if setting in speculation:
+        return {"speculative_config": {"num_speculative_tokens": 3, **speculation[setting]}}
+    # Beside drafts thoughts are refused.
+    thoughts = {"reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}}
+    others: dict[str, dict[str, Any]] = {
+        "small_cache": {"cache_gb": 0.04},
+        "prefix": {"enable_prefix_caching": True},
+        "processed": {"logprobs_mode": "processed_logprobs"},
+        "two": {"tensor_parallel_size": 2},
+    }
+    return thoughts | others.get(setting, {})
+
+
+def texts(out_file: str, setting: str) -> None:
+    from shapes import THINK, engine, prompt
 
     ours = os.environ.get("GUMBALL_VLLM", "1") == "1"
-    options: dict[str, Any] = {}
-    if "ngram" in settings:
-        options["speculative_config"] = {
-            "method": "ngram",
-            "num_speculative_tokens": 3,
-            "prompt_lookup_max": 2,
-            "prompt_lookup_min": 1,
-        }
     watched = Watched()
     if ours:
         watched.watch()
-    llm = engine(
-        "small",
-        cache_gb=0.04 if "cache" in settings else 2,
-        max_num_seqs=64,
-        max_num_batched_tokens=256,
-        enforce_eager=True,
-        disable_log_stats=False,
-        **options,
-    )
+    options = {"cache_gb": 0.5, "max_num_seqs": 64, "max_num_batched_tokens": 256, "enforce_eager": True}
+    llm = engine("small", **options | options_of(setting), disable_log_stats=False)
     kinds = [*GREEDY, *OURS]
-    # vLLM refuses some parameters beside drafts, and has not all of ours.
     asked = {
         i: kind
-        for i, kind in enumerate(kinds[i % len(kinds)] for i in range(48))
-        if (ours or kind in GREEDY) and ("ngram" not in settings or not {"min_p", "logit_bias"} & set(kind))
+        for i, kind in enumerate(kinds[i % len(kinds)] for i in range(2 * len(kinds)))
+        if (ours or kind in GREEDY) and (setting not in DRAFTED or not NOT_DRAFTED & set(kind))
     }
-    found: dict[str, Any] = {"settings": settings, "ours": ours, "v2": os.environ.get("VLLM_USE_V2_MODEL_RUNNER")}
+    found: dict[str, Any] = {"setting": setting, "ours": ours, "v2": os.environ.get("VLLM_USE_V2_MODEL_RUNNER")}
     # Prompts of one length in three are read in parts.
     prompts = {i: prompt(i, 300 if i % 3 == 0 else 20) for i in asked}
+    for i, kind in asked.items():
+        if "thinking_token_budget" in kind:
+            prompts[i]["prompt_token_ids"].append(THINK)
     names = {i: f"{json.dumps(kind, sort_keys=True)} {i}" for i, kind in asked.items()}
     among = llm.generate(list(prompts.values()), [params(kind, i) for i, kind in asked.items()], use_tqdm=False)
     found["among"] = dict(zip(names.values(), map(said, among), strict=True))
@@ -142,15 +189,16 @@ def texts(out_file: str, settings: list[str]) -> None:
         (out,) = llm.generate([prompts[i]], params(asked[i], i), use_tqdm=False)
         watched.on = False
         found["alone"][names[i]] = said(out)
-        if ours and "ngram" not in settings:
-            # Rows of the prompt's parts come first; the text's follow.
+        if watched.rows and setting not in DRAFTED and "n" not in asked[i]:
+            # Rows of the prompt's parts come first, and of steps that were begun before the end was seen last.
             ids = prompts[i]["prompt_token_ids"]
-            parts = -(-len(ids) // 256) - 1
-            found["redrawn"][names[i]] = redrawn(asked[i], i, ids, watched.rows[parts:])
+            parts = 0 if setting == "prefix" else -(-len(ids) // 256) - 1
+            length = len(out.outputs[0].token_ids)
+            found["redrawn"][names[i]] = redrawn(asked[i], i, ids, watched.rows[parts:][:length])
     # Requests join one by one while others run; some have penalties.
     found["joined"] = {}
     running = llm.llm_engine
-    order = sorted(asked, key=lambda i: (i * 29) % 48)
+    order = sorted(asked, key=lambda i: (i * 29) % len(asked))
     step = 0
     while order or running.has_unfinished_requests():
         if order and step % 2 == 0:
@@ -160,17 +208,11 @@ def texts(out_file: str, settings: list[str]) -> None:
             if out.finished:
                 found["joined"][out.request_id] = said(out)
         step += 1
-    wanted = ("preemptions", "accepted_tokens")
-    metrics = {one.name: getattr(one, "value", 0) for one in llm.get_metrics() if one.name.endswith(wanted)}
-    found["metrics"] = metrics
+    wanted = ("preemptions", "accepted_tokens", "prefix_cache_hits")
+    found["metrics"] = {one.name: getattr(one, "value", 0) for one in llm.get_metrics() if one.name.endswith(wanted)}
     Path(out_file).write_text(json.dumps(found))
-    print(
-        "TEXTS",
-        out_file,
-        {name: len(part) for name, part in found.items() if isinstance(part, dict)},
-        metrics,
-        flush=True,
-    )
+    counts = {name: len(part) for name, part in found.items() if isinstance(part, dict)}
+    print("TEXTS", out_file, counts, found["metrics"], flush=True)
 
 
 def close(one: list[Any], other: list[Any], exactly: bool) -> bool:
@@ -190,25 +232,32 @@ def compare(files: list[str]) -> int:
     for file in files:
         found = json.loads(Path(file).read_text())
         label = f"{Path(file).stem}"
+        mode = found["setting"] if found["setting"] == "processed" else "raw"
         for part in ("among", "alone", "joined"):
             for name, text in found[part].items():
-                wanted = reference.setdefault(name, text)
+                wanted = reference.setdefault(name, text)["tokens"]
                 counts["texts"] += 1
-                if text["tokens"] != wanted["tokens"]:
+                if text["tokens"] != wanted:
                     counts["texts that differ"] += 1
-                    at = next(
-                        (i for i, (a, b) in enumerate(zip(text["tokens"], wanted["tokens"], strict=False)) if a != b),
-                        -1,
-                    )
-                    print(f"DIFFERS {label} {part} at {at} of {len(wanted['tokens'])}: {name[:110]}")
-                elif not close(text["logprobs"], wanted["logprobs"], found["ours"] and "logit_bias" not in name):
+                    pairs = zip(sum(text["tokens"], []), sum(wanted, []), strict=False)
+                    at = next((i for i, (a, b) in enumerate(pairs) if a != b), -1)
+                    print(f"DIFFERS {label} {part} at {at}: {name[:110]}")
+                    continue
+                lists = reference.setdefault(f"{mode} {name}", text)
+                # vLLM makes those of a request with a bias before a penalty, and those of prompts.
+                exactly = found["ours"] and "logit_bias" not in name
+                if not (
+                    close(text["logprobs"], lists["logprobs"], exactly)
+                    and close(text["prompt_logprobs"], lists["prompt_logprobs"], False)
+                ):
                     counts["logprobs that differ"] += 1
                     print(f"LOGPROBS {label} {part}: {name[:110]}")
         for name, tokens in found["redrawn"].items():
             counts["redrawn"] += 1
-            if tokens != found["alone"][name]["tokens"]:
+            (alone,) = found["alone"][name]["tokens"]
+            if tokens != alone:
                 counts["redrawn that differ"] += 1
-                print(f"REDRAWN {label}: {name[:110]}\n  {tokens[:12]}\n  {found['alone'][name]['tokens'][:12]}")
+                print(f"REDRAWN {label}: {name[:110]}\n  {tokens[:12]}\n  {alone[:12]}")
     print(json.dumps(counts))
     differ = sum(count for name, count in counts.items() if "differ" in name)
     print("VERDICT: vLLM passed" if differ == 0 and counts["texts"] else "VERDICT: vLLM FAILED")
@@ -218,4 +267,4 @@ def compare(files: list[str]) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "compare":
         sys.exit(compare(sys.argv[2:]))
-    texts(sys.argv[1], sys.argv[2:])
+    texts(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "")

@@ -1,7 +1,8 @@
 """Times of a vLLM server's decode step by sampling parameters and batch: `times.py OUT SHAPE BATCHES SECONDS [CELL..]`.
 
 `VLLM_USE_V2_MODEL_RUNNER` names the runner; `GUMBALL_VLLM=0` takes vLLM's own sampler, `VLLM_USE_FLASHINFER_SAMPLER=0` that without FlashInfer.
-Steps are timed where the client sees their outputs. SECONDS: after this time no cell begins.
+Steps are timed where the client sees their outputs, and in each the sampler's call: the host's work, since nothing there waits for the GPU.
+SECONDS: after this time no cell begins. After the cells the functions of the call are listed for the largest batch (PROFILE).
 
 `times.py page RECORD.json` writes RECORD.md: a table of each runner, from what several runs wrote, joined under "engines" by name
 (`v1_own`, `v1_ours`, `v2_own`, `v2_ours`).
@@ -34,6 +35,42 @@ CELLS: dict[str, dict[str, Any]] = {
 LENGTH, FIRST, LAST = 96, 28, 90
 
 
+def watch_sampler(worker: Any) -> None:
+    """Lets a worker note how long each call of its sampler takes."""
+    kind = type(worker.model_runner.sampler)
+    name = "forward" if hasattr(kind, "forward") else "__call__"
+    call, worker.seconds, worker.profile = getattr(kind, name), [], None
+
+    def timed(*given: Any, **named: Any) -> Any:
+        begin = time.perf_counter()
+        made = call(*given, **named) if worker.profile is None else worker.profile.runcall(call, *given, **named)
+        worker.seconds.append(time.perf_counter() - begin)
+        return made
+
+    setattr(kind, name, timed)
+
+
+def taken_seconds(worker: Any) -> list[float]:
+    seconds, worker.seconds[:] = list(worker.seconds), []
+    return seconds
+
+
+def begin_profile(worker: Any) -> None:
+    import cProfile
+
+    worker.profile = cProfile.Profile()
+
+
+def taken_profile(worker: Any) -> str:
+    import io
+    import pstats
+
+    text = io.StringIO()
+    pstats.Stats(worker.profile, stream=text).strip_dirs().sort_stats("tottime").print_stats(22)
+    worker.profile = None
+    return text.getvalue()
+
+
 def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, float]:
     from shapes import prompt
     from vllm import SamplingParams
@@ -52,7 +89,9 @@ def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, floa
         ends.append(time.perf_counter())
     steps = [1e3 * (end - start) for start, end in zip(ends, ends[1:], strict=False)][FIRST:LAST]
     quartiles = statistics.quantiles(steps, n=4)
+    seconds = llm.collective_rpc(taken_seconds)[0][-LENGTH:][FIRST:LAST]
     return {
+        "host_us": 1e6 * statistics.median(seconds),
         "median_ms": quartiles[1],
         "first_quartile_ms": quartiles[0],
         "third_quartile_ms": quartiles[2],
@@ -78,6 +117,7 @@ def main() -> None:
     names = ("VLLM_USE_V2_MODEL_RUNNER", "GUMBALL_VLLM", "VLLM_USE_FLASHINFER_SAMPLER")
     found: dict[str, Any] = {"environment": {name: os.environ.get(name) for name in names}, "cells": {}}
     print("START", round(time.perf_counter() - begin, 1), found, flush=True)
+    llm.collective_rpc(watch_sampler)
     cell(llm, "warm", 8, CELLS["greedy"])
     for batch in batches:
         for what in cells or CELLS:
@@ -86,8 +126,16 @@ def main() -> None:
                 return
             key = f"{what}/{batch}"
             found["cells"][key] = got = cell(llm, key.replace("/", "_"), batch, CELLS[what])
-            print(f"CELL {key:14} {got['median_ms']:8.3f} ms", flush=True)
+            print(
+                f"CELL {key:14} {got['median_ms']:8.3f} ms, mean {got['mean_ms']:8.3f}, host {got['host_us']:6.0f} us",
+                flush=True,
+            )
             Path(out).write_text(json.dumps(found, indent=1))
+    llm.collective_rpc(begin_profile)
+    cell(llm, "profiled", max(batches), CELLS["kp_seed"])
+    (found["profile"],) = llm.collective_rpc(taken_profile)
+    print("PROFILE", found["profile"], flush=True)
+    Path(out).write_text(json.dumps(found, indent=1))
 
 
 def page(file: Path) -> str:
