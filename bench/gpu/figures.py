@@ -178,7 +178,7 @@ def jumps(record, _):
     return curve.jumps_table(record.curve) if record.curve else "The record has no curve.\n"
 
 
-def readme(record, _):
+def fastest(record, _):
     """Ours and the fastest rival that starts from logits."""
     graphs, rows = Graphs(record.results, VOCAB), []
     for task in SHORT:
@@ -210,4 +210,4 @@ def every(record, _):
 
 
 # What stands between markers of documents.
-BLOCKS = {f.__name__: f for f in (readme, steps, ways, families.worst)}
+BLOCKS = {f.__name__: f for f in (fastest, steps, ways, families.worst)}

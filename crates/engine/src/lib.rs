@@ -42,8 +42,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(all(doctest, feature = "cuda"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/gpu.md")]
+struct OnAGpu;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

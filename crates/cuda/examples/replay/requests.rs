@@ -8,7 +8,7 @@ use crate::rows::Like;
 /// What a request is timed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// The settings whose times README shows, at temperature 0.8.
+    /// The settings whose times docs/performance.md shows, at temperature 0.8.
     Headline,
     /// Other settings that servers use, at temperature 1.
     Other,
