@@ -1,7 +1,7 @@
-"""Each fragment of Python in the documents runs as it stands, alone, in an empty folder.
+"""Each fragment of Python in the documents runs as it stands, alone, in an empty folder, and prints the text right behind it, if there is one.
 
 A fragment that needs a package which is not there is skipped, by the package's name. Where there is no GPU, one for "cuda:0" runs on the
-emulated device, unless it is torch's.
+emulated device, unless it is torch's. Each link between files resolves, and each picture is what its script draws.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ from conftest import DEVICES
 
 ROOT = Path(__file__).parents[3]
 PAGES = ["*.md", "docs/**/*.md", "bindings/*/README.md", "integrations/*/README.md"]
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 # Packages besides Gumball's that a fragment may need; `ci/llama` has the ones of llama.cpp, and CuPy is there where a GPU is.
 OTHERS = {"gumball_transformers", "sglang", "torch", "transformers", "vllm"}
 ELSEWHERE = {"cupy", "gumball_llama_cpp", "llama_cpp"}
 
 
-def fragments() -> list[tuple[str, str]]:
-    """Where each fragment stands, and its text."""
+LINK = re.compile(r"\]\(([^)\s:]+)\)|src=\"([^\":]+)\"")
+
+
+def fragments() -> list[tuple[str, str, str | None]]:
+    """Where each fragment stands, its text, and what the page says that it prints."""
     found = []
     for page in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
         text = page.read_text()
         for match in FENCE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            found.append((f"{page.relative_to(ROOT)}:{line}", match[1]))
+            found.append((f"{page.relative_to(ROOT)}:{line}", match[1], match[2]))
     return found
 
 
 FRAGMENTS = fragments()
 # The fragments of the laws start whole engines.
 CASES = [
-    pytest.param(text, id=place, marks=[pytest.mark.slow] if "sampling-laws" in place else [])
-    for place, text in FRAGMENTS
+    pytest.param(text, prints, id=place, marks=[pytest.mark.slow] if "sampling-laws" in place else [])
+    for place, text, prints in FRAGMENTS
 ]
 
 
-@pytest.mark.parametrize("text", CASES)
-def test_a_fragment_runs_as_it_stands(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "prints"), CASES)
+def test_a_fragment_runs_as_it_stands(text: str, prints: str | None, tmp_path: Path) -> None:
     if '"cuda' in re.sub(r"#.*", "", text) and "cuda:0" not in DEVICES:
         if "torch" in text or "emulated" not in DEVICES:
             pytest.skip("left out: no GPU")
@@ -66,9 +69,43 @@ def test_a_fragment_runs_as_it_stands(text: str, tmp_path: Path) -> None:
     # A fragment may say which error it ends in.
     raises = re.search(r"^# prints (\w+Error): ", text, re.M)
     assert done.returncode == 0 or (raises and raises[1] in done.stderr), done.stderr
+    assert prints is None or done.stdout == prints
 
 
 @pytest.mark.skipif(not FRAGMENTS, reason="the tests lie without the documents")
 def test_the_fragments_are_found() -> None:
-    pages = {place.split(":")[0] for place, _ in FRAGMENTS}
+    pages = {place.split(":")[0] for place, *_ in FRAGMENTS}
     assert {"README.md", "docs/python.md", "docs/scaling.md", "bindings/python/README.md"} <= pages
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub makes them of their words, and those that stand in it."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    found = set(re.findall(r'<a id="([^"]+)">', text))
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.add(next(n for n in (name, *(f"{name}-{i}" for i in range(1, 99))) if n not in found))
+    return found
+
+
+@pytest.mark.skipif(not FRAGMENTS, reason="the tests lie without the documents")
+def test_every_link_between_files_resolves() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("left out: no checkout")
+    broken, count = [], 0
+    for page in (ROOT / name for name in listed.stdout.splitlines()):
+        for match in LINK.finditer(re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.M | re.S)):
+            path, _, anchor = (match[1] or match[2]).partition("#")
+            target = (page.parent / path).resolve() if path else page
+            count += 1
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {match[1] or match[2]}")
+    assert not broken and count > 300, broken
+
+
+@pytest.mark.skipif(not FRAGMENTS, reason="the tests lie without the documents")
+@pytest.mark.parametrize("script", ["docs/pictures/row.py", "docs/pictures/speed.py", "bench/gpu/document"])
+def test_a_picture_is_what_its_script_draws(script: str) -> None:
+    done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
