@@ -1,4 +1,4 @@
-"""Each fragment of Python in the documents runs as it stands, alone, in an empty folder, and prints the text right behind it, if there is one.
+"""Each fragment of Python in the documents runs as it stands, alone, in an empty folder, and prints the text right after it, if there is one.
 
 A fragment that needs a package which is not there is skipped, by the package's name. Where there is no GPU, one for "cuda:0" runs on the
 emulated device, unless it is torch's. Each link between files resolves, and each picture is what its script draws.
@@ -79,7 +79,7 @@ def test_the_fragments_are_found() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings, as GitHub makes them of their words, and those that stand in it."""
+    """The anchors of a page: GitHub's for its headings, and its own."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     found = set(re.findall(r'<a id="([^"]+)">', text))
     for heading in re.findall(r"^#+ (.*)$", text, re.M):
