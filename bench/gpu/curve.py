@@ -1,6 +1,4 @@
-"""The curve over batch sizes: a drawing, and where it jumps."""
-
-import math
+"""The curve over batch sizes, and where it jumps; docs/pictures/batch.py draws it."""
 
 from plan import BYTES, CURVE_TASKS
 from table import Graphs, digits, table
@@ -10,9 +8,6 @@ CEILING_BYTES_PER_US = 4_576_000
 # A size is a jump if it takes so much longer than the one before, as a part of that, beyond the reading of its further
 # rows with half as much again, and a row so much more than at the sizes around; or if it takes so much less.
 JUMP_UP, JUMP_DOWN, READING, AROUND = 0.04, 0.02, 1.5, 1.5
-
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 430, 56, 16, 16, 42
-COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7b4b94", "#555555")
 
 
 def floor_us(rows, vocab, dtype):
@@ -69,51 +64,3 @@ def rivals(record, vocab, dtype):
                 for rows, us in by_rows.items():
                     least[rows] = min(us, least.get(rows, us))
     return {task: sorted(points.items()) for task, points in found.items()}
-
-
-def svg(record):
-    """Microseconds by rows, both by powers of two: ours as lines with the floor, and the fastest rivals as dots."""
-    vocab, dtype = record.curve[0]["vocab"], record.curve[0]["dtype"]
-    drawn, theirs = lines(record.curve), rivals(record, vocab, dtype)
-    sizes = sorted({rows for points in drawn.values() for rows, _ in points})
-    drawn["logits read once"] = [(rows, floor_us(rows, vocab, dtype)) for rows in sizes]
-    both = [*drawn.values(), *theirs.values()]
-    top = math.ceil(math.log2(max(us for points in both for _, us in points)))
-    last = math.log2(max(rows for points in both for rows, _ in points))
-
-    def x(rows):
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log2(rows) / max(last, 1)
-
-    def y(us):
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * max(math.log2(us), 0) / top
-
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-    ]
-    for power in range(top + 1):
-        at = f"{y(2**power):.1f}"
-        out.append(f'<path d="M{LEFT} {at}H{WIDTH - RIGHT}" stroke="#ddd"/>')
-        out.append(f'<text x="{LEFT - 6}" y="{at}" dy="4" text-anchor="end">{2**power}</text>')
-    for power in range(int(last) + 1):
-        at = f"{x(2**power):.1f}"
-        out.append(f'<text x="{at}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{2**power}</text>')
-    out.append(
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">rows of a step (vocabulary {vocab}, {dtype})</text>'
-    )
-    out.append(
-        f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">microseconds, median</text>'
-    )
-    for place, (task, points) in enumerate(drawn.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        path = "L".join(f"{x(rows):.1f} {y(us):.1f}" for rows, us in points if us >= 1)
-        out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        beside = theirs.get(task, [])
-        for rows, us in beside:
-            out.append(f'<circle cx="{x(rows):.1f}" cy="{y(us):.1f}" r="3.5" fill="{colour}"/>')
-        path = "L".join(f"{x(rows):.1f} {y(us):.1f}" for rows, us in beside)
-        if beside:
-            out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-dasharray="2 4"/>')
-        named = f"{task}; dots: the fastest rival from logits" if beside else task
-        out.append(f'<text x="{LEFT + 12}" y="{TOP + 14 + 16 * place}" fill="{colour}">{named}</text>')
-    return "\n".join(out) + "\n</svg>\n"

@@ -87,7 +87,7 @@ SECTIONS = (
     ),
     (
         "The curve over batch sizes",
-        f"![microseconds by rows]({DOCS}/gpu-curve.svg)\n\n"
+        f"![microseconds by rows]({DOCS}/pictures/batch.svg)\n\n"
         "A jump is a size that takes 4 % more than the one before beyond what reading its further rows explains, or 2 % less, in medians "
         "of five neighbouring sizes.",
         figures.jumps,

@@ -325,8 +325,6 @@ class Documents(unittest.TestCase):
                 p95_us=us,
             )
         self.assertEqual(curve.rivals(record, 64, "f32"), {"plain": [(8, 7.0)]})
-        record.result(to="curve", **{**MINE, "rows": 8})
-        self.assertEqual(curve.svg(record).count("<circle"), 1)
 
     def test_ways_add_up_what_a_call_is_made_of_and_leave_out_what_was_not_measured(self):
         record = Record()

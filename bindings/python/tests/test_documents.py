@@ -105,7 +105,9 @@ def test_every_link_between_files_resolves() -> None:
 
 
 @pytest.mark.skipif(not FRAGMENTS, reason="the tests lie without the documents")
-@pytest.mark.parametrize("script", ["docs/pictures/row.py", "docs/pictures/speed.py", "bench/gpu/document"])
+@pytest.mark.parametrize(
+    "script", ["docs/pictures/row.py", "docs/pictures/speed.py", "docs/pictures/batch.py", "bench/gpu/document"]
+)
 def test_a_picture_is_what_its_script_draws(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
