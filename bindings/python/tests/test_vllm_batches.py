@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gumball import LogprobsParams, Mirostat, Sampler, SamplingParams
+from gumball import Head, LogprobsParams, Mirostat, Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
@@ -20,6 +20,8 @@ from gumball.compat.vllm import RefusedError, Requests, biased, draw, params_of,
 
 VOCAB, LENGTH = 40, 12
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
+# Hidden states and weights whose products are these rows.
+HIDDEN, WEIGHTS = torch.eye(23), ROWS.T.contiguous()
 
 
 def theirs(**chosen: Any) -> Any:
@@ -46,8 +48,8 @@ def there(logits: Any, device: str) -> Any:
     return logits.to(device) if device.startswith("cuda") else logits
 
 
-def row(history: list[int]) -> Any:
-    return ROWS[(history[-1] * 5 + len(history)) % len(ROWS)]
+def row(history: list[int], of: Any = ROWS) -> Any:
+    return of[(history[-1] * 5 + len(history)) % len(of)]
 
 
 class Engine:
@@ -113,10 +115,17 @@ KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("with_head", [False, True])
 @pytest.mark.parametrize("drafts", [0, 3])
-def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: int, device: str) -> None:
+def test_requests_keep_their_tokens_through_every_change_of_the_batch(
+    drafts: int, with_head: bool, device: str
+) -> None:
     rng = random.Random(5 + drafts)
     requests = on(device, rows=8, most_drafts=drafts)
+    given_rows = HIDDEN if with_head else ROWS
+    if with_head:
+        head = Head(WEIGHTS, kind="certified")
+        requests.head = head if device == "cpu" else head.to(device, rows=8 * (1 + drafts))
     engine = Engine(requests, rng, device)
     everybody = []
     for i in range(24):
@@ -147,7 +156,7 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: in
                 for one, early in zip(engine.rows, discarded, strict=True)
             ]
             logits = [
-                row(history + line[:j])
+                row(history + line[:j], given_rows)
                 for history, line in zip(histories, guesses, strict=True)
                 for j in range(len(line) + 1)
             ]
@@ -156,7 +165,7 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(drafts: in
             drawn = verify(requests, there(torch.stack(logits), device), counts, there(ids, device))
             assert drawn.tokens.shape == (len(counts), 1 + max(counts))
         else:
-            drawn = draw(requests, there(torch.stack([row(history) for history in histories]), device))
+            drawn = draw(requests, there(torch.stack([row(history, given_rows) for history in histories]), device))
             assert drawn.logprobs is None and drawn.tokens.dtype == torch.int32
         for one, line, early in zip(
             engine.rows, drawn.tokens.reshape(len(engine.rows), -1).tolist(), discarded, strict=True

@@ -8,6 +8,7 @@
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
+| `Worker.load_model`, if GUMBALL_VLLM_HEAD is set | a head of Gumball's in the place of the model's last product |
 
 The model runner takes the first three by name when it is imported, which is later than this, or else here.
 """
@@ -20,8 +21,9 @@ from typing import Any
 import gumball
 from gumball.compat.releases import taking_places
 from gumball.compat.vllm import RejectionSampler, sampler_of
+from gumball.compat.vllm.heads import chosen_head
 
-from . import SWITCH, TRIED, requests
+from . import SWITCH, TRIED, heads, requests
 
 __all__ = ["take"]
 
@@ -39,6 +41,11 @@ def take() -> None:
         build, check = logits_processor.build_logitsprocs, InputProcessor._build_logits_processors_params_validator
         add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
+        worker = None
+        if chosen_head() is not None:
+            from vllm.v1.worker.gpu_worker import Worker as worker
+
+            _ = worker.load_model
     from . import fields, samplers
 
     if sampler.Sampler is samplers.Sampler:
@@ -55,6 +62,8 @@ def take() -> None:
     InputProcessor._build_logits_processors_params_validator = requests.validator(check)
     InputBatch.add_request = requests.namer(add)
     ModelState.custom_sampler = _custom_sampler
+    if worker is not None:
+        worker.load_model = heads.loader(worker.load_model)
     fields.take()
     from vllm.logger import init_logger
 

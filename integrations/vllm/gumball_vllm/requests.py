@@ -18,6 +18,7 @@ from vllm.v1.sample.logits_processor import (
 
 from gumball.compat.flat import FLAT_NAMES
 from gumball.compat.vllm import RefusedError, Requests, params_of
+from gumball.compat.vllm.heads import chosen_head, refuse_without_logits
 from gumball.compat.vllm.params import refuse_misplaced
 
 __all__ = ["Follower", "builder", "draws_alone", "follower_of", "namer", "validator"]
@@ -172,6 +173,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
         speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
         alone = newer and draws_alone(config)
+        head = chosen_head()
         if newer and alone:
             _refuse_speculation(config.speculative_config, ("standard", "block"))
         elif newer:
@@ -184,6 +186,8 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
                     _refuse_extra(params)
                 else:
                     params_of(params, logprobs_mode=mode, vocab=vocab)
+                if head is not None:
+                    refuse_without_logits(params, head["kind"])
             except RefusedError as error:
                 raise VLLMValidationError(str(error)) from error
             if not newer and speculates and params.thinking_token_budget is not None:

@@ -23,22 +23,28 @@ from gumball.compat.vllm.pooled import Sequences, pooled
 
 VOCAB, MOST, STEPS, LENGTH = 40, 6, 3, 14
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
+# Hidden states and weights whose products are these rows.
+HIDDEN, WEIGHTS = torch.eye(23), ROWS.T.contiguous()
 emulated = pytest.mark.skipif(not gumball._gumball.EMULATOR, reason="the package is built without the emulator")
 
 
-def row(history: list[int]) -> Any:
-    return ROWS[(history[-1] * 5 + len(history)) % len(ROWS)]
+def row(history: list[int], of: Any = ROWS) -> Any:
+    return of[(history[-1] * 5 + len(history)) % len(of)]
 
 
 class Runner:
     """The states of requests by index, and a batch of them in each step."""
 
-    def __init__(self, most_drafts: int) -> None:
+    def __init__(self, most_drafts: int, with_head: bool) -> None:
         self.states = SimpleNamespace(max_num_reqs=MOST, req_id_to_index={})
         self.free = list(range(MOST))
         self.sequences = Sequences(
             self.states, VOCAB, "emulated", most_drafts=most_drafts, seed=0, logprobs_mode="raw_logprobs", top_n=5
         )
+        self.given = HIDDEN if with_head else ROWS
+        if with_head:
+            head = gumball.Head(WEIGHTS, kind="certified")
+            self.sequences.head = head.to("emulated", rows=MOST * (1 + most_drafts))
         sampler = Sampler.__new__(Sampler)
         sampler.__dict__ |= {
             "req_states": self.states,
@@ -74,7 +80,7 @@ class Runner:
         lines, inputs = [], []
         for one, guesses in zip(batch, drafts or [[] for _ in batch], strict=True):
             history = [*one.prompt, *one.output]
-            lines += [row(history + guesses[:j]) for j in range(len(guesses) + 1)]
+            lines += [row(history + guesses[:j], self.given) for j in range(len(guesses) + 1)]
             inputs += [history[-1], *guesses]
         counts = np.array([len(line) for line in drafts] if drafts else [0] * len(batch))
         ends = np.cumsum([0, *(counts + 1)])
@@ -117,13 +123,17 @@ def scores_of(logits: Any, most: int, tokens: Any, bounds: Any, **_: Any) -> Any
 
 
 @emulated
+@pytest.mark.parametrize("with_head", [False, True])
 @pytest.mark.parametrize("most_drafts", [0, STEPS])
-def test_requests_keep_their_tokens_through_every_change_of_the_batch(most_drafts: int, monkeypatch: Any) -> None:
+def test_requests_keep_their_tokens_through_every_change_of_the_batch(
+    most_drafts: int, with_head: bool, monkeypatch: Any
+) -> None:
     # Logprobs of a batch with a bias before penalties are vLLM's own.
     monkeypatch.setattr(pooled_module, "compute_topk_scores", scores_of)
-    rng, runner, everybody = random.Random(7 + most_drafts), Runner(most_drafts), []
+    rng, runner, everybody = random.Random(7 + most_drafts), Runner(most_drafts, with_head), []
     for i in range(24):
-        given, ours = KINDS[i % len(KINDS)]
+        # A bias before penalties needs logits.
+        given, ours = KINDS[i % 3 if with_head else i % len(KINDS)]
         prompt = [rng.randrange(VOCAB) for _ in range(1 + i % 5)]
         listed = gumball.LogprobsParams(top_n=2) if i % 2 else None
         alone = gumball.Sampler(gumball.SamplingParams(seed=i, logprobs=listed, **ours), VOCAB, prompt=prompt)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..._gumball import Outputs
+from .heads import over
 from .listed import Listed, listed_on_device, named_ids, on_device, upload
 from .requests import Requests
 
@@ -44,7 +45,8 @@ def biased(requests: Requests, logits: torch.Tensor, rows: Sequence[int] | None 
 def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) -> Drawn:
     """Draws the token of each row of the batch.
 
-    logits: [rows, vocab], float32, bfloat16 or float16. width: how many logprobs vLLM wants beside the token's own; None for no logprobs.
+    logits: [rows, vocab], float32, bfloat16 or float16; hidden states, [rows, width], if the requests have a head. width: how many logprobs
+    vLLM wants beside the token's own; None for no logprobs.
     A row without a token above -inf gets token 0, as vLLM's argmax gives it. On the host its sequence gets that 0 too; on a device, where
     nothing is waited for, the next token is drawn as if the row had not been.
     """
@@ -52,12 +54,12 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
     pool = requests.pool
     assert pool is not None
     if not requests.on_host:
-        pool.enqueue(logits, slots)
+        over(pool, requests.head, "enqueue")(logits, slots)
         requests.advance()
         drawn = on_device(pool, "tokens")[: len(slots)].clamp(min=0)
         named = _named(requests, range(len(slots)))
         return Drawn(drawn, None if width is None else listed_on_device(pool, drawn, width, named))
-    out = pool.step(logits, slots)
+    out = over(pool, requests.head, "step")(logits, slots)
     requests.advance()
     tokens = out.tokens
     if tokens.min(initial=0) < 0:
@@ -74,8 +76,8 @@ def verify(
 ) -> Drawn:
     """Draws the tokens of each row of the batch while they equal its drafts, and one more (rule S3).
 
-    logits: [rows + drafts, vocab], those of a row in turn. counts: the number of drafts of each row. drafts: those of all rows, int32 or int64,
-    where the logits lie. The tokens are those of :func:`draw`, called once for each. Drafts of a request with mirostat are not looked at.
+    logits: [rows + drafts, vocab], those of a row in turn; or hidden states, as for :func:`draw`. counts: the number of drafts of each row.
+    drafts: those of all rows, int32 or int64, where the logits lie. The tokens are those of :func:`draw`, called once for each. Drafts of a request with mirostat are not looked at.
     """
     slots = requests.slots(logits)
     pool = requests.pool
@@ -86,12 +88,14 @@ def verify(
     ]
     starts = np.cumsum([0, *counts]) + np.arange(len(counts) + 1)
     rows = np.concatenate([np.arange(start, start + n + 1) for start, n in zip(starts, looked_at, strict=False)])
+    if len(rows) < len(logits):
+        logits = logits[upload(rows, logits)]
     if not requests.on_host:
-        return _verify_on_device(requests, logits, slots, counts, looked_at, drafts, rows, width)
+        return _verify_on_device(requests, logits, slots, counts, looked_at, drafts, width)
     ids = iter(drafts.tolist())
     lines = [[next(ids) for _ in range(count)] for count in counts]
     given = [line[:taken] for line, taken in zip(lines, looked_at, strict=True)]
-    outcome = pool.verify(logits, slots, given, row_indices=rows)
+    outcome = over(pool, requests.head, "verify")(logits, slots, given)
     steps = 1 + max(counts)
     tokens = np.full((len(slots), steps), -1, np.int32)
     positions: list[int] = []
@@ -120,22 +124,21 @@ def _verify_on_device(
     counts: Sequence[int],
     looked_at: Sequence[int],
     drafts: torch.Tensor,
-    rows: NDArray[np.int64],
     width: int | None,
 ) -> Drawn:
-    """:func:`verify` on a device. looked_at: the drafts of each row that are. rows: the rows of logits of these and of one token more each."""
+    """:func:`verify` on a device. looked_at: the drafts of each row that are; logits are those of these and of one token more each."""
     pool = requests.pool
     assert pool is not None
     if sum(looked_at) < sum(counts):
         ends = np.cumsum(counts)
         kept = [np.arange(end - count, end - count + n) for end, count, n in zip(ends, counts, looked_at, strict=True)]
         drafts = drafts[upload(np.concatenate(kept), drafts)]
-    pool.assign_drafts(slots, looked_at, row_indices=None if len(rows) == len(logits) else rows)
-    pool.enqueue_verify(logits, drafts)
+    pool.assign_drafts(slots, looked_at)
+    over(pool, requests.head, "enqueue_verify")(logits, drafts)
     requests.advance([-1 if count else 1 for count in looked_at])
     starts = upload(np.cumsum([0, *looked_at[:-1]]) + np.arange(len(looked_at)), logits)
     steps = torch.arange(1 + max(counts), device=logits.device)
-    lines = (starts.unsqueeze(1) + steps).clamp(max=len(rows) - 1)
+    lines = (starts.unsqueeze(1) + steps).clamp(max=len(logits) - 1)
     there = steps <= on_device(pool, "accepted").unsqueeze(1)
     tokens = torch.where(there, on_device(pool, "tokens")[lines].clamp(min=0), -1)
     if width is None:

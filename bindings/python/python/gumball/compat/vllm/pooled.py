@@ -24,6 +24,7 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 from ..._gumball import Pool
 from ...params import SamplingParams
 from ..states import admit, mirostat_start
+from .heads import AnyHead, over
 from .listed import Listed, listed_on_device, merged, named_ids, on_device, upload
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
@@ -70,6 +71,8 @@ class Sequences:
             top_n=min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab) if listed else 0,
             ids=_IDS if listed else 0,
         )
+        # What makes the logits, if the runner gives hidden states in their place.
+        self.head: AnyHead | None = None
         # By the runner's index: the slot, -1 for none; parameters, vLLM's and ours; biases that are added before penalties.
         self.slots = np.full(most, -1, np.int32)
         self.theirs: list[Any] = [None] * most
@@ -211,7 +214,7 @@ class _Pooled:
         drafts = batch.num_draft_tokens_per_req if len(logits) > batch.num_reqs else None
         lines = None
         if drafts is None:
-            pool.enqueue(edited, slots)
+            over(pool, sequences.head, "enqueue")(edited, slots)
             sequences.advanced(indices[drawing], np.flatnonzero(drawing))
             tokens = on_device(pool, "tokens")[: len(slots)].clamp(min=0).to(torch.int64).unsqueeze(1)
             count = tokens.new_ones(len(slots), dtype=torch.int32)
@@ -247,8 +250,10 @@ class _Pooled:
             ids = ids.masked_fill(invalid, -1)
         drafts = ids[upload(rows[behind], logits)]
         pool = sequences.pool
-        pool.assign_drafts(slots, looked_at, row_indices=None if len(rows) == len(logits) else rows)
-        pool.enqueue_verify(logits, drafts)
+        if len(rows) < len(logits):
+            logits = logits[upload(rows, logits)]
+        pool.assign_drafts(slots, looked_at)
+        over(pool, sequences.head, "enqueue_verify")(logits, drafts)
         drawing = slots >= 0
         sequences.advanced(batch.idx_mapping_np[drawing], firsts[drawing])
         steps = torch.arange(1 + int(counts.max()), device=logits.device)
@@ -263,6 +268,9 @@ class _Pooled:
         others = self.logits_processors[_BUILT_IN:]
         budget = self.thinking_budget_state
         touched = np.full(len(indices), bool(others))
+        if sequences.head is not None:
+            # Of real requests none needs it; vLLM's warm-up does.
+            return logits, touched
         budgeted = False
         if budget.enabled:
             touched |= budget.use_thinking_budget[indices]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..._gumball import Pool
 from ...params import SamplingParams
 from ..states import admit
+from .heads import AnyHead
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Request", "Requests"]
@@ -94,6 +95,8 @@ class Requests:
         self.lengths: Callable[[int], NDArray[Any]] | None = None
         """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
         self.pool: Pool | None = None
+        self.head: AnyHead | None = None
+        """What makes the logits, if the engine gives hidden states in their place."""
         self._seeds = random.Random(seed)
         self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
         # Slots of requests that left, the longest gone first.
@@ -152,7 +155,7 @@ class Requests:
     def slots(self, logits: torch.Tensor) -> NDArray[np.int32]:
         """Returns the pool's slot of each row, with the sequences as long as the engine says they are.
 
-        logits: rows of the batch, of which vocabulary and device count.
+        logits: rows of the batch, of which vocabulary and device count; with a head rows of hidden states.
         """
         if self.pool is None:
             self.pool = self._made(logits)
@@ -205,12 +208,13 @@ class Requests:
     def _made(self, logits: torch.Tensor) -> Pool:
         rows = self.most_rows * (1 + self.most_drafts)
         listed = self.logprobs_mode in MODES
+        vocab = logits.shape[1] if self.head is None else self.head.vocab
         return Pool(
-            logits.shape[1],
+            vocab,
             device=self.device or logits.device,
             slots=2 * self.most_rows,
             rows=rows,
-            top_n=min(self.top_n, logits.shape[1]) if listed else 0,
+            top_n=min(self.top_n, vocab) if listed else 0,
             ids=_IDS if listed else 0,
         )
 
