@@ -3,7 +3,7 @@
     taskset -c 1 python bench/transformers_plugin.py MODEL
 
 MODEL: the folder that integrations/real_model.py makes, of which the recorded rows of logits are taken. The model that runs is one of two small layers, whose
-pass is part of each figure. Needs an environment of `ci/transformers make` with both packages installed. Prints microseconds of the process a step, the least of
+pass is part of each figure. Needs an environment of `ci/transformers make` with Gumball installed. Prints microseconds of the process a step, the least of
 three calls.
 """
 
@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integrations/transformers/te
 import numpy as np
 import recorded_model
 import torch
-from gumball_transformers import FOLDER
+
+from gumball.transformers import FOLDER
 
 STEPS, CALLS = 32, 3
 WAYS = {

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = ["*.md", "docs/**/*.md", "bindings/*/README.md", "integrations/*/README.md"]
 FENCE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 # Packages besides Gumball's that a fragment may need; `ci/llama` has the ones of llama.cpp, and CuPy is there where a GPU is.
-OTHERS = {"gumball_transformers", "sglang", "torch", "transformers", "vllm"}
+OTHERS = {"sglang", "torch", "transformers", "vllm"}
 ELSEWHERE = {"cupy", "gumball_llama_cpp", "llama_cpp"}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
 from gumball.generation import DRAFTS, EDITS, SAMPLING, said_by, switched_off
 
 CONFIG = SimpleNamespace(**dict.fromkeys((*SAMPLING, *EDITS, *DRAFTS), 1), num_beams=4, num_return_sequences=None)
@@ -35,17 +33,11 @@ def test_a_call_says_what_its_config_says_unless_its_arguments_say_otherwise() -
     assert said_by({"generation_config": None, "num_beams": 2}) == {"num_beams": 2}
 
 
-def test_several_sequences_are_sampled_and_beams_refused() -> None:
+def test_several_sequences_are_sampled_and_beams_stay_those_of_the_call() -> None:
     assert switched_off(CONFIG, {"num_return_sequences": 2})["do_sample"] is True
-    assert switched_off(CONFIG, {"num_beams": 1})["num_beams"] == 1
-    with pytest.raises(ValueError, match="num_beams is 2, but must be 1"):
-        switched_off(CONFIG, {"num_beams": 2})
+    assert switched_off(CONFIG, {"num_beams": 2})["num_beams"] == 2
 
 
-def test_drafts_and_continuous_batching_are_refused() -> None:
-    with pytest.raises(ValueError, match="assistant_model is given, but drafts are not verified.*gumball-transformers"):
-        switched_off(CONFIG, {"assistant_model": object()})
-    with pytest.raises(ValueError, match="prompt_lookup_num_tokens is 3, but drafts"):
-        switched_off(CONFIG, {"prompt_lookup_num_tokens": 3})
-    with pytest.raises(ValueError, match="cache_implementation is 'paged'"):
-        switched_off(CONFIG, {"cache_implementation": "paged"})
+def test_drafts_of_the_call_itself_stay() -> None:
+    off = switched_off(CONFIG, {"prompt_lookup_num_tokens": 3})
+    assert "prompt_lookup_num_tokens" not in off and off["assistant_early_exit"] is None

@@ -383,9 +383,9 @@ class TestTransformers:
         inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=3)
         with Head.replace(model):
             with pytest.raises(ValueError, match="SuppressTokensLogitsProcessor edits logits"):
-                generate(model, **inputs, suppress_tokens=[2])
+                generate(model, SamplingParams(), **inputs, suppress_tokens=[2])
             with pytest.raises(ValueError, match="function edits logits"):
-                generate(model, **inputs, logits_processor=[lambda ids, scores: scores])
+                generate(model, SamplingParams(), **inputs, logits_processor=[lambda ids, scores: scores])
             model.config.final_logit_softcapping = 30.0
             with pytest.raises(ValueError, match="final_logit_softcapping is 30.0"):
                 generate(model, **inputs)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from gumball import Sampler, SamplingParams, State
+from gumball import Dry, Head, LogprobsParams, Mirostat, Sampler, SamplingParams, State
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+
+from gumball.transformers import generate
 
 VOCAB = 128
 
@@ -42,7 +44,6 @@ def by_hand(model: Any, prompt: list[int], sampler: Sampler, steps: int) -> list
 
 
 def test_generate_draws_what_a_sampler_draws(model: Any) -> None:
-    from gumball.transformers import generate
 
     params = SamplingParams(temperature=0.8, top_p=0.95, repetition_penalty=1.2, seed=7)
     prompt = [5, 6, 7]
@@ -55,7 +56,6 @@ def test_generate_draws_what_a_sampler_draws(model: Any) -> None:
 
 
 def test_several_sequences_of_a_prompt_are_told_apart_by_the_draw_index(model: Any) -> None:
-    from gumball.transformers import generate
 
     params = SamplingParams(temperature=1.3, top_k=50, seed=7)
     ids = torch.tensor([[5, 6, 7]])
@@ -68,7 +68,6 @@ def test_several_sequences_of_a_prompt_are_told_apart_by_the_draw_index(model: A
 
 
 def test_rows_may_have_parameters_of_their_own_and_padding(model: Any) -> None:
-    from gumball.transformers import generate
 
     params = [SamplingParams(temperature=0), SamplingParams(seed=3, min_p=0.1)]
     ids, mask = torch.tensor([[0, 0, 8], [4, 5, 6]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
@@ -100,7 +99,6 @@ OWN = {
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_models_own_config_says_does_not_count(model: Any, name: str) -> None:
-    from gumball.transformers import generate
 
     params, ids = SamplingParams(temperature=1.5, seed=3), torch.tensor([[5, 6, 7]])
     asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "eos_token_id": 2}
@@ -115,7 +113,6 @@ def test_what_a_models_own_config_says_does_not_count(model: Any, name: str) -> 
 
 
 def test_edits_that_are_handed_to_the_call_act_before_the_draw(model: Any) -> None:
-    from gumball.transformers import generate
 
     params, ids = SamplingParams(temperature=1.5, seed=3), torch.tensor([[5, 6, 7]])
     asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 12}
@@ -131,8 +128,6 @@ REPEATS = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.5)
 
 
 def test_padding_is_what_transformers_takes_for_padding(model: Any) -> None:
-    from gumball import Head
-    from gumball.transformers import generate
 
     params = [REPEATS, REPEATS.replace(seed=4)]
     for head in (False, True):
@@ -144,23 +139,19 @@ def test_padding_is_what_transformers_takes_for_padding(model: Any) -> None:
 
 
 def test_a_prompt_of_embeddings_is_an_empty_one(model: Any) -> None:
-    from gumball.transformers import GumballLogitsProcessor, generate
 
     ids = torch.tensor([[5, 6, 7, 8]])
-    states, mask = model.get_input_embeddings()(ids), torch.ones_like(ids)
+    states = model.get_input_embeddings()(ids)
     sampler, wanted = Sampler(REPEATS, VOCAB), []
     while len(wanted) < 5:
         behind = model.get_input_embeddings()(torch.tensor([wanted], dtype=torch.long))
         with torch.no_grad():
             wanted.append(sampler.sample(model(inputs_embeds=torch.cat([states, behind], 1)).logits[0, -1]))
-    assert generate(model, REPEATS, inputs_embeds=states, max_new_tokens=5)[0].tolist() == wanted
-    ours = [GumballLogitsProcessor(REPEATS, attention_mask=mask)]
-    given = {"inputs_embeds": states, "attention_mask": mask, "max_new_tokens": 5, "logits_processor": ours}
-    assert model.generate(**given)[0].tolist() == wanted
+    for more in ({}, {"attention_mask": torch.ones_like(ids)}):
+        assert generate(model, REPEATS, inputs_embeds=states, max_new_tokens=5, **more)[0].tolist() == wanted
 
 
 def test_the_mask_of_an_encoder_is_not_laid_over_the_decoders_ids() -> None:
-    from gumball.transformers import generate
 
     torch.manual_seed(0)
     size = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 2}
@@ -175,9 +166,52 @@ def test_the_mask_of_an_encoder_is_not_laid_over_the_decoders_ids() -> None:
     assert generate(t5, params, decoder_input_ids=start, **given)[0, 5:].tolist() == [30, 30, 30]
 
 
+@pytest.mark.parametrize("params", [None, REPEATS])
+def test_a_model_with_an_encoder_draws_what_a_sampler_draws(params: Any) -> None:
+    torch.manual_seed(0)
+    size = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "encoder_layers": 1, "decoder_layers": 2}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
+    config = transformers.BartConfig(vocab_size=90, decoder_start_token_id=2, forced_eos_token_id=None, **size, **heads)
+    bart = transformers.BartForConditionalGeneration(config).eval()
+    source = torch.tensor([[5, 6, 2, 1, 1], [7, 8, 9, 10, 2]])
+    asked = {"input_ids": source, "attention_mask": (source != 1).long(), "max_new_tokens": 8, "eos_token_id": 89}
+    asked |= {
+        "return_dict_in_generate": True,
+        "output_attentions": True,
+        "output_hidden_states": True,
+        "output_logits": True,
+    }
+    named = {} if params else {"do_sample": True, "temperature": 0.9, "top_k": 0, "seed": 3, "repetition_penalty": 1.5}
+    bart.set_attn_implementation("eager")
+    out, theirs = generate(bart, params, **asked, **named), bart.generate(**asked)
+    for row in range(2):
+        sampler = Sampler(REPEATS, 90, prompt=[2], draw=row)
+        for logits in out.logits:
+            if 89 not in sampler.output:
+                sampler.sample(logits[row])
+        assert out.sequences[row, 1 : 1 + len(sampler.output)].tolist() == sampler.output
+    for name in ("encoder_attentions", "encoder_hidden_states"):
+        torch.testing.assert_close(getattr(out, name), getattr(theirs, name))
+    for name in ("decoder_attentions", "cross_attentions", "decoder_hidden_states"):
+        torch.testing.assert_close(getattr(out, name)[0], getattr(theirs, name)[0])
+
+
+def test_processes_that_step_together_are_waited_for(model: Any) -> None:
+    from torch import distributed
+
+    asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 6}
+    wanted = generate(model, REPEATS, **asked)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        assert torch.equal(generate(model, REPEATS, **asked, synced_gpus=True), wanted)
+        with pytest.raises(ValueError, match="synced_gpus.*does not go with drafts"):
+            generate(model, REPEATS, **asked, synced_gpus=True, prompt_lookup_num_tokens=3)
+    finally:
+        distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize("loose", [False, True])
 def test_what_a_calls_own_config_says_counts_as_its_arguments_do(model: Any, loose: bool) -> None:
-    from gumball.transformers import generate
 
     asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 9}
 
@@ -190,34 +224,71 @@ def test_what_a_calls_own_config_says_counts_as_its_arguments_do(model: Any, loo
     assert few == wanted and min(few) >= 64
     with pytest.raises(ValueError, match="num_beams is 3"):
         said(num_beams=3)
-    with pytest.raises(ValueError, match="prompt_lookup_num_tokens is 3"):
-        said(prompt_lookup_num_tokens=3)
+    # Drafts change nothing.
+    assert torch.equal(said(prompt_lookup_num_tokens=3), said())
     assert said(num_return_sequences=2, do_sample=True).shape == (2, 12)
 
 
-def test_a_models_own_drafts_do_not_count_and_an_assistant_is_refused(model: Any, monkeypatch: Any) -> None:
-    from gumball.transformers import generate
-
-    asked = {"input_ids": torch.tensor([[5, 6, 7, 5, 6, 7]]), "max_new_tokens": 6}
+def test_a_models_own_drafts_do_not_count(model: Any, monkeypatch: Any) -> None:
+    asked = {"input_ids": torch.tensor([[5, 6, 7, 5, 6, 7], [5, 6, 7, 8, 6, 7]]), "max_new_tokens": 6}
     wanted = generate(model, REPEATS, **asked)
     monkeypatch.setattr(model.generation_config, "prompt_lookup_num_tokens", 3)
     assert torch.equal(generate(model, REPEATS, **asked), wanted)
-    with pytest.raises(ValueError, match="assistant_model is given.*gumball-transformers"):
-        generate(model, REPEATS, assistant_model=model, **asked)
 
 
-def test_sampling_that_is_not_read_is_said_once(model: Any, caplog: Any) -> None:
-    from gumball import transformers as ours
+@pytest.mark.parametrize("drafts", ["assistant_model", "prompt_lookup_num_tokens"])
+def test_drafts_do_not_change_what_params_say(model: Any, drafts: str) -> None:
+    params = SamplingParams(temperature=0.7, seed=3, dry=Dry(1.0), frequency_penalty=0.3)
+    asked = {"input_ids": torch.tensor([[5, 6, 7, 5, 6, 7]]), "max_new_tokens": 24}
+    wanted = generate(model, params, **asked)
+    more = {drafts: model if drafts == "assistant_model" else 3}
+    assert torch.equal(generate(model, params, **asked, **more), wanted)
 
-    ours._said.clear()
-    asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 2, "temperature": 0.1, "do_sample": True}
-    for _ in range(2):
-        ours.generate(model, REPEATS, **asked)
-    assert [record.message.split(" of a call")[0] for record in caplog.records] == ["temperature, do_sample"]
+
+def test_what_says_again_how_tokens_are_drawn_is_refused(model: Any) -> None:
+    for more in ({"temperature": 0.1}, {"do_sample": False}, {"seed": 3}, {"logprobs": 1}, {"xtc_probability": 0.5}):
+        with pytest.raises(ValueError, match=f"{next(iter(more))} is .*, but params say how tokens are drawn"):
+            generate(model, REPEATS, input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=2, **more)
+
+
+def test_each_row_has_its_logprobs_and_scores(model: Any) -> None:
+    asked = {"input_ids": torch.tensor([[5, 6, 7]] * 3), "max_new_tokens": 6, "return_dict_in_generate": True}
+    params = [
+        SamplingParams(seed=3, top_k=9, logprobs=LogprobsParams(mode="processed", top_n=2)),
+        SamplingParams(temperature=0),
+        SamplingParams(seed=4, mirostat=Mirostat(3.0, 0.1)),
+    ]
+    out = generate(model, params, **asked, output_scores=True)
+    assert torch.equal(
+        out.sequences, generate(model, [one.replace(logprobs=None) for one in params], **asked).sequences
+    )
+    drawn = out.sequences[:, 3:]
+    expected = torch.stack(out.scores, 1).log_softmax(-1).gather(2, drawn[..., None])[..., 0]
+    torch.testing.assert_close(out.logprobs[0], expected[0], rtol=1e-5, atol=1e-5)
+    assert out.logprobs[1:].isneginf().all() and out.top_ids.shape == (3, 6, 2)
+    assert [int(row.isfinite().sum()) for row in out.scores[0][:2]] == [9, VOCAB]
+    with pytest.raises(ValueError, match="pass return_dict_in_generate=True"):
+        generate(model, params, **(asked | {"return_dict_in_generate": False}))
+    with pytest.raises(ValueError, match="ids of logprobs"):
+        generate(model, SamplingParams(logprobs=LogprobsParams(ids=[3])), **(asked | {"output_scores": True}))
+
+
+def test_a_replaced_head_has_scores_and_logits(model: Any) -> None:
+    params = SamplingParams(seed=3, top_k=9, logprobs=LogprobsParams(top_n=2))
+    asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 5, "return_dict_in_generate": True}
+    asked |= {"output_scores": True, "output_logits": True}
+    wanted = generate(model, params, **asked)
+    with Head.replace(model, kind="certified"):
+        found = generate(model, params, **asked)
+        by_names = generate(model, seed=3, do_sample=True, top_k=9, logprobs=2, **asked)
+    for out in (found, by_names):
+        assert torch.equal(out.sequences, wanted.sequences)
+        torch.testing.assert_close(
+            (out.scores, out.logits, out.top_logprobs), (wanted.scores, wanted.logits, wanted.top_logprobs)
+        )
 
 
 def test_stop_strings_and_streamers_work(model: Any) -> None:
-    from gumball.transformers import generate
 
     class Streamer:
         seen: list[int] = []
@@ -235,45 +306,17 @@ def test_stop_strings_and_streamers_work(model: Any) -> None:
         generate(model, REPEATS, input_ids=ids, max_new_tokens=4, stop_strings=["x"])
 
 
-def test_a_processor_serves_one_call() -> None:
-    from gumball.transformers import GumballLogitsProcessor
-
-    scores = torch.zeros(2, 20).index_fill_(1, torch.tensor([3]), 5.0)
-    params = SamplingParams(temperature=0)
-    first = torch.tensor([[3, 1], [3, 2]])
-    # Ids of another call: another prompt, another length, other tokens after the same prompt.
-    for second in ([[4, 4, 4], [4, 4, 4]], [[3, 1], [3, 2]], [[3, 1, 5], [3, 2, 5]], [[3, 2, 3], [3, 2, 3]]):
-        one = GumballLogitsProcessor(params)
-        one(first, scores)
-        with pytest.raises(ValueError, match="one processor serves one call of generate"):
-            one(torch.tensor(second), scores)
-    # A row that has ended goes on with padding.
-    one = GumballLogitsProcessor(params)
-    for ids in ([[3, 1], [3, 2]], [[3, 1, 3], [3, 2, 0]], [[3, 1, 3, 3], [3, 2, 0, 0]]):
-        assert one(torch.tensor(ids), scores).argmax(-1).tolist() == [3, 3]
-
-
-def test_a_row_without_a_token_is_an_error_that_names_it() -> None:
-    from gumball.transformers import GumballLogitsProcessor
-
-    scores = torch.zeros(2, 20)
-    scores[1] = -float("inf")
+def test_a_row_without_a_token_is_an_error_that_names_it(model: Any) -> None:
+    none = [lambda ids, scores: scores.index_fill(0, torch.tensor([1]), -float("inf"))]
     with pytest.raises(RuntimeError, match="row 1 has no token above -inf behind 2 tokens"):
-        GumballLogitsProcessor()(torch.tensor([[3, 1], [3, 2]]), scores)
+        generate(model, SamplingParams(), input_ids=torch.tensor([[3, 1], [3, 2]]), logits_processor=none)
 
 
 def test_what_does_not_fit_is_told(model: Any) -> None:
-    from gumball.transformers import GumballLogitsProcessor, generate
-
     ids = torch.tensor([[1, 2]])
     with pytest.raises(ValueError, match="num_beams is 2"):
-        generate(model, input_ids=ids, num_beams=2)
+        generate(model, SamplingParams(), input_ids=ids, num_beams=2)
     with pytest.raises(ValueError, match="params has length 2, but must have one per row, 1"):
         generate(model, [SamplingParams()] * 2, input_ids=ids, max_new_tokens=1)
     with pytest.raises(ValueError, match="banned_ids is 128"):
         generate(model, SamplingParams(banned_ids=[128]), input_ids=ids, max_new_tokens=1)
-    asked = {"input_ids": ids, "max_new_tokens": 1}
-    mask = torch.ones((1, 3), dtype=torch.long)
-    with pytest.raises(ValueError, match=r"attention_mask is \[1, 3\], but must be \[1, 2\]"):
-        ours = GumballLogitsProcessor(attention_mask=mask)
-        model.generate(**asked, logits_processor=[ours])

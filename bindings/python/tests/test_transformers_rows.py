@@ -36,7 +36,7 @@ def made(device: str, params: SamplingParams, prompts: list[list[int]], seed: An
     words = words_of(params, seed, len(prompts))
     logits = there(ROWS, device)
     chosen = {"vocab": VOCAB, "device": logits.device, "pool_device": device if device == "emulated" else None} | more
-    return Sequences(params, prompts, words, **chosen)
+    return Sequences([params] * len(prompts), prompts, words, **chosen)
 
 
 def alone(params: SamplingParams, prompt: list[int], seed: int, draw: int, length: int) -> list[int]:

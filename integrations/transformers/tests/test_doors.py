@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from gumball_transformers import FOLDER
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
-from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessorList
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from calls import PROMPT
 from gumball import Sampler, SamplingParams
-from gumball.transformers import GumballLogitsProcessor
-from gumball.transformers import generate as by_a_processor
+from gumball.transformers import FOLDER, generate
 
 SIZE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -59,11 +56,9 @@ def test_a_prompt_of_embeddings_has_no_ids(small: Any) -> None:
     assert found.tolist() == sampler.output
 
 
-def test_continuous_batching_drops_our_processor_and_our_generate_refuses_it(small: Any) -> None:
+def test_continuous_batching_is_refused(small: Any) -> None:
     """There a processor is handed the last token of each row, without a word about whose it is."""
-    assert GumballLogitsProcessor.supports_continuous_batching is False
-    processors = ContinuousBatchingLogitsProcessorList(LogitsProcessorList([GumballLogitsProcessor()]))
-    assert not processors.logits_processor
     ids = torch.tensor([PROMPT])
-    with pytest.raises(ValueError, match="cache_implementation is 'paged'"):
-        by_a_processor(small, SamplingParams(), input_ids=ids, cache_implementation="paged")
+    for params in (None, SamplingParams()):
+        with pytest.raises(ValueError, match="cache_implementation is 'paged'"):
+            generate(small, params, input_ids=ids, cache_implementation="paged")

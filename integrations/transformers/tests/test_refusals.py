@@ -9,6 +9,7 @@ import recorded_model
 from transformers import T5Config, T5ForConditionalGeneration
 
 from calls import PROMPT, generate
+from gumball import Head
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "beams": ({"num_beams": 3}, "num_beams is 3, but beams choose between tokens themselves; set it to 1"),
@@ -17,7 +18,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "layers": ({"dola_layers": "low"}, "generation mode is dola_generation"),
     "paged": ({"cache_implementation": "paged"}, "cache_implementation is 'paged', which is continuous batching"),
     "healing": ({"token_healing": True}, "token_healing"),
-    "processes": ({"synced_gpus": True}, "synced_gpus"),
     "early exit": ({"assistant_early_exit": 1}, "assistant_early_exit is 1"),
     "logprobs without a place": ({"logprobs": 1}, "pass return_dict_in_generate=True"),
     "fewer than no logprobs": ({"logprobs": -1, "return_dict_in_generate": True}, "top_n"),
@@ -48,7 +48,7 @@ def test_it_is_refused_with_a_reason(recorded: Any, name: str) -> None:
 NOT_WITH_DRAFTS: dict[str, tuple[dict[str, Any], str]] = {
     "mirostat": (
         {"mirostat_tau": 3.0},
-        "mirostat_tau is given, which does not go with drafts; leave the assistant out",
+        "mirostat is asked for, which does not go with drafts; leave the assistant out",
     ),
     "attentions": ({"output_attentions": True, "return_dict_in_generate": True}, "output_attentions is True"),
     "no cache": ({"use_cache": False}, "use_cache"),
@@ -72,10 +72,12 @@ def test_drafts_are_for_a_row_alone_and_a_vocabulary_alone(recorded: Any) -> Non
         generate(recorded, [PROMPT], assistant_model=recorded_model.model(recorded.rows[:, :100]))
 
 
-def test_a_model_with_an_encoder_is_refused() -> None:
+def test_drafts_of_a_model_with_an_encoder_or_a_replaced_head_are_refused(recorded: Any) -> None:
     config = T5Config(vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0)
-    with pytest.raises(ValueError, match="the model has an encoder"):
-        generate(T5ForConditionalGeneration(config).eval(), [[3, 4]])
+    with pytest.raises(ValueError, match="the model has an encoder, which does not go with drafts"):
+        generate(T5ForConditionalGeneration(config).eval(), [[3, 4]], prompt_lookup_num_tokens=2)
+    with Head.replace(recorded), pytest.raises(ValueError, match="a replaced head, which does not go with drafts"):
+        generate(recorded, [PROMPT], prompt_lookup_num_tokens=2)
 
 
 def test_nothing_is_run_before(recorded: Any) -> None:

@@ -14,7 +14,7 @@ what FlashInfer's callers know     :mod:`gumball.compat.flashinfer`
 what SGLang calls by other names   :mod:`gumball.compat.sglang`
 where TokenSpeed has its sampler   :mod:`gumball.compat.tokenspeed`
 where vLLM judges drafts           :mod:`gumball.compat.vllm`
-what ``custom_generate`` runs      :mod:`gumball.compat.transformers`
+read transformers' processors     :mod:`gumball.compat.transformers`
 what llama-cpp-python calls it     :mod:`gumball.compat.llama_cpp`
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================

@@ -62,23 +62,8 @@ def switched_off(config: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of generate that leave the draw to whoever it is handed to.
 
     config: the model's GenerationConfig. said: what the call says (:func:`said_by`). What a model's config says of sampling, edits, drafts
-    and beams is off. So is what the call says of sampling; its edits stay.
-
-    Raises ValueError if the call asks for beams, for drafts, or for continuous batching.
+    and beams is off. So is what the call says of sampling; its edits, drafts and beams stay.
     """
-    if said.get("num_beams", 1) != 1:
-        raise ValueError(f"num_beams is {said['num_beams']}, but must be 1: beams choose between tokens themselves")
-    for name in DRAFTS:
-        if said.get(name):
-            what = "given" if name == "assistant_model" else said[name]
-            raise ValueError(
-                f"{name} is {what}, but drafts are not verified here; leave it out, or take the package gumball-transformers, "
-                "which verifies them (custom_generate=gumball_transformers.FOLDER)"
-            )
-    if said.get("cache_implementation") == "paged":
-        raise ValueError(
-            "cache_implementation is 'paged', but must be another: continuous batching does not run the processors of a call"
-        )
     off: dict[str, Any] = {name: None for name in SAMPLING if hasattr(config, name)}
     # Where the model says nothing, nothing is said: transformers counts with some of these names without asking whether they are None.
     for name in (*EDITS, *DRAFTS):
@@ -86,4 +71,4 @@ def switched_off(config: Any, said: Mapping[str, Any]) -> dict[str, Any]:
             off[name] = 0 if name == "min_length" else None
     # generate hands several sequences of a prompt to those alone who sample.
     several = said.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
-    return off | {"num_beams": 1, "do_sample": several != 1}
+    return off | {"num_beams": said.get("num_beams", 1), "do_sample": several != 1}

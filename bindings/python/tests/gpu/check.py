@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import gumball
-from gumball import LogprobsParams, Mirostat, Outputs, Pool, SamplingParams
+from gumball import LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams
 from gumball.torch import Step, tokens_of
 
 VOCAB, ROWS, STEPS = 32_000, 6, 16
@@ -310,20 +310,22 @@ def compiled() -> str:
 
 @check
 def transformers_generate() -> str:
-    """generate draws on the GPU what it draws on the CPU from the same scores."""
+    """generate draws on the GPU what a sampler draws on the CPU from the same logits."""
     try:
         import transformers
     except ImportError:
         return "skipped: no transformers"
-    from gumball.transformers import GumballLogitsProcessor
+    from gumball.transformers import generate
 
-    del transformers
-    scores = torch.randn(4, VOCAB, device="cuda")
-    ids, drawn = torch.ones(4, 3, dtype=torch.int64, device="cuda"), []
-    for place in (scores, scores.cpu()):
-        processor = GumballLogitsProcessor(SamplingParams(seed=5, top_p=0.9))
-        drawn.append(processor(ids.to(place.device), place).argmax(1).tolist())
-    assert drawn[0] == drawn[1]
+    size = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=VOCAB, eos_token_id=None, **size)
+    model = transformers.LlamaForCausalLM(config).cuda().eval()
+    params, ids = SamplingParams(seed=5, top_p=0.9), torch.tensor([[1, 2, 3]] * 4, device="cuda")
+    asked = {"input_ids": ids, "max_new_tokens": 8, "return_dict_in_generate": True, "output_logits": True}
+    out = generate(model, params, **asked)
+    for row, drawn in enumerate(out.sequences[:, 3:].tolist()):
+        sampler = Sampler(params, VOCAB, prompt=[1, 2, 3], draw=row)
+        assert [sampler.sample(logits[row].cpu()) for logits in out.logits] == drawn
     return "4 rows"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,9 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..._gumball import Outputs, Pool
-from ...params import SamplingParams, State
-from ..states import mirostat_start
+from ..._gumball import Head, Outputs, Pool
+from ...params import SamplingParams
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
 
@@ -69,9 +70,9 @@ def _seed(params: SamplingParams, seed: Any) -> int:
 
 
 class Sequences:
-    """The sequences of a batch, which all have the same parameters.
+    """The sequences of a batch.
 
-    params: with their logprobs, and without a seed. prompts: without padding. words: as :func:`words_of` returns them. device: that of the
+    params: of each row, whose seed does not count. prompts: without padding. words: as :func:`words_of` returns them. device: that of the
     logits. keep_scores: whether :class:`Drawn` has scores; the pool is the host's then, whatever device the logits are on, since it draws the same
     there. drafts: whether drafts are going to be verified. pool_device: the pool's device, if it is not that of the logits.
 
@@ -80,7 +81,7 @@ class Sequences:
 
     def __init__(
         self,
-        params: SamplingParams,
+        params: Sequence[SamplingParams],
         prompts: Sequence[Sequence[int]],
         words: Sequence[Words],
         *,
@@ -100,20 +101,24 @@ class Sequences:
             device=device if pool_device is None else pool_device,
             slots=rows,
             rows=rows * (1 + MOST_DRAFTS) if drafts else rows,
-            top_n=0 if params.logprobs is None else params.logprobs.top_n,
+            top_n=max((one.logprobs.top_n for one in params if one.logprobs is not None), default=0),
             kept=keep_scores,
         )
-        mu = mirostat_start(params)
         self.slots = []
-        for prompt, (seed, draw) in zip(prompts, words, strict=True):
-            state = State(prompt, seed=seed, position=len(prompt), draw=draw, mu=mu)
-            self.slots.append(self.pool.resume(params.replace(seed=seed), state))
+        for one, prompt, (seed, draw) in zip(params, prompts, words, strict=True):
+            slot = self.pool.admit(one.replace(seed=seed), prompt)
+            if draw:
+                state = dataclasses.replace(self.pool.state(slot), draw=draw)
+                self.pool.release(slot)
+                slot = self.pool.resume(one.replace(seed=seed), state)
+            self.slots.append(slot)
 
-    def step(self, logits: torch.Tensor, takes_part: Sequence[bool]) -> Drawn:
-        """Draws the token of each row that takes part. logits: [rows, vocab], float32, bfloat16 or float16."""
+    def step(self, logits: torch.Tensor, takes_part: Sequence[bool], head: Head | None = None) -> Drawn:
+        """Draws the token of each row that takes part. logits: [rows, vocab], float32, bfloat16 or float16; with a head its hidden states."""
         slots = [slot if part else -1 for slot, part in zip(self.slots, takes_part, strict=True)]
         hooks, edited = self._hooks(len(slots))
-        outputs = self.pool.step(self._rows(logits), slots, hooks=hooks)
+        step = self.pool.step if head is None else functools.partial(self.pool.step_hidden, head)
+        outputs = step(self._rows(logits), slots, hooks=hooks)
         tokens = torch.from_numpy(outputs.tokens.astype(np.int64)).to(logits.device)
         return Drawn(tokens, self._scores(outputs, range(len(slots)), edited, logits), outputs, range(len(slots)))
 

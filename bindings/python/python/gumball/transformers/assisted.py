@@ -15,9 +15,8 @@ from transformers.generation.candidate_generator import (
     _prepare_token_type_ids,
 )
 
-from gumball.compat.transformers import CACHE, MOST_DRAFTS, RefusedError, Sequences, no_token
-from gumball.generation import EDITS, SAMPLING
-
+from ..compat.transformers import CACHE, MOST_DRAFTS, RefusedError, Sequences, no_token
+from ..generation import EDITS, SAMPLING
 from .decoding import Call
 
 __all__ = ["assisted"]
@@ -138,8 +137,7 @@ def _appended(call: Call, drawn: Any, place: int, logits: torch.Tensor) -> bool:
     """Appends a drawn token. Returns whether it ends the text. logits: those that the model gave for it, [vocab]."""
     if drawn.tokens[place] < 0:
         raise no_token(0, call.ids.shape[1])
-    call.record.logits(logits[None])
-    call.record.drawn(drawn, [place])
+    call.record.drawn(drawn, [place], logits[None])
     call.ids = torch.cat([call.ids, drawn.tokens[None, place : place + 1]], 1)
     return bool(call.stopped(call.ids).all())
 
@@ -191,8 +189,12 @@ def _refuse(call: Call, assistant_model: Any) -> None:
     rows = call.ids.shape[0]
     if rows != 1:
         refuse(f"the batch has {rows} rows", "generate a row a call, or leave the assistant out")
-    if call.params.mirostat is not None:
-        refuse("mirostat_tau is given")
+    if call.params[0].mirostat is not None:
+        refuse("mirostat is asked for")
+    if call.encodes:
+        refuse("the model has an encoder")
+    if call.head is not None:
+        refuse("the model has a replaced head")
     for name in ("output_attentions", "output_hidden_states"):
         if getattr(config, name):
             refuse(f"{name} is True")

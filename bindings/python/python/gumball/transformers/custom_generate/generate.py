@@ -1,0 +1,12 @@
+"""What transformers loads for `custom_generate=` this folder: it calls `generate` with the arguments of `model.generate`."""
+
+from typing import Any
+
+from gumball.transformers import generate as drawing
+
+__all__ = ["generate"]
+
+
+def generate(inputs: Any = None, generation_config: Any = None, *, model: Any, **arguments: Any) -> Any:
+    """See :func:`gumball.transformers.generate`."""
+    return drawing(model, inputs=inputs, generation_config=generation_config, **arguments)

@@ -1,0 +1,201 @@
+"""The loop of `generate`: a pass of the model, the processors that stay, and a step of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import LogitsProcessorList
+
+from ..compat.transformers import RefusedError, Sequences, Words, no_token, prompts_of, taken, words_of
+from ..params import LogprobsParams, SamplingParams
+from .heads import HeadLayer
+from .outputs import Recorder
+
+__all__ = ["Asked", "Call", "decode"]
+
+
+class Asked(NamedTuple):
+    """What a call of `generate` asks of Gumball.
+
+    params: how tokens are drawn; None where transformers' processors say it, and `ours`, parameters by the names of `OUR_NAMES`, seed, logprobs and
+    logprobs_mode. head: where `replace_head` has put one.
+    """
+
+    params: SamplingParams | Sequence[SamplingParams] | None
+    ours: Mapping[str, Any]
+    seed: int | Sequence[int] | None
+    logprobs: int | None
+    logprobs_mode: str
+    head: HeadLayer | None
+
+
+class Call:
+    """A call of `generate`, with what transformers has made of it. Raises RefusedError for what cannot be had.
+
+    ids: the prompts and what was drawn, [rows, length], with padding. processors: those that stay and are run before the draw.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        asked: Asked,
+        streamer: Any,
+        ids: torch.Tensor,
+        processors: Any,
+        criteria: Any,
+        config: Any,
+        model_kwargs: dict[str, Any],
+    ) -> None:
+        self.model, self.streamer, self.head = model, streamer, asked.head
+        self.ids, self.criteria, self.config, self.model_kwargs = ids, criteria, config, model_kwargs
+        self.encodes = bool(model.config.is_encoder_decoder)
+        # That of an encoder is of its own ids.
+        mask = model_kwargs.get("decoder_attention_mask" if self.encodes else "attention_mask")
+        self._prompts = prompts_of(ids, mask)
+        self._sequences: Sequences | None = None
+        if asked.params is None:
+            self.params, self._words, left = self._of_processors(asked, processors)
+        else:
+            self.params, self._words = _one_a_row(asked.params, ids.shape[0])
+            left = processors
+        listed = [one.logprobs for one in self.params if one.logprobs is not None]
+        self.record = Recorder(config, max((one.top_n for one in listed), default=None), encodes=self.encodes)
+        if listed and not self.record.on:
+            raise RefusedError(
+                "logprobs are asked for, but have no place in what is returned; pass return_dict_in_generate=True"
+            )
+        if any(one.ids for one in listed):
+            raise RefusedError("ids of logprobs have no place in what generate returns; leave them out")
+        self.processors = LogitsProcessorList(left)
+        if self.head is not None and left:
+            raise RefusedError(
+                f"{type(left[0]).__name__} edits logits, but with a replaced head none are computed; set it in params"
+            )
+
+    def _of_processors(self, asked: Asked, processors: Any) -> tuple[list[SamplingParams], list[Words], list[Any]]:
+        """The parameters and random words of each row, and the processors that stay."""
+        config, (rows, length) = self.config, self.ids.shape
+        params, left = taken(
+            processors,
+            length=length,
+            padding=[length - len(prompt) for prompt in self._prompts],
+            do_sample=bool(config.do_sample),
+            ours=asked.ours,
+            # Greedy scores are all of a row's, so bans must be among them.
+            edits=not (config.return_dict_in_generate and config.output_scores) or bool(config.do_sample),
+        )
+        if asked.logprobs is not None:
+            try:
+                listed = LogprobsParams(mode=asked.logprobs_mode, top_n=asked.logprobs)
+                params = params.replace(logprobs=listed)
+            except (TypeError, ValueError) as error:
+                raise RefusedError(f"Gumball refuses the request: {error}") from error
+        return [params] * rows, words_of(params, asked.seed, rows, config.num_return_sequences or 1), left
+
+    def sequences(self, logits: torch.Tensor, *, drafts: bool = False) -> Sequences:
+        """The call's sequences, made when the first logits are there. logits: rows of which vocabulary and device count."""
+        if self._sequences is None:
+            self._sequences = Sequences(
+                self.params,
+                self._prompts,
+                self._words,
+                vocab=logits.shape[-1],
+                device=logits.device,
+                keep_scores=self.record.scores is not None,
+                drafts=drafts,
+            )
+        return self._sequences
+
+    def edited(self, ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Logits after the processors that stay. ids: [rows, length]. logits: [rows, vocab], which stay as they are."""
+        if not self.processors:
+            return logits
+        return self.processors(ids, logits.to(torch.float32, copy=True))
+
+    def stopped(self, ids: torch.Tensor) -> torch.Tensor:
+        """Which rows one of the criteria ends, [rows] bool."""
+        return self.criteria(ids, None if self.record.scores is None else tuple(self.record.scores))
+
+    def finish(self) -> Any:
+        """Returns what `generate` returns."""
+        if self.streamer is not None:
+            self.streamer.end()
+        return self.record.output(self.ids, self.model_kwargs) if self.record.on else self.ids
+
+
+def _one_a_row(
+    params: SamplingParams | Sequence[SamplingParams], rows: int
+) -> tuple[list[SamplingParams], list[Words]]:
+    """The parameters and random words of each row: of one request, told apart by the draw index, or of one for each row."""
+    if isinstance(params, SamplingParams):
+        return [params] * rows, words_of(params, params.seed, rows)
+    if len(params) != rows:
+        raise RefusedError(f"params has length {len(params)}, but must have one per row, {rows}")
+    return list(params), [words_of(one, one.seed, 1)[0] for one in params]
+
+
+def decode(call: Call, synced: bool) -> Any:
+    """Decodes a batch, a token of each row at a time. synced: whether processes run the model in step, until the last of them has ended."""
+    model, config, model_kwargs = call.model, call.config, call.model_kwargs
+    rows = call.ids.shape[0]
+    # As in transformers: only where a criterion is about the end of texts do rows that have ended get padding. Ended by any other, they go on
+    # until all rows have ended.
+    pads = any(hasattr(criterion, "eos_token_id") for criterion in call.criteria)
+    pad = config._pad_token_tensor if pads else None
+    if pads and pad is None and rows > 1:
+        raise RefusedError("a criterion ends rows by tokens (eos_token_id), but there is no pad_token_id; pass one")
+    pad = None if pad is None else pad.to(call.ids.device)
+    unfinished = torch.ones(rows, dtype=torch.bool, device=call.ids.device)
+    compiled = model._valid_auto_compile_criteria(model_kwargs, config)
+    forward = model.get_compiled_call(config.compile_config) if compiled else model
+    outputs = model._prefill(call.ids, config, model_kwargs, is_first_iteration=True)
+    ended = False
+    with model._optimize_model_for_decode():
+        while model._has_unfinished_sequences(ended, synced, device=call.ids.device):
+            if outputs is None:
+                length = 1 if model_kwargs["use_cache"] else None
+                inputs = model.prepare_inputs_for_generation(call.ids, next_sequence_length=length, **model_kwargs)
+                outputs = forward(**inputs, return_dict=True)
+            model_kwargs = model._update_model_kwargs_for_generation(
+                outputs, model_kwargs, is_encoder_decoder=call.encodes
+            )
+            call.model_kwargs = model_kwargs
+            if not ended:
+                unfinished &= ~_stepped(call, outputs, unfinished.tolist() if pads else [True] * rows, pad)
+                ended = not unfinished.any()
+            # The logits of a whole prompt may be large, so nothing holds them during the next pass.
+            outputs = None
+    return call.finish()
+
+
+def _stepped(call: Call, outputs: Any, takes_part: Sequence[bool], pad: torch.Tensor | None) -> torch.Tensor:
+    """Appends a token to each row. Returns which rows have ended, [rows] bool. outputs: those of a pass of the model."""
+    logits = outputs.logits[:, -1].to(call.ids.device)
+    if outputs.logits.shape[1] > 1:
+        logits = logits.clone()
+    sequences, head = call.sequences(logits), None if call.head is None else call.head.head
+    if call.head is None:
+        rows = call.edited(call.ids, logits)
+    else:
+        rows = call.head.take(len(takes_part))
+        if call.record.logits is not None:
+            logits = torch.from_numpy(call.head.head.logits(rows))
+    call.record.model(outputs)
+    drawn = sequences.step(rows, takes_part, head)
+    call.record.drawn(drawn, range(len(takes_part)), logits)
+    tokens = _padded(drawn.tokens, takes_part, pad, call.ids.shape[1])
+    call.ids = torch.cat([call.ids, tokens[:, None]], 1)
+    if call.streamer is not None:
+        call.streamer.put(tokens.cpu())
+    return call.stopped(call.ids)
+
+
+def _padded(tokens: torch.Tensor, takes_part: Sequence[bool], pad: torch.Tensor | None, length: int) -> torch.Tensor:
+    """Tokens with padding in the rows that take no part. Raises RuntimeError for another row without a token."""
+    found = tokens.tolist()
+    for row, part in enumerate(takes_part):
+        if part and found[row] < 0:
+            raise no_token(row, length)
+    return tokens if pad is None or all(takes_part) else torch.where(tokens < 0, pad, tokens)

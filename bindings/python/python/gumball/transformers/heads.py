@@ -1,0 +1,164 @@
+"""A head of Gumball as the output layer of a model of transformers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .._gumball import Head
+
+__all__ = ["HeadLayer", "ReplacedHead", "head_of", "replace_head"]
+
+
+class HeadLayer(torch.nn.Module):
+    """A `Head` as the output layer of a model on the CPU, without gradients.
+
+    head: the head. original: the layer that it stands in for, whose weight and bias stay readable as `weight` and `bias`.
+    It has no parameters of its own: what saves, moves or trains the model does not find the layer's, so undo the replacement first.
+    """
+
+    def __init__(self, head: Head, original: Any) -> None:
+        super().__init__()
+        self.head = head
+        # In a list, so that torch does not take it for a part of the module.
+        self._original = [original]
+        self._pending: list[torch.Tensor] | None = None
+
+    @property
+    def original(self) -> Any:
+        """The layer that this stands in for."""
+        return self._original[0]
+
+    @property
+    def weight(self) -> Any:
+        """The original layer's weight."""
+        return self.original.weight
+
+    @property
+    def bias(self) -> Any:
+        """The original layer's bias, or None."""
+        return getattr(self.original, "bias", None)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Returns all logits, [..., vocab] float32, by the head's exact product, whichever kind it is.
+
+        hidden: [..., width], on the CPU. Raises RuntimeError where torch would record gradients.
+        """
+        if torch.is_grad_enabled() and hidden.requires_grad:
+            raise RuntimeError("a replaced head has no gradients; call the model under torch.no_grad()")
+        shape = (*hidden.shape[:-1], self.head.vocab)
+        if self._pending is not None:
+            # The processor draws from these; nobody reads the zeros, which are a single number in memory.
+            self._pending.append(hidden[..., -1, :].reshape(-1, hidden.shape[-1]))
+            return torch.zeros(1).expand(shape)
+        states = hidden.reshape(-1, hidden.shape[-1]).contiguous()
+        return torch.from_numpy(self.head.logits(states)).reshape(shape)
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """While it lasts, hidden states are kept for `take`, and no logits are computed."""
+        if self._pending is not None:
+            raise RuntimeError("another call of generate is drawing by this head")
+        self._pending = []
+        try:
+            yield
+        finally:
+            self._pending = None
+
+    def take(self, rows: int) -> torch.Tensor:
+        """Returns the hidden states of the last forward pass, [rows, width].
+
+        Raises RuntimeError if there was no pass since, or several, or one of other rows.
+        """
+        pending, self._pending = self._pending, []
+        if not pending or len(pending) > 1 or len(pending[0]) != rows:
+            found = [len(states) for states in pending or []]
+            raise RuntimeError(f"a token is drawn from one pass over {rows} rows, but there were passes over {found}")
+        return pending[0].contiguous()
+
+
+class ReplacedHead:
+    """A model whose output layer was replaced; `restore`, or the end of a with statement, undoes it.
+
+    model, head, layer: the model, the head, and the layer that has it.
+    """
+
+    def __init__(self, model: Any, layer: HeadLayer) -> None:
+        self.model, self.head, self.layer = model, layer.head, layer
+
+    def restore(self) -> None:
+        """Puts the model's own layer back. Does nothing if that was done.
+
+        Raises RuntimeError if another layer stands there by now.
+        """
+        current = self.model.get_output_embeddings()
+        if current is self.layer:
+            self.model.set_output_embeddings(self.layer.original)
+        elif current is not self.layer.original:
+            raise RuntimeError("the model's output layer was replaced again; restore that one first")
+
+    def __enter__(self) -> ReplacedHead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+
+def replace_head(model: Any, *, head: Head | None = None, **arguments: Any) -> ReplacedHead:
+    """Puts a `Head` over the weights of a model's output layer in its place, and returns what undoes that.
+
+    model: a model of transformers on the CPU whose output layer (`get_output_embeddings()`, for most models `lm_head`) is a torch.nn.Linear;
+    its weight may be tied to the embedding. The weight is borrowed and stays the model's; of kind="clustered" the head has a copy, in the order of its clusters.
+    arguments: those of Head, but for weights, bias and in_place. head: a head over these weights that was made before, instead, of which in_place was False.
+
+    Replaced is this one module of the model. Its logits are then float32, in another order of adding than torch's, so their last bits, and
+    in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of `gumball.transformers` draws from hidden states, and
+    of a clustered head from the logits that it probes. Everything else about the model stays. Restore the layer before the model is saved, moved, trained or given other weights.
+
+    Raises TypeError if there is no such layer, ValueError for a head of another shape or made with in_place=True and for weights that are not on the CPU, and the errors of Head.
+    """
+    layer = model.get_output_embeddings()
+    if isinstance(layer, HeadLayer):
+        raise ValueError("the model's output layer is a head already; restore the first")
+    if not isinstance(layer, torch.nn.Linear):
+        raise TypeError(f"the model's output layer must be a torch.nn.Linear, not {type(layer).__name__}")
+    if arguments.get("in_place"):
+        raise ValueError("in_place is True, but must be False: the rows of the layer stay where the model reads them")
+    if head is None:
+        bias = None if layer.bias is None else layer.bias.detach().float()
+        head = Head(layer.weight, bias=bias, **arguments)
+    elif arguments:
+        raise ValueError(f"{next(iter(arguments))} is for a head that is made here, but head is given")
+    elif (head.vocab, head.width) != tuple(layer.weight.shape):
+        raise ValueError(f"head is [{head.vocab}, {head.width}], but must be {list(layer.weight.shape)}, as the layer")
+    elif head.kind == "clustered" and head.is_borrowed:
+        raise ValueError(
+            "head has permuted the rows of its weights in place (in_place=True), but the model reads the layer's by their ids; "
+            "make the head with in_place=False, which copies them"
+        )
+    made = HeadLayer(head, layer)
+    made.train(layer.training)
+    model.set_output_embeddings(made)
+    return ReplacedHead(model, made)
+
+
+# What models of transformers do to logits behind their output layer, and the value that means nothing.
+_BEHIND = {"final_logit_softcapping": (None,), "logit_scale": (None, 1.0), "logits_scaling": (None, 1.0)}
+
+
+def head_of(model: Any) -> HeadLayer | None:
+    """The head that `replace_head` has put into a model. Raises ValueError for a model that changes logits behind it."""
+    layer = model.get_output_embeddings()
+    if not isinstance(layer, HeadLayer):
+        return None
+    config = model.config.get_text_config()
+    for name, neutral in _BEHIND.items():
+        value = getattr(config, name, None)
+        if value not in neutral:
+            raise ValueError(
+                f"the model changes logits behind its output layer ({name} is {value}); draw from them, without a replaced head"
+            )
+    return layer
