@@ -6,69 +6,12 @@ that have whatever is asked for. TokenSpeed's runtime is the real one.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import sys
-import types
 from typing import Any
 
 import pytest
+from absent import stand_in
 
-ABSENT = ("tokenspeed_kernel", "tokenspeed_triton", "tokenspeed_scheduler", "viztracer")
-
-
-class Anything:
-    """Stands for any name of a module: a class, a function, a decorator, a number, false."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Anything()
-
-    def __call__(self, *given: Any, **_: Any) -> Any:
-        decorated = len(given) == 1 and callable(given[0])
-        return given[0] if decorated else Anything()
-
-    def __mro_entries__(self, bases: Any) -> tuple[()]:
-        return ()
-
-    def __or__(self, other: Any) -> Any:
-        return other
-
-    __ror__ = __or__
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __index__(self) -> int:
-        return 0
-
-
-class Module(types.ModuleType):
-    """A module that has every name."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Anything()
-
-
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds those modules."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name.partition(".")[0] in ABSENT:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec: Any) -> Module:
-        return Module(spec.name)
-
-    def exec_module(self, module: Any) -> None:
-        pass
-
-
-sys.meta_path.insert(0, Finder())
+stand_in("tokenspeed_kernel", "tokenspeed_triton", "tokenspeed_scheduler", "viztracer")
 
 
 @pytest.fixture(scope="session")
