@@ -189,7 +189,9 @@ def texts(out_file: str, setting: str) -> None:
         (out,) = llm.generate([prompts[i]], params(asked[i], i), use_tqdm=False)
         watched.on = False
         found["alone"][names[i]] = said(out)
-        if watched.rows and setting not in DRAFTED and "n" not in asked[i]:
+        # Whether a prompt with logprobs is read again, in parts, depends on the cache.
+        read_again = setting == "prefix" and "prompt_logprobs" in asked[i]
+        if watched.rows and setting not in DRAFTED and "n" not in asked[i] and not read_again:
             # Rows of the prompt's parts come first, and of steps that were begun before the end was seen last.
             ids = prompts[i]["prompt_token_ids"]
             parts = 0 if setting == "prefix" else -(-len(ids) // 256) - 1
@@ -220,7 +222,8 @@ def close(one: list[Any], other: list[Any], exactly: bool) -> bool:
     if exactly:
         return one == other
     return len(one) == len(other) and all(
-        len(a) == len(b) and all(abs(p - q) < 1e-5 for p, q in zip(sorted(a.values()), sorted(b.values()), strict=True))
+        len(p := sorted({*a.values()})) == len(q := sorted({*b.values()}))
+        and all(abs(x - y) < 1e-5 for x, y in zip(p, q, strict=True))
         for a, b in zip(one, other, strict=True)
     )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..._gumball import Outputs
 from .heads import over
-from .listed import Listed, listed_on_device, named_ids, on_device, upload
+from .listed import Listed, listed_on_device, named_ids, upload
 from .requests import Requests
 
 __all__ = ["Drawn", "Listed", "biased", "draw", "verify"]
@@ -56,9 +56,9 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
     if not requests.on_host:
         over(pool, requests.head, "enqueue")(logits, slots)
         requests.advance()
-        drawn = on_device(pool, "tokens")[: len(slots)].clamp(min=0)
+        drawn = requests.outputs("tokens")[: len(slots)].clamp(min=0)
         named = _named(requests, range(len(slots)))
-        return Drawn(drawn, None if width is None else listed_on_device(pool, drawn, width, named))
+        return Drawn(drawn, None if width is None else listed_on_device(requests.outputs, drawn, width, named))
     out = over(pool, requests.head, "step")(logits, slots)
     requests.advance()
     tokens = out.tokens
@@ -139,12 +139,14 @@ def _verify_on_device(
     starts = upload(np.cumsum([0, *looked_at[:-1]]) + np.arange(len(looked_at)), logits)
     steps = torch.arange(1 + max(counts), device=logits.device)
     lines = (starts.unsqueeze(1) + steps).clamp(max=len(logits) - 1)
-    there = steps <= on_device(pool, "accepted").unsqueeze(1)
-    tokens = torch.where(there, on_device(pool, "tokens")[lines].clamp(min=0), -1)
+    there = steps <= requests.outputs("accepted").unsqueeze(1)
+    tokens = torch.where(there, requests.outputs("tokens")[lines].clamp(min=0), -1)
     if width is None:
         return Drawn(tokens, None)
     named = _named(requests, np.repeat(np.arange(len(counts)), 1 + max(counts)))
-    return Drawn(tokens, listed_on_device(pool, tokens.flatten().clamp(min=0), width, named, lines.flatten()))
+    return Drawn(
+        tokens, listed_on_device(requests.outputs, tokens.flatten().clamp(min=0), width, named, lines.flatten())
+    )
 
 
 def _named(requests: Requests, rows: Iterable[int]) -> list[Sequence[int]]:

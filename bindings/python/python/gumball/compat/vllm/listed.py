@@ -10,7 +10,7 @@ import torch
 from ..._gumball import Pool
 from ...params import LogprobsParams
 
-__all__ = ["Listed", "listed_on_device", "merged", "named_ids", "on_device", "upload"]
+__all__ = ["Listed", "OnDevice", "listed_on_device", "merged", "named_ids", "upload"]
 
 
 class Listed(NamedTuple):
@@ -43,10 +43,25 @@ def merged(lists: Listed, others: Listed, lines: torch.Tensor) -> Listed:
     return Listed(ids, logprobs, torch.where(lines, others.ranks, lists.ranks))
 
 
-def on_device(pool: Pool, name: str) -> torch.Tensor:
-    """An output of the pool's last step, which the next step overwrites; unsigned numbers as int32, since torch does little with them."""
-    found = torch.from_dlpack(pool.outputs_on_device(name))
-    return found.view(torch.int32) if found.dtype == torch.uint32 else found
+class OnDevice:
+    """A pool's outputs by name, where they lie on its device. The next step overwrites them.
+
+    Their addresses stay, so each becomes a tensor once for each shape; it is read on the stream on which the steps are enqueued.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._made: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}
+
+    def __call__(self, name: str) -> torch.Tensor:
+        array = self.pool.outputs_on_device(name)
+        found = self._made.get((name, array.shape))
+        if found is None:
+            found = torch.from_dlpack(array)
+            # Torch does little with unsigned numbers.
+            found = found.view(torch.int32) if found.dtype == torch.uint32 else found
+            self._made[name, array.shape] = found
+        return found
 
 
 def upload(values: Any, like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -56,20 +71,20 @@ def upload(values: Any, like: torch.Tensor, dtype: torch.dtype = torch.int64) ->
 
 
 def listed_on_device(
-    pool: Pool,
+    outputs: OnDevice,
     tokens: torch.Tensor,
     width: int,
     named: Sequence[Sequence[int]],
     lines: torch.Tensor | None = None,
 ) -> Listed:
-    """The logprobs of lines of the pool's outputs.
+    """The logprobs of lines of a pool's outputs.
 
     tokens: the token of each line, int32. width: how many logprobs are listed beside it. named: for each line the ids that its request asks
     for, none for the most likely ones; () if no request names any. lines: the numbers of the lines; None for the first ones, in turn.
     """
 
     def part(name: str) -> torch.Tensor:
-        whole = on_device(pool, name)
+        whole = outputs(name)
         return whole[: len(tokens)] if lines is None else whole[lines]
 
     def wide(values: torch.Tensor, fill: float) -> torch.Tensor:

@@ -25,7 +25,7 @@ from ..._gumball import Pool
 from ...params import SamplingParams
 from ..states import admit, mirostat_start
 from .heads import AnyHead, over
-from .listed import Listed, listed_on_device, merged, named_ids, on_device, upload
+from .listed import Listed, OnDevice, listed_on_device, merged, named_ids, upload
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
@@ -71,6 +71,7 @@ class Sequences:
             top_n=min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab) if listed else 0,
             ids=_IDS if listed else 0,
         )
+        self.outputs = OnDevice(self.pool)
         # What makes the logits, if the runner gives hidden states in their place.
         self.head: AnyHead | None = None
         # By the runner's index: the slot, -1 for none; parameters, vLLM's and ours; biases that are added before penalties.
@@ -82,7 +83,14 @@ class Sequences:
         # With mirostat, the number of output tokens, and the limits before and after the last of them.
         self.mirostat = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
-        self._mus = torch.zeros(2, most, device=device if str(device).startswith("cuda") else None)
+        place = device if str(device).startswith("cuda") else None
+        self._mus = torch.zeros(2, most, device=place)
+        # Of a step without drafts, so that none makes them: how many tokens requests drew, how many drafts were refused, a 0 of int64.
+        self.ones, self.zeros = (
+            torch.ones(most, dtype=torch.int32, device=place),
+            torch.zeros(most, dtype=torch.int32, device=place),
+        )
+        self.zero = torch.zeros(1, dtype=torch.int64, device=place)
         self._seeds = random.Random(seed)
         self._departed: OrderedDict[str, _Departed] = OrderedDict()
 
@@ -134,7 +142,7 @@ class Sequences:
             self._counts[indices] += 1
             where = upload(indices, self._mus)
             self._mus[0, where] = self._mus[1, where]
-            self._mus[1, where] = on_device(self.pool, "mirostat_mu")[upload(rows, self._mus)]
+            self._mus[1, where] = self.outputs("mirostat_mu")[upload(rows, self._mus)]
 
     def _mu(self, params: SamplingParams, former: _Departed | None, count: int) -> float:
         """Mirostat's limit after `count` output tokens; the initial limit if that one is not known any more."""
@@ -216,15 +224,15 @@ class _Pooled:
         if drafts is None:
             over(pool, sequences.head, "enqueue")(edited, slots)
             sequences.advanced(indices[drawing], np.flatnonzero(drawing))
-            tokens = on_device(pool, "tokens")[: len(slots)].clamp(min=0).to(torch.int64).unsqueeze(1)
-            count = tokens.new_ones(len(slots), dtype=torch.int32)
+            tokens = torch.maximum(sequences.outputs("tokens")[: len(slots)], sequences.zero).unsqueeze(1)
+            count = sequences.ones[: len(slots)]
         else:
             tokens, count, lines = self._verified(edited, batch, slots, drafts, invalid_drafts)
         logprobs = self._logprobs(logits, touched, batch, tokens, lines)
         if not drawing.all():
             count = count * upload(drawing, count, torch.int32)
         if drafts is None:
-            rejected = torch.zeros_like(count)
+            rejected = sequences.zeros[: len(slots)]
         else:
             rejected = upload(np.where(drawing, drafts + 1, 0), count, torch.int32) - count
         return SamplerOutput(tokens, logprobs, nans, count, rejected)
@@ -258,8 +266,8 @@ class _Pooled:
         sequences.advanced(batch.idx_mapping_np[drawing], firsts[drawing])
         steps = torch.arange(1 + int(counts.max()), device=logits.device)
         lines = (upload(firsts, logits).unsqueeze(1) + steps).clamp(max=len(rows) - 1)
-        accepted = on_device(pool, "accepted")
-        picked = on_device(pool, "tokens")[lines].clamp(min=0).to(torch.int64)
+        accepted = sequences.outputs("accepted")
+        picked = sequences.outputs("tokens")[lines].clamp(min=0).to(torch.int64)
         return torch.where(steps <= accepted.unsqueeze(1), picked, -1), accepted + 1, lines
 
     def _edited(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, NDArray[np.bool_]]:
@@ -353,7 +361,7 @@ class _Pooled:
         if lines is not None:
             source = lines.new_zeros(len(logits) + 1).scatter_(0, places, lines.flatten())[:-1]
         width = min(max(dims), TOP_LIMIT)
-        made = listed_on_device(sequences.pool, flat.to(torch.int32), width, named, source)
+        made = listed_on_device(sequences.outputs, flat.to(torch.int32), width, named, source)
         if theirs is not None:
             made = merged(Listed(*theirs[:3]), made, upload(np.repeat(~apart, repeats), logits, torch.bool))
         return LogprobsTensors(made.ids.to(torch.int64), made.logprobs, made.ranks, bounds)

@@ -20,6 +20,7 @@ from ..._gumball import Pool
 from ...params import SamplingParams
 from ..states import admit
 from .heads import AnyHead
+from .listed import OnDevice
 from .params import MODES, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Request", "Requests"]
@@ -95,6 +96,7 @@ class Requests:
         self.lengths: Callable[[int], NDArray[Any]] | None = None
         """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
         self.pool: Pool | None = None
+        self.outputs: OnDevice
         self.head: AnyHead | None = None
         """What makes the logits, if the engine gives hidden states in their place."""
         self._seeds = random.Random(seed)
@@ -159,6 +161,7 @@ class Requests:
         """
         if self.pool is None:
             self.pool = self._made(logits)
+            self.outputs = OnDevice(self.pool)
         if self._slots is None:
             for request in self.rows:
                 if request is not None and request.slot is None:
