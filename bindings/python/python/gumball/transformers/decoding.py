@@ -66,7 +66,7 @@ class Call:
             raise RefusedError(
                 "logprobs are asked for, but have no place in what is returned; pass return_dict_in_generate=True"
             )
-        if any(one.ids for one in listed):
+        if any(len(one.ids) for one in listed):
             raise RefusedError("ids of logprobs have no place in what generate returns; leave them out")
         self.processors = LogitsProcessorList(left)
         if self.head is not None and left:
@@ -175,13 +175,13 @@ def _stepped(call: Call, outputs: Any, takes_part: Sequence[bool], pad: torch.Te
     logits = outputs.logits[:, -1].to(call.ids.device)
     if outputs.logits.shape[1] > 1:
         logits = logits.clone()
-    sequences, head = call.sequences(logits), None if call.head is None else call.head.head
+    sequences = call.sequences(logits)
     if call.head is None:
-        rows = call.edited(call.ids, logits)
+        head, rows = None, call.edited(call.ids, logits)
     else:
-        rows = call.head.take(len(takes_part))
+        head, rows = call.head.head, call.head.take(len(takes_part))
         if call.record.logits is not None:
-            logits = torch.from_numpy(call.head.head.logits(rows))
+            logits = torch.from_numpy(head.logits(rows))
     call.record.model(outputs)
     drawn = sequences.step(rows, takes_part, head)
     call.record.drawn(drawn, range(len(takes_part)), logits)
