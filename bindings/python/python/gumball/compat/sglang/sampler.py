@@ -21,19 +21,22 @@ _NAME = "gumball_seeds"
 class Seeds:
     """The seeds of a batch's requests, in the batch's own turn, through everything that happens to it.
 
-    The methods are called behind those of SGLang's `SamplingBatchInfo` that they name, with its result first. Seeds are int64 on the host, [rows].
+    The methods are called behind those of SGLang's `SamplingBatchInfo` that they name, with its result first. Seeds are int64, [rows], and lie
+    where the batch's other tensors do: a step must not wait for a copy behind the forward pass.
     """
 
     @staticmethod
     def from_schedule_batch(result: Any, kind: Any, batch: Any, vocab_size: int) -> Any:
         """Gives a new batch its requests' seeds: their own, or one made of the request's id, which all ranks know."""
-        setattr(result, _NAME, torch.tensor([_seed(request) for request in batch.reqs], dtype=torch.int64))
+        like = result.temperatures
+        seeds = torch.tensor([_seed(request) for request in batch.reqs], dtype=torch.int64, pin_memory=like.is_cuda)
+        setattr(result, _NAME, seeds.to(like.device, non_blocking=True))
         return result
 
     @staticmethod
     def filter_batch(result: Any, info: Any, keep_indices: Any, keep_indices_device: Any) -> None:
         """Keeps the seeds of the requests that stay."""
-        setattr(info, _NAME, getattr(info, _NAME)[torch.as_tensor(keep_indices, dtype=torch.int64)])
+        setattr(info, _NAME, getattr(info, _NAME)[keep_indices_device])
 
     @staticmethod
     def merge_batch(result: Any, info: Any, other: Any) -> None:
@@ -69,11 +72,11 @@ def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tens
     tokens = operators.sampling_from_logits(
         logits,
         temperature=info.temperatures.view(-1),
-        top_k=info.top_ks,
-        top_p=info.top_ps,
-        min_p=info.min_ps,
+        top_k=info.top_ks if info.need_top_k_sampling else None,
+        top_p=info.top_ps if info.need_top_p_sampling else None,
+        min_p=info.min_ps if info.need_min_p_sampling else None,
         order="joint",
-        seed=seeds.to(logits.device),
+        seed=seeds,
         position=positions.to(torch.int64) + 1,
         draw=0,
         dtype="int64",
