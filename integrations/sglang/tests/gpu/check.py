@@ -3,7 +3,7 @@
 The engine computes logits that do not depend on the batch (`--enable-deterministic-inference`), so a text may differ only by what is drawn.
 Each request runs alone, among all, and joined later by others; every text alone is drawn again by a `gumball.Sampler` on the CPU from the very
 logits. SETTING: `own` takes SGLang's sampler, whose greedy texts are compared; `eager` no CUDA graphs; `sync` no overlap scheduling; `parts`
-prompts read in parts; `cache` a cache so small that requests are retracted; `words` a tokenizer, with requests that need one; `drafts` a draft
+prompts read in parts; `retract` requests retracted every few steps; `words` a tokenizer, with requests that need one; `drafts` a draft
 model, whose drafts `gumball.compat.sglang.eagle_sample` judges, and `drafts own` SGLang's judge.
 """
 
@@ -114,8 +114,8 @@ def texts(out_file: str, settings: list[str]) -> None:
         options["disable_overlap_schedule"] = True
     if "parts" in settings:
         options["chunked_prefill_size"] = 128
-    if "cache" in settings:
-        options |= {"schedule_conservativeness": 0.05, "max_running_requests": 48}
+    if "retract" in settings:
+        os.environ |= {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "5"}
     if drafts:
         options |= {
             "speculative_algorithm": "STANDALONE",
@@ -125,7 +125,7 @@ def texts(out_file: str, settings: list[str]) -> None:
         }
     llm = engine(
         "small",
-        tokens=1800 if "cache" in settings else 24000,
+        tokens=24000,
         tokenizer=words,
         enable_deterministic_inference=True,
         enable_custom_logit_processor=True,
@@ -151,7 +151,8 @@ def texts(out_file: str, settings: list[str]) -> None:
         return said(llm, kind, n, prompts[named(kind, n)], wait)
 
     names = [named(kind, n) for kind, n in asked]
-    found: dict[str, Any] = {"settings": settings, "ours": not own, "redrawn": {}}
+    # SGLang's functions list logprobs, which are not compared to the last bit.
+    found: dict[str, Any] = {"settings": settings, "ours": False, "redrawn": {}}
     found["among"] = dict(zip(names, run(*(job(*one) for one in asked))))
     found["joined"] = dict(zip(names, run(*(job(*one, wait=0.02 * ((at * 29) % 48)) for at, one in enumerate(asked)))))
     found["alone"] = {}
@@ -167,12 +168,6 @@ def texts(out_file: str, settings: list[str]) -> None:
         got = got["row"][got["position"] >= len(prompts[name]) - 1]
         found["redrawn"][name] = redrawn(kind, n, prompts[name], got, len(found["alone"][name]["tokens"]))
     (folder / "note").unlink()
-    if not own and not drafts and not words:
-        found["refused"] = refused(llm)
-    (folder / "busy").touch()
-    run(*(job(*one) for one in asked[: len(kinds)]))
-    waits = (folder / "waits").read_text().splitlines() if (folder / "waits").exists() else []
-    found["waits"] = waits
     parts = ("among", "alone", "joined")
     if drafts:
         # Their texts are others, but those of plain greedy requests.
@@ -182,16 +177,18 @@ def texts(out_file: str, settings: list[str]) -> None:
             }
     found["retractions"] = sum(text.pop("retractions") for part in parts for text in found[part].values())
     Path(out_file).write_text(json.dumps(found))
+    (folder / "busy").touch()
+    run(*(job(*one) for one in asked[: len(kinds)]))
+    waits = (folder / "waits").read_text().splitlines() if (folder / "waits").exists() else []
+    Path(out_file).write_text(json.dumps(found | {"waits": waits}))
     times = sorted(float(line.split()[0]) for line in waits)
     middle = times[len(times) // 2] if times else None
     print("TEXTS", Path(out_file).stem, {name: len(found[name]) for name in (*parts, "redrawn")}, flush=True)
-    print(
-        "MORE",
-        f"retractions {found['retractions']}; the sampler's call behind a busy device, median {middle} ms;",
-        found.get("refused"),
-    )
+    print("MORE", f"retractions {found['retractions']}; a call of the sampler behind a busy device, median {middle} ms")
     for line in sorted({" ".join(line.split()[3:]) for line in waits}):
         print("WAITS", line[:400], flush=True)
+    if not own and not drafts and not words:
+        print("MASK", refused(llm)[:200], flush=True)
     llm.shutdown()
 
 
@@ -199,7 +196,7 @@ def refused(llm: Any) -> str:
     """What a request for a sampling mask is answered."""
     from sglang.srt.managers.io_struct import GenerateReqInput
 
-    asking = GenerateReqInput(input_ids=[1, 2, 3], sampling_params={"max_new_tokens": 2}, return_sampling_mask=True)
+    asking = GenerateReqInput(input_ids=[1, 2, 3], sampling_params={"top_k": 20}, return_sampling_mask=True)
     try:
         llm.loop.run_until_complete(llm.tokenizer_manager.generate_request(asking, None).__anext__())
     except ValueError as error:
