@@ -151,8 +151,7 @@ def texts(out_file: str, settings: list[str]) -> None:
         return said(llm, kind, n, prompts[named(kind, n)], wait)
 
     names = [named(kind, n) for kind, n in asked]
-    # SGLang's functions list logprobs, which are not compared to the last bit.
-    found: dict[str, Any] = {"settings": settings, "ours": False, "redrawn": {}}
+    found: dict[str, Any] = {"settings": settings, "redrawn": {}}
     found["among"] = dict(zip(names, run(*(job(*one) for one in asked))))
     found["joined"] = dict(zip(names, run(*(job(*one, wait=0.02 * ((at * 29) % 48)) for at, one in enumerate(asked)))))
     found["alone"] = {}
