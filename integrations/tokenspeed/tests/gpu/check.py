@@ -157,7 +157,9 @@ def joined(server: Server, rows: torch.Tensor) -> dict[int, list[int]]:
     return run.texts()
 
 
-def drawn_again(rows: torch.Tensor, length: int = LENGTH, kinds: int = len(KINDS)) -> tuple[dict[int, list[int]], dict[int, list[float]]]:
+def drawn_again(
+    rows: torch.Tensor, length: int = LENGTH, kinds: int = len(KINDS)
+) -> tuple[dict[int, list[int]], dict[int, list[float]]]:
     """The texts and logprobs of samplers on the CPU."""
     host = rows.float().cpu().numpy()
     sums = torch.logsumexp(rows.double(), -1).tolist()
