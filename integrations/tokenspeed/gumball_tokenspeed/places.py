@@ -51,14 +51,16 @@ def take() -> None:
     async def tokenize_one_request(self: Any, obj: Any) -> Any:
         made = await tokenize(self, obj)
         if self.engine.server_args.sampling_backend == BACKEND:
-            refuse(made, self.engine.model_config.vocab_size)
+            drafts = self.engine.server_args.speculative_algorithm is not None
+            refuse(made, self.engine.model_config.vocab_size, drafts)
         return made
 
     def _validation_error(self: Any, obj: Any) -> str | None:
         found: str | None = check(self, obj)
         if found is None and settings["sampling_backend"] == BACKEND:
             try:
-                refuse(obj, self._vocab_size)
+                # The socket is in the backend's process, and does not know of drafts.
+                refuse(obj, self._vocab_size, tokenspeed.GumballSamplingBackend.drafts)
             except ValueError as error:
                 return str(error)
         return found

@@ -14,10 +14,11 @@ __all__ = ["refuse", "told"]
 _ENDS = {"stop_strs": "stop", "json_schema": "", "regex": "", "ebnf": "", "structural_tag": ""}
 
 
-def refuse(request: Any, vocab: int) -> None:
+def refuse(request: Any, vocab: int, drafts: bool) -> None:
     """Raises RefusedError for a request that asks for what TokenSpeed or the backend would leave undone.
 
     request: TokenSpeed's TokenizedGenerateReqInput, whose parameters TokenSpeed has verified; one for embeddings draws nothing.
+    drafts: whether the server verifies drafts.
     """
     params = request.sampling_params
     if getattr(request, "custom_logit_processor", None) is not None:
@@ -35,6 +36,10 @@ def refuse(request: Any, vocab: int) -> None:
     try:
         made = params_of(params)
         made.validate(vocab)
+        if drafts and made.mirostat is not None:
+            raise RefusedError(
+                "mirostat_tau is given, but goes without drafts, which this server has for every request"
+            )
         outside = [id for id in (made.dry.breakers if made.dry else ()) if id >= vocab]
         if outside:
             raise RefusedError(f"dry_breakers has {outside[0]}, which is no id of a vocabulary of {vocab}")

@@ -12,7 +12,7 @@ from gumball_tokenspeed import places
 from gumball_tokenspeed.requests import told
 
 from gumball import Dry
-from gumball.compat.tokenspeed import known_of, params_of
+from gumball.compat.tokenspeed import GumballSamplingBackend, known_of, params_of
 
 VOCAB = 300
 EOS = 2
@@ -78,6 +78,16 @@ def test_what_cannot_be_carried_is_refused_where_it_enters(served: Any, params: 
         entered(served(), params)
     if "stop" not in params:
         assert text in wired(params)[1]
+
+
+def test_mirostat_is_refused_where_there_are_drafts(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, params = served(), {"custom_params": {"mirostat_tau": 4.0}}
+    assert entered(arguments, params).sampling_params.custom_params and wired(params)[1] is None
+    monkeypatch.setattr(arguments, "speculative_algorithm", "EAGLE3")
+    monkeypatch.setattr(GumballSamplingBackend, "drafts", True)
+    with pytest.raises(ValueError, match="mirostat_tau is given"):
+        entered(arguments, params)
+    assert "mirostat_tau is given" in wired(params)[1]
 
 
 def test_a_custom_logit_processor_is_refused_by_name(served: Any) -> None:

@@ -62,6 +62,8 @@ class GumballSamplingBackend:
     _HAS_POOL_STATE = True
     _SUPPORTS_DP_VERIFY = True
     supports_tree_verify = True
+    drafts = False
+    """Whether the backend that this process made last verifies drafts."""
 
     def __init__(self, config: Any) -> None:
         if config.max_req_pool_size <= 0 or config.vocab_size <= 0:
@@ -75,6 +77,7 @@ class GumballSamplingBackend:
             raise ValueError(f"logprob_order is {config.logprob_order!r}, but must be 'torch' where there are logprobs")
         self.config = config
         self.most = max(config.max_draft_tokens_per_req, 1)
+        type(self).drafts = self.most > 1
         self.pool: Any = Pool(
             config.vocab_size,
             device=_device(config.device),
