@@ -262,7 +262,7 @@ def drafts() -> str:
     return "; ".join(said)
 
 
-OWN = ("greedy", "flashinfer", "flashinfer_full", "triton", "triton_full")
+OWN = ("greedy", "triton", "triton_full", "flashinfer", "flashinfer_full")
 
 
 def greedy() -> str:
@@ -286,6 +286,7 @@ def greedy() -> str:
                     torch.cat([a[:COUNT].float(), b[:COUNT].float()])
                     for a, b in ((first[0], second[0]), (first[2], second[2]))
                 ]
+                print(f"  {name} {dtype} ran", flush=True)
             except Exception:
                 failed += name == "gumball"
                 print(f"  {name} {dtype}: {''.join(traceback.format_exc().splitlines(True)[-6:])}", flush=True)
