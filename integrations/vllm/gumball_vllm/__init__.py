@@ -10,7 +10,7 @@ import os
 
 __all__ = ["SWITCH", "TRIED", "is_on", "register"]
 
-TRIED = ("0.32", "0.33")
+TRIED = ("0.32", "0.34")
 """The oldest release of vLLM that this was tried with, and the first above those."""
 
 SWITCH = "GUMBALL_VLLM"

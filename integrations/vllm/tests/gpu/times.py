@@ -149,28 +149,36 @@ def page(file: Path) -> str:
         "as the reading of logprobs in vLLM's client takes longer than the step.",
     ]
     for runner in ("v2", "v1"):
-        batches = sorted({int(key.split("/")[1]) for key in record["engines"][f"{runner}_ours"]})
-        lines += ["", f"## Model runner {runner.upper()}", "", f"| requests | {' | '.join(map(str, batches))} |"]
-        lines.append("| --- |" + " ---: |" * len(batches))
-        for what, given in CELLS.items():
-            words = ", ".join(f"{name} {value}" for name, value in given.items() if name != "seed")
-            cells = [
-                "; ".join(
-                    _shown(
-                        record["engines"][f"{runner}_{who}"].get(f"{what}/{batch}"), "logprobs" in given and batch > 100
-                    )
-                    for who in ("own", "ours")
-                )
-                for batch in batches
-            ]
-            lines.append(f"| {words}{', a seed each' if 'seed' in given else ''} | {' | '.join(cells)} |")
+        engines = [record["engines"][f"{runner}_{who}"] for who in ("own", "ours")]
+        lines += ["", f"## Model runner {runner.upper()}", "", *_table(engines, "median_ms")]
+        if any("host_us" in cell for cell in engines[1].values()):
+            lines += ["", "The sampler's call in a step, in microseconds of the host: vLLM's, then Gumball's.", ""]
+            lines += _table(engines, "host_us")
     return "\n".join(lines) + "\n"
 
 
-def _shown(cell: dict[str, float] | None, in_bunches: bool) -> str:
+def _table(engines: list[dict[str, Any]], number: str) -> list[str]:
+    batches = sorted({int(key.split("/")[1]) for cells in engines for key in cells})
+    lines = [f"| requests | {' | '.join(map(str, batches))} |", "| --- |" + " ---: |" * len(batches)]
+    for what, given in CELLS.items():
+        words = ", ".join(f"{name} {value}" for name, value in given.items() if name != "seed")
+        cells = [
+            "; ".join(
+                _shown(cells.get(f"{what}/{batch}"), number, "logprobs" in given and batch > 100) for cells in engines
+            )
+            for batch in batches
+        ]
+        if any(cell != "-; -" for cell in cells):
+            lines.append(f"| {words}{', a seed each' if 'seed' in given else ''} | {' | '.join(cells)} |")
+    return lines
+
+
+def _shown(cell: dict[str, float] | None, number: str, in_bunches: bool) -> str:
+    if number == "host_us":
+        return "-" if cell is None or number not in cell else f"{cell[number]:.0f}"
     if cell is None or (in_bunches and "mean_ms" not in cell):
         return "-"
-    return f"{cell['mean_ms']:.1f}*" if in_bunches else f"{cell['median_ms']:.2f}"
+    return f"{cell['mean_ms']:.1f}*" if in_bunches else f"{cell[number]:.2f}"
 
 
 if __name__ == "__main__":
