@@ -46,21 +46,22 @@ def merged(lists: Listed, others: Listed, lines: torch.Tensor) -> Listed:
 class OnDevice:
     """A pool's outputs by name, where they lie on its device. The next step overwrites them.
 
-    Their addresses stay, so each becomes a tensor once for each shape; it is read on the stream on which the steps are enqueued.
+    Their memory stays, so each becomes a tensor once for each place and shape; it is read on the stream on which the steps are enqueued.
     """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._made: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}
+        self._made: dict[tuple[int, tuple[int, ...], str], torch.Tensor] = {}
 
     def __call__(self, name: str) -> torch.Tensor:
         array = self.pool.outputs_on_device(name)
-        found = self._made.get((name, array.shape))
+        key = array.data_ptr, array.shape, array.dtype
+        found = self._made.get(key)
         if found is None:
             found = torch.from_dlpack(array)
             # Torch does little with unsigned numbers.
             found = found.view(torch.int32) if found.dtype == torch.uint32 else found
-            self._made[name, array.shape] = found
+            self._made[key] = found
         return found
 
 
