@@ -168,13 +168,19 @@ def texts(out_file: str, settings: list[str]) -> None:
         found["redrawn"][name] = redrawn(kind, n, prompts[name], got, len(found["alone"][name]["tokens"]))
     (folder / "note").unlink()
     parts = ("among", "alone", "joined")
-    if drafts:
-        # Their texts are others, but those of plain greedy requests.
-        for part in parts:
-            found[part] = {
-                name if name.startswith(GREEDY) else f"drafts {name}": text for name, text in found[part].items()
-            }
     found["retractions"] = sum(text.pop("retractions") for part in parts for text in found[part].values())
+
+    def label(name: str) -> str:
+        if drafts and not name.startswith(GREEDY):
+            return f"drafts {name}"
+        return f"overlap {name}" if "penalty" in name and "sync" not in settings else name
+
+    # SGLang's overlap scheduling counts a token for penalties one step late, or twice where another request joins.
+    for part in (*parts, "redrawn"):
+        kept = {
+            name for name in found[part] if part in ("alone", "redrawn") or "penalty" not in name or "sync" in settings
+        }
+        found[part] = {label(name): text for name, text in found[part].items() if name in kept}
     Path(out_file).write_text(json.dumps(found))
     (folder / "busy").touch()
     run(*(job(*one) for one in asked[: len(kinds)]))
