@@ -57,6 +57,10 @@ def compile_kernels(archs: list[str]) -> str:
         old.unlink()
     if archs == ["none"]:
         return "the wheel carries no compiled kernels, as GUMBALL_KERNEL_ARCHS asks"
+    nothing_new = "the wheel carries no new compiled kernels, which are compiled when they are first used"
+    compiler = os.environ.get("GUMBALL_NVRTC", "")
+    if os.path.isabs(compiler) and not os.path.exists(compiler):
+        return f"{nothing_new}: GUMBALL_NVRTC leads to {compiler}, which is not there"
     # The profile is the wheel's, so that crates are built once.
     arguments = shlex.split(os.environ.get("MATURIN_PEP517_ARGS", ""))
     profile = arguments[arguments.index("--profile") + 1] if "--profile" in arguments else "release"
@@ -66,7 +70,7 @@ def compile_kernels(archs: list[str]) -> str:
     done = subprocess.run(command, cwd=PACKAGE, stdin=nothing, stderr=subprocess.PIPE, text=True, check=False)
     last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
     if done.returncode:
-        return f"the wheel carries no new compiled kernels, which are compiled when they are first used: {last}"
+        return f"{nothing_new}: {last}"
     return f"the wheel carries compiled kernels: {last}"
 
 
