@@ -3,7 +3,8 @@
 //! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
 //! skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages import are skipped without these:
 //! `GUMBALL_TEST_PACKAGES` names some to install besides (`torch transformers`), `GUMBALL_TEST_BESIDE` the folder of an environment
-//! that has them (`ci/engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too.
+//! that has them (`ci/engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too. `GUMBALL_TEST_CARGO` is what maturin
+//! calls for cargo (`ci/workspace-cargo`).
 
 use std::env;
 use std::ffi::OsStr;
@@ -86,6 +87,10 @@ fn the_wheel_passes_its_tests() {
         // To compile kernels takes minutes. Without a compiler the package is built without them.
         .env("GUMBALL_NVRTC", "/none/libnvrtc.so")
         .env("PATH", env::join_paths(path).expect("paths"));
+    // This process's own goes by the package alone.
+    if let Some(cargo) = env::var_os("GUMBALL_TEST_CARGO") {
+        install.env("CARGO", cargo);
+    }
     assert!(succeeds(&mut install), "pip install . fails");
 
     // Elsewhere than beside the sources, so that the package is the installed one.
@@ -93,9 +98,9 @@ fn the_wheel_passes_its_tests() {
     let options = [OsStr::new("-m"), "pytest".as_ref(), "-ra".as_ref(), "--durations=3".as_ref()];
     tests.args(options).arg("--rootdir").arg(here).arg(here.join("tests")).current_dir(&folder);
     // In two processes, where the environment beside has what pytest takes for that.
-    if succeeds(Command::new(&python).args(["-c", "import xdist"])) {
-        tests.args(["-n", "2"]);
-    }
+    let in_two = succeeds(Command::new(&python).args(["-c", "import xdist"]));
+    let processes: &[&str] = if in_two { &["-n", "2"] } else { &[] };
+    tests.args(processes);
     if env::var_os("GUMBALL_TEST_SLOW").is_some() {
         tests.args(["-s", "-m", "slow or not slow"]);
     }
@@ -108,6 +113,7 @@ fn the_wheel_passes_its_tests() {
     let laws = here.join("../../integrations/laws");
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "--durations=3", "--rootdir"]).arg(&laws).arg(laws.join("tests"));
+    tests.args(processes);
     let mut path = vec![laws];
     path.extend(env::split_paths(&env::var_os("PYTHONPATH").unwrap_or_default()));
     tests.env("PYTHONPATH", env::join_paths(path).expect("paths"));
