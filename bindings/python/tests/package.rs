@@ -87,7 +87,7 @@ fn the_wheel_passes_its_tests() {
         // To compile kernels takes minutes. Without a compiler the package is built without them.
         .env("GUMBALL_NVRTC", "/none/libnvrtc.so")
         .env("PATH", env::join_paths(path).expect("paths"));
-    // This process's own goes by the package alone.
+    // Cargo set CARGO of this process to itself.
     if let Some(cargo) = env::var_os("GUMBALL_TEST_CARGO") {
         install.env("CARGO", cargo);
     }

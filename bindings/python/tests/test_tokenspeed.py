@@ -446,7 +446,7 @@ def test_a_token_that_nobody_keeps_does_not_count() -> None:
 
 @pytest.mark.parametrize("own", [{}, {"dry_multiplier": 1.0, "mirostat_tau": 3.0}])
 def test_a_request_that_comes_back_goes_on_behind_the_tokens_that_it_has(own: dict[str, Any]) -> None:
-    """Mirostat's limit alone begins anew, as nobody has kept it."""
+    """All but mirostat's limit, which starts from its initial value because the engine does not keep it."""
     tokens: list[int] = []
     params = request(3, repetition_penalty=1.3, custom_params={**own, tokenspeed.KNOWN: ([5, 6], tokens)})
     made, logits = backend(), rows_of(0, 1)

@@ -152,7 +152,7 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
                 # The engine keeps one token less of a request.
                 made.shorten([ids[3], ids[0]], [0, 1])
                 histories[0].pop()
-                # A part of a prompt has no token, and another request with the index of one that goes on behind its own tokens.
+                # A part of a prompt, which has no token; then another request takes its index, and the first one returns with its tokens.
                 made.prepare_step(ids[:1], places[:1], [None])
                 made.sample(output(logits[:1].clone()), INFO)
                 made.prepare_step(["other"], places[:1], MANY[:1])

@@ -24,10 +24,10 @@ pub enum RequestHead {
 
 impl RequestHead {
     /// Makes the head that arguments name for a model, on the device of `place` if there is one; `None` if they name none. `host` and `slot`: the pool
-    /// that holds the request. `special_ids`: those that a clustered head always computes. The arguments have passed [`HeadArgs::check`].
+    /// that holds the request. `special_ids`: the ids whose logits a clustered head always computes. The arguments have passed [`HeadArgs::check`].
     ///
     /// # Errors
-    /// - Those of [`HeadArgs::of_model`] and [`HeadOnDevice::new`].
+    /// - The errors of [`HeadArgs::of_model`] and [`HeadOnDevice::new`].
     pub fn new(
         args: &HeadArgs,
         model: &Llama,

@@ -11,7 +11,7 @@ pub enum StepPart {
     Parameters,
     /// Their seeds and draw indices.
     Seeds,
-    /// Their prompts, and what the caller changed of them since.
+    /// Their prompts, and the caller's later changes to them.
     Prompts,
     /// Their positions, and last tokens.
     Positions,

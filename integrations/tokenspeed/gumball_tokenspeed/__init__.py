@@ -16,7 +16,7 @@ BACKEND = "gumball"
 
 
 def register() -> None:
-    """Adds the backend, and the checks of requests that come to it. Warns of a release that this was not tried with.
+    """Adds the backend, and the checks of its requests. Warns of a release that this was not tried with.
 
     Raises RuntimeError if the release lacks one of the places where they go; none is taken then.
     """

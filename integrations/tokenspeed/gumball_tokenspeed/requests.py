@@ -1,4 +1,4 @@
-"""TokenSpeed's requests: checked where they enter, and told to the sampler with what they have so far and what ends them."""
+"""Checks TokenSpeed's requests where they enter, and hands the sampler their tokens so far and their end ids."""
 
 from __future__ import annotations
 

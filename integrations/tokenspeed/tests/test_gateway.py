@@ -1,4 +1,4 @@
-"""TokenSpeed's own gateway and gRPC server before the backend, which draws from made-up rows: what a client's request becomes."""
+"""TokenSpeed's own gateway and gRPC server before the backend, which draws from made-up rows: how a client's request arrives there."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ THEIRS = [({"top_k": 200}, "top_k"), ({"logprobs": 3}, "logprobs=3"), ({"top_p":
 
 
 def frontend(server_args: Any) -> Any:
-    """TokenSpeed's input processor, and what it reads of the engine."""
+    """TokenSpeed's input processor, with the attributes of the engine that it reads."""
     from tokenspeed.runtime.engine.input_processor import InputProcessor
 
     made = InputProcessor.__new__(InputProcessor)
@@ -157,7 +157,7 @@ def test_every_parameter_reaches_the_sampler(served: Any, door: str) -> None:
     assert [getattr(got, name) for name in names] == [WHOLE[name] for name in names]
     assert got.logit_bias == {4: 1.5} and got.min_tokens == 3 and got.typical_p == 0.95
     assert got.dry == Dry(multiplier=0.8) and got.repetition_scope == "both" and known_of(params) == ([5, 6, 7], [])
-    # Those of the model and of its tokenizer end a request, too.
+    # The end ids of the model and of its tokenizer end a request, too.
     assert list(got.stop_ids) == [EOS, 3, 8, 9]
 
 

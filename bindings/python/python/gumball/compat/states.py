@@ -1,4 +1,4 @@
-"""Requests that come to a pool as an engine hands them over: new ones, and those that come back with tokens."""
+"""Admits an engine's requests to a pool: new requests, and requests that return with the tokens that they have."""
 
 from __future__ import annotations
 
