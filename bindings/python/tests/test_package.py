@@ -54,9 +54,9 @@ else:
 def test_the_package_has_both_licences_and_says_who_made_it() -> None:
     distribution = importlib.metadata.distribution("gumball")
     texts = {file.name: file.read_text() for file in distribution.files or [] if file.parent.name == "licenses"}
-    assert "Apache License" in texts["LICENSE-APACHE"] and "The Gumball authors" in texts["LICENSE-MIT"]
+    assert "Apache License" in texts["LICENSE-APACHE"] and "Gumball contributors" in texts["LICENSE-MIT"]
     said = distribution.metadata
-    assert said["License-Expression"] == "Apache-2.0 OR MIT" and said["Author"] == "The Gumball authors"
+    assert said["License-Expression"] == "Apache-2.0 OR MIT" and said["Author"] == "Gumball contributors"
     assert "Operating System :: POSIX :: Linux" in said.get_all("Classifier", [])
 
 
