@@ -223,9 +223,10 @@ class GumballSamplingBackend:
         if request not in self._slots:
             self._slots[request] = admit(self.pool, given, *known_of(params), seed)
         self._requests[place] = request
-        self._pools.temperature[place] = float(params.temperature)
-        self._pools.top_k[place] = int(params.top_k)
-        self._pools.seed[place] = seed - (1 << 64) if seed >> 63 else seed
+        # By a kernel: an element that is assigned is copied, for which the host waits.
+        self._pools.temperature[place].fill_(float(params.temperature))
+        self._pools.top_k[place].fill_(int(params.top_k))
+        self._pools.seed[place].fill_(seed - (1 << 64) if seed >> 63 else seed)
 
     def _settle(self) -> None:
         """Takes away what the engine did not keep of the last verification's tokens, of requests that came back to it."""
