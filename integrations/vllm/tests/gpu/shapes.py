@@ -6,47 +6,21 @@ The model's tokenizer has a token for each byte, an end, and the two marks of a 
 from __future__ import annotations
 
 import json
-import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import random_model
 import torch
+from random_model import COMMON, VOCAB
 
-VOCAB, END, THINK, THOUGHT = 151936, 256, 257, 258
-SHAPES = {
-    "8b": {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "hidden_size": 4096,
-        "intermediate_size": 12288,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-    },
-    "small": {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 16,
-    },
-}
-COMMON = {
-    "vocab_size": VOCAB,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "hidden_act": "silu",
-    "attention_bias": False,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "bos_token_id": END,
-    "eos_token_id": END,
-}
+__all__ = ["COMMON", "END", "SHAPES", "THINK", "THOUGHT", "VOCAB", "engine", "folder", "prompt", "spread_weights"]
+
+END, THINK, THOUGHT = 256, 257, 258
+# EAGLE's drafters are of models of this kind.
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+SHAPES = random_model.SHAPES | {"small": random_model.SHAPES["small"] | LLAMA}
 
 
 def folder(shape: str, **changes: Any) -> str:
@@ -54,7 +28,9 @@ def folder(shape: str, **changes: Any) -> str:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     made = Path(tempfile.mkdtemp())
-    (made / "config.json").write_text(json.dumps(COMMON | SHAPES[shape] | changes))
+    (made / "config.json").write_text(
+        json.dumps(COMMON | SHAPES[shape] | {"bos_token_id": END, "eos_token_id": END} | changes)
+    )
     bytes_ = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({text: id for id, text in enumerate(bytes_)}, []))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -152,5 +128,4 @@ def engine(shape: str, *, cache_gb: float, **options: Any) -> Any:
 
 def prompt(number: int, length: int) -> dict[str, list[int]]:
     """A prompt of random ids, which are the same for the same number and length."""
-    rng = random.Random(f"{number}-{length}")
-    return {"prompt_token_ids": [rng.randrange(1000, 150000) for _ in range(length)]}
+    return {"prompt_token_ids": random_model.prompt(number, length)}
