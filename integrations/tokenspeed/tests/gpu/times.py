@@ -126,7 +126,7 @@ def page(file: Path) -> str:
         "",
         f"`ci/gpu-tokenspeed times` at {record['commit']}, {record['date']}: {record['card']}, torch {record['torch']}, logits in {record['dtype']} of 151936 ids.",
         "Medians in microseconds of a captured step: on the device, then the host's to prepare and launch it. `greedy` has torch's argmax, without",
-        "nvidia-cutlass-dsl. A backend has no cell for what it does not apply.",
+        "nvidia-cutlass-dsl. A backend has no cell for parameters that it does not apply.",
     ]
     for key in [*CELLS, *(f"{what}_lp" for what in LOGPROBS)]:
         words = ", ".join(f"{name} {value}" for name, value in CELLS[key.removesuffix("_lp")].items())
