@@ -376,6 +376,15 @@ class TestTransformers:
                 pool.step_hidden(head, hidden.last_hidden_state[0, -1], [slot])
             assert pool.state(slot).output == seen["exact"][1, 3:].tolist()
 
+    def test_a_prompt_may_be_read_in_chunks(self, torch: Any, model: Any) -> None:
+        from gumball.transformers import generate
+
+        ids = torch.tensor([[7, 6, 8, 9, 3], [4, 5, 6, 7, 8]])
+        calls = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=6)
+        with Head.replace(model):
+            whole = generate(model, SamplingParams(temperature=0), **calls)
+            assert torch.equal(generate(model, SamplingParams(temperature=0), **calls, prefill_chunk_size=2), whole)
+
     def test_what_would_edit_logits_that_are_not_computed_is_refused(self, torch: Any, model: Any) -> None:
         from gumball.transformers import generate
 

@@ -15,7 +15,7 @@ import torch
 
 from gumball import DeviceHead, Head
 from gumball.compat.vllm.heads import HEAD, AnyHead, chosen_head, refuse_head
-from gumball.compat.vllm.params import MODES
+from gumball.compat.vllm.params import BUILT_IN, MODES
 
 from .requests import follower_of
 
@@ -112,7 +112,7 @@ def sequences_of(runner: Any, config: Any) -> Any:
     """Our requests of a runner, which have no head yet."""
     if config.use_v2_model_runner:
         sequences = getattr(runner.sampler, "sequences", None)
-        others = [] if sequences is None else runner.sampler.logits_processors[3:]
+        others = [] if sequences is None else runner.sampler.logits_processors[BUILT_IN:]
     else:
         follower = follower_of(runner.input_batch.logitsprocs)
         sequences = None if follower is None else follower.requests

@@ -151,6 +151,9 @@ def decode(call: Call, synced: bool) -> Any:
     compiled = model._valid_auto_compile_criteria(model_kwargs, config)
     forward = model.get_compiled_call(config.compile_config) if compiled else model
     outputs = model._prefill(call.ids, config, model_kwargs, is_first_iteration=True)
+    if call.head is not None:
+        # A prompt that is read in chunks takes a pass for each.
+        call.head.forget(last=False)
     ended = False
     with model._optimize_model_for_decode():
         while model._has_unfinished_sequences(ended, synced, device=call.ids.device):
@@ -165,6 +168,8 @@ def decode(call: Call, synced: bool) -> Any:
             if not ended:
                 unfinished &= ~_stepped(call, outputs, unfinished.tolist() if pads else [True] * rows, pad)
                 ended = not unfinished.any()
+            elif call.head is not None:
+                call.head.forget(last=True)
             # The logits of a whole prompt may be large, so nothing holds them during the next pass.
             outputs = None
     return call.finish()

@@ -67,7 +67,8 @@ def generate(
     if arguments.pop("assistant_tokenizer", None) is not None:
         raise RefusedError(f"assistant_tokenizer is given, but drafts must be of the model's own tokenizer; {_LEAVE}")
     if params is not None:
-        _refuse_beside_params(arguments | ours | {"seed": seed, "logprobs": logprobs})
+        mode = None if logprobs_mode == "raw" else logprobs_mode
+        _refuse_beside_params(arguments | ours | {"seed": seed, "logprobs": logprobs, "logprobs_mode": mode})
         arguments |= switched_off(model.generation_config, said)
     stops = stop_strings(said, model.generation_config, arguments.pop("tokenizer", None))
     if stops:
@@ -105,7 +106,7 @@ def generate(
 def _refuse_beside_params(given: Mapping[str, Any]) -> None:
     # To sample is what params do anyway.
     said = {name: value for name, value in given.items() if value is not None and (name != "do_sample" or not value)}
-    for name in (*SAMPLING, "do_sample", *OUR_NAMES, "seed", "logprobs"):
+    for name in (*SAMPLING, "do_sample", *OUR_NAMES, "seed", "logprobs", "logprobs_mode"):
         if name in said:
             raise RefusedError(
                 f"{name} is {said[name]!r}, but params say how tokens are drawn; set it there, or leave params out"

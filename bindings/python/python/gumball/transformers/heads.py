@@ -51,7 +51,7 @@ class HeadLayer(torch.nn.Module):
             raise RuntimeError("a replaced head has no gradients; call the model under torch.no_grad()")
         shape = (*hidden.shape[:-1], self.head.vocab)
         if self._pending is not None:
-            # The processor draws from these; nobody reads the zeros, which are a single number in memory.
+            # The loop of `generate` draws from these; nobody reads the zeros, which are a single number in memory.
             self._pending.append(hidden[..., -1, :].reshape(-1, hidden.shape[-1]))
             return torch.zeros(1).expand(shape)
         states = hidden.reshape(-1, hidden.shape[-1]).contiguous()
@@ -67,6 +67,11 @@ class HeadLayer(torch.nn.Module):
             yield
         finally:
             self._pending = None
+
+    def forget(self, last: bool) -> None:
+        """Forgets the passes since the last `take`, from which no token is drawn; not the last of them, unless `last` says so."""
+        if self._pending:
+            del self._pending[: len(self._pending) if last else -1]
 
     def take(self, rows: int) -> torch.Tensor:
         """Returns the hidden states of the last forward pass, [rows, width].

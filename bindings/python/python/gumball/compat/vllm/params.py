@@ -20,6 +20,15 @@ __all__ = ["TOP_LIMIT", "bias_first", "params_of", "refuse_misplaced", "say_once
 # The largest list of most likely tokens that a pool makes; vLLM's own functions make longer ones.
 TOP_LIMIT = 128
 
+# The most ids that a request of vLLM may name for logprobs.
+IDS = 128
+
+# How many requests that left are remembered; those that were preempted come back.
+MOST_DEPARTED = 4096
+
+# How many logits processors model runner V2 makes itself, whose work the pool does: bias, penalties, bad words.
+BUILT_IN = 3
+
 # What vLLM itself puts into `extra_args`, or reads there.
 _VLLMS = ("kv_transfer_params", "ec_transfer_params", "session_id")
 

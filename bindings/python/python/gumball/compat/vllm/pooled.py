@@ -26,16 +26,9 @@ from ...params import SamplingParams
 from ..states import admit, mirostat_start
 from .heads import AnyHead, over
 from .listed import Listed, OnDevice, listed_on_device, merged, named_ids, upload
-from .params import MODES, TOP_LIMIT, bias_first, params_of
+from .params import BUILT_IN, IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
-
-# How many requests that left are remembered: preempted ones come back, and need their seed and mirostat limit.
-_MOST_DEPARTED = 4096
-# The most ids that a request of vLLM may name for logprobs.
-_IDS = 128
-# The processors that vLLM makes itself, whose work the pool does: bias, penalties, bad words.
-_BUILT_IN = 3
 
 
 class _Departed(NamedTuple):
@@ -69,7 +62,7 @@ class Sequences:
             slots=most,
             rows=most * (1 + most_drafts),
             top_n=min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab) if listed else 0,
-            ids=_IDS if listed else 0,
+            ids=IDS if listed else 0,
         )
         self.outputs = OnDevice(self.pool)
         # What makes the logits, if the runner gives hidden states in their place.
@@ -130,7 +123,7 @@ class Sequences:
         assert params.seed is not None
         mus = self._mus[:, index].clone() if self.mirostat[index] else None
         self._departed[name] = _Departed(self.theirs[index], params.seed, int(self._counts[index]), mus)
-        if len(self._departed) > _MOST_DEPARTED:
+        if len(self._departed) > MOST_DEPARTED:
             self._departed.popitem(last=False)
         self._release(index)
 
@@ -273,7 +266,7 @@ class _Pooled:
     def _edited(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, NDArray[np.bool_]]:
         """The logits after what comes before the penalties, the same tensor if that is nothing; and which requests it touches."""
         sequences, indices = self.sequences, batch.idx_mapping_np
-        others = self.logits_processors[_BUILT_IN:]
+        others = self.logits_processors[BUILT_IN:]
         budget = self.thinking_budget_state
         touched = np.full(len(indices), bool(others))
         if sequences.head is not None:

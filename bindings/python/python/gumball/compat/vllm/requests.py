@@ -21,14 +21,10 @@ from ...params import SamplingParams
 from ..states import admit
 from .heads import AnyHead
 from .listed import OnDevice
-from .params import MODES, TOP_LIMIT, bias_first, params_of
+from .params import IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Request", "Requests"]
 
-# How many requests that left the batch are remembered; those that were preempted come back.
-_MOST_DEPARTED = 4096
-# The most ids that a request of vLLM may name for logprobs.
-_IDS = 128
 # The count of a sequence whose length only the device knows: drafts of it were verified there.
 _UNKNOWN = -1
 
@@ -218,7 +214,7 @@ class Requests:
             slots=2 * self.most_rows,
             rows=rows,
             top_n=min(self.top_n, vocab) if listed else 0,
-            ids=_IDS if listed else 0,
+            ids=IDS if listed else 0,
         )
 
     def _admitted(self, request: Request) -> int:
@@ -259,7 +255,7 @@ class Requests:
         self._departed[request.name] = _Departed(request.theirs, request.seed)
         if request.slot is not None:
             self._parked[request.name] = request.slot
-        while len(self._departed) > _MOST_DEPARTED:
+        while len(self._departed) > MOST_DEPARTED:
             name, _ = self._departed.popitem(last=False)
             slot = self._parked.pop(name, None)
             if slot is not None:
