@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..._gumball import Pool
+from ..._gumball import DeviceArray, Pool
 from ...params import LogprobsParams
 
 __all__ = ["Listed", "OnDevice", "listed_on_device", "merged", "named_ids", "upload"]
@@ -55,6 +55,7 @@ class OnDevice:
 
     def __call__(self, name: str) -> torch.Tensor:
         array = self.pool.outputs_on_device(name)
+        assert isinstance(array, DeviceArray), "a pool on the host has its outputs in its steps' results"
         key = array.data_ptr, array.shape, array.dtype
         found = self._made.get(key)
         if found is None:
