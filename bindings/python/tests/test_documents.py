@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\(([^)\s:]+)\)|src=\"([^\":]+)\"")
 
 
 def fragments() -> list[tuple[str, str, str | None]]:
-    """Where each fragment stands, its text, and what the page says that it prints."""
+    """The place of each fragment, its text, and its output as the page shows it, or None."""
     found = []
     for page in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
         text = page.read_text()

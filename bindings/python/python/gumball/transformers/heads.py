@@ -51,7 +51,7 @@ class HeadLayer(torch.nn.Module):
             raise RuntimeError("a replaced head has no gradients; call the model under torch.no_grad()")
         shape = (*hidden.shape[:-1], self.head.vocab)
         if self._pending is not None:
-            # The loop of `generate` draws from these; nobody reads the zeros, which are a single number in memory.
+            # `generate` draws from the hidden states kept here, so the logits may be zeros, all of them one number in memory.
             self._pending.append(hidden[..., -1, :].reshape(-1, hidden.shape[-1]))
             return torch.zeros(1).expand(shape)
         states = hidden.reshape(-1, hidden.shape[-1]).contiguous()
@@ -150,12 +150,12 @@ def replace_head(model: Any, *, head: Head | None = None, **arguments: Any) -> R
     return ReplacedHead(model, made)
 
 
-# What models of transformers do to logits behind their output layer, and the value that means nothing.
+# The fields of a configuration by which models change logits after their output layer, and the values by which they do not.
 _BEHIND = {"final_logit_softcapping": (None,), "logit_scale": (None, 1.0), "logits_scaling": (None, 1.0)}
 
 
 def head_of(model: Any) -> HeadLayer | None:
-    """The head that `replace_head` has put into a model. Raises ValueError for a model that changes logits behind it."""
+    """The head that `replace_head` has put into a model. Raises ValueError for a model that changes logits after it."""
     layer = model.get_output_embeddings()
     if not isinstance(layer, HeadLayer):
         return None

@@ -65,7 +65,7 @@ class Recorder:
             steps.append(getattr(outputs, name))
 
     def drawn(self, drawn: Drawn, lines: Sequence[int], logits: torch.Tensor) -> None:
-        """Records the step in which each row has drawn one of these lines. logits: those that the model gave, [rows, vocab]."""
+        """Records a step. lines: the line of `drawn` that has each row's token. logits: the model's, [rows, vocab]."""
         if self.logits is not None:
             self.logits.append(logits.to(torch.float32, copy=True))
         if self.scores is not None and drawn.scores is not None:
