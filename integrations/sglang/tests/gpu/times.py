@@ -56,6 +56,8 @@ def cell(llm: Any, folder: Path, batch: int, what: dict[str, Any]) -> dict[str, 
 
 
 def main() -> None:
+    from in_turn import wait_for_turn
+
     from engine import engine, watched
 
     out, shape, sizes, most, *cells = sys.argv[1:]
@@ -73,6 +75,9 @@ def main() -> None:
     print("START", round(time.perf_counter() - begin, 1), found, flush=True)
     for what in ("greedy", "kp", "minp"):
         cell(llm, folder, min(8, max(batches)), CELLS[what])
+    wait_for_turn()
+    print("TURN", round(time.perf_counter() - begin, 1), flush=True)
+    begin = time.perf_counter()
     for batch in batches:
         for what in cells or CELLS:
             if time.perf_counter() - begin > float(most):

@@ -165,6 +165,7 @@ def compare(files: list[str]) -> int:
 
 def times(out: str, model: str, sizes: str) -> None:
     """Writes the median step of each setting and batch, as a client sees it."""
+    from in_turn import wait_for_turn
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -173,7 +174,7 @@ def times(out: str, model: str, sizes: str) -> None:
     captured = {"cudagraph_capture_sizes": [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= max(batches)]}
     llm = engine(
         model,
-        kv_cache_memory_bytes=6 * 2**30,
+        kv_cache_memory_bytes=2 * 2**30,
         max_num_seqs=max(batches),
         compilation_config=captured,
         enable_prefix_caching=False,
@@ -202,7 +203,10 @@ def times(out: str, model: str, sizes: str) -> None:
             ends.append(time.perf_counter())
         return [1e3 * (end - start) for start, end in zip(ends, ends[1:], strict=False)][FIRST:LAST]
 
-    steps("warm", max(batches), SETTINGS["greedy"])
+    for name, what in SETTINGS.items():
+        steps(f"warm {name}", max(batches), what)
+    wait_for_turn()
+    print("TURN", round(time.perf_counter() - begin, 1), flush=True)
     for batch in batches:
         for name, what in SETTINGS.items():
             first, median, third = statistics.quantiles(steps(f"{name} {batch}", batch, what), n=4)

@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from in_turn import wait_for_turn
 from shapes import folder, prompt, spread_weights
 
-PORT, LENGTH = 8321, 128
+PORT, LENGTH = 8321 + int(os.environ.get("TURN", 0)), 128
 KP = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
@@ -48,17 +49,20 @@ def asked(path: str, body: dict[str, Any] | None) -> Any:
 
 def started(model: str, most: int) -> subprocess.Popen[bytes]:
     options = f"--load-format dummy --dtype bfloat16 --max-model-len 2048 --max-num-seqs {most} --max-logprobs 20 --port {PORT}"
-    options += f" --kv-cache-memory-bytes {17 * 2**30} --no-enable-prefix-caching --worker-extension-cls server.Weights"
+    options += f" --kv-cache-memory-bytes {6 * 2**30} --max-num-batched-tokens 4096 --gpu-memory-utilization 0.1 --no-enable-prefix-caching --worker-extension-cls server.Weights"
     program = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *options.split()]
-    made = subprocess.Popen(program, env=os.environ | {"VLLM_SERVER_DEV_MODE": "1"}, stdout=sys.stderr)
-    while made.poll() is None:
+    return subprocess.Popen(program, env=os.environ | {"VLLM_SERVER_DEV_MODE": "1"}, stdout=sys.stderr)
+
+
+def wait_for(server: subprocess.Popen[bytes]) -> None:
+    """Waits until a server answers, and lets its workers make their weights."""
+    while server.poll() is None:
         try:
             asked("/health", None)
-            asked("/collective_rpc", {"method": "spread"})
-            return made
-        except (OSError, json.JSONDecodeError):
+            break
+        except OSError:
             time.sleep(0.5)
-    raise RuntimeError("the server ended before it answered")
+    asked("/collective_rpc", {"method": "spread"})
 
 
 def rate(model: str, batch: int, what: dict[str, Any]) -> float:
@@ -80,8 +84,13 @@ def main() -> None:
     model, found = folder(shape), {}
     batches = [int(one) for one in sizes.split(",")]
     server = started(model, max(batches))
-    print("START", round(time.perf_counter() - begin, 1), flush=True)
     try:
+        wait_for(server)
+        print("START", round(time.perf_counter() - begin, 1), flush=True)
+        rate(model, min(8, max(batches)), SETTINGS["kp_seed"])
+        wait_for_turn()
+        print("TURN", round(time.perf_counter() - begin, 1), flush=True)
+        begin = time.perf_counter()
         for batch in batches:
             for name in settings or SETTINGS:
                 if time.perf_counter() - begin > float(most):

@@ -5,7 +5,7 @@ Steps are timed where the client sees their outputs, and in each the sampler's c
 SECONDS: after this time no cell begins. After the cells the functions of the call are listed for the largest batch (PROFILE).
 
 `times.py page RECORD.json` writes RECORD.md: a table of each runner, from what several runs wrote, joined under "engines" by name
-(`v1_own`, `v1_ours`, `v2_own`, `v2_ours`).
+(`v1_own`, `v1_own_triton`, `v1_ours`, and likewise of v2); and under "rates", if it is there, what server.py wrote.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, floa
 
 
 def main() -> None:
+    from in_turn import wait_for_turn
     from shapes import engine
 
     out, shape, sizes, most, *cells = sys.argv[1:]
@@ -108,7 +109,8 @@ def main() -> None:
     captured = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if size <= max(batches)]
     llm = engine(
         shape,
-        cache_gb=17,
+        cache_gb=5,
+        max_num_batched_tokens=4096,
         max_num_seqs=max(batches),
         compilation_config={"cudagraph_capture_sizes": captured},
         disable_log_stats=True,
@@ -118,7 +120,12 @@ def main() -> None:
     found: dict[str, Any] = {"environment": {name: os.environ.get(name) for name in names}, "cells": {}}
     print("START", round(time.perf_counter() - begin, 1), found, flush=True)
     llm.collective_rpc(watch_sampler)
-    cell(llm, "warm", 8, CELLS["greedy"])
+    # FlashInfer compiles its samplers when they are first taken.
+    for what in ("greedy", "kp", "minp_seed"):
+        cell(llm, f"warm {what}", min(8, max(batches)), CELLS[what])
+    wait_for_turn()
+    print("TURN", round(time.perf_counter() - begin, 1), flush=True)
+    begin = time.perf_counter()
     for batch in batches:
         for what in cells or CELLS:
             if time.perf_counter() - begin > float(most):
@@ -145,15 +152,27 @@ def page(file: Path) -> str:
         f"# A decode step of vLLM {record['vllm']} on a GPU, by its own sampler and by Gumball's",
         "",
         f"`ci/gpu-vllm times` at {record['commit']}, {record['date']}: {setting}, torch {record['torch']}, FlashInfer {record['flashinfer']}.",
-        "Medians in milliseconds of the steps that a client sees, vLLM's sampler, then Gumball's. With `*` the mean: outputs arrive in bunches there,",
-        "as the reading of logprobs in vLLM's client takes longer than the step.",
+        "Medians in milliseconds of the steps that a client sees: vLLM's sampler with FlashInfer, vLLM's without it, Gumball's. With `*` the mean:",
+        "outputs arrive in bunches there, as the reading of logprobs in vLLM's client takes longer than the step.",
     ]
+    rates = record.get("rates", {})
     for runner in ("v2", "v1"):
-        engines = [record["engines"][f"{runner}_{who}"] for who in ("own", "ours")]
+        names = [f"{runner}_{who}" for who in ("own", "own_triton", "ours")]
+        engines = [record["engines"][name] for name in names]
         lines += ["", f"## Model runner {runner.upper()}", "", *_table(engines, "median_ms")]
-        if any("host_us" in cell for cell in engines[1].values()):
-            lines += ["", "The sampler's call in a step, in microseconds of the host: vLLM's, then Gumball's.", ""]
-            lines += _table(engines, "host_us")
+        lines += ["", "The sampler's call in a step, in microseconds of the host, in the same order.", ""]
+        lines += _table(engines, "host_us")
+        served = [rates[name] for name in names if name in rates]
+        if served:
+            lines += [
+                "",
+                "Output tokens a second of its OpenAI server, where each request is a call of its own, of 32 ids and 128 tokens:",
+            ]
+            lines += [
+                "vLLM's sampler with FlashInfer, Gumball's. The server's Python is the bound at 256 requests.",
+                "",
+            ]
+            lines += _table([{key: {"rate": rate} for key, rate in cells.items()} for cells in served], "rate")
     return "\n".join(lines) + "\n"
 
 
@@ -168,16 +187,16 @@ def _table(engines: list[dict[str, Any]], number: str) -> list[str]:
             )
             for batch in batches
         ]
-        if any(cell != "-; -" for cell in cells):
+        if any(set(cell) - set("-; ") for cell in cells):
             lines.append(f"| {words}{', a seed each' if 'seed' in given else ''} | {' | '.join(cells)} |")
     return lines
 
 
 def _shown(cell: dict[str, float] | None, number: str, in_bunches: bool) -> str:
-    if number == "host_us":
-        return "-" if cell is None or number not in cell else f"{cell[number]:.0f}"
-    if cell is None or (in_bunches and "mean_ms" not in cell):
+    if cell is None:
         return "-"
+    if number != "median_ms":
+        return f"{cell[number]:.0f}"
     return f"{cell['mean_ms']:.1f}*" if in_bunches else f"{cell[number]:.2f}"
 
 
