@@ -1,4 +1,4 @@
-"""`python -m gumball`: what the command says of this machine and of a row, without Rust."""
+"""`gumball`, the command that pip installs: what it says of this machine and of a row, without Rust."""
 
 from __future__ import annotations
 
@@ -105,10 +105,14 @@ def test_the_parameters_may_stand_in_a_file(row: Path) -> None:
         (["inspect", "--kind", "flat", "--topp", "1"], "--topp"),
         (["inspect"], "name a file of logits"),
         (["generate"], "unrecognized subcommand"),
+        (["explore"], "ci/explorer in Gumball's repository makes it"),
         ([], "Usage: python -m gumball"),
     ],
 )
-def test_a_mistake_is_said_in_one_line_and_ends_with_2(arguments: list[str], reason: str) -> None:
+def test_a_mistake_is_said_in_one_line_and_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = command(*arguments)
     assert done.returncode == 2
     assert reason in done.stderr and not done.stdout
@@ -120,6 +124,29 @@ def test_a_device_comes_to_the_same(row: Path, device: str) -> None:
 
 
 def test_the_script_is_the_module() -> None:
-    [script] = importlib.metadata.entry_points(group="console_scripts", name="gumball-py")
-    assert script.load() is main
-    assert command("--version").stdout == f"gumball {gumball.__version__}\n"
+    scripts = importlib.metadata.entry_points(group="console_scripts")
+    assert [script.load() for script in scripts if script.name.startswith("gumball")] == [main]
+    for called in ([sys.executable, "-m", "gumball"], [Path(sys.executable).with_name("gumball")]):
+        assert subprocess.check_output([*called, "--version"], text=True) == f"gumball {gumball.__version__}\n"
+
+
+def test_sample_draws_the_tokens_of_the_sampler(row: Path, batch: np.ndarray) -> None:
+    sampler = Sampler(SamplingParams(seed=5, top_k=20), len(batch[0]))
+    lines = succeeds(
+        "sample", row, "--rows", "0", "--top-k", "20", "--seed", "5", "--draws", "4", "--json"
+    ).splitlines()
+    assert [json.loads(line)["token"] for line in lines] == sampler.sample_n(batch[0], 4)
+
+
+def test_bench_measures_a_token_and_a_reading_of_its_row() -> None:
+    flags = "--kind flat --vocab 5000 --level scalar --top-k 20 --json".split()
+    [measure] = json.loads(succeeds("bench", *flags))
+    assert measure["vocab"] == 5000 and measure["token_us"] > measure["floor_us"] > 0
+
+
+def test_explore_says_where_the_page_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "target" / "explorer" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    monkeypatch.chdir(tmp_path)
+    assert succeeds("explore") == f"{page}\n"

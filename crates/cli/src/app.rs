@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use gumball_inspect::command::with_signs;
 
-use crate::commands::{bench, check, doctor, generate, head, inspect, kernels, sample};
+use crate::commands::{check, doctor, generate, head, inspect, kernels};
 use crate::output::{Output, message, say};
-use crate::{Error, Result, apart, threads};
+use crate::{Error, Result, apart, bench, explore, sample, threads};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
 #[derive(Parser, Debug)]
@@ -28,6 +28,8 @@ pub enum Command {
     Sample(Box<sample::Args>),
     /// Show what every stage does to one row of logits, in the terminal or as a page
     Inspect(Box<inspect::Args>),
+    /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
+    Explore,
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),
     /// Measure how long a token takes, against one reading of its row
@@ -48,10 +50,11 @@ impl Command {
     pub fn run(&self, out: &mut Output<'_>) -> Result<()> {
         match self {
             Command::Generate(args) => generate::run(args, out),
-            Command::Sample(args) => sample::run(args, out),
+            Command::Sample(args) => sample::run(args, None, out),
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),
-            Command::Bench(args) => bench::run(args, out),
+            Command::Explore => explore::run(None, out),
+            Command::Bench(args) => bench::run(args, None, out),
             Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),

@@ -35,8 +35,6 @@ pub mod matrix;
 
 pub mod decode;
 
-pub mod timing;
-
 pub mod check;
 
 pub mod commands;
@@ -44,6 +42,6 @@ pub mod commands;
 pub mod app;
 
 pub use gumball_inspect::{
-    Error, Result, cuda, engine, error, fresh_seed, logits, machine, output, page, reading, records,
-    sampling, self_test, state, text, trace,
+    Error, Result, bench, cuda, engine, error, explore, fresh_seed, logits, machine, output, page, reading,
+    records, sample, sampling, self_test, state, text, trace,
 };

@@ -66,7 +66,7 @@ impl Helps {
 /// Returns the words after the name of our command, if these words call it.
 fn of_ours<'a>(words: &'a [&'a str]) -> Option<&'a [&'a str]> {
     match words {
-        ["cargo", "gumball", rest @ ..] | ["gumball" | "gumball-py", rest @ ..] => Some(rest),
+        ["cargo", "gumball", rest @ ..] | ["gumball", rest @ ..] => Some(rest),
         ["python", "-m", "gumball", rest @ ..] => Some(rest),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! A command line of `doctor` and `inspect` alone, for a program that is not `gumball`.
+//! The subcommands that need no model, as a command line of their own: the `gumball` of the Python package.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -7,13 +7,19 @@ use clap::{FromArgMatches, Subcommand};
 
 use crate::doctor::Known;
 use crate::output::{Output, message, say};
-use crate::{Error, doctor, inspect};
+use crate::{Error, bench, doctor, explore, inspect, sample};
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Draw tokens from a file of logits
+    Sample(Box<sample::Args>),
     /// Show what every stage does to one row of logits, in the terminal or as a page
     Inspect(Box<inspect::Args>),
+    /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
+    Explore,
+    /// Measure how long a token takes, against one reading of its row
+    Bench(Box<bench::Args>),
     /// Show what this machine offers and what Gumball will use, and test it
     Doctor(doctor::Args),
 }
@@ -33,9 +39,10 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
 ///
 /// `name` is how the program is called, as its help says it; `arguments` are those that follow it.
 pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
-    let about =
-        "From logits to the next token: what every stage does to a row, and what this machine offers.";
+    let about = "From logits to the next token: one definition, the same token for the same seed everywhere.";
     let line = clap::Command::new("gumball").bin_name(name.to_owned());
+    let line =
+        line.after_help("The command in Rust, crate gumball-cli, also has: generate, check, head, kernels.");
     let line = line.version(env!("CARGO_PKG_VERSION")).max_term_width(100).subcommand_required(true);
     // Last, as the subcommands bring a text of their own.
     let line = Command::augment_subcommands(line.arg_required_else_help(true)).about(about);
@@ -51,7 +58,10 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
     };
     let mut out = Output::stdout();
     let outcome = match command {
+        Command::Sample(args) => sample::run(&args, known.kernels, &mut out),
         Command::Inspect(args) => inspect::run(&args, known.kernels, &mut out),
+        Command::Explore => explore::run(known.explorer, &mut out),
+        Command::Bench(args) => bench::run(&args, known.kernels, &mut out),
         Command::Doctor(args) => doctor::run(&args, known, &mut out),
     };
     let Err(error) = outcome.and_then(|()| out.flush().map_err(Error::from)) else { return 0 };

@@ -31,6 +31,8 @@ pub struct Known<'a> {
     pub model: Option<ModelFile>,
     /// The folder of compiled kernels that it brings, if any; it is trusted as the program is.
     pub kernels: Option<&'a Path>,
+    /// The explorer's page, if it brings one.
+    pub explorer: Option<&'a Path>,
     /// The Python that it runs in, if any.
     pub python: Option<Python>,
 }
@@ -53,6 +55,10 @@ pub struct Python {
     pub version: String,
     /// The folder of the package.
     pub package: String,
+    /// The architectures of GPUs that it carries compiled kernels for.
+    pub kernel_archs: Vec<String>,
+    /// Whether the emulator of a GPU is built in.
+    pub emulator: bool,
     /// Packages that this one works with.
     pub packages: Vec<Package>,
 }
@@ -228,6 +234,12 @@ fn python(found: &Python, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "\n{HEAD}Python{HEAD:#}")?;
     line(out, "version", &shown(&found.version))?;
     line(out, "package", &shown(&found.package))?;
+    let kernels = match &found.kernel_archs[..] {
+        [] => format!("no compiled kernels  {DIM}NVRTC compiles them when they are first used{DIM:#}"),
+        archs => format!("compiled kernels for {}", shown(&archs.join(" "))),
+    };
+    line(out, "carries", &kernels)?;
+    line(out, "", if found.emulator { "the emulator of a GPU" } else { "no emulator of a GPU" })?;
     let longest = found.packages.iter().map(|package| package.name.chars().count()).max();
     let width = longest.unwrap_or_default().max(11) + 2;
     for package in &found.packages {

@@ -66,13 +66,13 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Opens the device; none if it is the host.
+    /// Opens the device with the folder of compiled kernels that the program brings, if any; none if it is the host.
     ///
     /// # Errors
     /// - Those of [`DeviceArgs::open`].
     /// - [`Error::Usage`] for a level together with a device: levels are the CPU's.
     /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
-    pub fn device(&self) -> Result<Option<Device>> {
+    pub fn device(&self, kernels: Option<&Path>) -> Result<Option<Device>> {
         if self.device.device != CPU && self.level.is_some() {
             let reason = "--level is about the CPU; leave it out, or --device";
             return Err(Error::Usage(reason.to_owned()));
@@ -80,7 +80,7 @@ impl EngineArgs {
         if self.device.device != CPU {
             self.pool_route()?;
         }
-        self.device.open()
+        self.device.open_with(kernels)
     }
 
     /// Returns the route of a pool on a device.
@@ -91,13 +91,13 @@ impl EngineArgs {
         Ok(self.route.parse()?)
     }
 
-    /// Returns the route: that of the device, if one is asked for.
+    /// Returns the route: that of the device, if one is asked for, opened as by [`EngineArgs::device`].
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
     /// - Those of [`EngineArgs::device`].
-    pub fn route(&self) -> Result<Arc<dyn Route>> {
-        let Some(device) = self.device()? else { return Ok(routes().get(&self.route)?) };
+    pub fn route(&self, kernels: Option<&Path>) -> Result<Arc<dyn Route>> {
+        let Some(device) = self.device(kernels)? else { return Ok(routes().get(&self.route)?) };
         let through = self.pool_route()?;
         let name = match through {
             PoolRoute::Race => self.device.device.clone(),

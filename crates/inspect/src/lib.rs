@@ -1,9 +1,10 @@
-//! Two answers about a sampler: what every stage did to a row, and what this machine offers.
+//! Answers about a sampler: what it draws, what every stage did to a row, how long that takes, and what this machine offers.
 //!
 //! [`trace`] tells a row's way from logits to a token by the oracle's own functions; [`page`] and the terminal show it.
-//! [`doctor`] examines the machine. Both are subcommands, with the flags and files that they take, so that the `gumball`
-//! command and `python -m gumball` say the same in the same words; `command` is these two alone. Without the feature of that name
-//! there is the trace and its page alone, for programs without files, devices and a terminal.
+//! [`doctor`] examines the machine, [`sample`] draws from files of logits, [`bench`] measures, [`explore`] says where the explorer's
+//! page is. They are subcommands, with the flags and files that they take, so that the `gumball` of the Python package is that of
+//! Rust as far as it goes; `command` is these alone. Without the feature of that name there is the trace and its page alone, for
+//! programs without files, devices and a terminal.
 #![forbid(unsafe_code)]
 
 pub mod error;
@@ -43,9 +44,15 @@ pub mod self_test;
 pub mod cuda;
 
 #[cfg(feature = "command")]
+pub mod bench;
+#[cfg(feature = "command")]
 pub mod doctor;
 #[cfg(feature = "command")]
+pub mod explore;
+#[cfg(feature = "command")]
 pub mod inspect;
+#[cfg(feature = "command")]
+pub mod sample;
 
 #[cfg(feature = "command")]
 pub mod command;

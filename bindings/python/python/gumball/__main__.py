@@ -1,12 +1,10 @@
-"""``python -m gumball doctor|inspect``: what this machine offers, and what every stage does to a row of logits.
-
-It is the ``gumball`` command's code, without its models, and says the same in the same words; ``gumball-py`` is another name for it.
-"""
+"""The command ``gumball``, also ``python -m gumball``: the subcommands of the command in Rust that need no model; their code is one."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
+import signal
 import sys
 from pathlib import Path
 
@@ -42,8 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
     called = Path(sys.argv[0]).name
     name = "python -m gumball" if called == "__main__.py" else called
     packages = [(name, version_of(name), about) for name, about in PACKAGES]
-    given = sys.argv[1:] if arguments is None else arguments
-    return _gumball.command(name, given, platform.python_version(), str(Path(__file__).parent), packages)
+    folder = Path(__file__).parent
+    # sm_90 before sm_100.
+    archs = sorted(
+        {file.name.split("-")[1] for file in folder.glob("kernels/*.bin")}, key=lambda arch: (len(arch), arch)
+    )
+    if arguments is None:
+        arguments = sys.argv[1:]
+        # What runs is not Python: Ctrl-C ends the process at once.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return _gumball.command(name, arguments, platform.python_version(), str(folder), archs, packages)
 
 
 if __name__ == "__main__":

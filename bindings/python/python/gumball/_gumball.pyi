@@ -67,6 +67,7 @@ def command(
     arguments: Sequence[str],
     version: str,
     package: str,
+    archs: Sequence[str],
     packages: Sequence[tuple[str, str | None, str]],
 ) -> int: ...
 def check_params(params: Any, vocab: int | None = None) -> None: ...

@@ -65,9 +65,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let params = args.sampling.to_params()?;
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
-    let subject: Box<dyn Subject> = match args.engine.device()? {
+    let subject: Box<dyn Subject> = match args.engine.device(None)? {
         Some(device) if args.engine.route == RACE => Box::new(OnDevice { device }),
-        _ => Box::new(Engine { level: args.engine.level()?, route: args.engine.route()?.name().to_owned() }),
+        _ => Box::new(Engine {
+            level: args.engine.level()?,
+            route: args.engine.route(None)?.name().to_owned(),
+        }),
     };
     let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();
     if let Some(flag) = args.state.given().filter(|_| !is_given) {

@@ -95,9 +95,9 @@ pub struct Report {
 pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let params = args.sampling.to_params()?;
     args.speculate.check(&params)?;
-    let device = if args.head.is_given() { args.engine.device()? } else { None };
+    let device = if args.head.is_given() { args.engine.device(None)? } else { None };
     args.head.check(device.is_some())?;
-    let (route, level) = (args.engine.route()?, args.engine.level()?);
+    let (route, level) = (args.engine.route(None)?, args.engine.level()?);
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
     let mut params = for_prose(params, args.sampling.shapes());

@@ -1,6 +1,5 @@
-//! The subcommands, one file each: what it takes, what it does, what it writes.
+//! The subcommands, one file each: what it takes, what it does, what it writes. Those without a model of their own are in `gumball-inspect`.
 
-pub mod bench;
 pub mod check;
 pub mod doctor;
 pub mod generate;
@@ -8,4 +7,3 @@ pub mod head;
 pub mod head_check;
 pub mod inspect;
 pub mod kernels;
-pub mod sample;

@@ -5,6 +5,7 @@
 //! logprob of -inf is `null`.
 
 use std::io::Write;
+use std::path::Path;
 
 use gumball_engine::{Chosen, History, Prepared, Task};
 use gumball_spec::NONE;
@@ -75,11 +76,11 @@ pub struct Record {
 /// The most tokens of a table, which is held whole before it is written.
 const MOST_IN_A_TABLE: u64 = 1 << 20;
 
-/// Draws the tokens and writes them.
+/// Draws the tokens and writes them; `kernels` is the folder of compiled kernels that the program brings, if any.
 ///
 /// # Errors
 /// A file that cannot be used, a row that does not exist, or a parameter outside its range.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let Source { logits, rows, .. } = args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
     let state = args.state.read()?;
     let mut params = args.sampling.to_params()?;
@@ -87,7 +88,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let prepared = Prepared::new(params, logits.vocab())?;
     let mut history = History::new(&state.prompt);
     state.output.iter().for_each(|id| history.push(*id));
-    let mut stages = args.engine.route()?.open(args.engine.level()?)?;
+    let mut stages = args.engine.route(kernels)?.open(args.engine.level()?)?;
     stages.keep_ids(true);
 
     let tokens = (rows.len() as u64).saturating_mul(u64::from(args.draws));

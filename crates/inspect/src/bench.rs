@@ -4,6 +4,7 @@
 //! of several rows on a GPU. Rivals and records are the `bench` package's matter.
 
 mod on_device;
+mod timing;
 
 use std::io::Write;
 use std::path::Path;
@@ -12,6 +13,7 @@ use gumball_engine::{History, Level, Prepared, Stages, Task};
 use gumball_spec::{LogprobsParams, SamplingParams};
 use serde::Serialize;
 
+use self::timing::{Reading, Spread, doubt, in_turns};
 use crate::Result;
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, Kind, Logits, LogitsArgs, Source, read};
@@ -19,7 +21,6 @@ use crate::machine::Machine;
 use crate::output::say;
 use crate::sampling::SamplingArgs;
 use crate::text::{DIM, HEAD, Table, WARN, count};
-use crate::timing::{Reading, Spread, doubt, in_turns};
 
 /// What to measure.
 #[derive(clap::Args, Clone, Debug)]
@@ -73,22 +74,22 @@ struct Setting {
     history: Vec<u32>,
 }
 
-/// Measures, and writes a table a kind of rows.
+/// Measures, and writes a table a kind of rows; `kernels` is the folder of compiled kernels that the program brings, if any.
 ///
 /// # Errors
 /// A file that cannot be used, or a parameter outside its range.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let params = args.sampling.to_params()?;
     let levels: Vec<Level> = match args.engine.level {
         Some(_) => vec![args.engine.level()?],
         None => Level::available().collect::<Vec<_>>().into_iter().rev().collect(),
     };
-    if let Some(device) = args.engine.device()? {
+    if let Some(device) = args.engine.device(kernels)? {
         let settings = |vocab| settings_of(&params, vocab);
         let route = args.engine.pool_route()?;
         return on_device::run((&device, route), &sources(&args.logits)?, &settings, args.json, out);
     }
-    let route = args.engine.route()?;
+    let route = args.engine.route(kernels)?;
     if !args.json {
         let cpu = Machine::ask().cpu;
         writeln!(out, "{HEAD}{cpu}{HEAD:#}  {DIM}one thread, rows in cache, route {}{DIM:#}", route.name())?;

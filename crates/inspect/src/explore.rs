@@ -1,0 +1,29 @@
+//! `gumball explore`: where the explorer is, a page of HTML with the engine and rows of a real model in it.
+//!
+//! A released Python package brings the page. Elsewhere it is made by `ci/explorer` of the repository, and found where the command runs
+//! inside it. It opens from its file, without a server.
+
+use std::io::Write;
+use std::path::Path;
+
+use crate::output::shown;
+use crate::{Error, Result};
+
+/// Where `ci/explorer` makes the page, in the repository.
+const MADE: &str = "target/explorer/index.html";
+
+/// Writes the path of the page; `brought` is the one that the program brings, if any.
+///
+/// # Errors
+/// - [`Error::Usage`] if there is none; it says where to get it.
+pub fn run(brought: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let Some(page) = [brought, Some(Path::new(MADE))].into_iter().flatten().find(|page| page.is_file())
+    else {
+        return Err(Error::Usage(format!(
+            "this gumball brings no page of the explorer: a released Python package does, and ci/explorer in Gumball's repository \
+             makes it into {MADE}"
+        )));
+    };
+    writeln!(out, "{}", shown(&std::path::absolute(page)?.display().to_string()))?;
+    Ok(())
+}
