@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gumball
 from gumball.compat.releases import warn_if_untried
 
 INTEGRATIONS = Path(__file__).parents[3] / "integrations"
@@ -49,4 +50,10 @@ def test_a_plug_in_and_its_package_say_the_same_releases(name: str) -> None:
     assert bounds and set(bounds) == set(
         re.findall(r'TRIED = \("(.+)", "(.+)"\)', (package / code / "__init__.py").read_text())
     )
-    assert name == "transformers" or '"gumball>=0.1,<0.2"' in said
+
+
+def test_each_package_of_the_integrations_takes_gumball_of_this_minor_version() -> None:
+    major, minor = map(int, gumball.__version__.split(".")[:2])
+    for package in INTEGRATIONS.glob("*/pyproject.toml"):
+        bounds = re.findall(r'"gumball>=([0-9.]+),<([0-9.]+)"', package.read_text())
+        assert bounds == [(f"{major}.{minor}", f"{major}.{minor + 1}")], package
