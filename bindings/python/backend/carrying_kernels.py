@@ -3,7 +3,9 @@
 ``GUMBALL_NVRTC`` names the compiler (``libnvrtc.so``), unless the system's loader finds one. ``GUMBALL_KERNEL_ARCHS`` names
 architectures (``sm_90 sm_120``), or ``all`` that a released wheel carries, or ``none``. By default they are those of this
 machine's GPUs. A package without kernels compiles them when they are first used. pip hides what a build says, but shows the name of
-the wheel, whose build tag is ``0_no_kernels`` or, say, ``1_kernels_sm_90``.
+the wheel, whose build tag is ``0_no_kernels`` or, say, ``1_kernels_sm_90``, with ``_emulator`` behind it if the feature of that name is on.
+
+Pythons that the package is not made for, free-threaded ones and those of musl, are refused before anything is built.
 """
 
 from __future__ import annotations
@@ -12,21 +14,41 @@ import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import maturin
 from maturin import (  # noqa: F401
     build_editable,
     build_sdist,
-    get_requires_for_build_editable,
     get_requires_for_build_sdist,
-    get_requires_for_build_wheel,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
 
 PACKAGE = Path(__file__).resolve().parents[1]
 KERNELS = PACKAGE / "python" / "gumball" / "kernels"
+
+
+def refusal() -> str | None:
+    """Why the package cannot be built for this Python, if so."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "this Python is free-threaded, and gumball is made for Pythons with the GIL; install it with one of those"
+    # Which of the two says it hangs on who built Python.
+    if any("musl" in str(sysconfig.get_config_var(name)) for name in ("SOABI", "HOST_GNU_TYPE")):
+        return "this Python is one of musl (Alpine Linux), and gumball is made for Linux with glibc 2.17 or newer"
+    return None
+
+
+def get_requires_for_build_wheel(config_settings: dict[str, object] | None = None) -> list[str]:
+    """What maturin requires, if there is anything to build; it is the first that pip asks."""
+    reason = refusal()
+    if reason:
+        sys.exit(f"gumball: {reason}")
+    return list(maturin.get_requires_for_build_wheel(config_settings))
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel
 
 
 def build_wheel(
@@ -37,18 +59,20 @@ def build_wheel(
     """Compiles kernels if it can, then builds the wheel."""
     say(compile_kernels(os.environ.get("GUMBALL_KERNEL_ARCHS", "native").split()))
     name = str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
-    tagged = with_build_tag(name, KERNELS)
+    arguments = maturin.get_maturin_pep517_args(config_settings)
+    tagged = with_build_tag(name, KERNELS, any("emulator" in argument for argument in arguments))
     os.replace(Path(wheel_directory, name), Path(wheel_directory, tagged))
     return tagged
 
 
-def with_build_tag(name: str, kernels: Path) -> str:
-    """A wheel's name that says for which architectures it carries the kernels of a folder."""
+def with_build_tag(name: str, kernels: Path, emulator: bool) -> str:
+    """A wheel's name that says for which architectures it carries the kernels of a folder, and whether it has the emulator."""
     archs = {file.name.split("-")[1] for file in kernels.glob("*.bin")}
     # sm_90 before sm_100.
     carried = "_".join(sorted(archs, key=lambda arch: (len(arch), arch)))
     distribution, version, tags = name.split("-", 2)
-    return f"{distribution}-{version}-{f'1_kernels_{carried}' if carried else '0_no_kernels'}-{tags}"
+    tag = f"1_kernels_{carried}" if carried else "0_no_kernels"
+    return f"{distribution}-{version}-{tag}{'_emulator' if emulator else ''}-{tags}"
 
 
 def compile_kernels(archs: list[str]) -> str:

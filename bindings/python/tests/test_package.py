@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,18 +61,43 @@ def test_the_package_has_both_licences_and_says_who_made_it() -> None:
     assert "Operating System :: POSIX :: Linux" in said.get_all("Classifier", [])
 
 
-def test_the_name_of_a_wheel_says_which_kernels_it_carries(tmp_path: Path) -> None:
+@pytest.fixture
+def backend() -> Any:
     pytest.importorskip("maturin")
     path = Path(__file__).parents[1] / "backend" / "carrying_kernels.py"
     spec = importlib.util.spec_from_file_location("carrying_kernels", path)
     assert spec is not None and spec.loader is not None
     backend = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(backend)
+    return backend
+
+
+def test_the_name_of_a_wheel_says_what_it_carries(backend: Any, tmp_path: Path) -> None:
     name = "gumball-0.1.0-cp310-abi3-linux_x86_64.whl"
-    assert backend.with_build_tag(name, tmp_path) == "gumball-0.1.0-0_no_kernels-cp310-abi3-linux_x86_64.whl"
+    assert backend.with_build_tag(name, tmp_path, False) == "gumball-0.1.0-0_no_kernels-cp310-abi3-linux_x86_64.whl"
+    wanted = "gumball-0.1.0-0_no_kernels_emulator-cp310-abi3-linux_x86_64.whl"
+    assert backend.with_build_tag(name, tmp_path, True) == wanted
     for arch in ("sm_120", "sm_90", "sm_90"):
         (tmp_path / f"survey_{len(list(tmp_path.iterdir()))}-{arch}-0f0f.bin").touch()
-    assert backend.with_build_tag(name, tmp_path) == "gumball-0.1.0-1_kernels_sm_90_sm_120-cp310-abi3-linux_x86_64.whl"
+    wanted = "gumball-0.1.0-1_kernels_sm_90_sm_120-cp310-abi3-linux_x86_64.whl"
+    assert backend.with_build_tag(name, tmp_path, False) == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"Py_GIL_DISABLED": 1, "SOABI": "cpython-313t-x86_64-linux-gnu"}, "free-threaded"),
+        ({"Py_GIL_DISABLED": 0, "SOABI": "cpython-312-x86_64-linux-musl"}, "musl"),
+    ],
+)
+def test_a_python_that_it_is_not_made_for_is_refused(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], reason: str
+) -> None:
+    assert backend.refusal() is None
+    monkeypatch.setattr(backend.sysconfig, "get_config_var", said.get)
+    for hook in (backend.get_requires_for_build_wheel, backend.get_requires_for_build_editable):
+        with pytest.raises(SystemExit, match=f"gumball: this Python is .*{reason}"):
+            hook()
 
 
 def test_stubs_are_those_of_the_library(tmp_path: Path) -> None:
