@@ -33,7 +33,9 @@ KERNELS = PACKAGE / "python" / "gumball" / "kernels"
 def refusal() -> str | None:
     """Why the package cannot be built for this Python, if so."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "this Python is free-threaded, and gumball is made for Pythons with the GIL; install it with one of those"
+        return (
+            "this Python is free-threaded, and gumball is made for Pythons with the GIL; install it with one of those"
+        )
     # Which of the two says it hangs on who built Python.
     if any("musl" in str(sysconfig.get_config_var(name)) for name in ("SOABI", "HOST_GNU_TYPE")):
         return "this Python is one of musl (Alpine Linux), and gumball is made for Linux with glibc 2.17 or newer"

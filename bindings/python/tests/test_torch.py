@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,8 +67,8 @@ def test_outputs_are_tensors_without_a_copy(batch: np.ndarray) -> None:
     ("bad", "kind", "text"),
     [
         (lambda: torch.zeros(7, VOCAB, dtype=torch.float64), TypeError, "logits is of float64"),
-        (lambda: torch.zeros(7, VOCAB).to_sparse(), TypeError, "logits cannot be read"),
-        (lambda: torch.zeros(7, VOCAB, device="meta"), TypeError, "logits cannot be read"),
+        (lambda: torch.zeros(7, VOCAB).to_sparse(), TypeError, "logits cannot be read|must be dense"),
+        (lambda: torch.zeros(7, VOCAB, device="meta"), TypeError, "logits cannot be read|has no memory"),
         (lambda: torch.zeros(VOCAB, 7).t(), ValueError, "7 apart in a row"),
         (lambda: torch.zeros(VOCAB).expand(7, VOCAB), ValueError, "stride is 0"),
         (lambda: torch.zeros(1, 7, VOCAB), ValueError, "3 dimensions"),
@@ -80,7 +81,7 @@ def test_what_is_no_dense_matrix_is_told(
     made, slots = pool()
     with pytest.raises(kind) as raised:
         made.step(bad(), slots)
-    assert text in str(raised.value)
+    assert re.search(text, str(raised.value))
     assert made.step(batch, slots).tolist() == wanted
 
 
@@ -95,7 +96,11 @@ def test_a_fake_tensor_is_told(batch: np.ndarray) -> None:
 def test_a_tensor_of_several_processes_is_told(batch: np.ndarray) -> None:
     import torch.distributed
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
+
+    try:
+        from torch.distributed.tensor import Shard, distribute_tensor
+    except ImportError:  # torch 2.4
+        from torch.distributed._tensor import Shard, distribute_tensor
 
     made, slots = pool()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

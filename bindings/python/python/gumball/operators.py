@@ -123,8 +123,11 @@ def _check_dtype(dtype: str) -> None:
 def chain_shape(draft_probs: _Array, draft_token_ids: _Array, target_probs: _Array) -> tuple[int, int, int]:
     """Returns the numbers of chains, drafts and ids of arrays that go together; raises ValueError for others."""
     for name, array in (("draft_probs", draft_probs), ("target_probs", target_probs)):
-        if len(getattr(array, "shape", ())) != 3:
-            found = f"{len(array.shape)} dimensions" if hasattr(array, "shape") else "no shape"
+        try:
+            found = f"{len(array.shape)} dimensions"
+        except AttributeError:
+            found = "no shape"
+        if found != "3 dimensions":
             raise InvalidValueError(f"{name} has {found}, but must have 3: chains, drafts and vocab")
     chains, width, vocab = target_probs.shape
     if width < 1 or tuple(draft_probs.shape) != (chains, width - 1, vocab):

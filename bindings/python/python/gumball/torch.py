@@ -18,7 +18,7 @@
 The functions here are those of :mod:`gumball`, without ``params``, ``stream`` and statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
 that write to ``out``, and ones that change their rows in place. The seed is required. Row parameters are numbers or
 tensors. Outside compiled code, the functions of :mod:`gumball` do the same with less overhead. Once this module is
-imported, compiled code that calls those functions gets the ones here.
+imported, compiled code that calls those functions gets the ones here, if torch has ``torch.compiler.substitute_in_graph``.
 
 ``gumball::enqueue(Tensor logits, Tensor(a!) tokens, int pool) -> ()`` enqueues one step of the pool's assigned rows
 and copies the tokens to `tokens`, both in the order of torch's current stream. The compiler treats it as opaque and
@@ -26,8 +26,7 @@ keeps its order, because it writes. Outside compiled code, :meth:`gumball.Pool.e
 overhead.
 """
 
-from __future__ import annotations
-
+# Annotations are not postponed: torch reads those of an operator, and torch 2.4 knows none that are text.
 import itertools
 import weakref
 
