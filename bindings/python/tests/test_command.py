@@ -14,6 +14,7 @@ import pytest
 import gumball
 from gumball import Sampler, SamplingParams
 from gumball.__main__ import PACKAGES, main
+from gumball._gumball import EMULATOR
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -50,6 +51,9 @@ def test_the_doctor_writes_json() -> None:
     python = report["python"]
     assert python["version"] == ".".join(map(str, sys.version_info[:3]))
     assert Path(python["package"]) == Path(gumball.__file__).parent
+    assert python["emulator"] == EMULATOR
+    carried = Path(gumball.__file__).parent.glob("kernels/*.bin")
+    assert set(python["kernel_archs"]) == {file.name.split("-")[1] for file in carried}
     assert [package["name"] for package in python["packages"]] == [name for name, _ in PACKAGES]
     versions = {package["name"]: package["version"] for package in python["packages"]}
     assert versions["numpy"] == importlib.metadata.version("numpy")
