@@ -36,7 +36,7 @@ def refusal() -> str | None:
         return (
             "this Python is free-threaded, and gumball is made for Pythons with the GIL; install it with one of those"
         )
-    # Which of the two says it hangs on who built Python.
+    # Builds of Python name their C library in one of these variables.
     if any("musl" in str(sysconfig.get_config_var(name)) for name in ("SOABI", "HOST_GNU_TYPE")):
         return "this Python is one of musl (Alpine Linux), and gumball is made for Linux with glibc 2.17 or newer"
     return None

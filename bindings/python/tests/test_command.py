@@ -1,4 +1,4 @@
-"""`gumball`, the command that pip installs: what it says of this machine and of a row, without Rust."""
+"""`gumball`, the command that pip installs, which needs no Rust: its subcommands, and its exit codes."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_an_operator_is_the_packages_function(name: str, logits: Any) -> None:
 def test_the_compiler_takes_it_whole(name: str, logits: Any) -> None:
     import gumball.torch as ops
 
-    # What is compiled may call the package's functions, too, but for torch 2.4.
+    # Compiled code may call the package's functions too; torch 2.4 cannot put operators in their place.
     for of in (ops, gumball) if hasattr(torch.compiler, "substitute_in_graph") else (ops,):
         torch.compiler.reset()
         compiled = torch.compile(calls(of, logits)[name], backend="aot_eager", fullgraph=True)

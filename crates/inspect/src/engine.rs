@@ -91,7 +91,7 @@ impl EngineArgs {
         Ok(self.route.parse()?)
     }
 
-    /// Returns the route: that of the device, if one is asked for, opened as by [`EngineArgs::device`].
+    /// Returns the route of that name; on a device, the device's own route, which opens the device as [`EngineArgs::device`] does.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.

@@ -1,10 +1,10 @@
-//! Answers about a sampler: what it draws, what every stage did to a row, how long that takes, and what this machine offers.
+//! The subcommands of `gumball` that need no model, and the trace of a row.
 //!
-//! [`trace`] tells a row's way from logits to a token by the oracle's own functions; [`page`] and the terminal show it.
-//! [`doctor`] examines the machine, [`sample`] draws from files of logits, [`bench`] measures, [`explore`] says where the explorer's
-//! page is. They are subcommands, with the flags and files that they take, so that the `gumball` of the Python package is that of
-//! Rust as far as it goes; `command` is these alone. Without the feature of that name there is the trace and its page alone, for
-//! programs without files, devices and a terminal.
+//! [`trace`] tells a row's way from logits to a token by the oracle's own functions; [`page`] and the terminal show it ([`inspect`]).
+//! [`sample`] draws from files of logits, [`bench`] times a token, [`doctor`] examines the machine, [`explore`] finds the explorer's page.
+//! The command in Rust and the one of the Python package both run them, so flags and words are the same; [`command`] is the latter's
+//! command line. Without the feature `command` the crate has the trace and its page alone, for programs without files, devices and a
+//! terminal.
 #![forbid(unsafe_code)]
 
 pub mod error;

@@ -26,7 +26,7 @@ keeps its order, because it writes. Outside compiled code, :meth:`gumball.Pool.e
 overhead.
 """
 
-# Annotations are not postponed: torch reads those of an operator, and torch 2.4 knows none that are text.
+# Without `from __future__ import annotations`: torch 2.4 reads an operator's types, and fails where a type is a string.
 import itertools
 import weakref
 
