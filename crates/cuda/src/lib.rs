@@ -36,6 +36,7 @@ pub use driver::peer_links::PeerLink;
 pub use driver::peer_memory::MemoryHandle;
 pub use driver::probe::{CudaInfo, DeviceInfo};
 pub use driver::runtime::{CapturedLaunches, Grid, Runtime};
+pub use driver::tap::{Launch, Tap};
 pub use driver::thread_state::CudaThreadState;
 pub use error::{Error, Result};
 pub use memory::buffer::Buffer;

@@ -14,13 +14,11 @@
 //! reads instead of the table.
 
 use std::error::Error;
-use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use gumball_bench_protocol::generated::model_like;
-use gumball_cuda::{Buffer, CapturedLaunches, DeviceLimits, Dtype, Grid, Kernel, Runtime};
+use gumball_cuda::{Buffer, DeviceLimits, Dtype, Launch, Runtime, Tap};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
     SamplingParams,
@@ -31,127 +29,6 @@ const STEPS: usize = 32;
 const TIMES: usize = 41;
 /// How many bytes the batches of rows have together, at least.
 const COLD_BYTES: usize = 400 << 20;
-
-/// A launch as it was made.
-#[derive(Debug)]
-struct Launch {
-    kernel: Kernel,
-    grid: Grid,
-    argument: Vec<u64>,
-    early: bool,
-}
-
-/// A machine that can take down what is launched on it, or launch nothing; without another machine it only has memory.
-#[derive(Debug)]
-struct Tap {
-    machine: Option<Arc<dyn Runtime>>,
-    launches: Mutex<Vec<Launch>>,
-    takes_down: AtomicBool,
-    is_dry: AtomicBool,
-}
-
-impl Tap {
-    fn new(machine: Option<Arc<dyn Runtime>>) -> Self {
-        let is_dry = AtomicBool::new(machine.is_none());
-        Self { machine, launches: Mutex::default(), takes_down: AtomicBool::new(false), is_dry }
-    }
-
-    /// Passes a launch on, as the mode has it.
-    ///
-    /// # Safety
-    /// As for [`Runtime::launch_dependent`] or, if it is none, [`Runtime::launch`].
-    unsafe fn pass(
-        &self,
-        early: bool,
-        kernel: Kernel,
-        grid: Grid,
-        argument: &[u8],
-    ) -> gumball_cuda::Result<()> {
-        if self.takes_down.load(Ordering::Relaxed) {
-            let mut words = vec![0u64; argument.len().div_ceil(8)];
-            bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-            let launch = Launch { kernel, grid, argument: words, early };
-            self.launches.lock().unwrap_or_else(PoisonError::into_inner).push(launch);
-        }
-        let machine = match &self.machine {
-            Some(machine) if !self.is_dry.load(Ordering::Relaxed) => machine,
-            _ => {
-                black_box((kernel, grid, argument));
-                return Ok(());
-            }
-        };
-        if early {
-            // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch_dependent(kernel, grid, argument) }
-        } else {
-            // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch(kernel, grid, argument) }
-        }
-    }
-}
-
-impl Runtime for Tap {
-    fn name(&self) -> String {
-        self.machine.as_ref().map_or("no machine".to_owned(), |machine| machine.name())
-    }
-
-    fn limits(&self) -> DeviceLimits {
-        self.machine.as_ref().map_or(DeviceLimits::new(132), |machine| machine.limits())
-    }
-
-    fn alloc(&self, bytes: usize) -> gumball_cuda::Result<u64> {
-        self.machine.as_ref().map_or(Ok(1 << 40), |machine| machine.alloc(bytes))
-    }
-
-    unsafe fn free(&self, address: u64, bytes: usize) {
-        if let Some(machine) = &self.machine {
-            // SAFETY: the caller vouches for the memory.
-            unsafe { machine.free(address, bytes) }
-        }
-    }
-
-    unsafe fn write(&self, address: u64, bytes: &[u8]) -> gumball_cuda::Result<()> {
-        match &self.machine {
-            // SAFETY: the caller vouches for the memory.
-            Some(machine) => unsafe { machine.write(address, bytes) },
-            None => Ok(()),
-        }
-    }
-
-    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> gumball_cuda::Result<()> {
-        match &self.machine {
-            // SAFETY: the caller vouches for the memory.
-            Some(machine) => unsafe { machine.read(address, bytes) },
-            None => Ok(()),
-        }
-    }
-
-    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> gumball_cuda::Result<()> {
-        // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(false, kernel, grid, argument) }
-    }
-
-    unsafe fn launch_dependent(
-        &self,
-        kernel: Kernel,
-        grid: Grid,
-        argument: &[u8],
-    ) -> gumball_cuda::Result<()> {
-        // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(true, kernel, grid, argument) }
-    }
-
-    fn is_capturing(&self) -> gumball_cuda::Result<bool> {
-        self.machine.as_ref().map_or(Ok(false), |machine| machine.is_capturing())
-    }
-
-    fn capture(
-        &self,
-        launch: &mut dyn FnMut() -> gumball_cuda::Result<()>,
-    ) -> gumball_cuda::Result<Box<dyn CapturedLaunches>> {
-        self.machine.as_ref().expect("graphs are of a GPU").capture(launch)
-    }
-}
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -199,7 +76,7 @@ fn main() -> Outcome<()> {
         }
     };
     let has_gpu = machine.is_some();
-    let tap = Arc::new(Tap::new(machine));
+    let tap = Arc::new(machine.map_or_else(|| Tap::without_machine(DeviceLimits::new(132)), Tap::on));
     println!("{}, vocab {vocab}: microseconds of the host a step", tap.name());
     if !json {
         println!("request      rows  count  enqueue  launches  beside  replay    step   graph  device");
@@ -241,29 +118,26 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
             let input = turns.next().expect("a circle has no end");
             Ok(pool.enqueue(*input, &slots, &options)?)
         };
-        let synchronise = || match machine.gpu().or(tap.machine.as_ref().and_then(|gpu| gpu.gpu())) {
+        let synchronise = || match tap.machine().and_then(|machine| machine.gpu()) {
             Some(gpu) => Ok(gpu.synchronize()?),
             None => Ok(()),
         };
         let mut out = Outputs::new();
 
-        tap.takes_down.store(true, Ordering::Relaxed);
-        enqueue(&mut pool)?;
-        tap.takes_down.store(false, Ordering::Relaxed);
-        let taken = std::mem::take(&mut *tap.launches.lock().unwrap_or_else(PoisonError::into_inner));
-        tap.is_dry.store(true, Ordering::Relaxed);
+        let taken = tap.launches_of(|| enqueue(&mut pool))?;
+        tap.set_dry(true);
         let beside = time(STEPS, synchronise, || enqueue(&mut pool))?;
         if !has_gpu {
             println!("{name:12} {rows:4} {:6} {:26.2}", taken.len(), beside.median);
             continue;
         }
-        tap.is_dry.store(false, Ordering::Relaxed);
+        tap.set_dry(false);
         let enqueued = time(STEPS, synchronise, || enqueue(&mut pool))?;
-        let gpu = tap.machine.as_ref().expect("there is one");
+        let gpu = tap.machine().expect("there is one");
         let launches = time(STEPS, synchronise, || {
-            for Launch { kernel, grid, argument, early } in &taken {
+            for Launch { kernel, grid, argument, is_dependent } in &taken {
                 let argument = bytemuck::cast_slice(argument);
-                if *early {
+                if *is_dependent {
                     // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
                     unsafe { gpu.launch_dependent(*kernel, *grid, argument) }?;
                 } else {

@@ -21,5 +21,6 @@ mod private_files;
 pub(crate) mod probe;
 pub(crate) mod runtime;
 mod streams;
+pub(crate) mod tap;
 pub(crate) mod thread_state;
 mod transfer;

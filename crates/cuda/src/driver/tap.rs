@@ -1,0 +1,258 @@
+//! A tap: a runtime that takes down what is launched, on a machine or on none.
+//!
+//! With a machine it passes everything on, and can leave launches out. Without a machine it has addresses and no memory: writes are lost, reads
+//! give zeros, and no kernel runs. So a test sees the launches for any device on any computer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::driver::device_limits::DeviceLimits;
+use crate::driver::peer_memory::MemoryHandle;
+use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
+use crate::error::Result;
+use crate::programs::kernels::Kernel;
+
+/// A launch as it was made.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Its grid.
+    pub grid: Grid,
+    /// The kernel's argument, in words of 64 bits so that it is aligned; zeros fill the last word up.
+    pub argument: Vec<u64>,
+    /// Whether it was made by [`Runtime::launch_dependent`].
+    pub is_dependent: bool,
+}
+
+/// The first address without a machine, far from any number that an argument has besides, and the bytes between allocations: an address
+/// near one belongs to that one.
+const FIRST_ADDRESS: u64 = 1 << 40;
+const GAP: u64 = 1 << 20;
+
+/// A runtime that takes down what is launched on it.
+#[derive(Debug)]
+pub struct Tap {
+    machine: Option<Arc<dyn Runtime>>,
+    limits: DeviceLimits,
+    /// The launches since `launches_of` was called.
+    launches: Arc<Mutex<Vec<Launch>>>,
+    takes_down: AtomicBool,
+    is_dry: AtomicBool,
+    is_capturing: AtomicBool,
+    /// The bytes of each allocation without a machine, by its address.
+    allocations: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Tap {
+    /// Taps a machine.
+    #[must_use]
+    pub fn on(machine: Arc<dyn Runtime>) -> Self {
+        let limits = machine.limits();
+        Self { machine: Some(machine), ..Self::without_machine(limits) }
+    }
+
+    /// Makes a tap for a device with the given limits that is not there.
+    #[must_use]
+    pub fn without_machine(limits: DeviceLimits) -> Self {
+        Self {
+            machine: None,
+            limits,
+            launches: Arc::default(),
+            takes_down: AtomicBool::new(false),
+            is_dry: AtomicBool::new(false),
+            is_capturing: AtomicBool::new(false),
+            allocations: Mutex::default(),
+        }
+    }
+
+    /// Returns the machine.
+    #[must_use]
+    pub fn machine(&self) -> Option<&Arc<dyn Runtime>> {
+        self.machine.as_ref()
+    }
+
+    /// Leaves launches out if `is_dry`; everything else still goes to the machine.
+    pub fn set_dry(&self, is_dry: bool) {
+        self.is_dry.store(is_dry, Ordering::Relaxed);
+    }
+
+    /// Does work and returns its launches, in order.
+    ///
+    /// # Errors
+    /// The errors of the work.
+    pub fn launches_of<E>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Vec<Launch>, E> {
+        self.takes_down.store(true, Ordering::Relaxed);
+        locked(&self.launches).clear();
+        let done = work();
+        self.takes_down.store(false, Ordering::Relaxed);
+        let launches = std::mem::take(&mut *locked(&self.launches));
+        done.map(|()| launches)
+    }
+
+    /// Returns the start of the allocation that an address lies in or near, without a machine; `None` for a number that is no address.
+    #[must_use]
+    pub fn allocation(&self, address: u64) -> Option<u64> {
+        let allocations = locked(&self.allocations);
+        let (start, bytes) = allocations.range(..=address.checked_add(GAP / 2)?).next_back()?;
+        (address < start + bytes + GAP / 2).then_some(*start)
+    }
+
+    /// Passes a launch on, as the mode has it.
+    ///
+    /// # Safety
+    /// As for [`Runtime::launch_dependent`] or, if it is none, [`Runtime::launch`].
+    unsafe fn pass(&self, is_dependent: bool, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        if self.takes_down.load(Ordering::Relaxed) {
+            let mut words = vec![0u64; argument.len().div_ceil(8)];
+            bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
+            locked(&self.launches).push(Launch { kernel, grid, argument: words, is_dependent });
+        }
+        match &self.machine {
+            Some(machine) if !self.is_dry.load(Ordering::Relaxed) => {
+                if is_dependent {
+                    // SAFETY: the caller vouches for the launch.
+                    unsafe { machine.launch_dependent(kernel, grid, argument) }
+                } else {
+                    // SAFETY: the caller vouches for the launch.
+                    unsafe { machine.launch(kernel, grid, argument) }
+                }
+            }
+            _ => {
+                black_box((kernel, grid, argument));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runtime for Tap {
+    fn name(&self) -> String {
+        self.machine.as_ref().map_or("no machine".to_owned(), |machine| machine.name())
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
+    }
+
+    fn load(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.machine.as_ref().map_or(Ok(()), |machine| machine.load(launch))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64> {
+        if let Some(machine) = &self.machine {
+            return machine.alloc(bytes);
+        }
+        let mut allocations = locked(&self.allocations);
+        let end = allocations.last_key_value().map_or(FIRST_ADDRESS, |(start, bytes)| start + bytes + GAP);
+        let start = end.next_multiple_of(256);
+        allocations.insert(start, bytes as u64);
+        Ok(start)
+    }
+
+    unsafe fn free(&self, address: u64, bytes: usize) {
+        if let Some(machine) = &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { machine.free(address, bytes) }
+        }
+    }
+
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        match &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            Some(machine) => unsafe { machine.write(address, bytes) },
+            None => Ok(()),
+        }
+    }
+
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        if let Some(machine) = &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            return unsafe { machine.read(address, bytes) };
+        }
+        bytes.fill(0);
+        Ok(())
+    }
+
+    fn export(&self, address: u64) -> Result<MemoryHandle> {
+        match &self.machine {
+            Some(machine) => machine.export(address),
+            None => Ok(MemoryHandle::of_process(address, u32::MAX)),
+        }
+    }
+
+    fn map(&self, handle: &MemoryHandle) -> Result<u64> {
+        match &self.machine {
+            Some(machine) => machine.map(handle),
+            None => Ok(handle.address_here().expect("a handle of this process")),
+        }
+    }
+
+    unsafe fn unmap(&self, handle: &MemoryHandle, address: u64) {
+        if let Some(machine) = &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { machine.unmap(handle, address) }
+        }
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller vouches for the launch.
+        unsafe { self.pass(false, kernel, grid, argument) }
+    }
+
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller vouches for the launch.
+        unsafe { self.pass(true, kernel, grid, argument) }
+    }
+
+    fn is_capturing(&self) -> Result<bool> {
+        match &self.machine {
+            Some(machine) => machine.is_capturing(),
+            None => Ok(self.is_capturing.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
+        if let Some(machine) = &self.machine {
+            return machine.capture(launch);
+        }
+        let was_taking_down = self.takes_down.swap(true, Ordering::Relaxed);
+        let before = std::mem::take(&mut *locked(&self.launches));
+        self.is_capturing.store(true, Ordering::Relaxed);
+        let launched = launch();
+        self.is_capturing.store(false, Ordering::Relaxed);
+        let captured = std::mem::replace(&mut *locked(&self.launches), before);
+        self.takes_down.store(was_taking_down, Ordering::Relaxed);
+        launched?;
+        Ok(Box::new(Captured { launches: Arc::clone(&self.launches), captured }))
+    }
+}
+
+/// Launches that a tap without a machine has captured; a replay notes them again.
+struct Captured {
+    launches: Arc<Mutex<Vec<Launch>>>,
+    captured: Vec<Launch>,
+}
+
+impl CapturedLaunches for Captured {
+    unsafe fn replay(&self) -> Result<()> {
+        locked(&self.launches).extend(self.captured.iter().cloned());
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Captured").finish_non_exhaustive()
+    }
+}

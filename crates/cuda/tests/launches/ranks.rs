@@ -1,0 +1,108 @@
+//! Steps and verifications over ranks, in each layout and on each rank.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gumball_cuda::{
+    Assignment, DeviceSlice, DraftIds, DraftRule, Dtype, ExchangeLayout, IntType, RankRows, Rows, Windows,
+    Workspace, WorkspaceLimits,
+};
+use gumball_spec::SamplingParams;
+use gumball_spec::layout::Widths;
+use gumball_spec::verify::by_probabilities::Judgement;
+
+use crate::bench::{Bench, Cases, new_device, some};
+use crate::golden::Golden;
+
+/// The layouts of rows over ranks.
+const LAYOUTS: [ExchangeLayout; 4] =
+    [ExchangeLayout::Gather, ExchangeLayout::Swap, ExchangeLayout::Survey, ExchangeLayout::Replicated];
+
+/// A rank of three, with the windows of all.
+fn rank_of_three(rank: usize, limits: WorkspaceLimits) -> (Bench, Windows) {
+    let mut bench = Bench::of(new_device(), limits);
+    let workspace = || Workspace::new(Arc::clone(&bench.runtime), limits).unwrap();
+    let mut ranks: Vec<Workspace> = (0..3).map(|_| workspace()).collect();
+    let mut windows: Vec<Windows> = ranks
+        .iter()
+        .enumerate()
+        .map(|(rank, workspace)| Windows::new(workspace, rank, 3, true).unwrap())
+        .collect();
+    let handles: Vec<_> = windows.iter().map(|windows| windows.handle().unwrap()).collect();
+    windows.iter_mut().for_each(|windows| windows.map(&handles, Duration::from_secs(1)).unwrap());
+    bench.workspace = ranks.swap_remove(rank);
+    (bench, windows.swap_remove(rank))
+}
+
+pub fn add_ranks(golden: &mut Golden) {
+    let vocab = 32_000;
+    let limits = WorkspaceLimits { vocab, slots: 8, rows: 12, widths: Widths::default(), kept: false };
+    // Parts of which two do not begin with a tile.
+    let borders = [0, 10_700, 21_500, vocab];
+    for (layout, rank) in LAYOUTS.into_iter().flat_map(|layout| [0, 1, 2].map(|rank| (layout, rank))) {
+        let (mut bench, mut windows) = rank_of_three(rank, limits);
+        let ids = (borders[rank], borders[rank + 1]);
+        let memory = bench.memory(Dtype::F32, 12, vocab);
+        // Under `Replicated` a rank has its own rows, whole.
+        let part = |first_rows: &[usize]| match layout {
+            ExchangeLayout::Replicated => {
+                Rows::of(&memory, Dtype::F32, 0, first_rows[rank + 1] - first_rows[rank], vocab, vocab)
+                    .unwrap()
+            }
+            _ => Rows::of(&memory, Dtype::F32, 0, 6, ids.1 - ids.0, ids.1 - ids.0).unwrap(),
+        };
+        let some = some(&["plain", "greedy", "top-k", "top-p", "penalty, plain"]);
+        let mut cases = Cases::new();
+        let first_rows = [0, 2, 3, 6];
+        let spread = RankRows { layout, first_rows: &first_rows, first_requests: &first_rows, ids };
+        for (name, params) in &some {
+            bench.admit(params);
+            let slots = [0, 1, 2, 3, 4, -1];
+            bench.workspace.assign(&Assignment { slots: &slots, ..Assignment::default() }).unwrap();
+            for (what, batch_rows) in [("", &[][..]), (", in another order", &[0, 3, 1, 2, 4, 5])] {
+                windows.set_batch_rows(batch_rows).unwrap();
+                let fix =
+                    |workspace: &Workspace| workspace.step_over_ranks(&part(&first_rows), &windows, &spread);
+                if what.is_empty() || name == "plain" {
+                    cases.push((format!("{name}{what}"), bench.step(fix)));
+                }
+            }
+        }
+        golden.add(
+            &format!("step over ranks, {layout:?}, rank {rank} of 3: 6 rows of 32000 logits, f32"),
+            &cases,
+            &bench.tap,
+        );
+        if layout == ExchangeLayout::Survey {
+            continue;
+        }
+        // Three requests, of which rank 0 has two and rank 1 has none.
+        windows.set_batch_rows(&[]).unwrap();
+        let (counts, first_rows, first_requests) = ([1, 2, 0], [0, 5, 5, 6], [0, 2, 2, 3]);
+        let spread = RankRows { layout, first_rows: &first_rows, first_requests: &first_requests, ids };
+        let ids = bench.memory(Dtype::F32, 1, 3);
+        let ids = DeviceSlice::of(&ids, IntType::I32).first(3).unwrap();
+        let ids = DraftIds { ids, parents: None, links: None, probs: None };
+        for (title, rule) in
+            [("coupled", DraftRule::Coupled), ("by rejection", DraftRule::Judged(Judgement::Rejection))]
+        {
+            // How drafts are judged and where rows come from are kernels apart.
+            if title != "coupled" && layout != ExchangeLayout::Swap {
+                continue;
+            }
+            let launches = |(name, params): &(String, SamplingParams)| {
+                bench.admit(params);
+                bench.assign_drafts(&[0, 1, 2], &counts, rule);
+                let fix = |workspace: &Workspace| {
+                    workspace.verify_over_ranks(&part(&first_rows), &ids, &windows, &spread)
+                };
+                (name.clone(), bench.step(fix))
+            };
+            let cases: Cases = some.iter().map(launches).collect();
+            let title = format!(
+                "verification over ranks, {title}, {layout:?}, rank {rank} of 3: 3 requests, 3 drafts"
+            );
+            golden.add(&title, &cases, &bench.tap);
+        }
+    }
+}
