@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 
 use gumball_cpu::{Entry, History};
+#[cfg(feature = "cuda")]
+use gumball_engine::Device;
 use gumball_engine::{BatchOptions, Logits, Masks, Outputs, Pool, PoolConfig, Sampler, StepOptions};
 use gumball_spec::edit::edit;
 use gumball_spec::num::{exp_of_u32, log2};
@@ -17,6 +19,7 @@ use crate::case::Case;
 use crate::compare;
 use crate::generate;
 use crate::reference::{self, Reference};
+use crate::scripts;
 
 /// A body, under its name.
 pub type Body = (&'static str, fn(&[u8]));
@@ -35,7 +38,18 @@ pub const BODIES: &[Body] = &[
     ("numbers_are_monotone", numbers_are_monotone),
     ("any_masks_are_refused_or_forbid_what_they_lack", any_masks_are_refused_or_forbid_what_they_lack),
     ("any_drafts_are_refused_or_accepted_as_defined", any_drafts_are_refused_or_accepted_as_defined),
-    ("any_drafts_on_a_device_are_accepted_as_defined", any_drafts_on_a_device_are_accepted_as_defined),
+    (
+        "scripts_from_hidden_states_do_what_they_do_from_logits",
+        scripts_from_hidden_states_do_what_they_do_from_logits,
+    ),
+    ("scripts_over_ranks_do_what_they_do_in_one_process", scripts_over_ranks_do_what_they_do_in_one_process),
+    #[cfg(feature = "cuda")]
+    ("scripts_on_a_device_do_what_they_do_on_the_host", scripts_on_a_device_do_what_they_do_on_the_host),
+    #[cfg(feature = "cuda")]
+    (
+        "scripts_over_devices_do_what_they_do_in_one_process",
+        scripts_over_devices_do_what_they_do_in_one_process,
+    ),
 ];
 
 /// Every backend of this machine gives what the oracle gives, for any case.
@@ -336,12 +350,29 @@ pub fn any_drafts_are_refused_or_accepted_as_defined(data: &[u8]) {
     let _ = held.unwrap_or_else(|text| panic!("{text}"));
 }
 
-/// A pool on a device does the same; without a compiler for the emulator nothing is held.
-pub fn any_drafts_on_a_device_are_accepted_as_defined(data: &[u8]) {
+/// Calls of all kinds do the same from hidden states as from logits.
+pub fn scripts_from_hidden_states_do_what_they_do_from_logits(data: &[u8]) {
+    scripts::from_hidden_states(data);
+}
+
+/// They do the same over ranks as in one process.
+pub fn scripts_over_ranks_do_what_they_do_in_one_process(data: &[u8]) {
+    scripts::over_ranks(data);
+}
+
+/// They do the same on a device as on the host; without a compiler for the emulator nothing is held.
+#[cfg(feature = "cuda")]
+pub fn scripts_on_a_device_do_what_they_do_on_the_host(data: &[u8]) {
     thread_local! {
-        static POOL: Option<Box<dyn Backend>> = backend::by_name("device_pool_emulated").ok();
+        static DEVICE: Option<Device> = Device::emulated().ok();
     }
-    let drafted = generate::drafted(data);
-    let held = POOL.with(|pool| pool.as_ref().map(|pool| compare::drafts_against_oracle(&**pool, &drafted)));
-    let _ = held.transpose().unwrap_or_else(|text| panic!("{text}"));
+    DEVICE.with(|device| device.as_ref().map(|device| scripts::on_a_device(data, device)));
+}
+
+/// They do the same over the devices of ranks as in one process on the host.
+#[cfg(feature = "cuda")]
+pub fn scripts_over_devices_do_what_they_do_in_one_process(data: &[u8]) {
+    if Device::emulated().is_ok() {
+        scripts::over_devices(data);
+    }
 }

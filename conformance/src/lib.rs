@@ -51,6 +51,8 @@ pub mod softmax;
 pub mod bytes;
 pub mod generate;
 
+pub mod scripts;
+
 pub mod fuzz;
 #[cfg(feature = "cuda")]
 pub mod stream;

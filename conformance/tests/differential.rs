@@ -3,7 +3,11 @@
 //! The bounded driver (`cargo run --bin fuzz`) runs the same bodies for as long as it is given, `ci/long fuzz` for ten
 //! minutes each.
 
+use gumball_bench_protocol::skipped::or_skip;
 use gumball_conformance::fuzz;
+use gumball_conformance::rows::Words;
+use gumball_conformance::scripts::{self, Counted, Outcome};
+use gumball_engine::Device;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -23,6 +27,45 @@ fn holds(body: fn(&[u8]), cases: u32) {
             Ok(())
         })
         .unwrap();
+}
+
+/// A script in which no call is accepted would hold nothing: here each pool accepts every call often, except the ones that it does not have.
+#[test]
+fn scripts_make_every_call() {
+    let device = or_skip(Device::emulated());
+    let on_device = |play: fn(&[u8], &Device) -> Counted| {
+        move |data: &[u8]| device.as_ref().map(|device| play(data, device)).unwrap_or_default()
+    };
+    let over_devices = |data: &[u8], _: &Device| scripts::over_devices(data);
+    type Play<'a> = &'a dyn Fn(&[u8]) -> Counted;
+    let pools: [(&str, Play<'_>); 4] = [
+        ("hidden states", &scripts::from_hidden_states),
+        ("ranks", &scripts::over_ranks),
+        ("a device", &on_device.clone()(scripts::on_a_device)),
+        ("devices of ranks", &on_device(over_devices)),
+    ];
+    for (name, play) in pools {
+        let (mut words, mut counted) = (Words(3), Counted::new());
+        for _ in 0..40 {
+            let data: Vec<u8> = (0..400).map(|_| words.word() as u8).collect();
+            play(&data).into_iter().for_each(|(call, count)| *counted.entry(call).or_default() += count);
+        }
+        println!("{name}: {counted:?}");
+        if counted.is_empty() {
+            continue;
+        }
+        let of = |outcome| counted.iter().filter(move |((_, of), _)| *of == outcome);
+        let lacking = if name.contains("ranks") { vec!["draft", "score"] } else { vec![] };
+        for ((call, _), count) in of(Outcome::Accepted) {
+            assert!(*count >= 10, "{name}: {count} times {call}");
+        }
+        assert_eq!(of(Outcome::Accepted).count(), 18 - lacking.len(), "{name}: {counted:?}");
+        // Of the other calls, a few have hooks, which devices do not run.
+        let unavailable = of(Outcome::Unavailable).filter(|((call, _), _)| !lacking.contains(call));
+        assert!(unavailable.map(|(_, count)| count).sum::<u32>() < 40, "{name}: {counted:?}");
+        let for_other = of(Outcome::RefusedForOther).map(|(_, count)| count).sum::<u32>();
+        assert!(10 * for_other <= of(Outcome::Refused).map(|(_, count)| count).sum(), "{name}: {counted:?}");
+    }
 }
 
 macro_rules! bodies {
@@ -54,5 +97,8 @@ bodies! {
     numbers_are_monotone 20000,
     any_masks_are_refused_or_forbid_what_they_lack 8000,
     any_drafts_are_refused_or_accepted_as_defined 1500,
-    any_drafts_on_a_device_are_accepted_as_defined 20,
+    scripts_from_hidden_states_do_what_they_do_from_logits 100,
+    scripts_over_ranks_do_what_they_do_in_one_process 30,
+    scripts_on_a_device_do_what_they_do_on_the_host 30,
+    scripts_over_devices_do_what_they_do_in_one_process 20,
 }

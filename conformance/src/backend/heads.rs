@@ -6,8 +6,8 @@
 
 use gumball_engine::head::{Certified, HiddenStates};
 use gumball_engine::{
-    BatchOptions, Drafts, Kind, Logits, Outputs, PADDING, Paths, Pool, Proposals, SamplingParams, Sequence,
-    Slot, State, Verification, VerifyMode,
+    BatchOptions, Drafts, Kind, Logits, Outputs, PADDING, Paths, Pool, Proposals, SamplingParams, Scored,
+    Sequence, Slot, State, Verification, VerifyMode,
 };
 use gumball_spec::Result;
 
@@ -74,6 +74,22 @@ fn with_certified<T>(
 }
 
 impl Verbs for Heads {
+    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        self.pool.admit(params, prompt)
+    }
+
+    fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        self.pool.push(slot, id)
+    }
+
+    fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        self.pool.truncate(slot, output_len)
+    }
+
+    fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        self.pool.shorten(slots, counts)
+    }
+
     fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         self.pool.resume(params, state)
     }
@@ -155,6 +171,22 @@ impl Verbs for Heads {
         let Some(head) = head else { return self.pool.draft(logits, slots, paths, mode, options, out) };
         with_certified(&mut self.pool, &head, |pool, certified, states| {
             pool.draft_hidden(certified, states, slots, paths, mode, options, out)
+        })
+    }
+
+    /// Scores by chunks of rows.
+    fn score(
+        &mut self,
+        logits: Logits<'_>,
+        scored: Scored<'_>,
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let Some(head) = self.head_of(logits, |_| true) else {
+            return self.pool.score(logits, scored, options, out);
+        };
+        with_certified(&mut self.pool, &head, |pool, certified, states| {
+            pool.score_hidden(certified, states, scored, options, 2, out)
         })
     }
 

@@ -4,11 +4,13 @@
 mod cuda;
 #[cfg(feature = "cuda")]
 mod cuda_head;
-mod heads;
+pub mod heads;
+#[cfg(feature = "cuda")]
+mod on_device;
 mod pool;
-mod ranks;
+pub mod ranks;
 mod read_row;
-mod verbs;
+pub mod verbs;
 mod verified;
 
 use std::collections::HashMap;

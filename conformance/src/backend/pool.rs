@@ -11,9 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains, Logits,
-    LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RowHook, RowParams,
-    RowsInOut, SamplingParams, Sequence, Slot, State, Verification, VerifyMode, Widths, bf16, f16,
+    BatchOptions, DistPool, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains,
+    Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RowHook,
+    RowParams, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, Verification, VerifyMode, Widths,
+    bf16, f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DevicePool, DevicePoolConfig};
@@ -21,9 +22,13 @@ use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::heads::Heads;
+#[cfg(feature = "cuda")]
+use super::on_device::{OnDevice, device_options, dtype_of};
 use super::ranks::Ranks;
 use super::read_row::read_row;
 use super::verbs::Verbs;
+#[cfg(feature = "cuda")]
+use super::verbs::{Done, Work};
 use super::verified::verify;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
@@ -45,6 +50,32 @@ const TOGETHER: usize = 128;
 
 macro_rules! verbs {
     () => {
+        fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+            self.admit(params, prompt)
+        }
+
+        fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+            self.push(slot, id)
+        }
+
+        fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+            self.truncate(slot, output_len)
+        }
+
+        fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+            self.shorten(slots, counts)
+        }
+
+        fn score(
+            &mut self,
+            logits: Logits<'_>,
+            scored: Scored<'_>,
+            options: &BatchOptions<'_>,
+            out: &mut Outputs,
+        ) -> Result<()> {
+            Self::score(self, logits, scored, options, out)
+        }
+
         fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
             self.resume(params, state)
         }
@@ -114,6 +145,59 @@ impl Verbs for DevicePool {
     verbs!();
     proposes!();
     const HOOKS: bool = false;
+
+    fn enqueue(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
+        let rows = OnDevice::new(self.device(), (work.rows, dtype_of(work.rows)), work.drafts, self.vocab())?;
+        match &work.drafts {
+            None => self.enqueue(rows.rows()?, work.slots, &device_options(work)),
+            Some((drafts, mode)) => {
+                self.enqueue_host_drafts(rows.rows()?, work.slots, drafts, *mode, &device_options(work))
+            }
+        }
+    }
+
+    fn assign(&mut self, work: &Work<'_>) -> Result<()> {
+        match &work.drafts {
+            None => self.assign(work.slots, &device_options(work)),
+            Some((drafts, mode)) => {
+                self.assign_drafts(work.slots, drafts.counts, *mode, &device_options(work))
+            }
+        }
+    }
+
+    fn enqueue_assigned(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
+        let rows = OnDevice::new(self.device(), (work.rows, dtype_of(work.rows)), work.drafts, self.vocab())?;
+        match rows.drafts()? {
+            None => self.enqueue_assigned(rows.rows()?),
+            Some(drafts) => self.enqueue_verify_assigned(rows.rows()?, &drafts),
+        }
+    }
+
+    fn fetch(&mut self, done: &mut Done) -> Result<()> {
+        match done {
+            Done::Step(out) => self.fetch(out),
+            Done::Verified(out) => self.fetch_verification(out),
+        }
+    }
+
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _done: &mut Done) -> Result<()> {
+        let rows = OnDevice::new(self.device(), (work.rows, dtype_of(work.rows)), work.drafts, self.vocab())?;
+        let Some(first) = turns.first() else { return Ok(()) };
+        Verbs::assign(self, &Work { slots: first, ..*work })?;
+        let graph = match rows.drafts()? {
+            None => self.capture(&[rows.rows()?.into()])?,
+            Some(drafts) => self.capture_verify(&[(rows.rows()?.into(), drafts)])?,
+        };
+        for slots in turns {
+            Verbs::assign(self, &Work { slots, ..*work })?;
+            self.replay(&graph)?;
+        }
+        Ok(())
+    }
+
+    fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
+        self.enqueue_host_shorten(counts)
+    }
 }
 
 /// Draws drafts for a case, if the pool has a verb for that: the last tokens of the output are the path.
@@ -217,7 +301,7 @@ impl Pooled<Heads> {
     }
 }
 
-impl Pooled<Ranks> {
+impl Pooled<Ranks<DistPool>> {
     /// Makes the backend of a pool over ranks.
     #[must_use]
     pub fn on_ranks() -> Self {

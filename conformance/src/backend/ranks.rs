@@ -1,24 +1,34 @@
-//! The engine's pool over ranks as a backend: three threads, each with a part of every row.
+//! The engine's pools over ranks as a backend: three threads, each with a part of every row, on the host or on a device of its own.
 //!
 //! Rows are surveyed where they are, unless somebody must see them whole: then they are swapped. Borders lie inside tiles.
 
 use std::time::Duration;
 
 use gumball_engine::dist::{
-    self, LogitsLayout, PlannerConfig, StepKind, Threads, Transport, VocabSplit, threads,
+    self, LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
     BatchOptions, DistPool, Drafts, Kind, Logits, Outputs, PoolConfig, SamplingParams, Sequence, Slot, State,
     Verification, VerifyMode, bf16, f16,
 };
+#[cfg(feature = "cuda")]
+use gumball_engine::{Device, DeviceDistPool, DeviceOptions, DevicePoolConfig};
 use gumball_spec::{Result, Row};
 
+#[cfg(feature = "cuda")]
+use super::on_device::{OnDevice, dtype_of};
 use super::verbs::Verbs;
+#[cfg(feature = "cuda")]
+use super::verbs::{Done, Work};
 
 /// The pools of all ranks.
 #[derive(Debug)]
-pub struct Ranks {
-    pools: Vec<DistPool>,
+pub struct Ranks<P: Send> {
+    pools: Vec<P>,
+    split: VocabSplit,
+    /// The layouts that steps take in turn, where they can, and how many steps there were.
+    layouts: Vec<LogitsLayout>,
+    turn: usize,
 }
 
 /// The number of ranks.
@@ -27,42 +37,103 @@ const WORLD: usize = 3;
 /// How long a rank waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Numbers of one type.
+/// A rank's numbers, of one type.
 enum Numbers {
     F32(Vec<f32>),
     Bf16(Vec<bf16>),
     F16(Vec<f16>),
 }
 
-impl Ranks {
+/// A rank's part of rows.
+struct Part {
+    numbers: Numbers,
+    rows: usize,
+    columns: usize,
+    kind: Kind,
+}
+
+impl Part {
+    fn logits(&self) -> Result<Logits<'_>> {
+        let numbers = match &self.numbers {
+            Numbers::F32(numbers) => Row::F32(numbers),
+            Numbers::Bf16(numbers) => Row::Bf16(numbers),
+            Numbers::F16(numbers) => Row::F16(numbers),
+        };
+        Ok(Logits::new(numbers, self.rows, self.columns)?.with_kind(self.kind))
+    }
+}
+
+impl Ranks<DistPool> {
     /// Makes the pools of all ranks.
     ///
     /// # Errors
     /// Those of [`DistPool::new`].
     pub fn new(config: &PoolConfig) -> Result<Self> {
-        let vocab = config.vocab;
+        Self::of(config.vocab, |planner, rank| {
+            let config = PoolConfig { threads: Some(1), ..config.clone() };
+            DistPool::new(config, planner, rank)
+        })
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Ranks<DeviceDistPool> {
+    /// Makes the pools of all ranks, each on an emulated device of its own.
+    ///
+    /// # Errors
+    /// The errors of [`Device::emulated`] and [`DeviceDistPool::new`].
+    pub fn on_devices(config: DevicePoolConfig) -> Result<Self> {
+        Self::of(config.vocab, |planner, rank| {
+            DeviceDistPool::new(Device::emulated()?, config, planner, rank, PATIENCE)
+        })
+    }
+}
+
+impl<P: Send> Ranks<P> {
+    fn of(
+        vocab: usize,
+        make: impl Fn(PlannerConfig, Box<dyn Transport>) -> dist::Result<P> + Sync,
+    ) -> Result<Self> {
         let borders = [0, vocab * 37 / 100, vocab * 71 / 100, vocab];
         let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let planner = PlannerConfig::new(VocabSplit::of_sizes(&sizes)?);
-        let make = |rank: Threads| {
-            let config = PoolConfig { threads: Some(1), ..config.clone() };
-            DistPool::new(config, planner.clone(), Box::new(rank) as Box<dyn Transport>)
-        };
+        let split = VocabSplit::of_sizes(&sizes)?;
+        let planner =
+            PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
+        let make = &make;
         let pools = std::thread::scope(|scope| {
-            let ranks = threads(WORLD, PATIENCE).into_iter().map(|rank| scope.spawn(move || make(rank)));
+            let ranks = threads(WORLD, PATIENCE).into_iter().map(|rank| {
+                let planner = planner.clone();
+                scope.spawn(move || make(planner, Box::new(rank)))
+            });
             let ranks: Vec<_> = ranks.collect();
             ranks
                 .into_iter()
                 .map(|rank| of_caller(rank.join().expect("no rank panics")))
                 .collect::<Result<_>>()
         })?;
-        Ok(Self { pools })
+        Ok(Self { pools, split, layouts: vec![LogitsLayout::Survey], turn: 0 })
+    }
+
+    /// Lets steps take all layouts in turn.
+    #[must_use]
+    pub fn in_all_layouts(mut self) -> Self {
+        self.layouts = LogitsLayout::ALL.to_vec();
+        self
+    }
+
+    /// Returns the next layout; for rows that are to be seen whole a survey is none.
+    fn next_layout(&mut self, is_whole: bool) -> LogitsLayout {
+        self.turn += 1;
+        match self.layouts[self.turn % self.layouts.len()] {
+            LogitsLayout::Survey if is_whole => LogitsLayout::Swap,
+            layout => layout,
+        }
     }
 
     /// Does the same on all ranks, one after the other.
     fn on_each<T: PartialEq + std::fmt::Debug>(
         &mut self,
-        work: impl Fn(&mut DistPool) -> dist::Result<T>,
+        work: impl Fn(&mut P) -> dist::Result<T>,
     ) -> Result<T> {
         let mut results = self.pools.iter_mut().map(work);
         let first = results.next().expect("a rank");
@@ -70,34 +141,24 @@ impl Ranks {
         of_caller(first)
     }
 
-    /// Does the same on all ranks at once, each with its part of some rows.
-    fn with_parts<T: Send>(
-        &mut self,
-        logits: Logits<'_>,
-        work: impl Fn(&mut DistPool, Logits<'_>) -> dist::Result<T> + Sync,
-    ) -> Result<Vec<T>> {
+    /// Does the same on all ranks at once, by their numbers.
+    fn at_once<T: Send>(&mut self, work: impl Fn(usize, &mut P) -> dist::Result<T> + Sync) -> Result<Vec<T>> {
         let work = &work;
         let results: Vec<dist::Result<T>> = std::thread::scope(|scope| {
-            let ranks = self.pools.iter_mut().map(|pool| {
-                scope.spawn(move || {
-                    let split = pool.planner().split();
-                    let ids = split.ids(pool.group().rank());
-                    // A rank without ids has padding alone.
-                    let columns = if ids.is_empty() { split.width() } else { ids.len() };
-                    let numbers = part(logits, ids, columns);
-                    let row = match &numbers {
-                        Numbers::F32(numbers) => Row::F32(numbers),
-                        Numbers::Bf16(numbers) => Row::Bf16(numbers),
-                        Numbers::F16(numbers) => Row::F16(numbers),
-                    };
-                    let part = Logits::new(row, logits.rows(), columns)?.with_kind(logits.kind());
-                    work(pool, part)
-                })
-            });
-            let ranks: Vec<_> = ranks.collect();
+            let ranks = self.pools.iter_mut().enumerate();
+            let ranks: Vec<_> = ranks.map(|(rank, pool)| scope.spawn(move || work(rank, pool))).collect();
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
         });
         results.into_iter().map(of_caller).collect()
+    }
+}
+
+impl<P: Send> Drop for Ranks<P> {
+    /// Ends all ranks at once: pools on devices wait for each other.
+    fn drop(&mut self) {
+        std::thread::scope(|scope| {
+            self.pools.drain(..).for_each(|pool| drop(scope.spawn(move || drop(pool))));
+        });
     }
 }
 
@@ -109,103 +170,239 @@ fn of_caller<T>(result: dist::Result<T>) -> Result<T> {
     })
 }
 
-/// Takes some ids of all rows; what is missing of the columns is NaN.
-fn part(logits: Logits<'_>, ids: std::ops::Range<usize>, columns: usize) -> Numbers {
+/// Takes a rank's part of rows. `counts`: how many rows each request has. Columns without a number hold NaN.
+fn part(logits: Logits<'_>, split: &VocabSplit, rank: usize, plan: &Plan, counts: &[usize]) -> Part {
+    let first_row = |request: usize| counts[..request].iter().sum::<usize>();
+    let (rows, ids, columns): (Vec<usize>, _, _) = match plan.layout {
+        LogitsLayout::Replicated => {
+            let own = plan.shares.of(rank).flat_map(|request| first_row(request)..first_row(request + 1));
+            (own.collect(), 0..split.vocab(), split.vocab())
+        }
+        _ => {
+            let ids = split.ids(rank);
+            // A rank without ids has padding alone.
+            let columns = if ids.is_empty() { split.width() } else { ids.len() };
+            ((0..logits.rows()).collect(), ids, columns)
+        }
+    };
     macro_rules! take {
         ($dtype:ident, $padding:expr) => {{
-            let mut numbers = Vec::with_capacity(logits.rows() * columns);
-            for row in 0..logits.rows() {
-                let Row::$dtype(row) = logits.row(row) else { unreachable!("one type a step") };
+            let mut numbers = Vec::with_capacity(rows.len() * columns);
+            for row in &rows {
+                let Row::$dtype(row) = logits.row(*row) else { unreachable!("one type a step") };
                 numbers.extend_from_slice(&row[ids.clone()]);
                 numbers.resize(numbers.len() + columns - ids.len(), $padding);
             }
             Numbers::$dtype(numbers)
         }};
     }
-    let first = if logits.rows() == 0 { Row::F32(&[]) } else { logits.row(0) };
-    match first {
-        Row::F32(_) => take!(F32, f32::NAN),
-        Row::Bf16(_) => take!(Bf16, bf16::NAN),
-        Row::F16(_) => take!(F16, f16::NAN),
-    }
+    let numbers = match (logits.rows() > 0).then(|| logits.row(0)) {
+        None | Some(Row::F32(_)) => take!(F32, f32::NAN),
+        Some(Row::Bf16(_)) => take!(Bf16, bf16::NAN),
+        Some(Row::F16(_)) => take!(F16, f16::NAN),
+    };
+    Part { numbers, rows: rows.len(), columns, kind: logits.kind() }
 }
 
-impl Verbs for Ranks {
-    const HOOKS: bool = true;
-    const SLOWNESS: u32 = 100;
+/// Plans a step; of slots that are not admitted, so that the step itself refuses them.
+macro_rules! plan {
+    ($pool:ident, $slots:ident, $layout:ident, $kind:expr) => {{
+        let shape = $pool.shape($slots, 0, $kind).or_else(|_| $pool.shape(&[], 0, $kind))?;
+        $pool.planner().plan_as($layout, &StepShape { requests: $slots.len(), ..shape })
+    }};
+}
 
-    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        self.on_each(|pool| pool.resume(params.clone(), state))
+/// The verbs of pools over ranks; `kept` says whether they report kept sets.
+macro_rules! verbs_over_ranks {
+    ($pool:ident, hooks: $hooks:literal, kept: $kept:literal, $($own:item)*) => {
+        impl Verbs for Ranks<$pool> {
+            $($own)*
+
+            const HOOKS: bool = $hooks;
+            const SLOWNESS: u32 = 100;
+
+            fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+                self.on_each(|pool| pool.admit(params.clone(), prompt))
+            }
+
+            fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+                self.on_each(|pool| pool.resume(params.clone(), state))
+            }
+
+            fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+                self.on_each(|pool| pool.fork(slot, draw))
+            }
+
+            fn release(&mut self, slot: Slot) -> Result<()> {
+                self.on_each(|pool| pool.release(slot))
+            }
+
+            fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+                self.on_each(|pool| pool.push(slot, id))
+            }
+
+            fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+                self.on_each(|pool| pool.truncate(slot, output_len))
+            }
+
+            fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+                self.on_each(|pool| pool.shorten(slots, counts))
+            }
+
+            fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+                // Devices are waited for, which all ranks must do alike.
+                self.on_each(|pool| pool.sequence(slot).map(|sequence| format!("{:?}", sequence.state())))?;
+                of_caller(self.pools[0].sequence(slot))
+            }
+
+            /// Steps twice where kept sets are reported, without them and with them, for which other rows are asked other things.
+            fn step(
+                &mut self,
+                logits: Logits<'_>,
+                slots: &[Slot],
+                options: &BatchOptions<'_>,
+                out: &mut Outputs,
+            ) -> Result<()> {
+                let is_hooked = options.hooks.iter().any(Option::is_some);
+                let layout = self.next_layout(logits.kind() == Kind::Probabilities || is_hooked);
+                let split = self.split.clone();
+                let step = |rank: usize, pool: &mut $pool, mut out: Outputs| {
+                    let plan = plan!(pool, slots, layout, StepKind::Decode);
+                    let part = part(logits, &split, rank, &plan, &vec![1; slots.len()]);
+                    pool.step(&plan, part.logits()?, slots, options, &mut out)?;
+                    Ok(out)
+                };
+                let admitted: Vec<Slot> = slots.iter().copied().filter(|slot| *slot >= 0).collect();
+                let length = |slot: &Slot| Ok(self.sequence(*slot)?.history().output().len());
+                let lengths: Result<Vec<usize>> = admitted.iter().map(length).collect();
+                let mut all = self.at_once(|rank, pool| step(rank, pool, Outputs::new()))?;
+                if $kept {
+                    for (slot, length) in admitted.iter().zip(lengths?) {
+                        self.on_each(|pool| pool.truncate(*slot, length))?;
+                    }
+                    let with = self.at_once(|rank, pool| step(rank, pool, Outputs::with_kept()))?;
+                    all.splice(0..0, with);
+                }
+                for other in &all {
+                    assert_eq!(
+                        other.words(),
+                        all[0].words(),
+                        "all ranks come to the same, with kept sets and without"
+                    );
+                }
+                out.clone_from(&all[0]);
+                Ok(())
+            }
+
+            fn verify(
+                &mut self,
+                logits: Logits<'_>,
+                slots: &[Slot],
+                drafts: &Drafts<'_>,
+                mode: VerifyMode,
+                options: &BatchOptions<'_>,
+                out: &mut Verification,
+            ) -> Result<()> {
+                let layout = self.next_layout(true);
+                let split = self.split.clone();
+                let rows: Vec<usize> = drafts.counts.iter().map(|count| *count as usize + 1).collect();
+                let all = self.at_once(|rank, pool| {
+                    let plan = plan!(pool, slots, layout, StepKind::Verify);
+                    let part = part(logits, &split, rank, &plan, &rows);
+                    let mut out = if $kept { Verification::with_kept() } else { Verification::new() };
+                    pool.verify(&plan, part.logits()?, slots, drafts, mode, options, &mut out)?;
+                    Ok(out)
+                })?;
+                let words = |verification: &Verification| verification.outputs().words().to_vec();
+                all.iter()
+                    .for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
+                out.clone_from(&all[0]);
+                Ok(())
+            }
+        }
+    };
+}
+
+verbs_over_ranks!(DistPool, hooks: true, kept: true,);
+#[cfg(feature = "cuda")]
+verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
+    fn enqueue(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
+        self.on_devices_of(work, |pool, plan, on_device, options| {
+            let rows = on_device.rows()?;
+            match &work.drafts {
+                None => pool.enqueue(plan, rows, work.slots, options),
+                Some((drafts, mode)) => {
+                    pool.enqueue_host_drafts(plan, rows, work.slots, drafts, *mode, options)
+                }
+            }
+        })
     }
 
-    fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-        of_caller(self.pools[0].sequence(slot))
-    }
-
-    /// Steps twice, without the kept sets and with them, for which other rows are asked other things.
-    fn step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        let is_whole = logits.kind() == Kind::Probabilities || options.hooks.iter().any(Option::is_some);
-        let layout = if is_whole { LogitsLayout::Swap } else { LogitsLayout::Survey };
-        let step = |pool: &mut DistPool, part: Logits<'_>, mut out: Outputs| {
-            let shape = pool.shape(slots, 0, StepKind::Decode)?;
-            let plan = pool.planner().plan_as(layout, &shape);
-            pool.step(&plan, part, slots, options, &mut out)?;
-            Ok(out)
-        };
-        let admitted: Vec<Slot> = slots.iter().copied().filter(|slot| *slot >= 0).collect();
-        let lengths: Vec<usize> = admitted
-            .iter()
-            .map(|slot| Ok(self.sequence(*slot)?.history().output().len()))
-            .collect::<Result<_>>()?;
-        let without = self.with_parts(logits, |pool, part| step(pool, part, Outputs::new()))?;
-        for (slot, length) in admitted.iter().zip(lengths) {
-            self.on_each(|pool| pool.truncate(*slot, length))?;
-        }
-        let with = self.with_parts(logits, |pool, part| step(pool, part, Outputs::with_kept()))?;
-        for out in without.iter().chain(&with) {
-            assert_eq!(
-                out.words(),
-                with[0].words(),
-                "all ranks come to the same, with kept sets and without"
-            );
-        }
-        out.clone_from(&with[0]);
+    fn fetch(&mut self, done: &mut Done) -> Result<()> {
+        let all = self.at_once(|_, pool| {
+            let mut done = done.clone();
+            match &mut done {
+                Done::Step(out) => pool.fetch(out)?,
+                Done::Verified(out) => pool.fetch_verification(out)?,
+            }
+            Ok(done)
+        })?;
+        let words = |done: &Done| done.outputs().words().to_vec();
+        all.iter().for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
+        done.clone_from(&all[0]);
         Ok(())
     }
 
-    fn release(&mut self, slot: Slot) -> Result<()> {
-        self.on_each(|pool| pool.release(slot))
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _done: &mut Done) -> Result<()> {
+        let Some(first) = turns.first() else { return Ok(()) };
+        self.on_devices_of(work, |pool, plan, on_device, options| {
+            let assign = |pool: &mut DeviceDistPool, slots: &[Slot]| match &work.drafts {
+                None => pool.assign(plan, slots, options),
+                Some((drafts, mode)) => pool.assign_drafts(plan, slots, drafts.counts, *mode, options),
+            };
+            assign(pool, first)?;
+            let graph = match on_device.drafts()? {
+                None => pool.capture(&[on_device.rows()?])?,
+                Some(drafts) => pool.capture_verify(&[(on_device.rows()?, drafts)])?,
+            };
+            for slots in turns {
+                assign(pool, slots)?;
+                pool.replay(&graph)?;
+            }
+            Ok(())
+        })
     }
+);
 
-    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-        self.on_each(|pool| pool.fork(slot, draw))
-    }
-
-    fn verify(
+#[cfg(feature = "cuda")]
+impl Ranks<DeviceDistPool> {
+    /// Does work on all ranks at once, each with its part of the rows and the drafts in its device's memory.
+    fn on_devices_of(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
-        out: &mut Verification,
+        work: &Work<'_>,
+        call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>, &DeviceOptions<'_>) -> dist::Result<()> + Sync,
     ) -> Result<()> {
-        let all = self.with_parts(logits, |pool, part| {
-            let shape = pool.shape(slots, 0, StepKind::Verify)?;
-            let plan = pool.planner().plan_as(LogitsLayout::Swap, &shape);
-            let mut out = Verification::with_kept();
-            pool.verify(&plan, part, slots, drafts, mode, options, &mut out)?;
-            Ok(out)
+        let Work { rows, row_indices, slots, options, drafts } = *work;
+        let logits = if row_indices.is_empty() { rows } else { rows.select(row_indices)? };
+        let layout = self.next_layout(logits.kind() == Kind::Probabilities || drafts.is_some());
+        let split = self.split.clone();
+        let counts: Vec<usize> = match &drafts {
+            None => vec![1; slots.len()],
+            Some((drafts, _)) => drafts.counts.iter().map(|count| *count as usize + 1).collect(),
+        };
+        let options = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
+        let kind = if drafts.is_some() { StepKind::Verify } else { StepKind::Decode };
+        self.at_once(|rank, pool| {
+            let plan = plan!(pool, slots, layout, kind);
+            let part = part(logits, &split, rank, &plan, &counts);
+            let on_device = OnDevice::new(
+                pool.pool().device(),
+                (part.logits()?, dtype_of(logits)),
+                drafts,
+                split.vocab(),
+            )?;
+            call(pool, &plan, &on_device, &options)
         })?;
-        let words = |verification: &Verification| verification.outputs().words().to_vec();
-        all.iter().for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
-        out.clone_from(&all[0]);
         Ok(())
     }
 }

@@ -3,15 +3,95 @@
 use std::fmt;
 
 use gumball_engine::{
-    BatchOptions, Drafts, Logits, Outputs, Paths, Proposals, SamplingParams, Sequence, Slot, State,
-    Verification, VerifyMode,
+    BatchOptions, Drafts, Logits, Outputs, PADDING, Paths, Proposals, SamplingParams, Scored, Sequence, Slot,
+    State, Verification, VerifyMode,
 };
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
 use crate::head_case::{ClusterCase, HeadCase};
 
+/// A step, or with drafts a verification, as work in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// The rows.
+    pub rows: Logits<'a>,
+    /// Which of them each row of the work reads; empty: each its own.
+    pub row_indices: &'a [u32],
+    /// Whose they are.
+    pub slots: &'a [Slot],
+    /// Masks and forced tokens of the rows; hooks are not for work in order.
+    pub options: BatchOptions<'a>,
+    /// The drafts, and how they are judged.
+    pub drafts: Option<(Drafts<'a>, VerifyMode)>,
+}
+
+/// The outputs of a step or a verification.
+#[derive(Clone, Debug)]
+pub enum Done {
+    /// A step.
+    Step(Outputs),
+    /// A verification.
+    Verified(Verification),
+}
+
+impl Done {
+    /// Returns the outputs of all rows.
+    #[must_use]
+    pub fn outputs(&self) -> &Outputs {
+        match self {
+            Self::Step(out) => out,
+            Self::Verified(out) => out.outputs(),
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Does it by a direct call.
+    ///
+    /// # Errors
+    /// The pool's.
+    ///
+    /// # Panics
+    /// If `done` is for the other kind of work.
+    pub fn call(&self, pool: &mut impl Verbs, done: &mut Done) -> Result<()> {
+        let Self { rows, row_indices, slots, ref options, drafts } = *self;
+        let logits = if row_indices.is_empty() { rows } else { rows.select(row_indices)? };
+        match (drafts, done) {
+            (None, Done::Step(out)) => pool.step(logits, slots, options, out),
+            (Some((drafts, mode)), Done::Verified(out)) => {
+                pool.verify(logits, slots, &drafts, mode, options, out)
+            }
+            _ => panic!("outputs are for a step or for a verification"),
+        }
+    }
+}
+
 /// The verbs that pools have in common, whatever they run on.
 pub trait Verbs: fmt::Debug + Send + Sized {
+    /// Admits a request.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot>;
+
+    /// Appends a token that the caller chose.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn push(&mut self, slot: Slot, id: u32) -> Result<()>;
+
+    /// Takes a sequence back to its state after `output_len` output tokens.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()>;
+
+    /// Takes the last output tokens of sequences away.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()>;
+
     /// Takes up a sequence.
     ///
     /// # Errors
@@ -92,5 +172,74 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         _out: &mut Proposals,
     ) -> Result<()> {
         unreachable!("a pool that draws no drafts is not asked for some")
+    }
+
+    /// Scores given tokens. A pool that cannot says so.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn score(
+        &mut self,
+        _logits: Logits<'_>,
+        _scored: Scored<'_>,
+        _options: &BatchOptions<'_>,
+        _out: &mut Outputs,
+    ) -> Result<()> {
+        Err(Error::Unavailable { resource: "scores over ranks", reason: "score in one process".to_owned() })
+    }
+
+    /// Enqueues work, whose outcome `fetch` reads. On the host it is done on return.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn enqueue(&mut self, work: &Work<'_>, done: &mut Done) -> Result<()> {
+        work.call(self, done)
+    }
+
+    /// Assigns slots and options to the rows of work that [`Verbs::enqueue_assigned`] enqueues. The host has nothing to do.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn assign(&mut self, _work: &Work<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Enqueues rows for the last assignment, which `work` repeats with padding in place of requests that have ended.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn enqueue_assigned(&mut self, work: &Work<'_>, done: &mut Done) -> Result<()> {
+        self.enqueue(work, done)
+    }
+
+    /// Reads the outcome of the last step or verification. On the host it is there already.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn fetch(&mut self, _done: &mut Done) -> Result<()> {
+        Ok(())
+    }
+
+    /// Captures work in a graph, and replays it for the slots of each turn. The host does it that often.
+    ///
+    /// # Errors
+    /// The pool's, of the first turn that is refused.
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], done: &mut Done) -> Result<()> {
+        turns.iter().try_for_each(|slots| self.enqueue(&Work { slots, ..*work }, done))
+    }
+
+    /// Takes output tokens of the sequences in `slots` away, as a device does by counts in its memory: a count above the number of output tokens
+    /// takes none. `slots` are the slots of the last work.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn enqueue_shorten(&mut self, slots: &[Slot], counts: &[u32]) -> Result<()> {
+        for (slot, count) in slots.iter().zip(counts).filter(|(slot, _)| **slot != PADDING) {
+            let length = self.sequence(*slot)?.history().output().len();
+            if *count as usize <= length {
+                self.shorten(&[*slot], &[*count as usize])?;
+            }
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook,
-    Sampler, SamplingParams, Scored, Slot, Widths, bf16, f16, routes,
+    Sampler, SamplingParams, Scored, Slot, Widths, routes,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -63,49 +63,6 @@ fn agree(host: &Pool, on_device: &mut DevicePool, slots: &[Slot], wanted: &Outpu
     assert_eq!(seen.words(), wanted.words());
     for slot in slots.iter().filter(|slot| **slot != PADDING) {
         assert_eq!(on_device.sequence(*slot).unwrap().state(), host.sequence(*slot).unwrap().state());
-    }
-}
-
-#[test]
-fn steps_come_to_the_same_on_a_device() {
-    let Some(device) = device() else { return };
-    let (mut host, mut on_device, slots) = both(&device);
-    let rows_of = |step: u64| rows(slots.iter().map(|slot| step + *slot as u64));
-    let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
-    for step in 0..5 {
-        // Another order each time, so that rows and slots are not the same.
-        let mut order = slots.clone();
-        order.rotate_left(step as usize % slots.len());
-        order[0] = if step == 3 { PADDING } else { order[0] };
-        let data = rows_of(step);
-        let logits = Logits::new(&data, order.len(), VOCAB).unwrap();
-        let forced: Vec<_> = (0..order.len()).map(|row| (step == 2 && row % 2 == 0).then_some(7)).collect();
-        let options = BatchOptions { forced: &forced, ..Default::default() };
-        host.step(logits, &order, &options, &mut wanted).unwrap();
-        on_device.step(logits, &order, &options, &mut seen).unwrap();
-        agree(&host, &mut on_device, &order, &wanted, &seen);
-        for row in 0..order.len() {
-            assert!(wanted.kept(row).is_sorted());
-            assert_eq!(seen.kept(row), wanted.kept(row), "row {row}");
-        }
-    }
-}
-
-#[test]
-fn half_precision_strides_and_named_lines_come_to_the_same() {
-    let Some(device) = device() else { return };
-    let (mut host, mut on_device, slots) = both(&device);
-    let stride = VOCAB + 5;
-    let data: Vec<f32> = (0..3).flat_map(|seed| row(seed).into_iter().chain([f32::INFINITY; 5])).collect();
-    let brain: Vec<bf16> = data.iter().copied().map(bf16::from_f32).collect();
-    let half: Vec<f16> = data.iter().copied().map(f16::from_f32).collect();
-    let lines: Vec<u32> = (0..slots.len() as u32).map(|row| row * 2 % 3).collect();
-    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-    for logits in [Logits::strided(&brain, 3, VOCAB, stride), Logits::strided(&half, 3, VOCAB, stride)] {
-        let logits = logits.unwrap().select(&lines).unwrap();
-        host.step(logits, &slots, &BatchOptions::default(), &mut wanted).unwrap();
-        on_device.step(logits, &slots, &BatchOptions::default(), &mut seen).unwrap();
-        agree(&host, &mut on_device, &slots, &wanted, &seen);
     }
 }
 
@@ -256,39 +213,6 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     on_device.fetch(&mut seen).unwrap();
     host.step(logits, slots, &options, &mut wanted).unwrap();
     agree(&host, &mut on_device, slots, &wanted, &seen);
-}
-
-#[test]
-fn sequences_fork_truncate_push_and_move_between_pools() {
-    let Some(device) = device() else { return };
-    let (mut host, mut on_device, slots) = both(&device);
-    let data = rows(0..slots.len() as u64);
-    let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
-    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-    let mut step = |host: &mut Pool, on_device: &mut DevicePool, slots: &[Slot]| {
-        host.step(logits, slots, &BatchOptions::default(), &mut wanted).unwrap();
-        on_device.step(logits, slots, &BatchOptions::default(), &mut seen).unwrap();
-        agree(host, on_device, slots, &wanted, &seen);
-    };
-    (0..3).for_each(|_| step(&mut host, &mut on_device, &slots));
-    for slot in &slots {
-        host.truncate(*slot, 1).unwrap();
-        on_device.truncate(*slot, 1).unwrap();
-        host.push(*slot, 17).unwrap();
-        on_device.push(*slot, 17).unwrap();
-    }
-    step(&mut host, &mut on_device, &slots);
-    let mut forks = slots.clone();
-    forks[1] = host.fork(slots[0], 3).unwrap();
-    assert_eq!(on_device.fork(slots[0], 3).unwrap(), forks[1]);
-    step(&mut host, &mut on_device, &forks);
-
-    // From the host to the device.
-    let sequence = host.sequence(slots[2]).unwrap();
-    let taken = on_device.resume(sequence.params().clone(), sequence.state()).unwrap();
-    assert_eq!(on_device.sequence(taken).unwrap().state(), sequence.state());
-    let error = on_device.truncate(taken, 99).unwrap_err();
-    assert!(error.to_string().starts_with("output_len is 99"), "{error}");
 }
 
 #[test]

@@ -9,7 +9,6 @@ use half::bf16;
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
 use crate::device_verify::{Both, config, device};
-use crate::draft::MODES;
 use crate::verify::{MIROSTAT, Random, model};
 
 /// Draws drafts in both pools and compares them, the probabilities that they are drawn from included.
@@ -36,32 +35,6 @@ fn draft(
 fn admit_all(both: &mut Both, seed: u64) -> Vec<Slot> {
     let kinds = (0..KINDS).filter(|kind| *kind != MIROSTAT);
     kinds.map(|kind| both.admit(params(kind, seed), &[3, 7, 3])).collect()
-}
-
-#[test]
-fn drafts_are_those_of_the_host_behind_any_paths() {
-    let Some(device) = device() else { return };
-    let mut both = Both::new(&device);
-    let slots = admit_all(&mut both, 9);
-    // Two rows of each request, behind paths of different lengths, and padding between.
-    let slots: Vec<Slot> = slots.iter().flat_map(|slot| [*slot, PADDING, *slot]).collect();
-    let counts: Vec<u32> = (0..slots.len() as u32).map(|row| row * 5 % 7).collect();
-    let ids: Vec<i32> = (0..counts.iter().sum()).map(|id: u32| id as i32 * 31 % 17).collect();
-    let paths = Paths { counts: &counts, ids: &ids };
-    let data = rows(0..slots.len() as u64);
-    let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
-    for mode in MODES {
-        for siblings in [1, 4] {
-            let out = draft(&mut both, logits, &slots, &paths, mode, &BatchOptions::default(), siblings);
-            assert!(
-                slots.iter().enumerate().all(|(row, slot)| (out.row(row)[0] == NONE) == (*slot == PADDING))
-            );
-        }
-    }
-    // Nothing has changed, whatever else was between.
-    let requests: Vec<Slot> = slots.iter().copied().step_by(3).collect();
-    both.step(&requests);
-    draft(&mut both, logits, &slots, &paths, VerifyMode::Coupled, &BatchOptions::default(), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     BatchOptions, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    DeviceSlice, Drafts, Dtype, IntType, Kind, Logits, Masks, NONE, PADDING, PoolRoute, SamplingParams, Slot,
+    DeviceSlice, Drafts, Dtype, IntType, Kind, Logits, NONE, PADDING, PoolRoute, SamplingParams, Slot,
     Status, StepVariant, VerifyMode,
 };
 
@@ -86,34 +86,6 @@ fn a_device_judges_what_the_host_does_whoever_drafts_and_between_steps() {
         }
     }
     assert!(accepted > 50 && refused > 50, "{accepted} {refused}");
-}
-
-#[test]
-fn masks_forced_tokens_and_named_rows_come_with_the_rows_that_are_judged() {
-    let Some(device) = device() else { return };
-    let mut both = Both::new(&device);
-    let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
-    let data = rows(0..3);
-    let named = [0, 1, 2, 1, 1, 0, 2];
-    let words: Vec<u32> = (0..7 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
-    let present = [true, false, true, true, false, true, true];
-    let masks = Masks::new(&words, 7, 29, 29).unwrap().with_present(&present).unwrap();
-    let drafts = Drafts { counts: &[2, 2, 0], ids: &[8, 9, 7, 5], parents: None, probs: None };
-    let first_two = [Some(8), Some(9), None, None, Some(5), None, None];
-    // Another than the draft, in the row behind it; and one where there are no drafts.
-    let other = [None, Some(4), None, None, None, None, Some(6)];
-    for (forced, mode) in [first_two, other].iter().flat_map(|forced| MODES.map(|mode| (forced, mode))) {
-        let is_block = mode == VerifyMode::Block;
-        // Beside the drafts of a block nothing is forced.
-        let forced = forced.iter().enumerate().map(|(row, id)| id.filter(|_| !is_block || row == 6));
-        let forced: Vec<Option<u32>> = forced.collect();
-        let options = BatchOptions { masks, forced: &forced, ..Default::default() };
-        let logits = Logits::new(&data, 3, VOCAB).unwrap().select(&named).unwrap();
-        both.verify(logits, &slots, &drafts, mode, &options);
-        if forced[0].is_some() {
-            assert_eq!(both.seen.accepted()[0], 2);
-        }
-    }
 }
 
 #[test]

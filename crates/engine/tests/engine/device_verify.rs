@@ -3,9 +3,8 @@
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, Logits, Masks, NONE, Outputs, PADDING, Pool,
-    PoolConfig, PoolRoute, RowHook, SamplingParams, Slot, Status, StepVariant, Verification, VerifyMode,
-    Widths,
+    DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, Logits, NONE, Outputs, PADDING, Pool, PoolConfig,
+    PoolRoute, RowHook, SamplingParams, Slot, Status, StepVariant, Verification, VerifyMode, Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -158,27 +157,6 @@ fn a_device_verifies_what_the_host_does_whoever_drafts_and_between_steps() {
             }
         }
         assert!(accepted > 0 || matches!(drafter, Drafter::Random), "{drafter:?}");
-    }
-}
-
-#[test]
-fn masks_forced_tokens_and_named_rows_come_with_the_rows_of_drafts() {
-    let Some(device) = device() else { return };
-    let mut both = Both::new(&device);
-    let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
-    // Two chains of two and a request without drafts, all from three rows.
-    let data = rows(0..3);
-    let named = [0, 1, 2, 1, 1, 0, 2];
-    let logits = Logits::new(&data, 3, VOCAB).unwrap().select(&named).unwrap();
-    let words: Vec<u32> = (0..7 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
-    let present = [true, false, true, true, false, true, true];
-    let masks = Masks::new(&words, 7, 29, 29).unwrap().with_present(&present).unwrap();
-    let forced = [Some(8), Some(9), None, None, Some(5), None, None];
-    let options = BatchOptions { masks, forced: &forced, ..Default::default() };
-    let drafts = Drafts { counts: &[2, 2, 0], ids: &[8, 9, 7, 5], parents: None, probs: None };
-    for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
-        both.verify(logits, &slots, &drafts, mode, &options);
-        assert_eq!(both.seen.accepted()[0], 2);
     }
 }
 

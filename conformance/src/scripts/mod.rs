@@ -1,0 +1,117 @@
+//! Scripts: random calls on two pools at once, which must do the same.
+//!
+//! Bytes choose the calls of a script. One pool is on the host, where the rules hold it to the oracle. The other pool computes from hidden states,
+//! on a device, or over ranks. Each call must give the same in both, or be refused by both, and all sequences must be equal afterwards. A call
+//! that the other pool cannot do is an [`Error::Unavailable`](gumball_spec::Error::Unavailable) there, and must change nothing.
+
+mod batch;
+mod call;
+mod play;
+
+use std::collections::BTreeMap;
+
+#[cfg(feature = "cuda")]
+use gumball_engine::{Device, DevicePool, DevicePoolConfig};
+use gumball_engine::{Pool, PoolConfig, Widths};
+
+use crate::backend::heads::Heads;
+use crate::backend::ranks::Ranks;
+use crate::backend::verbs::Verbs;
+use crate::bytes::Bytes;
+
+/// Two tiles, the second one not full.
+const VOCAB: usize = 300;
+
+/// The words of a bitmask.
+const WORDS: usize = VOCAB.div_ceil(32);
+
+/// The requests in flight at most.
+const SLOTS: usize = 4;
+
+/// The most top tokens and ids whose logprobs a request may ask for.
+const WIDTHS: Widths = Widths { top_n: 3, ids: 2 };
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Both pools did the same.
+    Accepted,
+    /// Both refused it, with the same error.
+    Refused,
+    /// Both refused it, each for a mistake of its own.
+    RefusedForOther,
+    /// The other pool said that it cannot do it, and the pool of the host was not asked.
+    Unavailable,
+}
+
+/// How often each call ended in which way.
+pub type Counted = BTreeMap<(&'static str, Outcome), u32>;
+
+/// What pools are made for.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    /// Whether steps report kept sets.
+    kept: bool,
+    /// Whether the device keeps all histories. Otherwise the host must look at the sequences after each step.
+    keep_histories: bool,
+    history_growth: usize,
+}
+
+impl Setup {
+    fn choose(bytes: &mut Bytes<'_>) -> Self {
+        let byte = bytes.byte();
+        let history_growth = [64, 1, 3, 7][usize::from(byte >> 2) % 4];
+        Self { kept: byte & 1 != 0, keep_histories: byte & 2 == 0, history_growth }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn on_device(self) -> DevicePoolConfig {
+        let Self { kept, keep_histories, history_growth } = self;
+        let (slots, rows, widths) = (SLOTS, 32, WIDTHS);
+        let new = DevicePoolConfig::new(VOCAB);
+        DevicePoolConfig { slots, rows, widths, kept, keep_histories, history_growth, ..new }
+    }
+}
+
+fn host_config() -> PoolConfig {
+    PoolConfig { widths: WIDTHS, slots: SLOTS, threads: Some(1), ..PoolConfig::new(VOCAB) }
+}
+
+/// Returns a pool of the host, on one thread.
+fn on_host() -> Pool {
+    Pool::new(host_config()).expect("a small pool")
+}
+
+/// Plays a script on the pool of the host and on another one, which may or may not report kept sets.
+///
+/// # Panics
+/// If they differ: with the calls up to there.
+fn hold<P: Verbs>(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> P) -> Counted {
+    let bytes = &mut Bytes(data);
+    let setup = Setup::choose(bytes);
+    let setup = Setup { kept: setup.kept && reports_kept, ..setup };
+    play::play(bytes, setup, &mut on_host(), &mut make(setup))
+        .unwrap_or_else(|text| panic!("{setup:?}\n{text}"))
+}
+
+/// Plays a script on a pool of the host that computes its rows from hidden states.
+pub fn from_hidden_states(data: &[u8]) -> Counted {
+    hold(data, true, |_| Heads::new(on_host()))
+}
+
+/// Plays a script on a pool over three ranks.
+pub fn over_ranks(data: &[u8]) -> Counted {
+    hold(data, true, |_| Ranks::new(&host_config()).expect("ranks that are threads").in_all_layouts())
+}
+
+/// Plays a script on a pool on a device.
+#[cfg(feature = "cuda")]
+pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
+    hold(data, true, |setup| DevicePool::new(device.clone(), setup.on_device()).expect("a small pool"))
+}
+
+/// Plays a script on a pool over the emulated devices of three ranks, which need a compiler.
+#[cfg(feature = "cuda")]
+pub fn over_devices(data: &[u8]) -> Counted {
+    hold(data, false, |setup| Ranks::on_devices(setup.on_device()).expect("small pools").in_all_layouts())
+}
