@@ -322,7 +322,10 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         if (lane == OFFSET_OF(State, length) / 4) {
             length = state.words[0];
         }
-        if (lane == OFFSET_OF(State, position) / 4 || lane == OFFSET_OF(State, length) / 4) {
+        // If drafts were drawn at the end of the request's history, copied entries hold stamps of the request's step. A row after
+        // drafts has a later step, so that these do not count there.
+        if (lane == OFFSET_OF(State, position) / 4 || lane == OFFSET_OF(State, length) / 4 ||
+            lane == OFFSET_OF(State, step) / 4) {
             state.words[0] += own_place.depth;
         }
         state.store(args.row_states + row);

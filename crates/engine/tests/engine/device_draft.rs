@@ -38,6 +38,29 @@ fn admit_all(both: &mut Both, seed: u64) -> Vec<Slot> {
 }
 
 #[test]
+fn bans_at_the_end_of_a_history_do_not_hold_behind_a_draft_from_there() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    // 5 is banned right after 7, and 9 as the first token of the output.
+    let bad = SamplingParams { bad_words: vec![vec![7, 5]], temperature: 0.0, ..Default::default() };
+    let early = SamplingParams { min_tokens: 1, stop_ids: vec![9], temperature: 0.0, ..Default::default() };
+    let slots = [bad, early].map(|params| both.admit(SamplingParams { seed: Some(1), ..params }, &[7]));
+    let mut row = vec![0.0; VOCAB];
+    (row[9], row[5], row[3]) = (3.0, 4.0, 1.0);
+    let data = row.repeat(4);
+    let (none, mode) = (BatchOptions::default(), VerifyMode::Coupled);
+    let logits = Logits::new(&data[..2 * VOCAB], 2, VOCAB).unwrap();
+    let first = draft(&mut both, logits, &slots, &Paths::default(), mode, &none, 1);
+    assert_eq!(first.ids(), [9, 5]);
+    let paths = Paths { counts: &[1, 1], ids: first.ids() };
+    let second = draft(&mut both, logits, &slots, &paths, mode, &none, 1);
+    assert_eq!(second.ids(), [5, 5]);
+    let drafts = Drafts { counts: &[1, 1], ids: first.ids(), ..Drafts::default() };
+    both.verify(Logits::new(&data, 4, VOCAB).unwrap(), &slots, &drafts, mode, &none);
+    assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[9, 5][..], &[5, 5][..]));
+}
+
+#[test]
 fn the_first_tokens_of_a_row_arrive_in_turn_and_none_twice() {
     let Some(device) = device() else { return };
     let mut both = Both::new(&device);
