@@ -46,6 +46,8 @@ pub const BODIES: &[Body] = &[
     #[cfg(feature = "cuda")]
     ("scripts_on_a_device_do_what_they_do_on_the_host", scripts_on_a_device_do_what_they_do_on_the_host),
     #[cfg(feature = "cuda")]
+    ("scripts_from_hidden_states_on_a_device_do_so_too", scripts_from_hidden_states_on_a_device_do_so_too),
+    #[cfg(feature = "cuda")]
     (
         "scripts_over_devices_do_what_they_do_in_one_process",
         scripts_over_devices_do_what_they_do_in_one_process,
@@ -360,13 +362,25 @@ pub fn scripts_over_ranks_do_what_they_do_in_one_process(data: &[u8]) {
     scripts::over_ranks(data);
 }
 
-/// They do the same on a device as on the host; without a compiler for the emulator nothing is held.
+/// They do the same on a device as on the host.
 #[cfg(feature = "cuda")]
 pub fn scripts_on_a_device_do_what_they_do_on_the_host(data: &[u8]) {
+    on_a_device(data, scripts::on_a_device);
+}
+
+/// They do the same from hidden states there.
+#[cfg(feature = "cuda")]
+pub fn scripts_from_hidden_states_on_a_device_do_so_too(data: &[u8]) {
+    on_a_device(data, scripts::from_hidden_states_on_a_device);
+}
+
+/// Plays a script on an emulated device; without a compiler nothing is held.
+#[cfg(feature = "cuda")]
+fn on_a_device(data: &[u8], play: fn(&[u8], &Device) -> scripts::Counted) {
     thread_local! {
         static DEVICE: Option<Device> = Device::emulated().ok();
     }
-    DEVICE.with(|device| device.as_ref().map(|device| scripts::on_a_device(data, device)));
+    DEVICE.with(|device| device.as_ref().map(|device| play(data, device)));
 }
 
 /// They do the same over the devices of ranks as in one process on the host.

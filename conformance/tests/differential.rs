@@ -38,10 +38,11 @@ fn scripts_make_every_call() {
     };
     let over_devices = |data: &[u8], _: &Device| scripts::over_devices(data);
     type Play<'a> = &'a dyn Fn(&[u8]) -> Counted;
-    let pools: [(&str, Play<'_>); 4] = [
+    let pools: [(&str, Play<'_>); 5] = [
         ("hidden states", &scripts::from_hidden_states),
         ("ranks", &scripts::over_ranks),
         ("a device", &on_device.clone()(scripts::on_a_device)),
+        ("hidden states on a device", &on_device.clone()(scripts::from_hidden_states_on_a_device)),
         ("devices of ranks", &on_device(over_devices)),
     ];
     for (name, play) in pools {
@@ -100,5 +101,6 @@ bodies! {
     scripts_from_hidden_states_do_what_they_do_from_logits 100,
     scripts_over_ranks_do_what_they_do_in_one_process 30,
     scripts_on_a_device_do_what_they_do_on_the_host 30,
+    scripts_from_hidden_states_on_a_device_do_so_too 20,
     scripts_over_devices_do_what_they_do_in_one_process 20,
 }

@@ -1,4 +1,4 @@
-//! A pool of the host that gets hidden states for logits, and a certified head that has these logits.
+//! A pool that gets hidden states for logits, and a certified head that has these logits.
 //!
 //! The head of n rows of logits has them as its columns, and row i has the hidden state with 1 at i and 0 elsewhere: its products are
 //! the row, bit for bit but for the sign of zeros (H1). So every body of a rule is one about heads. Rows of which one holds a number that is not finite are
@@ -9,33 +9,89 @@ use gumball_engine::{
     BatchOptions, Drafts, Kind, Logits, Outputs, PADDING, Paths, Pool, Proposals, SamplingParams, Scored,
     Sequence, Slot, State, Verification, VerifyMode,
 };
+#[cfg(feature = "cuda")]
+use gumball_engine::{DeviceHead, DevicePool, Level};
 use gumball_spec::Result;
 
 use super::verbs::Verbs;
 use crate::case::Dtype;
 use crate::head_case::{ClusterCase, HeadCase};
 
+/// The calls of a pool that take a head and a hidden state for each row.
+pub trait FromHidden: Verbs {
+    /// Whether it drafts and scores from hidden states.
+    const DRAFTS_AND_SCORES: bool;
+
+    /// Returns the number of ids.
+    fn ids(&self) -> usize;
+
+    /// Takes a step by a certified head, or by a clustered one.
+    fn step_from(
+        &mut self,
+        head: &HeadCase,
+        clusters: Option<&ClusterCase>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()>;
+
+    /// Verifies drafts.
+    fn verify_from(
+        &mut self,
+        head: &HeadCase,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()>;
+
+    /// Draws drafts.
+    fn draft_from(
+        &mut self,
+        _head: &HeadCase,
+        _slots: &[Slot],
+        _paths: &Paths<'_>,
+        _mode: VerifyMode,
+        _options: &BatchOptions<'_>,
+        _out: &mut Proposals,
+    ) -> Result<()> {
+        unreachable!("a pool that does not draft from hidden states is not asked to")
+    }
+
+    /// Scores tokens.
+    fn score_from(
+        &mut self,
+        _head: &HeadCase,
+        _scored: Scored<'_>,
+        _options: &BatchOptions<'_>,
+        _out: &mut Outputs,
+    ) -> Result<()> {
+        unreachable!("a pool that does not score from hidden states is not asked to")
+    }
+}
+
 /// A pool whose rows come from hidden states.
 #[derive(Debug)]
-pub struct Heads {
-    pool: Pool,
+pub struct Heads<P> {
+    pool: P,
     /// The head, if it is not to be made of the logits.
     given: Option<HeadCase>,
     /// The clusters by which it makes the rows of steps.
     clusters: Option<ClusterCase>,
 }
 
-impl Heads {
+impl<P: FromHidden> Heads<P> {
     /// Takes a pool.
     #[must_use]
-    pub fn new(pool: Pool) -> Self {
+    pub fn new(pool: P) -> Self {
         Self { pool, given: None, clusters: None }
     }
 
     /// Returns the head of rows of logits, with their hidden states; `None` where there is none. Rows that nothing reads are NaN.
     fn head_of(&self, logits: Logits<'_>, is_read: impl Fn(usize) -> bool) -> Option<HeadCase> {
         let read: Vec<usize> = (0..logits.rows()).filter(|row| is_read(*row)).collect();
-        if logits.kind() != Kind::Logits || logits.vocab() != self.pool.vocab() {
+        if logits.kind() != Kind::Logits || logits.vocab() != self.pool.ids() {
             return None;
         }
         let place = |row: usize| read.iter().position(|read| *read == row);
@@ -73,7 +129,134 @@ fn with_certified<T>(
     work(pool, &certified, states)
 }
 
-impl Verbs for Heads {
+impl FromHidden for Pool {
+    const DRAFTS_AND_SCORES: bool = true;
+
+    fn ids(&self) -> usize {
+        self.vocab()
+    }
+
+    /// Steps twice with a certified head: without kept sets, which decide more rows by a part of their logits, and as asked.
+    fn step_from(
+        &mut self,
+        head: &HeadCase,
+        clusters: Option<&ClusterCase>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        if let Some(clusters) = clusters {
+            let clustered = head.clustered(clusters, self.level())?;
+            let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
+            return self.step_hidden(&clustered, states, slots, options, out);
+        }
+        with_certified(self, head, |pool, certified, states| {
+            let mut plain = Outputs::new();
+            pool.step_hidden(certified, states, slots, options, &mut plain)?;
+            for (row, slot) in slots.iter().enumerate() {
+                if plain.tokens()[row] >= 0 {
+                    let length = pool.sequence(*slot)?.history().output().len();
+                    pool.truncate(*slot, length - 1)?;
+                }
+            }
+            pool.step_hidden(certified, states, slots, options, out)?;
+            assert_eq!(plain.words(), out.words(), "kept sets change a result");
+            Ok(())
+        })
+    }
+
+    fn verify_from(
+        &mut self,
+        head: &HeadCase,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        with_certified(self, head, |pool, certified, states| {
+            pool.verify_hidden(certified, states, slots, drafts, mode, options, out)
+        })
+    }
+
+    fn draft_from(
+        &mut self,
+        head: &HeadCase,
+        slots: &[Slot],
+        paths: &Paths<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Proposals,
+    ) -> Result<()> {
+        with_certified(self, head, |pool, certified, states| {
+            pool.draft_hidden(certified, states, slots, paths, mode, options, out)
+        })
+    }
+
+    /// Scores by chunks of rows.
+    fn score_from(
+        &mut self,
+        head: &HeadCase,
+        scored: Scored<'_>,
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        with_certified(self, head, |pool, certified, states| {
+            pool.score_hidden(certified, states, scored, options, 2, out)
+        })
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl FromHidden for DevicePool {
+    const DRAFTS_AND_SCORES: bool = false;
+
+    fn ids(&self) -> usize {
+        self.vocab()
+    }
+
+    fn step_from(
+        &mut self,
+        head: &HeadCase,
+        clusters: Option<&ClusterCase>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let level = Level::detect()?;
+        let on_device = match clusters {
+            Some(clusters) => DeviceHead::new(self.device(), &head.clustered(clusters, level)?, head.rows())?,
+            None => DeviceHead::new(self.device(), &Certified::new(head.exact(level)?), head.rows())?,
+        };
+        let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
+        self.step_hidden(&on_device, states, slots, options, out)
+    }
+
+    fn verify_from(
+        &mut self,
+        head: &HeadCase,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        let certified = Certified::new(head.exact(Level::detect()?)?);
+        let on_device = DeviceHead::new(self.device(), &certified, head.rows())?;
+        let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
+        self.verify_hidden(&on_device, states, slots, drafts, mode, options, out)
+    }
+}
+
+/// Whether a row has a request that reads it.
+fn is_admitted(slots: &[Slot]) -> impl Fn(usize) -> bool {
+    |row| slots.get(row).is_some_and(|slot| *slot != PADDING)
+}
+
+impl<P: FromHidden> Verbs for Heads<P> {
+    const HOOKS: bool = P::HOOKS;
+    const PROPOSES: bool = P::PROPOSES;
+
     fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         self.pool.admit(params, prompt)
     }
@@ -98,7 +281,14 @@ impl Verbs for Heads {
         self.pool.sequence(slot)
     }
 
-    /// Steps twice where that is possible: without kept sets, which decide more rows by a part of their logits, and as asked.
+    fn release(&mut self, slot: Slot) -> Result<()> {
+        self.pool.release(slot)
+    }
+
+    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        self.pool.fork(slot, draw)
+    }
+
     fn step(
         &mut self,
         logits: Logits<'_>,
@@ -106,34 +296,10 @@ impl Verbs for Heads {
         options: &BatchOptions<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let head = self.head_of(logits, |row| slots.get(row).is_some_and(|slot| *slot != PADDING));
-        let Some(head) = head else { return self.pool.step(logits, slots, options, out) };
-        if let Some(clusters) = &self.clusters {
-            let clustered = head.clustered(clusters, self.pool.level())?;
-            let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
-            return self.pool.step_hidden(&clustered, states, slots, options, out);
+        match self.head_of(logits, is_admitted(slots)) {
+            None => self.pool.step(logits, slots, options, out),
+            Some(head) => self.pool.step_from(&head, self.clusters.as_ref(), slots, options, out),
         }
-        with_certified(&mut self.pool, &head, |pool, certified, states| {
-            let mut plain = Outputs::new();
-            pool.step_hidden(certified, states, slots, options, &mut plain)?;
-            for (row, slot) in slots.iter().enumerate() {
-                if plain.tokens()[row] >= 0 {
-                    let length = pool.sequence(*slot)?.history().output().len();
-                    pool.truncate(*slot, length - 1)?;
-                }
-            }
-            pool.step_hidden(certified, states, slots, options, out)?;
-            assert_eq!(plain.words(), out.words(), "kept sets change a result");
-            Ok(())
-        })
-    }
-
-    fn release(&mut self, slot: Slot) -> Result<()> {
-        self.pool.release(slot)
-    }
-
-    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-        self.pool.fork(slot, draw)
     }
 
     fn verify(
@@ -148,15 +314,11 @@ impl Verbs for Heads {
         let requests =
             drafts.counts.iter().zip(slots).flat_map(|(count, slot)| vec![*slot; *count as usize + 1]);
         let of_rows: Vec<Slot> = requests.collect();
-        let head = self.head_of(logits, |row| of_rows.get(row).is_some_and(|slot| *slot != PADDING));
-        let Some(head) = head else { return self.pool.verify(logits, slots, drafts, mode, options, out) };
-        with_certified(&mut self.pool, &head, |pool, certified, states| {
-            pool.verify_hidden(certified, states, slots, drafts, mode, options, out)
-        })
+        match self.head_of(logits, is_admitted(&of_rows)) {
+            None => self.pool.verify(logits, slots, drafts, mode, options, out),
+            Some(head) => self.pool.verify_from(&head, slots, drafts, mode, options, out),
+        }
     }
-
-    const HOOKS: bool = true;
-    const PROPOSES: bool = true;
 
     fn propose(
         &mut self,
@@ -167,14 +329,12 @@ impl Verbs for Heads {
         options: &BatchOptions<'_>,
         out: &mut Proposals,
     ) -> Result<()> {
-        let head = self.head_of(logits, |row| slots.get(row).is_some_and(|slot| *slot != PADDING));
-        let Some(head) = head else { return self.pool.draft(logits, slots, paths, mode, options, out) };
-        with_certified(&mut self.pool, &head, |pool, certified, states| {
-            pool.draft_hidden(certified, states, slots, paths, mode, options, out)
-        })
+        match self.head_of(logits, is_admitted(slots)).filter(|_| P::DRAFTS_AND_SCORES) {
+            None => self.pool.propose(logits, slots, paths, mode, options, out),
+            Some(head) => self.pool.draft_from(&head, slots, paths, mode, options, out),
+        }
     }
 
-    /// Scores by chunks of rows.
     fn score(
         &mut self,
         logits: Logits<'_>,
@@ -182,12 +342,10 @@ impl Verbs for Heads {
         options: &BatchOptions<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let Some(head) = self.head_of(logits, |_| true) else {
-            return self.pool.score(logits, scored, options, out);
-        };
-        with_certified(&mut self.pool, &head, |pool, certified, states| {
-            pool.score_hidden(certified, states, scored, options, 2, out)
-        })
+        match self.head_of(logits, |_| true).filter(|_| P::DRAFTS_AND_SCORES) {
+            None => self.pool.score(logits, scored, options, out),
+            Some(head) => self.pool.score_from(&head, scored, options, out),
+        }
     }
 
     fn give_head(&mut self, head: Option<&HeadCase>) {

@@ -289,7 +289,7 @@ impl Pooled<Pool> {
     }
 }
 
-impl Pooled<Heads> {
+impl Pooled<Heads<Pool>> {
     /// Makes the backend of a pool of the host whose rows come from hidden states, by a certified head.
     #[must_use]
     pub fn on_hidden_states() -> Self {

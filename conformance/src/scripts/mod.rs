@@ -54,6 +54,10 @@ struct Setup {
     kept: bool,
     /// Whether the device keeps all histories. Otherwise the host must look at the sequences after each step.
     keep_histories: bool,
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(dead_code, reason = "histories of the host grow by themselves")
+    )]
     history_growth: usize,
 }
 
@@ -97,6 +101,14 @@ fn hold<P: Verbs>(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> P
 /// Plays a script on a pool of the host that computes its rows from hidden states.
 pub fn from_hidden_states(data: &[u8]) -> Counted {
     hold(data, true, |_| Heads::new(on_host()))
+}
+
+/// Plays a script on a pool on a device that computes its rows from hidden states.
+#[cfg(feature = "cuda")]
+pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
+    hold(data, true, |setup| {
+        Heads::new(DevicePool::new(device.clone(), setup.on_device()).expect("a small pool"))
+    })
 }
 
 /// Plays a script on a pool over three ranks.
