@@ -98,9 +98,9 @@ bodies! {
     numbers_are_monotone 20000,
     any_masks_are_refused_or_forbid_what_they_lack 8000,
     any_drafts_are_refused_or_accepted_as_defined 1500,
-    scripts_from_hidden_states_do_what_they_do_from_logits 100,
-    scripts_over_ranks_do_what_they_do_in_one_process 30,
-    scripts_on_a_device_do_what_they_do_on_the_host 30,
-    scripts_from_hidden_states_on_a_device_do_so_too 20,
+    scripts_from_hidden_states_do_what_they_do_from_logits 1000,
+    scripts_over_ranks_do_what_they_do_in_one_process 300,
+    scripts_on_a_device_do_what_they_do_on_the_host 60,
+    scripts_from_hidden_states_on_a_device_do_so_too 30,
     scripts_over_devices_do_what_they_do_in_one_process 20,
 }
