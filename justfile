@@ -4,6 +4,10 @@
 default:
     @just --list --unsorted
 
+# Formatting, style, cycles and the fast tests: less than a minute after the first build
+quick:
+    ci/run format style cycles quick
+
 # All that CI runs, or some of its parts: `just check lints tests`
 check *parts:
     ci/run {{ parts }}
@@ -28,8 +32,7 @@ docs:
 
 # How long files and functions are, and which blocks of lines stand twice
 report:
-    ci/report
-    ci/repeats
+    ci/report sizes repeats
 
 # Every fuzz body for as many seconds
 fuzz seconds='60':
@@ -40,20 +43,19 @@ bench record:
     bench/rivals/setup
     cargo run --release --package gumball-bench -- run --out {{ record }}
 
-# What the GPU scripts run, built anywhere
+# What a machine with a GPU runs, built anywhere
 gpu-build:
-    ci/gpu-build
-    ci/gpu-build-c && ci/gpu-build-python
+    ci/gpu build && ci/gpu build-c && ci/gpu build-python
 
 # Everything that holds a GPU to the definition, on a machine with one
 gpu:
-    ci/gpu-conformance && ci/gpu-cli
-    ci/gpu-c && ci/gpu-python
+    ci/gpu conformance && ci/gpu cli
+    ci/gpu c && ci/gpu python
 
 # Times on this machine's GPU, ours and the rivals'
 gpu-bench:
-    ci/gpu-rivals
-    ci/gpu-profile
+    ci/gpu rivals
+    ci/gpu profile
 
 # What takes hours, or some of its parts: before a release
 long *parts:

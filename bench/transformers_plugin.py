@@ -3,7 +3,7 @@
     taskset -c 1 python bench/transformers_plugin.py MODEL
 
 MODEL: the folder that integrations/real_model.py makes, of which the recorded rows of logits are taken. The model that runs is one of two small layers, whose
-pass is part of each figure. Needs an environment of `ci/transformers make` with Gumball installed. Prints microseconds of the process a step, the least of
+pass is part of each figure. Needs an environment of `ci/plugin make transformers` with Gumball installed. Prints microseconds of the process a step, the least of
 three calls.
 """
 

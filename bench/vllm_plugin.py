@@ -2,7 +2,7 @@
 
     python bench/vllm_plugin.py MODEL RECORD.json
 
-MODEL: the folder that integrations/real_model.py makes. Needs the environment of `ci/vllm make`, with both packages installed. Each engine is started in
+MODEL: the folder that integrations/real_model.py makes. Needs the environment of `ci/plugin make vllm`, with both packages installed. Each engine is started in
 turn in a process of its own, in two rounds; a call is timed from vLLM's request for tokens to its answer, over the calls of a full batch, and a figure is their median over both rounds.
 Times are those of the process on the processor, all its threads together, so that other work on the machine counts little; `taskset -c 1` and OMP_NUM_THREADS=1 make them those of one core.
 Writes the record, and the page beside it.

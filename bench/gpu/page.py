@@ -94,7 +94,7 @@ SECTIONS = (
     ),
     (
         "Each kernel alone, by a profiler",
-        "Caches cold, clocks not fixed (`ci/gpu-profile`). Kernels of one step overlap otherwise, so these times add up to more than the "
+        "Caches cold, clocks not fixed (`ci/gpu profile`). Kernels of one step overlap otherwise, so these times add up to more than the "
         "step's. Reads: bytes from memory over bytes of the rows. A tile is 256 logits. Local requests: warps that read or write "
         "the stack, where registers spill. Stalls: what warps wait for, as shares of the cycles between two instructions of a warp. "
         "Kernels have the names of the profiled commit.",

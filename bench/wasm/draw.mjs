@@ -1,5 +1,5 @@
 // Times a draw from a row of 151936 logits through the npm package, in Node: `node bench/wasm/draw.mjs [PACKAGE]`. PACKAGE is the folder that
-// ci/wasm-package made, bindings/wasm/pkg if none is named. Prints a table; each figure is the median of 31 turns of 8 draws each, in
+// ci/wasm package made, bindings/wasm/pkg if none is named. Prints a table; each figure is the median of 31 turns of 8 draws each, in
 // microseconds, every turn a new row, all settings of a turn one after the other.
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";

@@ -1,5 +1,5 @@
 // How does the page become one file? Modules become data: addresses in an import map, the wasm module and the rows gzip in base64.
-// `node bindings/explorer/build.mjs PACKAGE OUT`: PACKAGE is what ci/wasm-package makes. Nothing is fetched when the page is opened, so
+// `node bindings/explorer/build.mjs PACKAGE OUT`: PACKAGE is what ci/wasm package makes. Nothing is fetched when the page is opened, so
 // it works from a file.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

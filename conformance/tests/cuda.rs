@@ -60,12 +60,12 @@ fn devices() -> [Option<Device>; 2] {
     [if_here("emulated", Device::emulated()), if_here("cuda", Device::cuda(0))]
 }
 
-/// Returns what was found. A test without the emulator is skipped; a GPU that is not here is left to ci/gpu-conformance.
+/// Returns what was found. A test without the emulator is skipped; a GPU that is not here is left to ci/gpu conformance.
 fn if_here<T, E: Display>(name: &str, found: Result<T, E>) -> Option<T> {
     if name.contains("emulated") {
         return or_skip(found);
     }
-    found.inspect_err(|error| println!("left to ci/gpu-conformance: {error}")).ok()
+    found.inspect_err(|error| println!("left to ci/gpu conformance: {error}")).ok()
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way, where `unsafe`
-//! may be, and a test body for every rule. How long files are is no test: `ci/report` prints it.
+//! may be, and a test body for every rule. How long files are is no test: `ci/report sizes` prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

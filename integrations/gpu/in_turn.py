@@ -1,4 +1,4 @@
-"""Engines that start at once, and are timed one after the other where they share a GPU: what `in_turn` of ci/gpu-engine starts."""
+"""Engines that start at once, and are timed one after the other where they share a GPU: what `in_turn` of ci/lib/gpu-engine starts."""
 
 from __future__ import annotations
 

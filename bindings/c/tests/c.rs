@@ -240,7 +240,7 @@ fn a_pool_on_a_device_does_what_one_on_the_host_does() {
 
 #[test]
 fn a_pool_works_on_the_programs_own_stream() {
-    // Skipped by the program where there is no CUDA; `ci/gpu-c` runs it where there is.
+    // Skipped by the program where there is no CUDA; `ci/gpu c` runs it where there is.
     test("stream", &["tests/c/stream.c"], &[], &[C, CPP]);
 }
 

@@ -3,8 +3,8 @@
 //
 //   rust          cargo; the engine is built
 //   python        GUMBALL_PYTHON_ENVIRONMENT, or what the tests of bindings/python make: an environment with the package and NumPy
-//   vllm          GUMBALL_VLLM_ENVIRONMENT (ci/vllm make): its SamplingParams, with what it checks at admission
-//   transformers  GUMBALL_TRANSFORMERS_ENVIRONMENT (ci/transformers make): `generate` of a tiny model with random weights
+//   vllm          GUMBALL_VLLM_ENVIRONMENT (ci/plugin make vllm): its SamplingParams, with what it checks at admission
+//   transformers  GUMBALL_TRANSFORMERS_ENVIRONMENT (ci/plugin make transformers): `generate` of a tiny model with random weights
 //   sglang        GUMBALL_SGLANG, a folder that has its package: its SamplingParams; needs msgspec and torch, which vLLM's environment has
 //   llama         GUMBALL_LLAMA_COMMAND, a program of llama.cpp: its parser reads the flags up to --version
 import assert from "node:assert/strict";

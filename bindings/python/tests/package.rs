@@ -3,8 +3,8 @@
 //! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
 //! skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages import are skipped without these:
 //! `GUMBALL_TEST_PACKAGES` names some to install besides (`torch transformers`), `GUMBALL_TEST_BESIDE` the folder of an environment
-//! that has them (`ci/engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too. `GUMBALL_TEST_CARGO` is what maturin
-//! calls for cargo (`ci/workspace-cargo`).
+//! that has them (`ci/plugin engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too. `GUMBALL_TEST_CARGO` is what maturin
+//! calls for cargo (`ci/lib/workspace-cargo`).
 
 use std::env;
 use std::ffi::OsStr;
@@ -48,7 +48,7 @@ fn environment(folder: &Path) -> Option<PathBuf> {
     }
     let python = folder.join("bin").join("python");
     if let Some(beside) = env::var_os("GUMBALL_TEST_BESIDE") {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/beside.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/lib/beside.py");
         assert!(
             succeeds(Command::new(&python).arg(script).arg(beside)),
             "GUMBALL_TEST_BESIDE names no environment"

@@ -1,4 +1,4 @@
-"""The rows of a call of transformers' generate as sequences of a pool, on every device; `ci/transformers` tests them behind the real generate."""
+"""The rows of a call of transformers' generate as sequences of a pool, on every device; `ci/plugin transformers` tests them behind the real generate."""
 
 from __future__ import annotations
 

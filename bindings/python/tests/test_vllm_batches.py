@@ -1,6 +1,6 @@
 """vLLM's batches without vLLM: requests that come, go, move and are preempted, and what of their parameters is refused.
 
-The batch below changes as vLLM's `InputBatch` does. With vLLM itself `ci/vllm` tests the same.
+The batch below changes as vLLM's `InputBatch` does. With vLLM itself `ci/plugin vllm` tests the same.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 //! | `outputs`, `error` | results and exceptions |
 //! | `types.ts` | the types of objects that go in and come out |
 //!
-//! `ci/wasm-package` makes the package. Everything that a call takes is checked here or by the engine before anything is drawn. The
+//! `ci/wasm package` makes the package. Everything that a call takes is checked here or by the engine before anything is drawn. The
 //! tokens are those of every other surface, bit for bit.
 #![forbid(unsafe_code)]
 

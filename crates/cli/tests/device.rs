@@ -159,7 +159,7 @@ fn an_inspection_holds_a_device_to_the_definition() {
 fn a_tiny_model_writes_the_same_text_on_a_device() {
     let files = Files::new();
     let model = files.path("tiny.gguf").to_str().expect("text").to_owned();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/tiny-model");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/lib/tiny_model.py");
     match Command::new("python3").arg(script).arg(&model).status() {
         Err(error) if error.kind() == ErrorKind::NotFound => return skip("there is no python3"),
         written => assert!(written.expect("python3 starts").success()),

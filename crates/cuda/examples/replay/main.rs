@@ -15,7 +15,7 @@
 //! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
 //! | `--write-rows FOLDER` | writes the distinct rows of each family to a file there, as f32, before it times them |
-//! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
+//! | `--profile` | runs one step each between marks, for `ci/gpu profile`, and times nothing |
 //!
 //! A graph holds one step for each of many batches. Together these are far larger than the L2 cache, so no
 //! step finds its rows there. `floor` is the time of reading the logits once at 4576 GB/s, the read-only

@@ -98,7 +98,7 @@ def page(file: Path) -> str:
     lines = [
         f"# A decode step of SGLang {record['sglang']} on a GPU, by its sampling backends",
         "",
-        f"`ci/gpu-sglang times` at {record['commit']}, {record['date']}: {record['card']}, {record['model']}, torch {record['torch']}, sglang-kernel",
+        f"`ci/gpu sglang times` at {record['commit']}, {record['date']}: {record['card']}, {record['model']}, torch {record['torch']}, sglang-kernel",
         f"{record['sglang_kernel']}, FlashInfer {record['flashinfer']}. Medians in milliseconds between the beginnings of the scheduler's steps:",
         f"{', then '.join(f'`{name}`' for name in engines)}.",
         "",

@@ -124,7 +124,7 @@ def page(file: Path) -> str:
     lines = [
         "# A step of TokenSpeed 0.1.1's sampling backends on a GPU, and of Gumball's",
         "",
-        f"`ci/gpu-tokenspeed times` at {record['commit']}, {record['date']}: {record['card']}, torch {record['torch']}, logits in {record['dtype']} of 151936 ids.",
+        f"`ci/gpu tokenspeed times` at {record['commit']}, {record['date']}: {record['card']}, torch {record['torch']}, logits in {record['dtype']} of 151936 ids.",
         "Medians in microseconds of a captured step: on the device, then the host's to prepare and launch it. A backend has no cell for parameters",
         "that it does not apply."
         + (" `greedy` has torch's argmax, without nvidia-cutlass-dsl." if "greedy" in cells else ""),

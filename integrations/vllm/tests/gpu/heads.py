@@ -248,7 +248,7 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         f"# Heads of Gumball's in vLLM {record['vllm']}",
         "",
-        f"`ci/gpu-vllm heads` at {record['commit']}, {record['date']}: {record['card']}, model runner V2, torch {record['torch']}.",
+        f"`ci/gpu vllm heads` at {record['commit']}, {record['date']}: {record['card']}, model runner V2, torch {record['torch']}.",
         "",
         "## Agreement",
         "",

@@ -151,7 +151,7 @@ def page(file: Path) -> str:
     lines = [
         f"# A decode step of vLLM {record['vllm']} on a GPU, by its own sampler and by Gumball's",
         "",
-        f"`ci/gpu-vllm times` at {record['commit']}, {record['date']}: {setting}, torch {record['torch']}, FlashInfer {record['flashinfer']}.",
+        f"`ci/gpu vllm times` at {record['commit']}, {record['date']}: {setting}, torch {record['torch']}, FlashInfer {record['flashinfer']}.",
         "Medians in milliseconds of the steps that a client sees: vLLM's sampler with FlashInfer, vLLM's without it, Gumball's. With `*` the mean:",
         "outputs arrive in bunches there, as the reading of logprobs in vLLM's client takes longer than the step.",
     ]
