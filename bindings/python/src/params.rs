@@ -37,7 +37,7 @@ fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyRes
             true => wrong_type(name, wanted, it),
             false => error,
         })?;
-        if value.is_none() && !T::REQUIRED.contains(&parameter.field()) {
+        if value.is_none() && !parameter.is_required {
             continue;
         }
         let (_, field) = read.field(parameter.field()).expect("the table names fields");

@@ -419,7 +419,7 @@ pub(super) fn prepare(case: &Case) -> Result<Prepared> {
     case.request().validate(case.vocab())?;
     let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
     if case.kind == Kind::Probabilities {
-        case.params.check_kind(case.kind, case.vocab())?;
+        case.params.check_kind(case.kind)?;
         check_hook(case.kind, case.hook.is_some())?;
     }
     if case.hook.is_some() {

@@ -68,7 +68,7 @@ impl Task<'_> {
     pub(crate) fn validate(&self, row: Row<'_>, hooked: bool) -> Result<()> {
         let vocab = self.prepared.vocab();
         self.check_length(self.row_name(), row.vocab())?;
-        self.prepared.params().check_kind(self.kind, vocab)?;
+        self.prepared.params().check_kind(self.kind)?;
         check_hook(self.kind, hooked)?;
         check_forced(self.forced, vocab)?;
         check_mu(self.mu)

@@ -5,7 +5,7 @@
 //! involved.
 
 use gumball_cpu::{History, Prepared, Task};
-use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Result, SamplingParams};
+use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Parameter, Result, SamplingParams};
 
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -63,7 +63,7 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         check_vocab(self.vocab, logits.vocab())?;
-        scored.params.check_kind(logits.kind(), self.vocab)?;
+        scored.params.check_kind(logits.kind())?;
         let scoring = Scoring::new(scored, logits.rows(), self.vocab, options)?;
         let rows = out.reshape(Layout { rows: logits.rows(), widths: scoring.widths() })?;
         self.score_rows(&scoring, logits, rows)
@@ -182,13 +182,12 @@ fn targets<'a>(scored: Scored<'a>, rows: usize, vocab: usize) -> Result<&'a [u32
 
 /// Returns whether any edit of the parameters depends on the history.
 pub(crate) fn reads_history(params: &SamplingParams) -> bool {
-    params.repetition_penalty != 1.0
-        || params.frequency_penalty != 0.0
-        || params.presence_penalty != 0.0
-        || params.dry.multiplier != 0.0
-        || params.no_repeat_ngram != 0
-        || params.min_tokens != 0
-        || params.bad_words.iter().any(|word| word.len() > 1)
+    // A banned word of one id needs no history.
+    let reads = |switch: &Parameter| {
+        switch.reads_history
+            && (switch.name != "bad_words" || params.bad_words.iter().any(|word| word.len() > 1))
+    };
+    params.switched_on().any(reads)
 }
 
 /// Brings a history forward to `before`, of which `prompt_len` ids are prompt.

@@ -119,7 +119,7 @@ impl Pool {
         if kind == Kind::Logits {
             return Ok(());
         }
-        self.sequence(slot)?.params().check_kind(kind, self.vocab)?;
+        self.sequence(slot)?.params().check_kind(kind)?;
         check_hook(kind, hooked)
     }
 }

@@ -85,7 +85,7 @@ impl<'b> RowParams<'b> {
         vocab: usize,
     ) -> Result<PreparedRows> {
         self.common.validate(vocab)?;
-        self.common.check_kind(kind, vocab)?;
+        self.common.check_kind(kind)?;
         if kind == Kind::Probabilities && self.temperature.is_some() {
             let reason = "only logits have one; pass logits, or leave it out";
             return Err(Error::Conflict { parameter: "temperature", other: "probabilities", reason });

@@ -40,7 +40,7 @@ impl Prepared {
         });
         let stop_ids = params.stop_ids.clone();
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
-        let refusal = params.check_kind(Kind::Probabilities, vocab).err();
+        let refusal = params.check_kind(Kind::Probabilities).err();
         Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, vocab, refusal })
     }
 

@@ -85,7 +85,7 @@ struct DeviceStages {
 
 impl Stages for DeviceStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
-        task.prepared.params().check_kind(task.kind, task.prepared.vocab())?;
+        task.prepared.params().check_kind(task.kind)?;
         if hook.is_some() {
             let reason = "a hook runs on the host; take another route".to_owned();
             return Err(Error::Unavailable { resource: "hooks on a device", reason });

@@ -49,7 +49,7 @@ impl DevicePool {
         if !options.forced.is_empty() {
             return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
         }
-        scored.params.check_kind(logits.kind(), vocab)?;
+        scored.params.check_kind(logits.kind())?;
         self.refuse_hooks(options, logits.rows())?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();

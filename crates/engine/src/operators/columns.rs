@@ -133,7 +133,7 @@ impl ParamColumns {
         kind: Kind,
         (rows, vocab): (usize, usize),
     ) -> Result<cuda::RowParams<'b>> {
-        common.check_kind(kind, vocab)?;
+        common.check_kind(kind)?;
         let varies = !matches!(params.temperature, None | Some(PerRow::All(_)));
         if kind == Kind::Probabilities && varies {
             let allowed = "of no row by itself where rows are probabilities";

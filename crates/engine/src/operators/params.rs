@@ -165,7 +165,7 @@ impl<'a> RowParams<'a> {
         }
         check!(temperature, top_k, top_p, min_p);
         let prepare = |params: SamplingParams| {
-            params.check_kind(kind, vocab)?;
+            params.check_kind(kind)?;
             Prepared::new(params, vocab)
         };
         let common = self.common();

@@ -12,8 +12,9 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::table::{Field, Parameters};
-use super::{Dry, DynamicTemperature, Filter, FilterOrder, LogprobsParams, Mirostat, SamplingParams};
+use super::{
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Mirostat, Parameters, SamplingParams,
+};
 use crate::error::Error;
 
 macro_rules! objects {
@@ -45,7 +46,7 @@ impl<'de, T: Parameters> Visitor<'de> for Object<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
         let mut read = T::neutral();
-        let (mut seen, mut absent) = (Vec::new(), T::REQUIRED.to_vec());
+        let (mut seen, mut found) = (Vec::new(), Vec::new());
         while let Some(key) = map.next_key::<String>()? {
             let Some((parameter, field)) = read.field(&key) else {
                 return Err(A::Error::custom(unknown::<T>(&key)));
@@ -55,13 +56,14 @@ impl<'de, T: Parameters> Visitor<'de> for Object<T> {
             }
             seen.push(parameter.name);
             if map.next_value_seed(Value { name: parameter.name, field })? {
-                absent.retain(|name| *name != parameter.field());
+                found.push(parameter.name);
             }
         }
-        match absent.first() {
+        match T::TABLE.iter().find(|parameter| parameter.is_required && !found.contains(&parameter.name)) {
             None => Ok(read),
-            Some(name) => {
-                Err(A::Error::custom(format_args!("{} lacks {name}, but must be {}", self.name, T::WHAT)))
+            Some(absent) => {
+                let (name, field) = (self.name, absent.field());
+                Err(A::Error::custom(format_args!("{name} lacks {field}, but must be {}", T::WHAT)))
             }
         }
     }

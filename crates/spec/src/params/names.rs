@@ -1,101 +1,101 @@
-//! The names of filters, scopes and logprob modes, the same in every language and on the command line.
+//! Scopes, logprob modes and orders, and their names: the same in every language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Filter, FilterOrder, LogprobMode, Scope};
-use crate::error::Error;
+use super::Filter;
+use crate::Error;
 
-impl Filter {
-    /// All filters, in the order of the default filter chain.
-    pub const ALL: [Filter; 10] = [
-        Filter::TopNSigma,
-        Filter::TopK,
-        Filter::TypicalP,
-        Filter::TopP,
-        Filter::MinP,
-        Filter::TopA,
-        Filter::PLess,
-        Filter::EpsilonCutoff,
-        Filter::EtaCutoff,
-        Filter::Xtc,
-    ];
-
-    /// Returns the filter's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Filter::TopNSigma => "top_n_sigma",
-            Filter::TopK => "top_k",
-            Filter::TypicalP => "typical_p",
-            Filter::TopP => "top_p",
-            Filter::MinP => "min_p",
-            Filter::TopA => "top_a",
-            Filter::PLess => "p_less",
-            Filter::EpsilonCutoff => "epsilon_cutoff",
-            Filter::EtaCutoff => "eta_cutoff",
-            Filter::Xtc => "xtc",
-        }
-    }
-}
-
-impl Scope {
-    /// All scopes.
-    pub const ALL: [Scope; 3] = [Scope::Prompt, Scope::Output, Scope::Both];
-
-    /// Returns the scope's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Scope::Prompt => "prompt",
-            Scope::Output => "output",
-            Scope::Both => "both",
-        }
-    }
-}
-
-impl LogprobMode {
-    /// All modes, in the order the stages pass them.
-    pub const ALL: [LogprobMode; 4] =
-        [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered, LogprobMode::Processed];
-
-    /// Returns the mode's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            LogprobMode::Raw => "raw",
-            LogprobMode::Edited => "edited",
-            LogprobMode::Tempered => "tempered",
-            LogprobMode::Processed => "processed",
-        }
-    }
-}
-
+/// Makes an enum of values with names; `what` says in errors what kind of name is not known.
 macro_rules! named {
-    ($type:ident, $parameter:literal) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    ($what:literal, $(#[$about:meta])* $type:ident: $($(#[$of_one:meta])* $variant:ident = $name:literal,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $type {
+            $($(#[$of_one])* $variant,)*
+        }
+
+        impl $type {
+            /// All, in their order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Returns the name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.name())
             }
         }
 
-        impl FromStr for $type {
-            type Err = Error;
+        impl std::str::FromStr for $type {
+            type Err = crate::Error;
 
-            fn from_str(name: &str) -> Result<Self, Error> {
-                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| Error::Unknown {
-                    parameter: $parameter,
+            fn from_str(name: &str) -> crate::Result<Self> {
+                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| crate::Error::Unknown {
+                    parameter: $what,
                     name: name.to_owned(),
                     known: Self::ALL.map(Self::name).join(", "),
                 })
             }
         }
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
     };
 }
 
-named!(Filter, "filter");
-named!(Scope, "scope");
-named!(LogprobMode, "logprob mode");
+pub(super) use named;
+
+named! { "scope",
+    /// Which part of the history a penalty counts.
+    #[derive(Default)]
+    Scope:
+    /// The prompt alone.
+    Prompt = "prompt",
+    /// What was generated, with the draft path.
+    Output = "output",
+    /// Both.
+    #[default]
+    Both = "both",
+}
+
+named! { "logprob mode",
+    /// The distribution a logprob speaks of (L1), in the order the stages make them.
+    #[derive(Default)]
+    LogprobMode:
+    /// The row as it came, at temperature 1.
+    #[default]
+    Raw = "raw",
+    /// After the edits, at temperature 1.
+    Edited = "edited",
+    /// After the edits and the temperature.
+    Tempered = "tempered",
+    /// After the filters: the distribution the token was drawn from.
+    Processed = "processed",
+}
+
+/// In which order the filters act, and on what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FilterOrder {
+    /// In the order of [`Filter::ALL`], each on what the former left.
+    #[default]
+    Default,
+    /// Each on the unfiltered row; the kept sets are intersected.
+    Joint,
+    /// The filters named, in this order, each on what the former left; an empty list is written `none`.
+    List(Vec<Filter>),
+}
 
 impl fmt::Display for FilterOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

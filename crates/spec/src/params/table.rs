@@ -1,67 +1,18 @@
-//! Every parameter: its name, its range, and its place in the structures.
+//! Every parameter: its name, its type, its neutral value, its range, and what it means on every surface.
 //!
-//! All readers of parameters walk these tables: of JSON here, of Python, and the setters of C. So a name, a range and the words of
-//! an error are the same on all surfaces. Rules that no range of one number can say are in `validate.rs`.
+//! A line makes the field, its default, what JSON, C and Python call it and refuse, and the command's flag; pages and files in other
+//! languages are written of it (`cargo test -p gumball-conformance --test generated`). Rules that no range of one number can say are in
+//! `validate.rs`.
 
-use super::{
-    Dry, DynamicTemperature, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams, Scope,
-};
-use crate::error::{Error, Result};
+use super::names::named;
+use super::parameter::{Holds, Range, Stage, check, filter, params, setting, switch};
+use super::{Field, FilterOrder, LogprobMode, Parameter, Parameters, Scope};
+use crate::error::Result;
 use crate::row::MAX_VOCAB;
 
-const TWO_POW_16: f64 = 65_536.0;
-const TWO_POW_100: f64 = f64::from_bits((1023 + 100) << 52);
+const P16: f64 = 65_536.0;
+const P100: f64 = f64::from_bits((1023 + 100) << 52);
 const LARGEST: f64 = f32::MAX as f64;
-
-/// A parameter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameter {
-    /// Its name on all surfaces; a field of a part has the part's name in front, as in `dry.base`.
-    pub name: &'static str,
-    /// Its range, if it is a number.
-    pub range: Option<Range>,
-}
-
-impl Parameter {
-    /// Returns the name inside the part: `base` of `dry.base`.
-    #[must_use]
-    pub fn field(&self) -> &'static str {
-        self.name.rsplit('.').next().unwrap_or(self.name)
-    }
-}
-
-/// The range of a number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Range {
-    /// The least value.
-    pub least: f64,
-    /// The largest value.
-    pub most: f64,
-    /// Whether the least value itself lies outside.
-    pub is_open: bool,
-    /// The range in words, with the value that switches the parameter off.
-    pub words: &'static str,
-}
-
-impl Range {
-    /// Returns whether a value lies inside; NaN does not.
-    #[must_use]
-    pub fn contains(&self, value: f64) -> bool {
-        (self.least..=self.most).contains(&value) && !(self.is_open && value == self.least)
-    }
-
-    /// Returns values for tests of a surface: the ends and their neighbours, as integers if `is_whole` and else as f32, and NaN.
-    #[must_use]
-    pub fn probes(&self, is_whole: bool) -> Vec<f64> {
-        let beside = |end: f64| match is_whole {
-            true => [end - 1.0, end, end + 1.0],
-            false => [(end as f32).next_down(), end as f32, (end as f32).next_up()].map(f64::from),
-        };
-        let mut probes = [beside(self.least), beside(self.most)].concat();
-        probes.push(f64::NAN);
-        probes
-    }
-}
 
 const fn from(least: f64, most: f64, words: &'static str) -> Range {
     Range { least, most, is_open: false, words }
@@ -73,205 +24,248 @@ const fn above(least: f64, most: f64, words: &'static str) -> Range {
 
 const MASS: Range = from(0.0, 1.0, "in 0..=1 (1: off)");
 const SHARE: Range = from(0.0, 1.0, "in 0..=1 (0: off)");
-const PENALTY: Range = from(-TWO_POW_16, TWO_POW_16, "in -2^16..=2^16 (0: off)");
+const PENALTY: Range = from(-P16, P16, "in -2^16..=2^16 (0: off)");
 const COUNT: Range = from(0.0, u32::MAX as f64, "in 0..2^32");
 
-/// A reference to a parameter's value, by its type.
-#[derive(Debug)]
-pub enum Field<'a> {
-    /// A number, which is rounded to f64 and then to f32.
-    Number(&'a mut f32),
-    /// A number that may be absent.
-    NumberOrNone(&'a mut Option<f32>),
-    /// An integer.
-    Whole(&'a mut i64),
-    /// An integer in 0..2^32.
-    Count(&'a mut u32),
-    /// True or false.
-    Flag(&'a mut bool),
-    /// An integer in 0..2^64 that may be absent.
-    Seed(&'a mut Option<u64>),
-    /// The name of a part of the history.
-    Scope(&'a mut Scope),
-    /// The name of a distribution.
-    Mode(&'a mut LogprobMode),
-    /// A name or a list of filters.
-    Order(&'a mut FilterOrder),
-    /// Ids.
-    Ids(&'a mut Vec<u32>),
-    /// Ids that may be absent.
-    IdsOrNone(&'a mut Option<Vec<u32>>),
-    /// Sequences of ids.
-    Words(&'a mut Vec<Vec<u32>>),
-    /// Ids, each with the value that is added to its logit.
-    Biases(&'a mut Vec<(u32, f32)>),
-    /// A part.
-    DynamicTemperature(&'a mut Option<DynamicTemperature>),
-    /// A part.
-    Mirostat(&'a mut Option<Mirostat>),
-    /// A part.
-    Dry(&'a mut Dry),
-    /// A part.
-    Logprobs(&'a mut Option<LogprobsParams>),
+named! { "filter",
+    /// A filter, under its parameter's name. Their order is that of the default filter chain.
+    Filter:
+    /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
+    TopNSigma = "top_n_sigma",
+    /// Keeps the first k tokens.
+    TopK = "top_k",
+    /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
+    TypicalP = "typical_p",
+    /// Keeps the shortest prefix of mass p: nucleus sampling (arXiv:1904.09751).
+    TopP = "top_p",
+    /// Keeps what is at least `min_p` times as likely as the best (arXiv:2407.01082).
+    MinP = "min_p",
+    /// Keeps probabilities of at least `top_a` times the square of the best one's.
+    TopA = "top_a",
+    /// Keeps probabilities of at least the sum of the squares of all (arXiv:2509.23234).
+    PLess = "p_less",
+    /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
+    EpsilonCutoff = "epsilon_cutoff",
+    /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
+    EtaCutoff = "eta_cutoff",
+    /// Sometimes drops all likely tokens but the least likely of them: "exclude top choices".
+    Xtc = "xtc",
 }
 
-/// A structure whose fields are parameters.
-pub trait Parameters: Sized {
-    /// Its description in errors.
-    const WHAT: &'static str;
-    /// The parameters, one for each field.
-    const TABLE: &'static [Parameter];
-    /// The fields that have no value of their own.
-    const REQUIRED: &'static [&'static str];
-
-    /// Returns the neutral structure; required fields are NaN.
-    fn neutral() -> Self;
-
-    /// Returns a field by its name inside the part.
-    fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)>;
-
-    /// Checks each number against its range.
+params! {
+    /// Everything a request can ask of the way its tokens are chosen.
     ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] for the first value outside its range, NaN included.
-    fn check_ranges(&self) -> Result<()>;
+    /// Plain data: build it with struct update syntax from `default()`, then hand it over; it is validated
+    /// where it is admitted. Read from JSON, a name that is not known is an error: a misspelt filter would be
+    /// a filter that is silently off.
+    ///
+    /// ```
+    /// use gumball_spec::SamplingParams;
+    /// let params = SamplingParams { temperature: 0.8, top_k: 50, top_p: 0.9, ..Default::default() };
+    /// assert!(params.validate(32_000).is_ok());
+    /// let error = SamplingParams { min_p: 1.5, ..Default::default() }.validate(32_000).unwrap_err();
+    /// assert_eq!(error.to_string(), "min_p is 1.5, but must be in 0..=1 (0: off)");
+    /// ```
+    #[derive(Clone, Debug, PartialEq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    SamplingParams + Default: "", "an object of sampling parameters";
+
+    /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
+    temperature: f32 = 1.0 => setting(Stage::Temperature)
+        .within(from(0.0, P100, "0 (greedy) or in (0, 2^100]"))
+        .flag("T", "Divide the logits by T; 0 is greedy");
+
+    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy.
+    dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).of_logits()
+        .flag("MIN,MAX[,EXP]", "Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)");
+
+    /// How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
+    top_k: i64 = 0 => filter(Filter::TopK, 40.0)
+        .within(from(0.0, i64::MAX as f64, "at least 0 (0: off)"))
+        .flag("K", "Keep the K most likely tokens; 0 is off");
+
+    /// The mass to keep; in 0..=1, 1 is off.
+    top_p: f32 = 1.0 => filter(Filter::TopP, 0.9).within(MASS)
+        .flag("P", "Keep the most likely tokens that together have probability P; 1 is off");
+
+    /// The mass to keep around the entropy; in 0..=1, 1 is off.
+    typical_p: f32 = 1.0 => filter(Filter::TypicalP, 0.9).within(MASS)
+        .flag("P", "Keep the tokens of mass P whose surprise is nearest to the entropy; 1 is off");
+
+    /// The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
+    min_p: f32 = 0.0 => filter(Filter::MinP, 0.05).within(SHARE)
+        .flag("P", "Keep tokens at least P times as likely as the most likely one; 0 is off");
+
+    /// How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every logit above -inf counts in the
+    /// deviation, one at the least finite number or with a bias of -100, too: ban by -inf.
+    top_n_sigma: f32 = 0.0 => filter(Filter::TopNSigma, 1.0).of_logits()
+        .within(from(0.0, LARGEST, "finite and at least 0 (0: off)"))
+        .flag("N", "Keep logits within N standard deviations of the best; 0 is off");
+
+    /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
+    top_a: f32 = 0.0 => filter(Filter::TopA, 0.02).within(SHARE)
+        .flag("A", "Keep tokens of at least A times the square of the best probability; 0 is off");
+
+    /// Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks of logits.
+    p_less: bool = false => filter(Filter::PLess, 1.0).of_logits()
+        .flag("", "Keep tokens that are at least as likely as two draws are to be equal");
+
+    /// The least probability that is kept; in 0..=1, 0 is off.
+    epsilon_cutoff: f32 = 0.0 => filter(Filter::EpsilonCutoff, 3e-4).within(SHARE)
+        .flag("P", "Keep tokens of probability P and more; 0 is off");
+
+    /// The entropy-dependent form of it; in 0..=1, 0 is off.
+    eta_cutoff: f32 = 0.0 => filter(Filter::EtaCutoff, 2e-3).within(SHARE)
+        .flag("P", "The same with a limit that falls with the entropy; 0 is off");
+
+    /// How often XTC acts; in 0..=1, 0 is off.
+    xtc_probability: f32 = 0.0 => filter(Filter::Xtc, 0.5).within(SHARE)
+        .flag("P", "How often XTC drops the top choices; 0 is off");
+
+    /// The probability from which a token counts as a top choice; in (0, 1].
+    xtc_threshold: f32 = 0.1 => setting(Stage::Filter)
+        .within(above(0.0, 1.0, "in (0, 1]"))
+        .flag("P", "The probability from which XTC calls a token a top choice");
+
+    /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6).
+    mirostat: Option<Mirostat> = None => switch(Stage::Filter)
+        .flag("TAU,ETA[,MU]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
+
+    /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
+    repetition_penalty: f32 = 1.0 => switch(Stage::Edit).of_logits().reads_history()
+        .within(above(0.0, P16, "in (0, 2^16] (1: off)"))
+        .flag("R", "Divide positive and multiply negative logits of seen tokens by R; 1 is off");
+
+    /// What the repetition penalty counts as seen.
+    repetition_scope: Scope = Scope::Both => setting(Stage::Edit)
+        .flag("SCOPE", "What the repetition penalty counts: prompt, output or both");
+
+    /// Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
+    frequency_penalty: f32 = 0.0 => switch(Stage::Edit).of_logits().reads_history().within(PENALTY)
+        .flag("F", "Subtract F for each occurrence of a token");
+
+    /// Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
+    presence_penalty: f32 = 0.0 => switch(Stage::Edit).of_logits().reads_history().within(PENALTY)
+        .flag("F", "Subtract F once from tokens that occur");
+
+    /// What frequency and presence penalty count.
+    penalty_scope: Scope = Scope::Output => setting(Stage::Edit)
+        .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
+
+    /// The DRY repetition penalty.
+    dry: Dry = Dry::default() => switch(Stage::Edit).of_logits().reads_history();
+
+    /// Bans every token that would complete an n-gram of this size a second time; 0 is off.
+    no_repeat_ngram: u32 = 0 => switch(Stage::Edit).reads_history().within(COUNT)
+        .flag("N", "Never repeat an n-gram of N ids; 0 is off");
+
+    /// Added to logits; distinct ids in the vocabulary, finite or -inf (a ban).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "super::json::write_biases"))]
+    logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).of_logits()
+        .flag("ID=V", "Add V to the logit of an id, -inf bans it; may be repeated");
+
+    /// If present, all other ids are banned; ids in the vocabulary.
+    allowed_ids: Option<Vec<u32>> = None => switch(Stage::Edit).flag("IDS", "Ban all other ids");
+
+    /// Ids that are never drawn; in the vocabulary.
+    banned_ids: Vec<u32> = Vec::new() => switch(Stage::Edit).flag("IDS", "Never draw these ids");
+
+    /// Sequences that are never completed, each of at least one id.
+    bad_words: Vec<Vec<u32>> = Vec::new() => switch(Stage::Edit).reads_history()
+        .flag("IDS", "Never complete this sequence of ids; may be repeated");
+
+    /// How many output tokens must exist before a stop id may be drawn.
+    min_tokens: u32 = 0 => switch(Stage::Edit).reads_history().within(COUNT)
+        .flag("N", "Ban the stop ids until N tokens are out");
+
+    /// The ids that end the output; ending it is the caller's part.
+    stop_ids: Vec<u32> = Vec::new() => setting(Stage::Edit).flag("IDS", "The ids that end the output");
+
+    /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
+    seed: Option<u64> = None => setting(Stage::Draw)
+        .flag("SEED", "The seed of all draws; chosen and printed if absent");
+
+    /// Which logprobs to report; absent: none.
+    logprobs: Option<LogprobsParams> = None => switch(Stage::Logprobs);
+
+    /// In which order the filters act.
+    order: FilterOrder = FilterOrder::Default => setting(Stage::Filter)
+        .flag("ORDER", "Which filter acts on what: default, joint, or filter names in the order they act");
+
+    /// Whether the filters see the row at temperature 1, and only the draw is tempered (F8).
+    temperature_last: bool = false => setting(Stage::Temperature)
+        .flag("", "Let the filters see the row at temperature 1");
 }
 
-/// A number whose range is checked.
-trait Checked {
-    fn check(&self, parameter: &'static str, range: &Range) -> Result<()>;
+params! {
+    /// Entropy-based temperature: certain rows get `min`, uncertain ones `max` (F7).
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    DynamicTemperature: "dynamic_temperature.", "an object with min and max";
+
+    /// The temperature of a row of entropy 0; in 0..=2^100.
+    min: f32 = f32::NAN => setting(Stage::Temperature).required().within(from(0.0, P100, "in 0..=2^100"));
+
+    /// The temperature of a flat row; in `min`..=2^100.
+    max: f32 = f32::NAN => setting(Stage::Temperature).required()
+        .within(from(0.0, P100, "in dynamic_temperature.min..=2^100"));
+
+    /// The power the normalised entropy is raised to; in (0, 2^16], 1 if left out.
+    exponent: f32 = 1.0 => setting(Stage::Temperature).within(above(0.0, P16, "in (0, 2^16]"));
 }
 
-macro_rules! checked {
-    ($($number:ty),*) => {$(
-        impl Checked for $number {
-            fn check(&self, parameter: &'static str, range: &Range) -> Result<()> {
-                // An integer beyond 2^53 is rounded, which moves it across no end of a range.
-                if range.contains(*self as f64) {
-                    return Ok(());
-                }
-                Err(Error::out_of_range(parameter, self, range.words))
-            }
-        }
-    )*};
+params! {
+    /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    Mirostat: "mirostat.", "an object with tau and eta";
+
+    /// The surprise aimed at, in bits; in (0, 2^16].
+    tau: f32 = f32::NAN => setting(Stage::Filter).required().within(above(0.0, P16, "in (0, 2^16]"));
+
+    /// How fast the limit follows; in 0..=2^16.
+    eta: f32 = f32::NAN => setting(Stage::Filter).required().within(from(0.0, P16, "in 0..=2^16"));
+
+    /// The limit to start from, in bits; twice `tau` if absent.
+    mu: Option<f32> = None => setting(Stage::Filter).within(from(-LARGEST, LARGEST, "finite"));
 }
 
-checked!(f32, i64, u32);
+params! {
+    /// The DRY repetition penalty: the longer the repeat a token would continue, the larger (E3).
+    #[derive(Clone, Debug, PartialEq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    Dry + Default: "dry.", "an object of DRY's parameters";
 
-impl Checked for Option<f32> {
-    fn check(&self, parameter: &'static str, range: &Range) -> Result<()> {
-        self.map_or(Ok(()), |number| number.check(parameter, range))
-    }
+    /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
+    multiplier: f32 = 0.0 => switch(Stage::Edit).within(from(0.0, P16, "in 0..=2^16 (0: off)"))
+        .flag("M", "The DRY penalty of a repeat of the allowed length; 0 is off");
+
+    /// By how much each further token multiplies it; in 1..=2^16.
+    base: f32 = 1.75 => setting(Stage::Edit).within(from(1.0, P16, "in 1..=2^16"))
+        .flag("B", "By how much each further repeated token multiplies it");
+
+    /// The shortest repeat that is penalised; at least 1.
+    allowed_length: u32 = 2 => setting(Stage::Edit).within(from(1.0, u32::MAX as f64, "at least 1"))
+        .flag("N", "The shortest repeat that DRY penalises");
+
+    /// Ids that no repeat reaches across.
+    breakers: Vec<u32> = Vec::new() => setting(Stage::Edit).flag("IDS", "Ids that no repeat reaches across");
 }
 
-macro_rules! some_range {
-    () => {
-        None
-    };
-    ($range:expr) => {
-        Some($range)
-    };
-}
+params! {
+    /// Which logprobs to report with the token.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
-/// Makes the table of a structure: for each field what it holds, and a number's range.
-macro_rules! parameters {
-    ($type:ident = $neutral:expr, $prefix:literal, $what:literal, requires $required:expr;
-     $($name:ident: $holds:ident $(in $range:expr)?;)*) => {
-        impl Parameters for $type {
-            const WHAT: &'static str = $what;
-            const TABLE: &'static [Parameter] =
-                &[$(Parameter { name: concat!($prefix, stringify!($name)), range: some_range!($($range)?) }),*];
-            const REQUIRED: &'static [&'static str] = &$required;
+    /// The distribution they speak of.
+    mode: LogprobMode = LogprobMode::Raw => setting(Stage::Logprobs)
+        .flag_named("logprobs", "MODE", "Report logprobs: raw, edited, tempered or processed");
 
-            fn neutral() -> Self {
-                $neutral
-            }
+    /// How many of the most likely tokens to list; at most 2^20.
+    top_n: u32 = 0 => setting(Stage::Logprobs).within(from(0.0, MAX_VOCAB as f64, "in 0..=2^20"))
+        .flag_named("top-logprobs", "N", "Report the N most likely tokens besides");
 
-            fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
-                let parameter = Self::TABLE.iter().find(|parameter| parameter.field() == name)?;
-                let field = match name {
-                    $(stringify!($name) => Field::$holds(&mut self.$name),)*
-                    _ => return None,
-                };
-                Some((parameter, field))
-            }
-
-            fn check_ranges(&self) -> Result<()> {
-                $($(self.$name.check(concat!($prefix, stringify!($name)), &$range)?;)?)*
-                Ok(())
-            }
-        }
-    };
-}
-
-parameters! { SamplingParams = Self::default(), "", "an object of sampling parameters", requires [];
-    temperature: Number in from(0.0, TWO_POW_100, "0 (greedy) or in (0, 2^100]");
-    dynamic_temperature: DynamicTemperature;
-    top_k: Whole in from(0.0, i64::MAX as f64, "at least 0 (0: off)");
-    top_p: Number in MASS;
-    typical_p: Number in MASS;
-    min_p: Number in SHARE;
-    top_n_sigma: Number in from(0.0, LARGEST, "finite and at least 0 (0: off)");
-    top_a: Number in SHARE;
-    p_less: Flag;
-    epsilon_cutoff: Number in SHARE;
-    eta_cutoff: Number in SHARE;
-    xtc_probability: Number in SHARE;
-    xtc_threshold: Number in above(0.0, 1.0, "in (0, 1]");
-    mirostat: Mirostat;
-    repetition_penalty: Number in above(0.0, TWO_POW_16, "in (0, 2^16] (1: off)");
-    repetition_scope: Scope;
-    frequency_penalty: Number in PENALTY;
-    presence_penalty: Number in PENALTY;
-    penalty_scope: Scope;
-    dry: Dry;
-    no_repeat_ngram: Count in COUNT;
-    logit_bias: Biases;
-    allowed_ids: IdsOrNone;
-    banned_ids: Ids;
-    bad_words: Words;
-    min_tokens: Count in COUNT;
-    stop_ids: Ids;
-    seed: Seed;
-    logprobs: Logprobs;
-    order: Order;
-    temperature_last: Flag;
-}
-
-parameters! { DynamicTemperature = Self::new(f32::NAN, f32::NAN), "dynamic_temperature.", "an object with min and max",
-    requires ["min", "max"];
-    min: Number in from(0.0, TWO_POW_100, "in 0..=2^100");
-    max: Number in from(0.0, TWO_POW_100, "in dynamic_temperature.min..=2^100");
-    exponent: Number in above(0.0, TWO_POW_16, "in (0, 2^16]");
-}
-
-parameters! { Mirostat = Self { tau: f32::NAN, eta: f32::NAN, mu: None }, "mirostat.", "an object with tau and eta",
-    requires ["tau", "eta"];
-    tau: Number in above(0.0, TWO_POW_16, "in (0, 2^16]");
-    eta: Number in from(0.0, TWO_POW_16, "in 0..=2^16");
-    mu: NumberOrNone in from(-LARGEST, LARGEST, "finite");
-}
-
-parameters! { Dry = Self::default(), "dry.", "an object of DRY's parameters", requires [];
-    multiplier: Number in from(0.0, TWO_POW_16, "in 0..=2^16 (0: off)");
-    base: Number in from(1.0, TWO_POW_16, "in 1..=2^16");
-    allowed_length: Count in from(1.0, u32::MAX as f64, "at least 1");
-    breakers: Ids;
-}
-
-parameters! { LogprobsParams = Self::default(), "logprobs.", "an object with mode, top_n and ids", requires [];
-    mode: Mode;
-    top_n: Count in from(0.0, MAX_VOCAB as f64, "in 0..=2^20");
-    ids: Ids;
-}
-
-impl SamplingParams {
-    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `logprobs` makes absent logprobs the default ones.
-    pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
-        match name.split_once('.') {
-            Some(("dry", name)) => self.dry.field(name),
-            Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
-            _ => self.field(name),
-        }
-    }
+    /// Ids to report besides; each in the vocabulary.
+    ids: Vec<u32> = Vec::new() => setting(Stage::Logprobs).flag_named("logprob-ids", "IDS", "Report these ids besides");
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::{Filter, FilterOrder, Parameters, SamplingParams};
+use super::{Filter, FilterOrder, Parameter, Parameters, SamplingParams};
 use crate::error::{Error, Result};
 use crate::row::Kind;
 use crate::shape::check_vocab;
@@ -46,7 +46,7 @@ impl SamplingParams {
     /// - [`Error::Conflict`] for a parameter that speaks of logits.
     pub fn validate_for(&self, kind: Kind, vocab: usize) -> Result<()> {
         self.validate(vocab)?;
-        self.check_kind(kind, vocab)
+        self.check_kind(kind)
     }
 
     /// Checks parameters that were validated for a vocabulary for a kind of rows, as
@@ -54,29 +54,25 @@ impl SamplingParams {
     ///
     /// # Errors
     /// Those of it, but for those of [`SamplingParams::validate`].
-    pub fn check_kind(&self, kind: Kind, vocab: usize) -> Result<()> {
+    pub fn check_kind(&self, kind: Kind) -> Result<()> {
         if kind == Kind::Logits {
             return Ok(());
         }
         let t = self.temperature;
         check(t == 1.0 || Self::is_greedy(t), "temperature", t, "0 (greedy) or 1 for probabilities")?;
-        let speaks_of_logits = [
-            ("dynamic_temperature", self.dynamic_temperature.is_some()),
-            ("repetition_penalty", self.repetition_penalty != 1.0),
-            ("frequency_penalty", self.frequency_penalty != 0.0),
-            ("presence_penalty", self.presence_penalty != 0.0),
-            ("dry", self.dry.multiplier != 0.0),
-            ("logit_bias", self.logit_bias.iter().any(|(_, bias)| bias.is_finite())),
-            ("top_n_sigma", self.is_on(Filter::TopNSigma, vocab)),
-            ("p_less", self.p_less),
-        ];
-        for (parameter, set) in speaks_of_logits {
-            if set {
+        // Bans are the same of both kinds.
+        let only_bans = |parameter: &Parameter| {
+            parameter.name == "logit_bias" && self.logit_bias.iter().all(|(_, bias)| bias.is_infinite())
+        };
+        let of_logits = self.switched_on().filter(|parameter| parameter.of_logits && !only_bans(parameter));
+        // Of several an edit rather than a filter.
+        match of_logits.min_by_key(|parameter| parameter.filter.is_some()) {
+            None => Ok(()),
+            Some(parameter) => {
                 let reason = "it speaks of logits; hand over logits, or switch it off";
-                return Err(Error::Conflict { parameter, other: "probabilities", reason });
+                Err(Error::Conflict { parameter: parameter.name, other: "probabilities", reason })
             }
         }
-        Ok(())
     }
 
     fn validate_numbers(&self) -> Result<()> {
@@ -203,25 +199,9 @@ mod tests {
                 // The outcome for a value, `None` if the field's type cannot hold it; and whether that type holds integers.
                 let set = |value: f64| {
                     let mut params = SamplingParams::default();
-                    let (fits, is_whole) = match part(&mut params).field(parameter.field()).unwrap().1 {
-                        Field::Number(field) => {
-                            *field = value as f32;
-                            (true, false)
-                        }
-                        Field::NumberOrNone(field) => {
-                            *field = Some(value as f32);
-                            (true, false)
-                        }
-                        Field::Whole(field) => {
-                            *field = value as i64;
-                            (value.abs() < 2f64.powi(63), true)
-                        }
-                        Field::Count(field) => {
-                            *field = value as u32;
-                            ((0.0..2f64.powi(32)).contains(&value), true)
-                        }
-                        other => panic!("{} has a range and is {other:?}", parameter.name),
-                    };
+                    let (_, field) = part(&mut params).field(parameter.field()).unwrap();
+                    let is_whole = matches!(field, Field::Whole(_) | Field::Count(_));
+                    let fits = field.set(value);
                     (fits.then(|| params.validate(1000).map_err(|error| error.to_string())), is_whole)
                 };
                 for value in range.probes(set(0.0).1) {
