@@ -8,7 +8,7 @@
 use gumball_cpu::{Chosen, History, Level, Output, Prepared, RowMut, Task, Workspace};
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Error, Filter, Kind, LogprobMode, Result, Row, SamplingParams};
+use gumball_spec::{Error, Kind, LogprobMode, Parameter, Parameters, Result, Row, SamplingParams, Stage};
 
 use crate::route::{PROBABILITIES, Route, Stages};
 
@@ -57,13 +57,10 @@ impl Parts {
     ///
     /// # Errors
     /// - [`Error::Conflict`] for a parameter that the route does not know.
-    pub fn of(whole: &SamplingParams, vocab: usize) -> Result<Self> {
+    pub fn of(whole: &SamplingParams) -> Result<Self> {
         let conflict = |parameter, reason| Err(Error::Conflict { parameter, other: "route", reason });
-        if whole.is_on(Filter::TopNSigma, vocab) {
-            return conflict("top_n_sigma", "it speaks of logits; take the route race");
-        }
-        if whole.p_less {
-            return conflict("p_less", "it speaks of logits; take the route race");
+        if let Some(filter) = whole.switched_on().find(|switch| switch.filter.is_some() && switch.of_logits) {
+            return conflict(filter.name, "it speaks of logits; take the route race");
         }
         if whole.temperature_last && whole.temperature != 1.0 {
             return conflict(
@@ -78,38 +75,9 @@ impl Parts {
                 "the route knows tempered and processed ones; take the route race",
             );
         }
-        // A parameter that is not named below acts on the logits, before the softmax. Each filter must be named in both.
-        const _: () = assert!(Filter::ALL.len() == 10, "name the new filter in both structs below");
-        let plain = SamplingParams::default();
-        let draw = SamplingParams {
-            temperature: 1.0,
-            top_k: whole.top_k,
-            top_p: whole.top_p,
-            typical_p: whole.typical_p,
-            min_p: whole.min_p,
-            top_a: whole.top_a,
-            epsilon_cutoff: whole.epsilon_cutoff,
-            eta_cutoff: whole.eta_cutoff,
-            xtc_probability: whole.xtc_probability,
-            xtc_threshold: whole.xtc_threshold,
-            mirostat: whole.mirostat,
-            order: whole.order.clone(),
-            logprobs: whole.logprobs.clone(),
-            ..plain.clone()
-        };
-        let softmax = SamplingParams {
-            top_k: plain.top_k,
-            top_p: plain.top_p,
-            typical_p: plain.typical_p,
-            min_p: plain.min_p,
-            top_a: plain.top_a,
-            epsilon_cutoff: plain.epsilon_cutoff,
-            eta_cutoff: plain.eta_cutoff,
-            xtc_probability: plain.xtc_probability,
-            mirostat: None,
-            logprobs: None,
-            ..whole.clone()
-        };
+        let is_drawn = |parameter: &Parameter| matches!(parameter.stage, Stage::Filter | Stage::Logprobs);
+        let draw = whole.only(is_drawn);
+        let softmax = whole.only(|parameter| !is_drawn(parameter));
         Ok(Self { softmax, draw })
     }
 }
@@ -126,7 +94,7 @@ struct Split {
 
 impl Split {
     fn new(whole: &SamplingParams, vocab: usize) -> Result<Self> {
-        let Parts { softmax, draw } = Parts::of(whole, vocab)?;
+        let Parts { softmax, draw } = Parts::of(whole)?;
         let greedy = SamplingParams { temperature: 0.0, ..draw.clone() };
         Ok(Self {
             whole: whole.clone(),

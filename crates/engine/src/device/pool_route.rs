@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Error, Parameter, Result, SamplingParams, Stage};
 
 use crate::probabilities::Parts;
 use crate::route::{PROBABILITIES, RACE};
@@ -66,23 +66,14 @@ pub(super) fn refused(parameter: &'static str) -> Error {
 ///
 /// # Errors
 /// - [`Error::Conflict`] for a parameter that the route does not know, or that acts on logits.
-pub(super) fn drawing_params(whole: &SamplingParams, vocab: usize) -> Result<SamplingParams> {
-    let Parts { draw, .. } = Parts::of(whole, vocab)?;
-    let edits = [
-        ("dynamic_temperature", whole.dynamic_temperature.is_some()),
-        ("repetition_penalty", whole.repetition_penalty != 1.0),
-        ("frequency_penalty", whole.frequency_penalty != 0.0),
-        ("presence_penalty", whole.presence_penalty != 0.0),
-        ("dry", whole.dry.multiplier != 0.0),
-        ("no_repeat_ngram", whole.no_repeat_ngram != 0),
-        ("logit_bias", !whole.logit_bias.is_empty()),
-        ("allowed_ids", whole.allowed_ids.is_some()),
-        ("banned_ids", !whole.banned_ids.is_empty()),
-        ("bad_words", !whole.bad_words.is_empty()),
-        ("min_tokens", whole.min_tokens != 0 && !whole.stop_ids.is_empty()),
-    ];
-    if let Some((parameter, _)) = edits.into_iter().find(|(_, is_on)| *is_on) {
-        return Err(refused(parameter));
+pub(super) fn drawing_params(whole: &SamplingParams) -> Result<SamplingParams> {
+    let Parts { draw, .. } = Parts::of(whole)?;
+    let acts_on_logits = |switch: &&Parameter| match switch.name {
+        "min_tokens" => !whole.stop_ids.is_empty(),
+        _ => matches!(switch.stage, Stage::Edit | Stage::Temperature),
+    };
+    if let Some(switch) = whole.switched_on().find(acts_on_logits) {
+        return Err(refused(switch.name));
     }
     let temperature = if SamplingParams::is_greedy(whole.temperature) { 0.0 } else { 1.0 };
     // They end walks through drafts, and ban nothing without `min_tokens`.

@@ -147,7 +147,7 @@ impl DevicePool {
         let vocab = self.config.vocab;
         let prepared = match self.config.route {
             PoolRoute::Race => Prepared::new(sequence.params(), vocab)?,
-            PoolRoute::Probabilities => Prepared::new(&drawing_params(sequence.params(), vocab)?, vocab)?,
+            PoolRoute::Probabilities => Prepared::new(&drawing_params(sequence.params())?, vocab)?,
         };
         let state = sequence.state();
         let start = InitialState {
