@@ -42,14 +42,17 @@ impl SamplingParams {
         !is_all && self.switched_on().any(|parameter| parameter.filter == Some(filter))
     }
 
-    /// Returns the parameters with a filter's value changed, 1 for true; one that the filter's type does not have is left out.
+    /// Returns the parameters with a filter at a value: rounded if it is an integer, 1 if it is true.
     #[must_use]
     pub fn with_filter(mut self, filter: Filter, value: f64) -> Self {
-        self.field(filter.parameter().name).expect("the table names fields").1.set(value);
+        match self.field(filter.parameter().name).expect("the table names fields").1 {
+            Field::Whole(field) => *field = value.round() as i64,
+            field => _ = field.set(value),
+        }
         self
     }
 
-    /// Returns the parameters that [`SamplingParams::parameter`] finds, those of `dry` and `logprobs` behind the part.
+    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry` and `logprobs` follow the part.
     pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
         Self::TABLE.iter().flat_map(|parameter| {
             let fields = match parameter.name {

@@ -63,7 +63,7 @@ named! { "scope",
     Scope:
     /// The prompt alone.
     Prompt = "prompt",
-    /// What was generated, with the draft path.
+    /// The generated tokens, with the draft path.
     Output = "output",
     /// Both.
     #[default]
@@ -88,12 +88,12 @@ named! { "logprob mode",
 /// In which order the filters act, and on what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FilterOrder {
-    /// In the order of [`Filter::ALL`], each on what the former left.
+    /// All filters in the order of [`Filter::ALL`], each on the tokens that the former left.
     #[default]
     Default,
     /// Each on the unfiltered row; the kept sets are intersected.
     Joint,
-    /// The filters named, in this order, each on what the former left; an empty list is written `none`.
+    /// The named filters in this order, each on the tokens that the former left; an empty list is written `none`.
     List(Vec<Filter>),
 }
 

@@ -1,6 +1,6 @@
-//! What is known of a parameter, and the macro that makes structures of parameters of a table.
+//! The description of a parameter, and the macro that makes structures of parameters from the lines of `table.rs`.
 //!
-//! The table is in `table.rs`. What readers and writers of parameters do for each of them, they do in a loop over it.
+//! Readers and writers of parameters loop over these descriptions.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub struct Parameter {
     /// Its name on all surfaces; a field of a part has the part's name in front, as in `dry.base`.
     pub name: &'static str,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub about: &'static str,
     /// Its range, if it is a number.
     pub range: Option<Range>,
@@ -41,22 +41,22 @@ pub struct Flag {
     pub name: Option<&'static str>,
     /// What stands for its value, empty if it has none.
     pub value: &'static str,
-    /// What it does.
+    /// The effect, for `--help`.
     pub help: &'static str,
 }
 
 /// The stage that a parameter speaks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// What changes logits or bans tokens.
+    /// Changes of logits, and bans.
     Edit,
-    /// What makes probabilities of logits.
+    /// The softmax, which makes probabilities of logits.
     Temperature,
-    /// What tokens may be drawn.
+    /// The choice of tokens that may be drawn.
     Filter,
-    /// Which of them is drawn.
+    /// The draw of one of them.
     Draw,
-    /// What is reported.
+    /// The report.
     Logprobs,
 }
 
@@ -238,7 +238,7 @@ pub trait Parameters: Sized {
     fn check_ranges(&self) -> Result<()>;
 }
 
-/// What a field can hold.
+/// A type that a field can have.
 pub(super) trait Holds: PartialEq {
     fn as_field(&mut self) -> Field<'_>;
 
@@ -317,7 +317,7 @@ pub(super) fn check(parameter: &'static Parameter, field: &impl Holds) -> Result
     }
 }
 
-/// Makes a structure of parameters. Each line is a field: what it means, its type, its neutral value, and its rule, which starts with
+/// Makes a structure of parameters. Each line is a field: its meaning, its type, its neutral value, and its rule, which starts with
 /// [`switch`], [`filter`] or [`setting`].
 macro_rules! params {
     ($(#[$about:meta])* $type:ident $(+ $default:ident)?: $prefix:literal, $what:literal;

@@ -1,4 +1,4 @@
-//! Every parameter: its name, its type, its neutral value, its range, and what it means on every surface.
+//! Every parameter: its name, type, neutral value, range, and its meaning in words for every surface.
 //!
 //! A line makes the field, its default, what JSON, C and Python call it and refuse, and the command's flag; pages and files in other
 //! languages are written of it (`cargo test -p gumball-conformance --test generated`). Rules that no range of one number can say are in
@@ -28,7 +28,7 @@ const PENALTY: Range = from(-P16, P16, "in -2^16..=2^16 (0: off)");
 const COUNT: Range = from(0.0, u32::MAX as f64, "in 0..2^32");
 
 named! { "filter",
-    /// A filter, under its parameter's name. Their order is that of the default filter chain.
+    /// A filter, under its parameter's name. [`Filter::ALL`] is the default filter chain.
     Filter:
     /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
     TopNSigma = "top_n_sigma",
@@ -75,12 +75,12 @@ params! {
         .within(from(0.0, P100, "0 (greedy) or in (0, 2^100]"))
         .flag("T", "Divide the logits by T; 0 is greedy");
 
-    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy.
+    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`.
     dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).of_logits()
         .flag("MIN,MAX[,EXP]", "Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)");
 
     /// How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
-    top_k: i64 = 0 => filter(Filter::TopK, 40.0)
+    top_k: i64 = 0 => filter(Filter::TopK, 50.0)
         .within(from(0.0, i64::MAX as f64, "at least 0 (0: off)"))
         .flag("K", "Keep the K most likely tokens; 0 is off");
 
@@ -127,7 +127,8 @@ params! {
         .within(above(0.0, 1.0, "in (0, 1]"))
         .flag("P", "The probability from which XTC calls a token a top choice");
 
-    /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6).
+    /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6). `mu` is the limit to start from, in bits; twice `tau`
+    /// if left out.
     mirostat: Option<Mirostat> = None => switch(Stage::Filter)
         .flag("TAU,ETA[,MU]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
 
@@ -159,12 +160,12 @@ params! {
     no_repeat_ngram: u32 = 0 => switch(Stage::Edit).reads_history().within(COUNT)
         .flag("N", "Never repeat an n-gram of N ids; 0 is off");
 
-    /// Added to logits; distinct ids in the vocabulary, finite or -inf (a ban).
+    /// Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
     #[cfg_attr(feature = "serde", serde(serialize_with = "super::json::write_biases"))]
     logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).of_logits()
         .flag("ID=V", "Add V to the logit of an id, -inf bans it; may be repeated");
 
-    /// If present, all other ids are banned; ids in the vocabulary.
+    /// If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
     allowed_ids: Option<Vec<u32>> = None => switch(Stage::Edit).flag("IDS", "Ban all other ids");
 
     /// Ids that are never drawn; in the vocabulary.
@@ -174,7 +175,7 @@ params! {
     bad_words: Vec<Vec<u32>> = Vec::new() => switch(Stage::Edit).reads_history()
         .flag("IDS", "Never complete this sequence of ids; may be repeated");
 
-    /// How many output tokens must exist before a stop id may be drawn.
+    /// How many output tokens must exist before one of `stop_ids` may be drawn.
     min_tokens: u32 = 0 => switch(Stage::Edit).reads_history().within(COUNT)
         .flag("N", "Ban the stop ids until N tokens are out");
 
@@ -258,7 +259,8 @@ params! {
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
-    /// The distribution they speak of.
+    /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature
+    /// (tempered), or after the filters (processed).
     mode: LogprobMode = LogprobMode::Raw => setting(Stage::Logprobs)
         .flag_named("logprobs", "MODE", "Report logprobs: raw, edited, tempered or processed");
 
