@@ -11,12 +11,6 @@ use crate::text::count;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids(pub Vec<u32>);
 
-impl From<Ids> for Vec<u32> {
-    fn from(ids: Ids) -> Self {
-        ids.0
-    }
-}
-
 /// The most ids that a range may name: those of the largest vocabulary.
 const MAX_IDS: usize = gumball_spec::MAX_VOCAB;
 /// The most ids that a list may name. Histories may be longer than a vocabulary, and memory is not.
