@@ -6,10 +6,11 @@
 //! a CUDA device thousands of requests draw in a step, which is replayed while their positions advance on the device.
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_spec::{FilterOrder, Result, SamplingParams};
+use gumball_spec::{Filter, FilterOrder, Result, SamplingParams};
 
 #[cfg(feature = "cuda")]
 use crate::backend::Cuda;
+use crate::backend::{Backend, Oracle};
 use crate::case::{Case, UNIT};
 use crate::law::Law;
 use crate::rows;
@@ -35,6 +36,20 @@ pub fn one_among_unlikely() -> Vec<f32> {
     row
 }
 
+/// Returns parameters by which one filter keeps 3 to 8 of [`TWELVE`], if it has such a value.
+pub(crate) fn cutting(filter: Filter) -> SamplingParams {
+    let with = |factor: f64| {
+        let plain = SamplingParams { temperature: 0.9, ..Default::default() };
+        plain.with_filter(filter, filter.parameter().usual * factor)
+    };
+    let cuts = |params: &SamplingParams| {
+        let case = Case::of(&TWELVE, params.clone());
+        Oracle.sample(&case).is_ok_and(|seen| seen.kept.is_some_and(|kept| (3..=8).contains(&kept.len())))
+    };
+    let doubled = (0..12).map(|n| f64::from(1 << n));
+    doubled.flat_map(|factor| [with(factor), with(1.0 / factor)]).find(cuts).unwrap_or(with(1.0))
+}
+
 /// Returns the settings.
 #[must_use]
 pub fn settings() -> Vec<Setting> {
@@ -51,26 +66,18 @@ pub fn settings() -> Vec<Setting> {
     };
     let warm = SamplingParams { temperature: 3.0, ..plain() };
     let unit = SamplingParams { temperature: UNIT, ..plain() };
-    vec![
+    let mut settings = vec![
         twelve("12 tokens", plain()),
         twelve("12 tokens, temperature 3", warm),
         Setting { name: "1 among 250 unlikely", row: one_among_unlikely(), params: unit },
         Setting { name: "600 tokens, a bell", row: rows::bell(600, 1.5, 1), params: plain() },
         Setting { name: "4096 tokens, model-like", row: rows::model_like(4096, 2), params: plain() },
         Setting { name: "3000 tokens, flat", row: vec![1.0; 3000], params: plain() },
-        twelve("top_k 5", SamplingParams { top_k: 5, ..plain() }),
-        twelve("top_p 0.7", SamplingParams { top_p: 0.7, ..plain() }),
-        twelve("min_p 0.15", SamplingParams { min_p: 0.15, ..plain() }),
-        twelve("typical_p 0.5", SamplingParams { typical_p: 0.5, ..plain() }),
-        twelve("top_n_sigma 0.8", SamplingParams { top_n_sigma: 0.8, ..plain() }),
-        twelve("top_a 0.5", SamplingParams { top_a: 0.5, ..plain() }),
-        twelve("p_less", SamplingParams { p_less: true, ..plain() }),
-        twelve("epsilon_cutoff 0.05", SamplingParams { epsilon_cutoff: 0.05, ..plain() }),
-        twelve("eta_cutoff 0.09", SamplingParams { eta_cutoff: 0.09, ..plain() }),
-        twelve("xtc 0.6", SamplingParams { xtc_probability: 0.6, xtc_threshold: 0.1, ..plain() }),
         twelve("a filter chain with XTC", mixed.clone()),
         twelve("the same, joint", SamplingParams { order: FilterOrder::Joint, ..mixed }),
-    ]
+    ];
+    settings.extend(Filter::ALL.map(|filter| twelve(filter.name(), cutting(filter))));
+    settings
 }
 
 impl Setting {

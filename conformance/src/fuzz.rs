@@ -182,35 +182,22 @@ pub fn any_params_are_refused_or_drawn_from(data: &[u8]) {
     let bytes = &mut Bytes(data);
     let vocab = 1 + bytes.below(40);
     let mut params = generate::params(bytes, vocab);
+    let numbers = SamplingParams::parameters().filter(|parameter| parameter.range.is_some());
+    let numbers: Vec<_> = numbers.map(|parameter| parameter.name).collect();
     for _ in 0..1 + bytes.byte() % 3 {
         let odd = [-1.0, 0.0, 1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 65_536.0, 1e30, 1e-45];
         let value = if bytes.seldom(3) { f32::from_bits(bytes.word()) } else { bytes.of(&odd) };
         let id = bytes.word();
-        let floats: &mut [&mut f32] = &mut [
-            &mut params.temperature,
-            &mut params.top_p,
-            &mut params.typical_p,
-            &mut params.min_p,
-            &mut params.top_n_sigma,
-            &mut params.top_a,
-            &mut params.epsilon_cutoff,
-            &mut params.eta_cutoff,
-            &mut params.xtc_probability,
-            &mut params.xtc_threshold,
-            &mut params.repetition_penalty,
-            &mut params.frequency_penalty,
-            &mut params.presence_penalty,
-            &mut params.dry.multiplier,
-            &mut params.dry.base,
-        ];
-        match bytes.byte() % 21 {
-            field if usize::from(field) < floats.len() => *floats[usize::from(field)] = value,
-            15 => params.top_k = i64::from(id as i32),
-            16 => params.logit_bias.push((id % 64, value)),
-            17 => params.banned_ids.push(id % 64),
-            18 => params.allowed_ids.get_or_insert_default().push(id % 64),
-            19 => params.bad_words.push(vec![id % 64; (id % 3) as usize]),
-            _ => params.dry.allowed_length = id % 4,
+        match bytes.below(numbers.len() + 4) {
+            0 => params.logit_bias.push((id % 64, value)),
+            1 => params.banned_ids.push(id % 64),
+            2 => params.allowed_ids.get_or_insert_default().push(id % 64),
+            3 => params.bad_words.push(vec![id % 64; (id % 3) as usize]),
+            place => {
+                let mut set = |value| params.parameter(numbers[place - 4]).expect("a number").1.set(value);
+                // An integer is not any of these values.
+                _ = set(value.into()) || set((id as i32).into()) || set(id.into());
+            }
         }
     }
     let case = Case::of(&vec![0.5; vocab], params).after(&[1, 2, 1], &[2, 1]);

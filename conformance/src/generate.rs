@@ -4,8 +4,8 @@
 //! or zeroing it, makes a case simpler.
 
 use gumball_spec::{
-    Dry, DynamicTemperature, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat,
-    SamplingParams, Scope,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat,
+    Parameter, Parameters, Range, SamplingParams, Scope,
 };
 
 use crate::backend::{Backend, Oracle};
@@ -120,13 +120,27 @@ fn probabilities(bytes: &mut Bytes<'_>, case: &mut Case) {
     case.logits = Logits::new(case.logits.dtype(), &values);
 }
 
+/// Returns parameters with a filter near its usual value.
+#[must_use]
+pub fn with_filter(params: SamplingParams, filter: Filter, words: &mut Words) -> SamplingParams {
+    let Parameter { usual, range, .. } = *filter.parameter();
+    let value = match range {
+        // A mass; a usual share is small.
+        Some(Range { most: 1.0, .. }) if usual > 0.5 => 0.3 + 0.7 * f64::from(words.fraction()),
+        Some(range) => range.most.min(usual * (3.0 * f64::from(words.fraction()) - 1.0).exp2()),
+        None => usual,
+    };
+    let mut params = params.with_filter(filter, value);
+    if filter == Filter::Xtc {
+        params.xtc_threshold = 0.001 + 0.1 * words.fraction();
+    }
+    params
+}
+
 /// Switches off what speaks of logits (P2).
 pub fn speak_of_probabilities(params: &mut SamplingParams) {
-    let plain = SamplingParams::default();
+    *params = params.only(|parameter| !parameter.of_logits || parameter.name == "logit_bias");
     params.temperature = if SamplingParams::is_greedy(params.temperature) { 0.0 } else { 1.0 };
-    (params.dynamic_temperature, params.top_n_sigma, params.p_less) = (None, plain.top_n_sigma, false);
-    (params.repetition_penalty, params.dry) = (plain.repetition_penalty, plain.dry);
-    (params.frequency_penalty, params.presence_penalty) = (plain.frequency_penalty, plain.presence_penalty);
     params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);
 }
 
@@ -202,33 +216,28 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
 }
 
 fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
-    let on = bytes.byte() & bytes.of(&[0, 0xFF, 0b0000_1110, 0x55]);
-    if bytes.seldom(8) {
-        params.top_a = bytes.fraction();
+    // Now and then those alone that a GPU answers from a short list.
+    let among: &[Filter] = match bytes.byte() % 8 {
+        0 => &[],
+        1 | 2 => &[Filter::TopK, Filter::TopP, Filter::MinP],
+        _ => &Filter::ALL,
+    };
+    for parameter in SamplingParams::TABLE {
+        if !parameter.filter.is_some_and(|filter| among.contains(&filter)) || bytes.byte() % 8 < 3 {
+            continue;
+        }
+        match params.field(parameter.name).expect("the table names fields").1 {
+            Field::Whole(k) => {
+                *k = bytes.of(&[1, 2, 5, 40, 256, vocab as i64 / 2, vocab as i64 - 1, 1 << 40])
+            }
+            Field::Number(share) if parameter.range.is_some_and(|range| range.most == 1.0) => {
+                *share = bytes.fraction()
+            }
+            Field::Number(number) => *number = bytes.of(&[1.0, 0.5, 2.0, 3.0, 1e-20, 1e20]),
+            flag => _ = flag.set(1.0),
+        }
     }
-    params.p_less = bytes.seldom(12);
-    if on & 1 != 0 {
-        params.top_n_sigma = bytes.of(&[1.0, 0.5, 2.0, 3.0, 1e-20, 1e20]);
-    }
-    if on & 2 != 0 {
-        params.top_k = bytes.of(&[1, 2, 5, 40, 256, vocab as i64 / 2, vocab as i64 - 1, 1 << 40]);
-    }
-    if on & 4 != 0 {
-        params.typical_p = bytes.fraction();
-    }
-    if on & 8 != 0 {
-        params.top_p = bytes.fraction();
-    }
-    if on & 16 != 0 {
-        params.min_p = bytes.fraction();
-    }
-    if on & 32 != 0 {
-        params.epsilon_cutoff = bytes.fraction();
-    }
-    if on & 64 != 0 {
-        params.eta_cutoff = bytes.fraction();
-    }
-    if on & 128 != 0 {
+    if params.is_on(Filter::Xtc, vocab) {
         params.xtc_probability = bytes.of(&[1.0, 0.5, 0.01]);
         params.xtc_threshold = bytes.fraction().max(f32::from_bits(1));
     }

@@ -9,8 +9,8 @@ use gumball_cuda::{
 use gumball_spec::num::LOG2_E;
 use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{
-    DynamicTemperature, Error, Filter, FilterOrder, Kind, Mirostat, NONE, Request, Row, SamplingParams,
-    Status,
+    DynamicTemperature, Error, Filter, FilterOrder, Kind, Mirostat, NONE, Parameters, Request, Row,
+    SamplingParams, Status,
 };
 use half::{bf16, f16};
 
@@ -69,9 +69,7 @@ impl Asked {
         if kind == Kind::Probabilities {
             // Nothing that speaks of logits.
             common.temperature = if words.below(6) == 0 { 0.0 } else { 1.0 };
-            common.dynamic_temperature = None;
-            common.top_n_sigma = 0.0;
-            common.p_less = false;
+            common = common.only(|parameter| !parameter.of_logits);
         }
         if words.below(8) > 0 {
             of_lines = columns(words, lines, &common);
@@ -111,19 +109,14 @@ fn common(words: &mut Words, vocab: usize) -> SamplingParams {
         let mirostat = Mirostat { tau: 3.0, eta: 0.1, mu: None };
         return SamplingParams { mirostat: Some(mirostat), ..params };
     }
-    if rarely(3) {
-        params.top_k = if rarely(3) { 700 } else { 20 };
+    for filter in Filter::ALL {
+        let has_columns = [Filter::TopK, Filter::TopP, Filter::MinP].contains(&filter);
+        if rarely(if has_columns { 3 } else { 8 }) {
+            params = params.with_filter(filter, filter.parameter().usual);
+        }
     }
-    params.top_p = if rarely(3) { 0.8 } else { 1.0 };
-    params.min_p = if rarely(3) { 0.02 } else { 0.0 };
-    params.typical_p = if rarely(12) { 0.6 } else { 1.0 };
-    params.top_a = if rarely(8) { 0.03 } else { 0.0 };
-    params.p_less = rarely(12);
-    params.epsilon_cutoff = if rarely(8) { 0.001 } else { 0.0 };
-    params.eta_cutoff = if rarely(12) { 0.002 } else { 0.0 };
-    params.top_n_sigma = if rarely(12) { 1.5 } else { 0.0 };
-    if rarely(8) {
-        (params.xtc_probability, params.xtc_threshold) = (0.7, 0.05);
+    if params.top_k > 0 && rarely(3) {
+        params.top_k = 700;
     }
     if rarely(10) {
         params.dynamic_temperature = Some(DynamicTemperature { min: 0.3, max: 1.5, exponent: 1.0 });

@@ -203,6 +203,6 @@ mod tests {
     fn thresholds_below_1_are_seen_to_lean_towards_the_drafts() {
         let mode = VerifyMode::Threshold { single: 1.0, acc: 0.5 };
         let leaning = Way { name: "a threshold of 0.5", mode, probs: false, siblings: true };
-        assert!(p_values(leaning, 16384).into_iter().any(|p| p < FALSE_ALARM));
+        assert!(p_values(leaning, 65536).into_iter().any(|p| p < FALSE_ALARM));
     }
 }

@@ -1,7 +1,8 @@
 //! Parameters: what lies outside its range is refused by name, before anything is drawn.
 
 use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobsParams, Mirostat, SamplingParams,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobsParams, Mirostat, Parameter, Parameters,
+    SamplingParams,
 };
 
 use crate::case::Case;
@@ -103,56 +104,41 @@ macro_rules! each_refused {
     };
 }
 
+/// Calls `hold` with parameters of which one number is an end of its range, a neighbour of it, or no number.
+fn at_ends(hold: impl Fn(&Parameter, bool, SamplingParams)) {
+    fn of_part<T: Parameters>(
+        base: SamplingParams,
+        part: fn(&mut SamplingParams) -> &mut T,
+        hold: impl Fn(&Parameter, bool, SamplingParams),
+    ) {
+        for parameter in T::TABLE {
+            let Some(range) = parameter.range else { continue };
+            for value in [false, true].map(|is_whole| range.probes(is_whole)).concat() {
+                let mut params = base.clone();
+                if part(&mut params).field(parameter.field()).expect("the table names fields").1.set(value) {
+                    hold(parameter, range.contains(value), params);
+                }
+            }
+        }
+    }
+    let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+    let dynamic_temperature = Some(DynamicTemperature::new(0.0, 2f32.powi(100)));
+    of_part(base(), |params| params, &hold);
+    of_part(base(), |params| &mut params.dry, &hold);
+    of_part(base(), |params| params.logprobs.get_or_insert_default(), &hold);
+    of_part(SamplingParams { mirostat, ..base() }, |params| params.mirostat.as_mut().expect("set"), &hold);
+    let dynamic = SamplingParams { dynamic_temperature, ..base() };
+    of_part(dynamic, |params| params.dynamic_temperature.as_mut().expect("set"), &hold);
+}
+
 fn numbers_outside_their_range_are_refused_by_name(check: &Check<'_>) {
-    const NAN: f32 = f32::NAN;
-    const INF: f32 = f32::INFINITY;
-    let big = 65_536.01;
-    each_refused! { check:
-        temperature in [-1e-9, 1.3e30, INF, NAN],
-        top_p in [-1e-9, -INF, NAN],
-        typical_p in [-0.5, NAN],
-        min_p in [-0.1, 1.000_001, INF, NAN],
-        top_a in [-0.1, 1.000_001, INF, NAN],
-        epsilon_cutoff in [-0.1, 1.000_001, NAN],
-        eta_cutoff in [-0.1, 1.000_001, NAN],
-        top_n_sigma in [INF, -INF, NAN],
-        xtc_probability in [-0.1, 1.000_001, NAN],
-        xtc_threshold in [0.0, -0.1, 1.000_001, NAN],
-        repetition_penalty in [0.0, -1.0, big, INF, NAN],
-        frequency_penalty in [big, -big, INF, NAN],
-        presence_penalty in [big, -big, -INF, NAN],
-    }
-    for (field, dry) in [
-        ("dry.multiplier", Dry { multiplier: -0.1, ..Dry::default() }),
-        ("dry.multiplier", Dry { multiplier: NAN, ..Dry::default() }),
-        ("dry.base", Dry { base: 0.99, ..Dry::default() }),
-        ("dry.base", Dry { base: big, ..Dry::default() }),
-        ("dry.allowed_length", Dry { allowed_length: 0, ..Dry::default() }),
-    ] {
-        refuses(check, SamplingParams { dry, ..base() }, field);
-    }
-    for (field, tau, eta, mu) in [
-        ("mirostat.tau", 0.0, 0.1, None),
-        ("mirostat.tau", NAN, 0.1, None),
-        ("mirostat.tau", big, 0.1, None),
-        ("mirostat.eta", 1.0, -0.1, None),
-        ("mirostat.eta", 1.0, big, None),
-        ("mirostat.mu", 1.0, 0.1, Some(INF)),
-        ("mirostat.mu", 1.0, 0.1, Some(NAN)),
-    ] {
-        refuses(check, SamplingParams { mirostat: Some(Mirostat { tau, eta, mu }), ..base() }, field);
-    }
-    for (field, min, max, exponent) in [
-        ("dynamic_temperature.min", -0.1, 1.0, 1.0),
-        ("dynamic_temperature.min", NAN, 1.0, 1.0),
-        ("dynamic_temperature.max", 1.0, 0.5, 1.0),
-        ("dynamic_temperature.max", 0.0, 1.3e30, 1.0),
-        ("dynamic_temperature.exponent", 0.0, 1.0, 0.0),
-        ("dynamic_temperature.exponent", 0.0, 1.0, big),
-    ] {
-        let dynamic_temperature = Some(DynamicTemperature { min, max, exponent });
-        refuses(check, SamplingParams { dynamic_temperature, ..base() }, field);
-    }
+    at_ends(|parameter, is_inside, params| {
+        if !is_inside {
+            refuses(check, params, parameter.name);
+        }
+    });
+    let dynamic_temperature = Some(DynamicTemperature::new(1.0, 0.5));
+    refuses(check, SamplingParams { dynamic_temperature, ..base() }, "dynamic_temperature.max");
 }
 
 fn ids_outside_the_vocabulary_are_refused_by_name(check: &Check<'_>) {
@@ -173,40 +159,14 @@ fn ids_outside_the_vocabulary_are_refused_by_name(check: &Check<'_>) {
 }
 
 fn the_ends_of_each_range_are_accepted(check: &Check<'_>) {
-    let top = 65_536.0;
-    for temperature in [0.0, -0.0, f32::from_bits(1), 2f32.powi(-100), 2f32.powi(100)] {
+    at_ends(|_, is_inside, params| {
+        if is_inside {
+            accepts(check, params);
+        }
+    });
+    for temperature in [-0.0, f32::from_bits(1), 2f32.powi(-100)] {
         accepts(check, SamplingParams { temperature, ..base() });
     }
-    for end in [0.0, 1.0] {
-        let params = SamplingParams {
-            top_p: end,
-            typical_p: end,
-            min_p: end,
-            top_a: end,
-            epsilon_cutoff: end,
-            eta_cutoff: end,
-            xtc_probability: end,
-            xtc_threshold: f32::from_bits(1),
-            ..base()
-        };
-        accepts(check, params);
-    }
-    for end in [-top, top] {
-        let dry = Dry { multiplier: top, base: top, allowed_length: u32::MAX, breakers: vec![] };
-        let params = SamplingParams {
-            frequency_penalty: end,
-            presence_penalty: end,
-            repetition_penalty: top,
-            dry,
-            ..base()
-        };
-        accepts(check, params);
-    }
-    accepts(check, SamplingParams { top_n_sigma: f32::MAX, repetition_penalty: f32::from_bits(1), ..base() });
-    let mirostat = Some(Mirostat { tau: top, eta: top, mu: Some(f32::MAX) });
-    accepts(check, SamplingParams { mirostat, ..base() });
-    let dynamic = DynamicTemperature { min: 0.0, max: 2f32.powi(100), exponent: top };
-    accepts(check, SamplingParams { dynamic_temperature: Some(dynamic), ..base() });
 }
 
 fn a_forced_token_outside_the_vocabulary_is_refused(check: &Check<'_>) {

@@ -5,7 +5,7 @@
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, SamplingParams};
 
 use crate::case::{Case, UNIT};
-use crate::draws::{TWELVE, one_among_unlikely};
+use crate::draws::{TWELVE, cutting, one_among_unlikely};
 use crate::law::Law;
 use crate::rows;
 use crate::rules::Check;
@@ -16,12 +16,7 @@ rules!(law_rules:
     D1 draws_over_several_tiles_follow_their_probabilities,
     D1 draws_over_draw_indices_and_seeds_follow_their_probabilities,
     N3 unlikely_tokens_of_one_tile_follow_their_probabilities,
-    F1 draws_after_top_k_follow_their_probabilities,
-    F1 draws_after_top_p_follow_their_probabilities,
-    F2 draws_after_thresholds_follow_their_probabilities,
-    F3 draws_after_typical_p_follow_their_probabilities,
-    F4 draws_after_xtc_follow_their_probabilities,
-    F5 draws_after_top_n_sigma_follow_their_probabilities,
+    F1 draws_after_each_filter_follow_their_probabilities,
     F8 draws_with_temperature_last_follow_their_probabilities,
     M2 draws_after_a_mixed_chain_follow_their_probabilities,
     F9 draws_after_joint_filters_follow_their_probabilities,
@@ -86,33 +81,10 @@ fn unlikely_tokens_of_one_tile_follow_their_probabilities(check: &Check<'_>) {
     );
 }
 
-fn draws_after_top_k_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &TWELVE, SamplingParams { top_k: 5, ..plain() }, DRAWS, by_position);
-}
-
-fn draws_after_top_p_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &TWELVE, SamplingParams { top_p: 0.7, ..plain() }, DRAWS, by_position);
-}
-
-fn draws_after_thresholds_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &TWELVE, SamplingParams { min_p: 0.15, ..plain() }, DRAWS, by_position);
-    follows(check, &TWELVE, SamplingParams { top_a: 0.5, ..plain() }, DRAWS, by_position);
-    follows(check, &TWELVE, SamplingParams { p_less: true, ..plain() }, DRAWS, by_position);
-    follows(check, &TWELVE, SamplingParams { epsilon_cutoff: 0.05, ..plain() }, DRAWS, by_position);
-    follows(check, &TWELVE, SamplingParams { eta_cutoff: 0.09, ..plain() }, DRAWS, by_position);
-}
-
-fn draws_after_typical_p_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &TWELVE, SamplingParams { typical_p: 0.5, ..plain() }, DRAWS, by_position);
-}
-
-fn draws_after_xtc_follow_their_probabilities(check: &Check<'_>) {
-    let params = SamplingParams { xtc_probability: 0.6, xtc_threshold: 0.1, ..plain() };
-    follows(check, &TWELVE, params, DRAWS, by_position);
-}
-
-fn draws_after_top_n_sigma_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &TWELVE, SamplingParams { top_n_sigma: 0.8, ..plain() }, DRAWS, by_position);
+fn draws_after_each_filter_follow_their_probabilities(check: &Check<'_>) {
+    for filter in Filter::ALL {
+        follows(check, &TWELVE, cutting(filter), DRAWS, by_position);
+    }
 }
 
 fn draws_with_temperature_last_follow_their_probabilities(check: &Check<'_>) {

@@ -6,6 +6,7 @@
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, Mirostat, SamplingParams};
 
 use crate::case::Case;
+use crate::generate::with_filter;
 use crate::reference::{Reference, xtc_acts};
 use crate::rows::{self, Words};
 use crate::rules::Check;
@@ -154,23 +155,15 @@ fn temperature_last_agrees_with_f64(check: &Check<'_>) {
 
 /// Returns parameters with about half of the filters on.
 fn several(words: &mut Words) -> SamplingParams {
-    let params = if words.below(2) == 0 { at(words) } else { xtc(words) };
-    let mut on = || words.below(2) == 0;
-    let on: [bool; 8] = std::array::from_fn(|_| on());
-    let set = |on: bool, value: f32, off: f32| if on { value } else { off };
-    SamplingParams {
-        top_k: if on[0] { 1 + words.below(60) as i64 } else { 0 },
-        top_p: set(on[1], 0.3 + 0.7 * words.fraction(), 1.0),
-        typical_p: set(on[2], 0.3 + 0.7 * words.fraction(), 1.0),
-        min_p: set(on[3], small(words) / 8.0, 0.0),
-        top_n_sigma: set(on[4], 1.0 + 2.0 * words.fraction(), 0.0),
-        epsilon_cutoff: set(on[5], small(words) / 64.0, 0.0),
-        eta_cutoff: set(on[6], small(words) / 64.0, 0.0),
-        top_a: set(on[7], small(words) / 4.0, 0.0),
-        p_less: words.below(4) == 0,
-        temperature_last: words.below(3) == 0,
-        ..params
+    let mut params = SamplingParams { temperature_last: words.below(3) == 0, ..at(words) };
+    for filter in Filter::ALL {
+        // A flag cuts as much as it does, so more seldom.
+        let seldom = if filter.parameter().range.is_some() { 2 } else { 4 };
+        if words.below(seldom) == 0 {
+            params = with_filter(params, filter, words);
+        }
     }
+    params
 }
 
 fn chains_agree_with_f64(check: &Check<'_>) {

@@ -3,17 +3,14 @@
 use gumball_spec::{Filter, FilterOrder, Kind, Mirostat, SamplingParams};
 
 use crate::case::Case;
+use crate::generate::with_filter;
 use crate::reference::{Reference, xtc_acts};
 use crate::rows::{self, Words};
 use crate::rules::Check;
 
 rules!(probability_filter_rules:
     P1 top_k_and_top_p_of_probabilities_agree_with_f64,
-    P1 min_p_of_probabilities_agrees_with_f64,
-    P1 top_a_of_probabilities_agrees_with_f64,
-    P1 epsilon_and_eta_of_probabilities_agree_with_f64,
-    P1 typical_p_of_probabilities_agrees_with_f64,
-    P1 xtc_of_probabilities_agrees_with_f64,
+    P1 each_filter_of_probabilities_agrees_with_f64,
     P1 mirostat_of_probabilities_agrees_with_f64,
     P1 chains_and_joint_filters_of_probabilities_agree_with_f64,
     P1 a_softmax_is_filtered_as_its_logits_are,
@@ -63,32 +60,10 @@ fn top_k_and_top_p_of_probabilities_agree_with_f64(check: &Check<'_>) {
     });
 }
 
-fn min_p_of_probabilities_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, |words| SamplingParams { min_p: words.fraction(), ..plain() });
-}
-
-fn top_a_of_probabilities_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, |words| SamplingParams { top_a: words.fraction(), ..plain() });
-}
-
-fn epsilon_and_eta_of_probabilities_agree_with_f64(check: &Check<'_>) {
-    agrees(check, |words| SamplingParams {
-        epsilon_cutoff: 0.01 * words.fraction(),
-        eta_cutoff: 0.03 * words.fraction(),
-        ..plain()
-    });
-}
-
-fn typical_p_of_probabilities_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, |words| SamplingParams { typical_p: words.fraction(), ..plain() });
-}
-
-fn xtc_of_probabilities_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, |words| SamplingParams {
-        xtc_probability: 0.7,
-        xtc_threshold: 0.001 + 0.1 * words.fraction(),
-        ..plain()
-    });
+fn each_filter_of_probabilities_agrees_with_f64(check: &Check<'_>) {
+    for filter in Filter::ALL.into_iter().filter(|filter| !filter.parameter().of_logits) {
+        agrees(check, |words| with_filter(plain(), filter, words));
+    }
 }
 
 fn mirostat_of_probabilities_agrees_with_f64(check: &Check<'_>) {

@@ -2,7 +2,8 @@
 
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{
-    DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams, Scope,
+    DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameters,
+    SamplingParams, Scope,
 };
 
 pub struct Dice(pub u64, pub u32);
@@ -94,35 +95,20 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
     if dice.one_in(8) {
         p.mirostat = Some(Mirostat { tau: dice.unit() * 8.0 + 0.1, eta: 0.1, mu: None });
     } else {
-        if on(dice) {
-            p.top_k = dice.pick(&[1, 2, 5, 50, vocab as i64 / 2, vocab as i64 - 1]);
+        for parameter in SamplingParams::TABLE.iter().filter(|parameter| parameter.filter.is_some()) {
+            if dice.below(5) > 1 {
+                continue;
+            }
+            match p.field(parameter.name).expect("the table names fields").1 {
+                Field::Whole(k) => *k = dice.pick(&[1, 2, 5, 50, vocab as i64 / 2, vocab as i64 - 1]),
+                Field::Number(share) if parameter.range.is_some_and(|range| range.most == 1.0) => {
+                    *share = dice.pick(&[0.0, 1e-6, 1e-3, 0.05, 0.1, 0.5, 0.9, 0.999, 0.9999999, 1.0]);
+                }
+                Field::Number(number) => *number = dice.pick(&[0.01, 1.0, 2.0]),
+                flag => _ = flag.set(1.0),
+            }
         }
-        if on(dice) {
-            p.top_p = dice.pick(&[0.0, 0.1, 0.5, 0.9, 0.999, 0.9999999]);
-        }
-        if on(dice) {
-            p.typical_p = dice.pick(&[0.0, 0.1, 0.5, 0.9, 0.999]);
-        }
-        if on(dice) {
-            p.min_p = dice.pick(&[1e-6, 0.05, 0.5, 1.0]);
-        }
-        if dice.one_in(5) {
-            p.top_n_sigma = dice.pick(&[0.01, 1.0, 2.0]);
-        }
-        if dice.one_in(5) {
-            p.top_a = dice.pick(&[1e-6, 1e-3, 0.1, 1.0]);
-        }
-        p.p_less = dice.one_in(8);
-        if dice.one_in(5) {
-            p.epsilon_cutoff = dice.pick(&[1e-6, 1e-3, 0.1, 1.0]);
-        }
-        if dice.one_in(5) {
-            p.eta_cutoff = dice.pick(&[1e-6, 1e-3, 0.1]);
-        }
-        if on(dice) {
-            p.xtc_probability = dice.pick(&[0.5, 1.0]);
-            p.xtc_threshold = dice.pick(&[1e-6, 1e-3, 0.1, 0.5]);
-        }
+        p.xtc_threshold = dice.pick(&[1e-6, 1e-3, 0.1, 0.5]);
         p.order = match dice.below(4) {
             0 => FilterOrder::Joint,
             1 => {
