@@ -102,7 +102,7 @@ fn each_flaw_fails_the_item_that_looks_for_it() {
 fn the_command_passes_its_suite_and_reports_as_json() {
     let small = ["check", "--vocab", "150", "--draws", "600", "--oracle-draws", "8"];
     let text = succeeds(&small);
-    assert!(text.contains("items hold") && text.contains("XTC") && text.contains("mirostat"), "{text}");
+    assert!(text.contains("items hold") && text.contains("xtc") && text.contains("mirostat"), "{text}");
     let json = succeeds(&[&small[..], &["--kind", "flat", "--top-p", "0.5", "--json"]].concat());
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     let items = report["items"].as_array().unwrap();

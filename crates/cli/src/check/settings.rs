@@ -1,6 +1,6 @@
 //! The settings that are checked where none are given: each filter alone, and the common mixtures.
 
-use gumball_spec::{DynamicTemperature, FilterOrder, Mirostat, SamplingParams};
+use gumball_spec::{DynamicTemperature, Filter, FilterOrder, Mirostat, Parameter, SamplingParams};
 
 use crate::state::State;
 
@@ -30,24 +30,19 @@ pub fn suite(vocab: usize) -> Vec<Setting> {
         plain("plain", neutral()),
         plain("temperature 0.7", SamplingParams { temperature: 0.7, ..neutral() }),
         plain("temperature 1.5", SamplingParams { temperature: 1.5, ..neutral() }),
-        plain("top-k 50", SamplingParams { top_k: 50, ..neutral() }),
-        plain("top-p 0.9", SamplingParams { top_p: 0.9, ..neutral() }),
-        plain("min-p 0.05", SamplingParams { min_p: 0.05, ..neutral() }),
         plain("top-k 50, top-p 0.9", SamplingParams { top_k: 50, top_p: 0.9, temperature: 0.8, ..neutral() }),
         plain("joint", SamplingParams { top_k: 50, top_p: 0.9, order: FilterOrder::Joint, ..neutral() }),
-        plain("typical-p 0.9", SamplingParams { typical_p: 0.9, ..neutral() }),
-        plain("top-n-sigma 1", SamplingParams { top_n_sigma: 1.0, ..neutral() }),
-        plain("top-a 0.02", SamplingParams { top_a: 0.02, ..neutral() }),
-        plain("p-less", SamplingParams { p_less: true, ..neutral() }),
-        plain("epsilon 3e-4", SamplingParams { epsilon_cutoff: 3e-4, ..neutral() }),
-        plain("eta 2e-3", SamplingParams { eta_cutoff: 2e-3, ..neutral() }),
-        plain("XTC", SamplingParams { xtc_probability: 0.5, top_p: 0.99, ..neutral() }),
         plain(
             "mirostat",
             SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.1, mu: None }), ..neutral() },
         ),
         plain("dynamic temperature", SamplingParams { dynamic_temperature, ..neutral() }),
     ];
+    settings.extend(Filter::ALL.map(|filter| {
+        let Parameter { usual, range, .. } = filter.parameter();
+        let value = range.map_or(String::new(), |_| format!(" {usual}"));
+        plain(&(filter.name().replace('_', "-") + &value), filter.alone())
+    }));
     let mut logit_bias = vec![(0, 2.0), (1, f32::NEG_INFINITY)];
     logit_bias.retain(|(id, _)| (*id as usize) < vocab);
     let penalties = SamplingParams {
