@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gumball_spec::Filter;
+
 /// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
 const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
@@ -245,4 +247,42 @@ fn no_two_bodies_have_one_name() {
     let count = names.len();
     names.dedup();
     assert_eq!(names.len(), count);
+}
+
+/// Names the files that a filter is written into by hand; its line in the table of parameters makes the filter, and the changelog has one, too.
+#[test]
+fn every_filter_is_in_all_files_that_need_it() {
+    for filter in Filter::ALL {
+        let (variant, name, parameter) =
+            (format!("Filter::{filter:?}"), filter.name(), filter.parameter().name);
+        let short = name.trim_end_matches("_cutoff");
+        let (code, words) = (short.to_uppercase(), short.replace('_', "-"));
+        let lacking: Vec<&str> = [
+            ("docs/semantics.md", &*words),
+            ("crates/spec/src/filter.rs", &variant),
+            ("crates/cpu/src/filter/mod.rs", &variant),
+            ("crates/cuda/src/abi/step.rs", &code),
+            ("crates/cuda/src/requests/filter_params.rs", &variant),
+            ("crates/cuda/device/stage/filter.cuh", &format!("FILTER_{code}")),
+            ("conformance/src/reference/mod.rs", &variant),
+            ("conformance/src/rules/filter", parameter),
+            ("crates/inspect/src/trace/filters.rs", &variant),
+            ("crates/inspect/src/page/explain.rs", &format!("\"{name}\"")),
+            ("bindings/explorer/js/answer.js", name),
+            ("bindings/explorer/js/parameters.js", parameter),
+            ("docs/stages/filter.md", &words),
+        ]
+        .into_iter()
+        .filter(|(path, word)| !says(&root().join(path), word))
+        .map(|(path, _)| path)
+        .collect();
+        assert!(lacking.is_empty(), "{filter} is missing in {}", lacking.join(", "));
+    }
+}
+
+/// Returns whether a file, or a file of a folder, has a word.
+fn says(path: &Path, word: &str) -> bool {
+    let files = if path.is_dir() { files(path, &[".rs"]) } else { vec![path.to_owned()] };
+    let text = |file: &PathBuf| fs::read_to_string(file).expect("a file of the repository").to_lowercase();
+    files.iter().any(|file| text(file).contains(&word.to_lowercase()))
 }

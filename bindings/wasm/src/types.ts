@@ -13,11 +13,11 @@ export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" |
 
 /** Parameters of a request; what is left out is neutral. The rules stand in docs/semantics.md. */
 export interface SamplingParams {
-  /** Divides the logits; 0 is greedy; at most 2^100. */
+  /** Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100. */
   temperature?: number;
-  /** In place of `temperature`, unless that is 0: certain rows get `min`, flat ones `max`. */
+  /** Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`. */
   dynamic_temperature?: { min: number; max: number; exponent?: number } | null;
-  /** How many tokens to keep, at least 0; off if 0 or at least the vocabulary. */
+  /** How many tokens to keep; at least 0, off if 0 or at least the vocabulary. */
   top_k?: number;
   /** The mass to keep; in 0..=1, 1 is off. */
   top_p?: number;
@@ -25,11 +25,11 @@ export interface SamplingParams {
   typical_p?: number;
   /** The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off. */
   min_p?: number;
-  /** How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. */
+  /** How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every logit above -inf counts in the deviation, one at the least finite number or with a bias of -100, too: ban by -inf. */
   top_n_sigma?: number;
   /** The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off. */
   top_a?: number;
-  /** Whether what is less likely than two draws are to be equal is dropped; it speaks of logits. */
+  /** Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks of logits. */
   p_less?: boolean;
   /** The least probability that is kept; in 0..=1, 0 is off. */
   epsilon_cutoff?: number;
@@ -39,15 +39,15 @@ export interface SamplingParams {
   xtc_probability?: number;
   /** The probability from which a token counts as a top choice; in (0, 1]. */
   xtc_threshold?: number;
-  /** Mirostat v2, which stands alone: no filter beside it. `mu` is the limit to start from, in bits; twice `tau` if left out. */
+  /** Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out. */
   mirostat?: { tau: number; eta: number; mu?: number | null } | null;
   /** Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off. */
   repetition_penalty?: number;
   /** What the repetition penalty counts as seen. */
   repetition_scope?: "prompt" | "output" | "both";
-  /** Subtracted once per occurrence; 0 is off. */
+  /** Subtracted once per occurrence; in -2^16..=2^16, 0 is off. */
   frequency_penalty?: number;
-  /** Subtracted once if there is any occurrence; 0 is off. */
+  /** Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off. */
   presence_penalty?: number;
   /** What frequency and presence penalty count. */
   penalty_scope?: "prompt" | "output" | "both";
@@ -55,11 +55,11 @@ export interface SamplingParams {
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers };
   /** Bans every token that would complete an n-gram of this size a second time; 0 is off. */
   no_repeat_ngram?: number;
-  /** Added to logits, finite or -Infinity (a ban): pairs of id and bias, a Map, or an object whose keys are ids. */
+  /** Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban. */
   logit_bias?: readonly (readonly [number, number])[] | Map<number, number> | { readonly [id: number]: number };
-  /** If given, all other ids are banned. */
+  /** If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary. */
   allowed_ids?: Integers | null;
-  /** Ids that are never drawn. */
+  /** Ids that are never drawn; in the vocabulary. */
   banned_ids?: Integers;
   /** Sequences that are never completed, each of at least one id. */
   bad_words?: readonly Integers[];
@@ -67,9 +67,9 @@ export interface SamplingParams {
   min_tokens?: number;
   /** The ids that end the output; ending it is the caller's part. */
   stop_ids?: Integers;
-  /** The seed of all draws; left out: fresh entropy for each request, readable afterwards. */
+  /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
-  /** Which logprobs to report; left out: none. */
+  /** Which logprobs to report; absent: none. */
   logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed"; top_n?: number; ids?: Integers } | null;
   /** In which order the filters act. */
   order?: "default" | "joint" | "none" | readonly Filter[];

@@ -58,6 +58,7 @@ from .operators import (
     tree_speculative_sampling,
 )
 from .params import (
+    FILTERS,
     Dry,
     DynamicTemperature,
     Logprobs,
@@ -71,6 +72,7 @@ from .params import (
 )
 
 __all__ = [
+    "FILTERS",
     "CallError",
     "DraftBatch",
     "DraftChainSamples",

@@ -16,6 +16,7 @@ from . import _gumball
 from .errors import InvalidTypeError, InvalidValueError
 
 __all__ = [
+    "FILTERS",
     "Dry",
     "DynamicTemperature",
     "Logprobs",
@@ -81,6 +82,22 @@ def _listed(value: Any) -> Any:
         return value
 
 
+# The filters in their default order. `GUMBALL_BLESS=1 cargo test -p gumball-conformance --test generated` writes this list, and the fields of
+# the parameters with their lines in docstrings, from the table of parameters in crates/spec/src/params/table.rs.
+FILTERS = (
+    "top_n_sigma",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "top_a",
+    "p_less",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "xtc",
+)
+
+
 class Status(enum.IntFlag):
     """What a row's data had to say."""
 
@@ -101,7 +118,9 @@ class Status(enum.IntFlag):
 class DynamicTemperature:
     """Temperature by the row's entropy: certain rows get `min`, flat ones `max`.
 
-    min: in 0..=2^100. max: in min..=2^100. exponent: the power the normalised entropy is raised to, in (0, 2^16].
+    min: The temperature of a row of entropy 0; in 0..=2^100.
+    max: The temperature of a flat row; in `min`..=2^100.
+    exponent: The power the normalised entropy is raised to; in (0, 2^16], 1 if left out.
     """
 
     min: float
@@ -114,8 +133,9 @@ class DynamicTemperature:
 class Mirostat:
     """Mirostat v2: keeps the surprise of the drawn tokens near `tau`.
 
-    tau: bits, in (0, 2^16]. eta: how fast the limit follows, in 0..=2^16. mu: the limit to start from, in bits; twice tau if
-    None.
+    tau: The surprise aimed at, in bits; in (0, 2^16].
+    eta: How fast the limit follows; in 0..=2^16.
+    mu: The limit to start from, in bits; twice `tau` if absent.
     """
 
     tau: float
@@ -128,9 +148,10 @@ class Mirostat:
 class Dry:
     """The DRY repetition penalty: the longer the repeat a token would continue, the larger.
 
-    multiplier: the penalty of a repeat of allowed_length, in 0..=2^16, 0 is off. base: by how much each further token
-    multiplies it, in 1..=2^16. allowed_length: the shortest repeat that is penalised, at least 1. breakers: ids that no repeat
-    reaches across.
+    multiplier: The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
+    base: By how much each further token multiplies it; in 1..=2^16.
+    allowed_length: The shortest repeat that is penalised; at least 1.
+    breakers: Ids that no repeat reaches across.
     """
 
     multiplier: float = 0.0
@@ -144,8 +165,9 @@ class Dry:
 class LogprobsParams:
     """Which logprobs to report with a token.
 
-    mode: "raw" (the row as it came, temperature 1), "edited" (after penalties and bans), "tempered" (at the temperature) or
-    "processed" (after the filters). top_n: how many of the most likely tokens to list. ids: ids to report besides.
+    mode: The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). One of "raw", "edited", "tempered", "processed".
+    top_n: How many of the most likely tokens to list; at most 2^20.
+    ids: Ids to report besides; each in the vocabulary.
     """
 
     mode: str = "raw"
@@ -157,38 +179,40 @@ class LogprobsParams:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """Everything a request can ask of the way its tokens are chosen. The default draws from the row as it is.
-
-    temperature: divides the logits; 0 is greedy.
-    dynamic_temperature: in place of temperature, unless that is 0.
-    top_k: how many tokens to keep, at least 0; off if 0 or at least the vocabulary.
-    top_p, typical_p: the mass to keep, in 0..=1; 1 is off.
-    min_p: the least probability relative to the best token's, in 0..=1; 0 is off.
-    top_n_sigma: how many standard deviations below the best logit are kept, at least 0; 0 is off. Every logit above -inf counts in the
-        deviation, one at finfo.min or with a bias of -100, too: ban by -inf.
-    top_a: the least probability that is kept, as a multiple of the square of the most likely token's; in 0..=1, 0 is off.
-    p_less: whether what is less likely than two draws are to be equal is dropped; it speaks of logits.
-    epsilon_cutoff, eta_cutoff: the least probability that is kept, in 0..=1; 0 is off.
-    xtc_probability, xtc_threshold: how often top choices are excluded, and from which probability on a token is one.
-    mirostat: stands alone, no filter beside it.
-    repetition_penalty: divides positive and multiplies negative logits of seen tokens, in (0, 2^16]; 1 is off.
-    repetition_scope: what counts as seen: "prompt", "output" or "both".
-    frequency_penalty, presence_penalty: subtracted per occurrence, or once; in -2^16..=2^16; 0 is off.
-    penalty_scope: what those two count.
-    dry: the DRY repetition penalty.
-    no_repeat_ngram: the size of n-grams that are not repeated; 0 is off.
-    logit_bias: id to what is added to its logit, finite or -inf, which is a ban; a dict, or pairs.
-    allowed_ids: if given, all other ids are banned. banned_ids: ids that are never drawn.
-    bad_words: sequences of ids that are never completed.
-    min_tokens: how many output tokens must exist before one of stop_ids may be drawn.
-    stop_ids: the ids that end the output; ending it is the caller's part.
-    seed: of all draws, in 0..2^64; None: fresh entropy for each request.
-    logprobs: which to report; None for none.
-    order: "default", "joint", "none", or a list of filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff,
-    eta_cutoff, xtc.
-    temperature_last: whether the filters see the row at temperature 1, and only the draw is tempered.
-
     Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. None is the default. Raises ValueError for
     a value outside its range, TypeError for one of another type, as a bool is for a number, and for a name that is not known. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
+
+    temperature: Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
+    dynamic_temperature: Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`.
+    top_k: How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
+    top_p: The mass to keep; in 0..=1, 1 is off.
+    typical_p: The mass to keep around the entropy; in 0..=1, 1 is off.
+    min_p: The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
+    top_n_sigma: How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every logit above -inf counts in the deviation, one at the least finite number or with a bias of -100, too: ban by -inf.
+    top_a: The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
+    p_less: Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks of logits.
+    epsilon_cutoff: The least probability that is kept; in 0..=1, 0 is off.
+    eta_cutoff: The entropy-dependent form of it; in 0..=1, 0 is off.
+    xtc_probability: How often XTC acts; in 0..=1, 0 is off.
+    xtc_threshold: The probability from which a token counts as a top choice; in (0, 1].
+    mirostat: Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out.
+    repetition_penalty: Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
+    repetition_scope: What the repetition penalty counts as seen. One of "prompt", "output", "both".
+    frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
+    presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
+    penalty_scope: What frequency and presence penalty count. One of "prompt", "output", "both".
+    dry: The DRY repetition penalty.
+    no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
+    logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
+    allowed_ids: If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
+    banned_ids: Ids that are never drawn; in the vocabulary.
+    bad_words: Sequences that are never completed, each of at least one id.
+    min_tokens: How many output tokens must exist before one of `stop_ids` may be drawn.
+    stop_ids: The ids that end the output; ending it is the caller's part.
+    seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
+    logprobs: Which logprobs to report; absent: none.
+    order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
+    temperature_last: Whether the filters see the row at temperature 1, and only the draw is tempered.
     """
 
     temperature: float = 1.0
