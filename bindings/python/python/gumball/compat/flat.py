@@ -7,10 +7,11 @@ An engine has a field for what it does not know, and that field holds numbers, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from .._gumball import nearest_name
-from ..params import Dry, DynamicTemperature, Mirostat
+from ..params import Dry, DynamicTemperature, Mirostat, SamplingParams
 from .errors import RefusedError
 
 __all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "refuse_near_misses"]
@@ -61,60 +62,44 @@ def _order(value: Any) -> str | list[str]:
     )
 
 
-# Of `SamplingParams` itself.
-_PLAIN: dict[str, _Read] = {
-    "typical_p": _number,
-    "top_n_sigma": _number,
-    "top_a": _number,
-    "p_less": _flag,
-    "epsilon_cutoff": _number,
-    "eta_cutoff": _number,
-    "xtc_probability": _number,
-    "xtc_threshold": _number,
-    "no_repeat_ngram": _whole,
-    "repetition_scope": _text,
-    "penalty_scope": _text,
-    "banned_ids": _ids,
-    "order": _order,
-    "temperature_last": _flag,
+# How a field of each type is read.
+_READ: dict[str, _Read] = {
+    "float": _number,
+    "float | None": _number,
+    "int": _whole,
+    "bool": _flag,
+    "str": _text,
+    "Sequence[int]": _ids,
+    "str | Sequence[str]": _order,
 }
 
 # Those that some engines have themselves.
-_PENALTIES: dict[str, _Read] = {"frequency_penalty": _number, "presence_penalty": _number}
+_PENALTIES = {"frequency_penalty": _number, "presence_penalty": _number}
 
-# Of its parts: the part, its class, and for each flat name the field and how it is read.
+# The parameters that every engine has a field for.
+_COMMON = {*_PENALTIES, "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "min_tokens", "stop_ids"}
+
+
+def _readers(kind: Any) -> dict[str, _Read]:
+    """How to read each field of a dataclass. Left out are maps, lists of lists and what else an engine's field does not hold."""
+    return {field.name: _READ[str(field.type)] for field in fields(kind) if field.type in _READ}
+
+
+def _part(kind: Any, prefix: str) -> dict[str, tuple[str, _Read]]:
+    return {f"{prefix}_{name}": (name, read) for name, read in _readers(kind).items()}
+
+
+# Of `SamplingParams` itself.
+_PLAIN = {name: read for name, read in _readers(SamplingParams).items() if name not in _COMMON}
+
+# Of its parts: the part, its class, for each flat name the field and how it is read, and defaults.
 _PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, _Read]], dict[str, Any]]] = {
-    "dry": (
-        Dry,
-        {
-            "dry_multiplier": ("multiplier", _number),
-            "dry_base": ("base", _number),
-            "dry_allowed_length": ("allowed_length", _whole),
-            "dry_breakers": ("breakers", _ids),
-        },
-        {},
-    ),
-    "mirostat": (
-        Mirostat,
-        {
-            "mirostat_tau": ("tau", _number),
-            "mirostat_eta": ("eta", _number),
-            "mirostat_mu": ("mu", _number),
-        },
-        {"eta": 0.1},
-    ),
-    "dynamic_temperature": (
-        DynamicTemperature,
-        {
-            "dynamic_temperature_min": ("min", _number),
-            "dynamic_temperature_max": ("max", _number),
-            "dynamic_temperature_exponent": ("exponent", _number),
-        },
-        {},
-    ),
+    "dry": (Dry, _part(Dry, "dry"), {}),
+    "mirostat": (Mirostat, _part(Mirostat, "mirostat"), {"eta": 0.1}),
+    "dynamic_temperature": (DynamicTemperature, _part(DynamicTemperature, "dynamic_temperature"), {}),
 }
 
-FLAT_NAMES = (*_PLAIN, *(name for _, fields, _ in _PARTS.values() for name in fields))
+FLAT_NAMES = (*_PLAIN, *(name for _, names, _ in _PARTS.values() for name in names))
 """The names of what most engines have not."""
 
 PENALTY_NAMES = tuple(_PENALTIES)
@@ -141,15 +126,15 @@ def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
         read = _PLAIN.get(name) or _PENALTIES.get(name)
         if read is not None:
             chosen[name] = _read(name, value, read, source)
-    for part, (kind, fields, defaults) in _PARTS.items():
+    for part, (kind, names, defaults) in _PARTS.items():
         found = {
-            field: _read(name, given[name], read, source) for name, (field, read) in fields.items() if name in given
+            field: _read(name, given[name], read, source) for name, (field, read) in names.items() if name in given
         }
         if found:
             try:
                 chosen[part] = kind(**(defaults | found))
             except TypeError as error:
-                missing = [name for name, (field, _) in fields.items() if field not in found | defaults]
+                missing = [name for name, (field, _) in names.items() if field not in found | defaults]
                 raise RefusedError(f"{source} has {part} without {' or '.join(missing)}") from error
     return chosen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..params import Mirostat, SamplingParams
+from ..params import FILTERS, Mirostat, SamplingParams
 from .errors import RefusedError
 from .flat import FLAT_NAMES, flat_params
 
@@ -22,20 +22,6 @@ OUR_NAMES = tuple(name for name in FLAT_NAMES if name not in _THEIRS)
 
 RANDOM_SEED = 0xFFFFFFFF
 """llama.cpp's seed that asks for another one each time. llama-cpp-python calls it -1, too."""
-
-# The filters of llama-cpp-python's chain, in its sequence. The draw alone is tempered.
-_ORDER = (
-    "top_n_sigma",
-    "top_k",
-    "typical_p",
-    "top_p",
-    "min_p",
-    "top_a",
-    "p_less",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "xtc",
-)
 
 
 def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) -> SamplingParams:
@@ -76,7 +62,8 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
             "typical_p": min(theirs["typical_p"], 1.0),
             "top_p": min(theirs["top_p"], 1.0),
             "min_p": max(theirs["min_p"], 0.0),
-            "order": _ORDER,
+            # The sequence of its chain, of which the draw alone is tempered.
+            "order": FILTERS,
         }
     try:
         return SamplingParams(**(chosen | flat_params(ours, "gumball")))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from transformers.generation import logits_process as theirs
 
-from ...params import SamplingParams
+from ...params import FILTERS, SamplingParams
 from ..errors import RefusedError
 from ..flat import FLAT_NAMES, PENALTY_NAMES, flat_params
 
@@ -25,22 +25,8 @@ _THEIRS = {"typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram", "bann
 OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAMES)
 """The names of parameters that `generate` of transformers has not."""
 
-# Those that mean nothing where nothing is drawn.
-_OF_A_DRAW = (
-    "top_n_sigma",
-    "top_a",
-    "p_less",
-    "xtc_probability",
-    "xtc_threshold",
-    "order",
-    "temperature_last",
-    "mirostat_tau",
-    "mirostat_eta",
-    "mirostat_mu",
-    "dynamic_temperature_min",
-    "dynamic_temperature_max",
-    "dynamic_temperature_exponent",
-)
+# How the names of edits start: greedy decoding makes use of them, too.
+_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_")
 
 _Found = dict[str, Any]
 
@@ -151,7 +137,7 @@ def taken(
         place, left = where, left - 1
     chosen = found | flat_params(ours, "generate")
     if not do_sample:
-        drawn = [name for name in _OF_A_DRAW if name in ours]
+        drawn = [name for name in OUR_NAMES if name in ours and not name.startswith(_OF_EDITS)]
         if drawn:
             raise RefusedError(f"{drawn[0]} is given, but do_sample is False; pass do_sample=True, or leave it out")
         chosen["temperature"] = 0.0
@@ -166,7 +152,8 @@ def taken(
             "top_k=0 among them, which is 50 where nobody sets it"
         )
     if "order" not in chosen and len(order) > 1:
-        chosen["order"] = ["top_n_sigma", *order, "top_a", "p_less", "xtc"]
+        others = [name for name in FILTERS if name not in _FILTER_NAMES]
+        chosen["order"] = [others[0], *order, *others[1:]]
     try:
         return SamplingParams(**chosen), list(processors[:left])
     except (TypeError, ValueError) as error:

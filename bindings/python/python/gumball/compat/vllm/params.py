@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ...params import LogprobsParams, SamplingParams
+from ...params import FILTERS, LogprobsParams, SamplingParams
 from ..errors import RefusedError
 from ..flat import FLAT_NAMES, flat_params, refuse_near_misses
 
@@ -39,18 +39,8 @@ _MOST_SAID = 1000
 MODES = {"raw_logprobs": "raw", "processed_logprobs": "processed"}
 
 # vLLM applies min-p before top-k and top-p, so that the mass of top-p excludes what min-p dropped.
-MIN_P_FIRST = (
-    "top_n_sigma",
-    "min_p",
-    "top_k",
-    "typical_p",
-    "top_p",
-    "top_a",
-    "p_less",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "xtc",
-)
+_OTHERS = [name for name in FILTERS if name != "min_p"]
+MIN_P_FIRST = (*_OTHERS[: _OTHERS.index("top_k")], "min_p", *_OTHERS[_OTHERS.index("top_k") :])
 
 
 def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | None = None) -> SamplingParams:
