@@ -55,12 +55,9 @@ export const NEUTRAL = Object.fromEntries(PARAMETERS.map(({ name, off }) => [nam
 
 const integers = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
 const seed = (text) => (BigInt(text) > 9007199254740991n ? BigInt(text) : Number(text));
-// Whole names that the core knows as they are.
-const PLAIN = [
-  "temperature", "top_p", "min_p", "top_k", "typical_p", "top_n_sigma", "top_a", "p_less", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
-  "temperature_last", "repetition_penalty", "repetition_scope", "frequency_penalty", "presence_penalty", "penalty_scope", "no_repeat_ngram",
-  "min_tokens",
-];
+// The parameters whose names and values the core knows as they are.
+const isPlain = ({ name, kind }) => ["number", "choice", "flag"].includes(kind) && !/^(dry|dynamic|mirostat)_|^(draw|order)$/.test(name);
+const PLAIN = PARAMETERS.filter(isPlain).map(({ name }) => name);
 
 /** Returns the settings as the parameters that the core takes: only those that are not neutral, and the seed. */
 export function toParams(settings) {
