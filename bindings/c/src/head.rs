@@ -1,15 +1,16 @@
 //! LM heads over the program's own weights: from hidden states to logits.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::path::Path;
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use gumball_engine::head::{
     Artefact, ArtefactError, Certified, Clustered, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling,
     Weights, WholeRow,
 };
-use gumball_engine::{Dtype as Type, Error, Filter, Head as EngineHead, Row, certify};
+use gumball_engine::{Dtype as Type, Error, Head as EngineHead, Row, certify};
 
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require, text};
@@ -434,41 +435,14 @@ pub unsafe extern "C" fn gumball_head_logits(
     })
 }
 
-/// Returns the name of a reason, for C.
+/// Returns the name of a reason, for C. Each is made once and stays.
 pub(crate) fn reason(reason: WholeRow) -> &'static CStr {
-    match reason {
-        WholeRow::Hook => c"hook",
-        WholeRow::KeptSet => c"kept",
-        WholeRow::Logprobs(_) => c"logprobs",
-        WholeRow::DynamicTemperature => c"dynamic_temperature",
-        WholeRow::Mirostat => c"mirostat",
-        WholeRow::Joint => c"joint",
-        WholeRow::Route => c"route",
-        WholeRow::Filter(Filter::TopNSigma) => c"top_n_sigma",
-        WholeRow::Filter(Filter::TopK) => c"top_k",
-        WholeRow::Filter(Filter::TypicalP) => c"typical_p",
-        WholeRow::Filter(Filter::TopP) => c"top_p",
-        WholeRow::Filter(Filter::MinP) => c"min_p",
-        WholeRow::Filter(Filter::TopA) => c"top_a",
-        WholeRow::Filter(Filter::PLess) => c"p_less",
-        WholeRow::Filter(Filter::EpsilonCutoff) => c"epsilon_cutoff",
-        WholeRow::Filter(Filter::EtaCutoff) => c"eta_cutoff",
-        WholeRow::Filter(Filter::Xtc) => c"xtc",
-        _ => c"other",
+    static NAMES: Mutex<Vec<&'static CStr>> = Mutex::new(Vec::new());
+    let (name, mut names) = (reason.name(), NAMES.lock().unwrap_or_else(PoisonError::into_inner));
+    if let Some(known) = names.iter().find(|known| known.to_bytes() == name.as_bytes()) {
+        return known;
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_have_the_names_of_the_engine() {
-        let filters = Filter::ALL.map(WholeRow::Filter);
-        let others = [WholeRow::Hook, WholeRow::KeptSet, WholeRow::DynamicTemperature, WholeRow::Mirostat];
-        let more = [WholeRow::Joint, WholeRow::Route, WholeRow::Logprobs(gumball_engine::LogprobMode::Raw)];
-        for whole in filters.into_iter().chain(others).chain(more) {
-            assert_eq!(reason(whole).to_str(), Ok(whole.name()));
-        }
-    }
+    let made: &CStr = Box::leak(CString::new(name).expect("names have no NUL").into_boxed_c_str());
+    names.push(made);
+    made
 }

@@ -76,10 +76,8 @@ pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize)
 
 /// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
 ///
-/// Names: temperature, top_k, top_p, typical_p, min_p, top_n_sigma, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc_probability,
-/// xtc_threshold, repetition_penalty, frequency_penalty, presence_penalty, dry.multiplier, dry.base, dry.allowed_length,
-/// no_repeat_ngram, min_tokens, logprobs.top_n, temperature_last. NaN and values that are infinite as a float are refused at once,
-/// other values outside a range when the parameters are taken.
+/// The table of docs/semantics.md has the names, such as top_p, dry.base and logprobs.top_n; the error for an unknown name lists them.
+/// NaN and values that are infinite as a float are refused at once, other values outside a range when the parameters are taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set(
     params: Option<&mut Params>,
