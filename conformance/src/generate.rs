@@ -125,8 +125,8 @@ fn probabilities(bytes: &mut Bytes<'_>, case: &mut Case) {
 pub fn with_filter(params: SamplingParams, filter: Filter, words: &mut Words) -> SamplingParams {
     let Parameter { usual, range, .. } = *filter.parameter();
     let value = match range {
-        // A mass; a usual share is small.
-        Some(Range { most: 1.0, .. }) if usual > 0.5 => 0.3 + 0.7 * f64::from(words.fraction()),
+        // A mass, mostly a large one; a usual share is small.
+        Some(Range { most: 1.0, .. }) if usual > 0.5 => 0.01 + 0.98 * f64::from(words.fraction()).sqrt(),
         Some(range) => range.most.min(usual * (3.0 * f64::from(words.fraction()) - 1.0).exp2()),
         None => usual,
     };

@@ -12,16 +12,8 @@ use crate::rows::{self, Words};
 use crate::rules::Check;
 
 rules!(agreement_rules:
-    F1 top_p_agrees_with_f64,
+    F2 each_filter_agrees_with_f64,
     F1 top_p_of_hundreds_of_tokens_agrees_with_f64,
-    F2 min_p_agrees_with_f64,
-    F2 top_a_agrees_with_f64,
-    F2 p_less_agrees_with_f64,
-    F2 epsilon_agrees_with_f64,
-    F2 eta_agrees_with_f64,
-    F3 typical_p_agrees_with_f64,
-    F4 xtc_agrees_with_f64,
-    F5 top_n_sigma_agrees_with_f64,
     F6 mirostat_agrees_with_f64,
     F7 dynamic_temperature_agrees_with_f64,
     F8 temperature_last_agrees_with_f64,
@@ -72,8 +64,10 @@ fn small(words: &mut Words) -> f32 {
     (0.05 + 0.9 * words.fraction()) / (1 << words.below(7)) as f32
 }
 
-fn top_p_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, |words| SamplingParams { top_p: 0.01 + 0.98 * words.fraction(), ..at(words) });
+fn each_filter_agrees_with_f64(check: &Check<'_>) {
+    for filter in Filter::ALL {
+        agrees(check, 0.15, |words| with_filter(at(words), filter, words));
+    }
 }
 
 fn top_p_of_hundreds_of_tokens_agrees_with_f64(check: &Check<'_>) {
@@ -92,43 +86,6 @@ fn top_p_of_hundreds_of_tokens_agrees_with_f64(check: &Check<'_>) {
         }
     }
     assert!(compared >= 12, "{compared} of 16 are not too close");
-}
-
-fn min_p_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, |words| SamplingParams { min_p: small(words), ..at(words) });
-}
-
-fn top_a_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, |words| SamplingParams { top_a: small(words), ..at(words) });
-}
-
-fn p_less_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, |words| SamplingParams { p_less: true, ..at(words) });
-}
-
-fn epsilon_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, |words| SamplingParams { epsilon_cutoff: small(words) / 16.0, ..at(words) });
-}
-
-fn eta_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, |words| SamplingParams { eta_cutoff: small(words) / 8.0, ..at(words) });
-}
-
-fn typical_p_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.15, |words| SamplingParams { typical_p: 0.01 + 0.98 * words.fraction(), ..at(words) });
-}
-
-fn xtc(words: &mut Words) -> SamplingParams {
-    let params = at(words);
-    SamplingParams { xtc_probability: 0.3 + 0.7 * words.fraction(), xtc_threshold: small(words), ..params }
-}
-
-fn xtc_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.1, xtc);
-}
-
-fn top_n_sigma_agrees_with_f64(check: &Check<'_>) {
-    agrees(check, 0.25, |words| SamplingParams { top_n_sigma: 0.2 + 3.0 * words.fraction(), ..at(words) });
 }
 
 fn mirostat_agrees_with_f64(check: &Check<'_>) {
