@@ -1,113 +1,243 @@
 //! Every knob of a request, as plain data under the field's names.
 //!
-//! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. All that is said of each parameter
-//! stands in its line of `table.rs`: fields, defaults, ranges and all surfaces come from there.
-//! [`SamplingParams::validate`] checks parameters.
+//! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. Each parameter is a line of `table.rs`:
+//! fields, defaults, ranges and all surfaces come from there. Here is the macro that makes structures of these lines, and the trait
+//! by which readers and writers walk a structure. [`SamplingParams::validate`] checks parameters.
+
+use std::fmt::Display;
+
+use crate::error::{Error, Result};
 
 #[cfg(feature = "serde")]
 mod json;
 mod names;
 mod parameter;
+mod sampling;
 mod table;
 mod validate;
 
-pub use names::{FilterOrder, LogprobMode, Scope};
-pub use parameter::{Field, Flag, Parameter, Parameters, Range, Stage};
-pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams};
+pub use names::{Filter, FilterOrder, LogprobMode, Scope};
+pub use parameter::{Flag, Parameter, Range, Stage};
+pub use sampling::MIN_TEMPERATURE;
+pub use table::{Dry, DynamicTemperature, LogprobsParams, Mirostat, SamplingParams};
 
-/// Temperatures below this are greedy (N6).
-pub const MIN_TEMPERATURE: f32 = f32::from_bits((127 - 100) << 23);
+/// A reference to a parameter's value, by its type.
+#[derive(Debug)]
+pub enum Field<'a> {
+    /// A number, which is rounded to f64 and then to f32.
+    Number(&'a mut f32),
+    /// A number that may be absent.
+    NumberOrNone(&'a mut Option<f32>),
+    /// An integer.
+    Whole(&'a mut i64),
+    /// An integer in 0..2^32.
+    Count(&'a mut u32),
+    /// True or false.
+    Flag(&'a mut bool),
+    /// An integer in 0..2^64 that may be absent.
+    Seed(&'a mut Option<u64>),
+    /// The name of a part of the history.
+    Scope(&'a mut Scope),
+    /// The name of a distribution.
+    Mode(&'a mut LogprobMode),
+    /// A name or a list of filters.
+    Order(&'a mut FilterOrder),
+    /// Ids.
+    Ids(&'a mut Vec<u32>),
+    /// Ids that may be absent.
+    IdsOrNone(&'a mut Option<Vec<u32>>),
+    /// Sequences of ids.
+    Words(&'a mut Vec<Vec<u32>>),
+    /// Ids, each with the value that is added to its logit.
+    Biases(&'a mut Vec<(u32, f32)>),
+    /// A part.
+    DynamicTemperature(&'a mut Option<DynamicTemperature>),
+    /// A part.
+    Mirostat(&'a mut Option<Mirostat>),
+    /// A part.
+    Dry(&'a mut Dry),
+    /// A part.
+    Logprobs(&'a mut Option<LogprobsParams>),
+}
 
-impl SamplingParams {
-    /// Returns whether a temperature means greedy: 0, or so small that nothing else could be drawn.
-    #[must_use]
-    pub fn is_greedy(temperature: f32) -> bool {
-        temperature < MIN_TEMPERATURE
-    }
-
-    /// Returns the parameters that do something: switches that are not neutral, in the table's order.
-    pub fn switched_on(&self) -> impl Iterator<Item = &'static Parameter> {
-        let differing = self.differing();
-        Self::TABLE
-            .iter()
-            .enumerate()
-            .filter(move |(i, parameter)| parameter.is_switch && differing >> i & 1 == 1)
-            .map(|(_, p)| p)
-    }
-
-    /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a token by it.
-    #[must_use]
-    pub fn is_on(&self, filter: Filter, vocab: usize) -> bool {
-        let is_all = filter == Filter::TopK && self.top_k as u64 >= vocab as u64;
-        !is_all && self.switched_on().any(|parameter| parameter.filter == Some(filter))
-    }
-
-    /// Returns the parameters with a filter at a value: rounded if it is an integer, 1 if it is true.
-    #[must_use]
-    pub fn with_filter(mut self, filter: Filter, value: f64) -> Self {
-        match self.field(filter.parameter().name).expect("the table names fields").1 {
-            Field::Whole(field) => *field = value.round() as i64,
-            field => _ = field.set(value),
+impl Field<'_> {
+    /// Sets a number, an integer or a flag; returns whether the value is one of the type, and leaves it if not.
+    pub fn set(self, value: f64) -> bool {
+        let is_in = |least: f64, end: f64| value.fract() == 0.0 && (least..end).contains(&value);
+        match self {
+            Field::Number(field) => *field = value as f32,
+            Field::NumberOrNone(field) => *field = Some(value as f32),
+            Field::Whole(field) if is_in(-2f64.powi(63), 2f64.powi(63)) => *field = value as i64,
+            Field::Count(field) if is_in(0.0, 2f64.powi(32)) => *field = value as u32,
+            Field::Flag(field) if value == 0.0 || value == 1.0 => *field = value == 1.0,
+            _ => return false,
         }
-        self
+        true
+    }
+}
+
+/// A structure whose fields are parameters.
+pub trait Parameters: Sized {
+    /// Its description in errors.
+    const WHAT: &'static str;
+    /// The parameters, one for each field.
+    const TABLE: &'static [Parameter];
+
+    /// Returns the neutral structure; required fields are NaN.
+    fn neutral() -> Self;
+
+    /// Returns a field by its name inside the part.
+    fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)>;
+
+    /// Returns a bit for each parameter, in the table's order: whether it differs from the neutral one. DRY does if its multiplier does.
+    fn differing(&self) -> u64;
+
+    /// Returns a copy of the fields whose parameters `keep` is true of; the others are neutral.
+    fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self;
+
+    /// Checks each number against its range.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for the first value outside its range, NaN included.
+    fn check_ranges(&self) -> Result<()>;
+}
+
+/// A type that a field can have.
+trait Holds: PartialEq {
+    fn as_field(&mut self) -> Field<'_>;
+
+    fn differs(&self, neutral: &Self) -> bool {
+        self != neutral
     }
 
-    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry` and `logprobs` follow the part.
-    pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
-        Self::TABLE.iter().flat_map(|parameter| {
-            let fields = match parameter.name {
-                "dry" => Dry::TABLE,
-                "logprobs" => LogprobsParams::TABLE,
-                _ => &[],
-            };
-            std::iter::once(parameter).chain(fields)
-        })
+    /// Returns the value, and how an error shows it, if it is a number that is there.
+    fn number(&self) -> Option<(f64, &dyn Display)> {
+        None
     }
+}
 
-    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `logprobs` makes absent logprobs the default ones.
-    pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
-        match name.split_once('.') {
-            Some(("dry", name)) => self.dry.field(name),
-            Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
-            _ => self.field(name),
+macro_rules! holds {
+    ($($type:ty: $field:ident $($is_number:ident)?;)*) => {$(
+        impl Holds for $type {
+            fn as_field(&mut self) -> Field<'_> {
+                Field::$field(self)
+            }
+            $(holds!($is_number);)?
         }
+    )*};
+    (number) => {
+        fn number(&self) -> Option<(f64, &dyn Display)> {
+            // An integer beyond 2^53 is rounded, which moves it across no end of a range.
+            Some((*self as f64, self))
+        }
+    };
+}
+
+holds! {
+    f32: Number number;
+    i64: Whole number;
+    u32: Count number;
+    bool: Flag;
+    Option<u64>: Seed;
+    Scope: Scope;
+    LogprobMode: Mode;
+    FilterOrder: Order;
+    Vec<u32>: Ids;
+    Option<Vec<u32>>: IdsOrNone;
+    Vec<Vec<u32>>: Words;
+    Vec<(u32, f32)>: Biases;
+    Option<DynamicTemperature>: DynamicTemperature;
+    Option<Mirostat>: Mirostat;
+    Option<LogprobsParams>: Logprobs;
+}
+
+impl Holds for Option<f32> {
+    fn as_field(&mut self) -> Field<'_> {
+        Field::NumberOrNone(self)
     }
 
-    /// Returns the filters that are on, in the order they act.
-    pub fn filters(&self, vocab: usize) -> impl Iterator<Item = Filter> + '_ {
-        let listed: &[Filter] = match &self.order {
-            FilterOrder::Default | FilterOrder::Joint => &Filter::ALL,
-            FilterOrder::List(list) => list,
-        };
-        listed.iter().copied().filter(move |filter| self.is_on(*filter, vocab))
-    }
-
-    /// Returns mirostat's limit before the first token.
-    #[must_use]
-    pub fn initial_mu(&self) -> f32 {
-        self.mirostat.map_or(0.0, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
+    fn number(&self) -> Option<(f64, &dyn Display)> {
+        self.as_ref().and_then(f32::number)
     }
 }
 
-impl DynamicTemperature {
-    /// Returns the range with an exponent of 1.
-    #[must_use]
-    pub fn new(min: f32, max: f32) -> Self {
-        Self { min, max, ..Self::neutral() }
+impl Holds for Dry {
+    fn as_field(&mut self) -> Field<'_> {
+        Field::Dry(self)
+    }
+
+    fn differs(&self, neutral: &Self) -> bool {
+        self.multiplier != neutral.multiplier
     }
 }
 
-impl Filter {
-    /// Returns the parameter that switches the filter on.
-    #[must_use]
-    pub fn parameter(self) -> &'static Parameter {
-        let found = SamplingParams::TABLE.iter().find(|parameter| parameter.filter == Some(self));
-        found.expect("each filter has a parameter")
-    }
-
-    /// Returns the neutral parameters with this filter at its usual value.
-    #[must_use]
-    pub fn alone(self) -> SamplingParams {
-        SamplingParams::default().with_filter(self, self.parameter().usual)
+/// Returns an error if a field's number lies outside its parameter's range.
+fn check(parameter: &'static Parameter, field: &impl Holds) -> Result<()> {
+    match (parameter.range, field.number()) {
+        (Some(range), Some((number, shown))) if !range.contains(number) => {
+            Err(Error::out_of_range(parameter.name, shown, range.words))
+        }
+        _ => Ok(()),
     }
 }
+
+/// Makes a structure of parameters. Each line is a field: its meaning, its type, its neutral value, and its rule, which starts with
+/// `switch`, `filter` or `setting`.
+macro_rules! params {
+    ($(#[$about:meta])* $type:ident $(+ $default:ident)?: $prefix:literal, $what:literal;
+     $($(#[doc = $doc:literal])+ $(#[cfg_attr($($attribute:tt)*)])? $name:ident: $holds:ty = $neutral:expr => $rule:expr;)*) => {
+        $(#[$about])*
+        pub struct $type {
+            $($(#[doc = $doc])+ $(#[cfg_attr($($attribute)*)])? pub $name: $holds,)*
+        }
+
+        $(impl $default for $type {
+            fn default() -> Self {
+                Self::neutral()
+            }
+        })?
+
+        impl Parameters for $type {
+            const WHAT: &'static str = $what;
+            const TABLE: &'static [Parameter] = &[$(Parameter {
+                name: concat!($prefix, stringify!($name)),
+                about: concat!($($doc),+).trim_ascii(),
+                ..$rule
+            }),*];
+
+            fn neutral() -> Self {
+                Self { $($name: $neutral),* }
+            }
+
+            fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
+                let parameter = Self::TABLE.iter().find(|parameter| parameter.field() == name)?;
+                let field = match name {
+                    $(stringify!($name) => self.$name.as_field(),)*
+                    _ => return None,
+                };
+                Some((parameter, field))
+            }
+
+            fn differing(&self) -> u64 {
+                const { assert!(Self::TABLE.len() <= 64) };
+                let differing = [$(self.$name.differs(&$neutral)),*];
+                differing.iter().rfold(0, |bits, differs| bits << 1 | u64::from(*differs))
+            }
+
+            fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self {
+                let (mut kept, mut table) = (Self::neutral(), Self::TABLE.iter());
+                $(if table.next().is_some_and(&keep) {
+                    kept.$name.clone_from(&self.$name);
+                })*
+                kept
+            }
+
+            fn check_ranges(&self) -> Result<()> {
+                let mut table = Self::TABLE.iter();
+                $(table.next().map_or(Ok(()), |parameter| check(parameter, &self.$name))?;)*
+                Ok(())
+            }
+        }
+    };
+}
+use params;

@@ -1,10 +1,9 @@
-//! Scopes, logprob modes and orders, and their names: the same in every language and on the command line.
+//! Filters, scopes, logprob modes and orders, and their names: the same in every language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::Filter;
-use crate::Error;
+use crate::error::Error;
 
 /// Makes an enum of values with names; `what` says in errors what kind of name is not known.
 macro_rules! named {
@@ -28,17 +27,17 @@ macro_rules! named {
             }
         }
 
-        impl std::fmt::Display for $type {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.pad(self.name())
             }
         }
 
-        impl std::str::FromStr for $type {
-            type Err = crate::Error;
+        impl FromStr for $type {
+            type Err = Error;
 
-            fn from_str(name: &str) -> crate::Result<Self> {
-                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| crate::Error::Unknown {
+            fn from_str(name: &str) -> Result<Self, Error> {
+                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| Error::Unknown {
                     parameter: $what,
                     name: name.to_owned(),
                     known: Self::ALL.map(Self::name).join(", "),
@@ -48,14 +47,37 @@ macro_rules! named {
 
         #[cfg(feature = "serde")]
         impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.name())
             }
         }
     };
 }
 
-pub(super) use named;
+named! { "filter",
+    /// A filter, under its parameter's name. [`Filter::ALL`] is the default filter chain.
+    Filter:
+    /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
+    TopNSigma = "top_n_sigma",
+    /// Keeps the first k tokens.
+    TopK = "top_k",
+    /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
+    TypicalP = "typical_p",
+    /// Keeps the shortest prefix of mass p: nucleus sampling (arXiv:1904.09751).
+    TopP = "top_p",
+    /// Keeps what is at least `min_p` times as likely as the best (arXiv:2407.01082).
+    MinP = "min_p",
+    /// Keeps probabilities of at least `top_a` times the square of the best one's.
+    TopA = "top_a",
+    /// Keeps probabilities of at least the sum of the squares of all (arXiv:2509.23234).
+    PLess = "p_less",
+    /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
+    EpsilonCutoff = "epsilon_cutoff",
+    /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
+    EtaCutoff = "eta_cutoff",
+    /// Sometimes drops all likely tokens but the least likely of them: "exclude top choices".
+    Xtc = "xtc",
+}
 
 named! { "scope",
     /// Which part of the history a penalty counts.

@@ -81,7 +81,7 @@ _COMMON = {*_PENALTIES, "temperature", "top_k", "top_p", "min_p", "repetition_pe
 
 
 def _readers(kind: Any) -> dict[str, _Read]:
-    """How to read each field of a dataclass. Left out are maps, lists of lists and what else an engine's field does not hold."""
+    """How to read each field of a dataclass. Maps, lists of lists and other types that an engine's field does not hold are left out."""
     return {field.name: _READ[str(field.type)] for field in fields(kind) if field.type in _READ}
 
 

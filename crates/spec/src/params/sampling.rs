@@ -1,0 +1,103 @@
+//! Questions of stages and tests to parameters: which filters are on, which parameters act.
+
+use super::{
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Parameter, Parameters,
+    SamplingParams,
+};
+
+/// Temperatures below this are greedy (N6).
+pub const MIN_TEMPERATURE: f32 = f32::from_bits((127 - 100) << 23);
+
+impl SamplingParams {
+    /// Returns whether a temperature means greedy: 0, or so small that nothing else could be drawn.
+    #[must_use]
+    pub fn is_greedy(temperature: f32) -> bool {
+        temperature < MIN_TEMPERATURE
+    }
+
+    /// Returns the parameters that do something: switches that are not neutral, in the table's order.
+    pub fn switched_on(&self) -> impl Iterator<Item = &'static Parameter> {
+        let differing = self.differing();
+        Self::TABLE
+            .iter()
+            .enumerate()
+            .filter(move |(i, parameter)| parameter.is_switch && differing >> i & 1 == 1)
+            .map(|(_, p)| p)
+    }
+
+    /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a token by it.
+    #[must_use]
+    pub fn is_on(&self, filter: Filter, vocab: usize) -> bool {
+        let is_all = filter == Filter::TopK && self.top_k as u64 >= vocab as u64;
+        !is_all && self.switched_on().any(|parameter| parameter.filter == Some(filter))
+    }
+
+    /// Returns the parameters with a filter at a value: rounded if it is an integer, 1 if it is true.
+    #[must_use]
+    pub fn with_filter(mut self, filter: Filter, value: f64) -> Self {
+        match self.field(filter.parameter().name).expect("the table names fields").1 {
+            Field::Whole(field) => *field = value.round() as i64,
+            field => _ = field.set(value),
+        }
+        self
+    }
+
+    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry` and `logprobs` follow the part.
+    pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
+        Self::TABLE.iter().flat_map(|parameter| {
+            let fields = match parameter.name {
+                "dry" => Dry::TABLE,
+                "logprobs" => LogprobsParams::TABLE,
+                _ => &[],
+            };
+            std::iter::once(parameter).chain(fields)
+        })
+    }
+
+    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `logprobs` makes absent logprobs the default ones.
+    pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
+        match name.split_once('.') {
+            Some(("dry", name)) => self.dry.field(name),
+            Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
+            _ => self.field(name),
+        }
+    }
+
+    /// Returns the filters that are on, in the order they act.
+    pub fn filters(&self, vocab: usize) -> impl Iterator<Item = Filter> + '_ {
+        let listed: &[Filter] = match &self.order {
+            FilterOrder::Default | FilterOrder::Joint => &Filter::ALL,
+            FilterOrder::List(list) => list,
+        };
+        listed.iter().copied().filter(move |filter| self.is_on(*filter, vocab))
+    }
+
+    /// Returns mirostat's limit before the first token.
+    #[must_use]
+    pub fn initial_mu(&self) -> f32 {
+        self.mirostat.map_or(0.0, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
+    }
+}
+
+impl DynamicTemperature {
+    /// Returns the range with an exponent of 1.
+    #[must_use]
+    pub fn new(min: f32, max: f32) -> Self {
+        Self { min, max, ..Self::neutral() }
+    }
+}
+
+impl Filter {
+    /// Returns the parameter that switches the filter on.
+    #[must_use]
+    pub fn parameter(self) -> &'static Parameter {
+        let found = SamplingParams::TABLE.iter().find(|parameter| parameter.filter == Some(self));
+        found.expect("each filter has a parameter")
+    }
+
+    /// Returns the neutral parameters with this filter at its usual value.
+    #[must_use]
+    pub fn alone(self) -> SamplingParams {
+        SamplingParams::default().with_filter(self, self.parameter().usual)
+    }
+}
