@@ -18,7 +18,7 @@ use crate::steps::Extras;
 pub fn pool(batch: &Batch, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
     let widths = Widths { top_n: 40, ids: 3 };
-    let config = DevicePoolConfig { slots: 16, rows: 40, widths, ..DevicePoolConfig::new(batch.vocab) };
+    let config = DevicePoolConfig { slots: 16, rows: 64, widths, ..DevicePoolConfig::new(batch.vocab) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..batch.planner() };
     let mut pool = DeviceDistPool::new(device, config, planner, Box::new(rank), timeout).unwrap();
