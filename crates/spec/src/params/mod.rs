@@ -89,8 +89,8 @@ pub trait Parameters: Sized {
     /// Returns a field by its name inside the part.
     fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)>;
 
-    /// Returns a bit for each parameter, in the table's order: whether it differs from the neutral one. DRY does if its multiplier does.
-    fn differing(&self) -> u64;
+    /// Returns whether the parameter at a place of the table differs from the neutral one. DRY does if its multiplier does.
+    fn differs_at(&self, place: usize) -> bool;
 
     /// Returns a copy of the fields whose parameters `keep` is true of; the others are neutral.
     fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self;
@@ -218,10 +218,9 @@ macro_rules! params {
                 Some((parameter, field))
             }
 
-            fn differing(&self) -> u64 {
-                const { assert!(Self::TABLE.len() <= 64) };
-                let differing = [$(self.$name.differs(&$neutral)),*];
-                differing.iter().rfold(0, |bits, differs| bits << 1 | u64::from(*differs))
+            fn differs_at(&self, place: usize) -> bool {
+                const FIELDS: &[fn(&$type) -> bool] = &[$(|params| params.$name.differs(&$neutral)),*];
+                FIELDS[place](self)
             }
 
             fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self {

@@ -8,8 +8,26 @@ use super::{
 /// Temperatures below this are greedy (N6).
 pub const MIN_TEMPERATURE: f32 = f32::from_bits((127 - 100) << 23);
 
+/// The place in the table of each filter's parameter.
+const PLACES: [usize; Filter::ALL.len()] = {
+    let mut places = [usize::MAX; Filter::ALL.len()];
+    let mut place = 0;
+    while place < SamplingParams::TABLE.len() {
+        if let Some(filter) = SamplingParams::TABLE[place].filter {
+            places[filter as usize] = place;
+        }
+        place += 1;
+    }
+    let mut filter = 0;
+    while filter < places.len() {
+        assert!(places[filter] < SamplingParams::TABLE.len(), "each filter has a parameter");
+        filter += 1;
+    }
+    places
+};
+
 impl SamplingParams {
-    /// Returns whether a temperature means greedy: 0, or so small that nothing else could be drawn.
+    /// Returns whether a temperature means greedy: it is 0, or so small that only the most likely token could be drawn.
     #[must_use]
     pub fn is_greedy(temperature: f32) -> bool {
         temperature < MIN_TEMPERATURE
@@ -17,19 +35,15 @@ impl SamplingParams {
 
     /// Returns the parameters that do something: switches that are not neutral, in the table's order.
     pub fn switched_on(&self) -> impl Iterator<Item = &'static Parameter> {
-        let differing = self.differing();
-        Self::TABLE
-            .iter()
-            .enumerate()
-            .filter(move |(i, parameter)| parameter.is_switch && differing >> i & 1 == 1)
-            .map(|(_, p)| p)
+        let places = Self::TABLE.iter().enumerate();
+        places.filter(|(place, switch)| switch.is_switch && self.differs_at(*place)).map(|(_, switch)| switch)
     }
 
     /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a token by it.
     #[must_use]
     pub fn is_on(&self, filter: Filter, vocab: usize) -> bool {
         let is_all = filter == Filter::TopK && self.top_k as u64 >= vocab as u64;
-        !is_all && self.switched_on().any(|parameter| parameter.filter == Some(filter))
+        !is_all && self.differs_at(PLACES[filter as usize])
     }
 
     /// Returns the parameters with a filter at a value: rounded if it is an integer, 1 if it is true.
@@ -91,8 +105,7 @@ impl Filter {
     /// Returns the parameter that switches the filter on.
     #[must_use]
     pub fn parameter(self) -> &'static Parameter {
-        let found = SamplingParams::TABLE.iter().find(|parameter| parameter.filter == Some(self));
-        found.expect("each filter has a parameter")
+        &SamplingParams::TABLE[PLACES[self as usize]]
     }
 
     /// Returns the neutral parameters with this filter at its usual value.
