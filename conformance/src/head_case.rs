@@ -97,6 +97,14 @@ impl HeadCase {
         }
     }
 
+    /// Returns all hidden states.
+    ///
+    /// # Errors
+    /// Those of [`HiddenStates::new`].
+    pub fn states(&self) -> Result<HiddenStates<'_>> {
+        HiddenStates::new(self.hidden.row(), self.rows(), self.width)
+    }
+
     /// Returns the logits that the definition gives, `[rows, vocab]`, as their bits.
     ///
     /// # Errors
@@ -130,7 +138,7 @@ impl HeadCase {
         hooked: bool,
     ) -> Result<Vec<f32>> {
         let exact = self.exact(level)?;
-        let states = HiddenStates::new(self.hidden.row(), self.rows(), self.width)?;
+        let states = self.states()?;
         let certified = match screen {
             ScreenKind::Int8 => Certified::new(exact),
             ScreenKind::TwoLevel => Certified::two_level(exact, None)?,
@@ -175,7 +183,7 @@ impl HeadCase {
     /// If threads or the batch change a bit.
     pub fn clustered_row(&self, clusters: &ClusterCase, level: Level) -> Result<Vec<f32>> {
         let head = self.clustered(clusters, level)?;
-        let states = HiddenStates::new(self.hidden.row(), self.rows(), self.width)?;
+        let states = self.states()?;
         let mut probes = Probes::default();
         let mut rows = |count: usize, spread| -> Result<Vec<f32>> {
             let mut widened = Widened::default();
@@ -218,7 +226,7 @@ impl HeadCase {
     /// If threads change a bit.
     pub fn by_the_cpu(&self, level: Level) -> Result<Vec<u32>> {
         let head = self.exact(level)?;
-        let states = Widened::of(HiddenStates::new(self.hidden.row(), self.rows(), self.width)?);
+        let states = Widened::of(self.states()?);
         let logits = |spread| -> Result<Vec<u32>> {
             let mut out = vec![0.0; self.rows() * self.vocab()];
             head.logits(&states, spread, &mut out)?;

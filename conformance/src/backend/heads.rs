@@ -125,8 +125,7 @@ fn with_certified<T>(
     work: impl FnOnce(&mut Pool, &Certified<'_>, HiddenStates<'_>) -> Result<T>,
 ) -> Result<T> {
     let certified = Certified::new(head.exact(pool.level())?).with_most_rows(usize::MAX);
-    let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
-    work(pool, &certified, states)
+    work(pool, &certified, head.states()?)
 }
 
 impl FromHidden for Pool {
@@ -147,8 +146,7 @@ impl FromHidden for Pool {
     ) -> Result<()> {
         if let Some(clusters) = clusters {
             let clustered = head.clustered(clusters, self.level())?;
-            let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
-            return self.step_hidden(&clustered, states, slots, options, out);
+            return self.step_hidden(&clustered, head.states()?, slots, options, out);
         }
         with_certified(self, head, |pool, certified, states| {
             let mut plain = Outputs::new();
@@ -228,8 +226,7 @@ impl FromHidden for DevicePool {
             Some(clusters) => DeviceHead::new(self.device(), &head.clustered(clusters, level)?, head.rows())?,
             None => DeviceHead::new(self.device(), &Certified::new(head.exact(level)?), head.rows())?,
         };
-        let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
-        self.step_hidden(&on_device, states, slots, options, out)
+        self.step_hidden(&on_device, head.states()?, slots, options, out)
     }
 
     fn verify_from(
@@ -243,8 +240,7 @@ impl FromHidden for DevicePool {
     ) -> Result<()> {
         let certified = Certified::new(head.exact(Level::detect()?)?);
         let on_device = DeviceHead::new(self.device(), &certified, head.rows())?;
-        let states = HiddenStates::new(head.hidden.row(), head.rows(), head.width)?;
-        self.verify_hidden(&on_device, states, slots, drafts, mode, options, out)
+        self.verify_hidden(&on_device, head.states()?, slots, drafts, mode, options, out)
     }
 }
 

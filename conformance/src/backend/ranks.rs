@@ -170,6 +170,17 @@ fn of_caller<T>(result: dist::Result<T>) -> Result<T> {
     })
 }
 
+/// Holds what ranks computed to be the same on all.
+fn same_on_all<T>(all: &[T], outputs: impl Fn(&T) -> &Outputs) {
+    let words = |computed| outputs(computed).words();
+    all.iter().for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
+}
+
+/// Returns how many rows each request has, by the numbers of drafts.
+fn rows_of_requests(counts: &[u32]) -> Vec<usize> {
+    counts.iter().map(|count| *count as usize + 1).collect()
+}
+
 /// Takes a rank's part of rows. `counts`: how many rows each request has. Columns without a number hold NaN.
 fn part(logits: Logits<'_>, split: &VocabSplit, rank: usize, plan: &Plan, counts: &[usize]) -> Part {
     let first_row = |request: usize| counts[..request].iter().sum::<usize>();
@@ -283,13 +294,8 @@ macro_rules! verbs_over_ranks {
                     let with = self.at_once(|rank, pool| step(rank, pool, Outputs::with_kept()))?;
                     all.splice(0..0, with);
                 }
-                for other in &all {
-                    assert_eq!(
-                        other.words(),
-                        all[0].words(),
-                        "all ranks come to the same, with kept sets and without"
-                    );
-                }
+                // With kept sets and without.
+                same_on_all(&all, |out| out);
                 out.clone_from(&all[0]);
                 Ok(())
             }
@@ -305,7 +311,7 @@ macro_rules! verbs_over_ranks {
             ) -> Result<()> {
                 let layout = self.next_layout(true);
                 let split = self.split.clone();
-                let rows: Vec<usize> = drafts.counts.iter().map(|count| *count as usize + 1).collect();
+                let rows = rows_of_requests(drafts.counts);
                 let all = self.at_once(|rank, pool| {
                     let plan = plan!(pool, slots, layout, StepKind::Verify);
                     let part = part(logits, &split, rank, &plan, &rows);
@@ -313,9 +319,7 @@ macro_rules! verbs_over_ranks {
                     pool.verify(&plan, part.logits()?, slots, drafts, mode, options, &mut out)?;
                     Ok(out)
                 })?;
-                let words = |verification: &Verification| verification.outputs().words().to_vec();
-                all.iter()
-                    .for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
+                same_on_all(&all, Verification::outputs);
                 out.clone_from(&all[0]);
                 Ok(())
             }
@@ -347,8 +351,7 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
             }
             Ok(done)
         })?;
-        let words = |done: &Done| done.outputs().words().to_vec();
-        all.iter().for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
+        same_on_all(&all, Done::outputs);
         done.clone_from(&all[0]);
         Ok(())
     }
@@ -382,13 +385,13 @@ impl Ranks<DeviceDistPool> {
         work: &Work<'_>,
         call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>, &DeviceOptions<'_>) -> dist::Result<()> + Sync,
     ) -> Result<()> {
-        let Work { rows, row_indices, slots, options, drafts } = *work;
-        let logits = if row_indices.is_empty() { rows } else { rows.select(row_indices)? };
+        let Work { slots, options, drafts, .. } = *work;
+        let logits = work.logits()?;
         let layout = self.next_layout(logits.kind() == Kind::Probabilities || drafts.is_some());
         let split = self.split.clone();
         let counts: Vec<usize> = match &drafts {
             None => vec![1; slots.len()],
-            Some((drafts, _)) => drafts.counts.iter().map(|count| *count as usize + 1).collect(),
+            Some((drafts, _)) => rows_of_requests(drafts.counts),
         };
         let options = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
         let kind = if drafts.is_some() { StepKind::Verify } else { StepKind::Decode };

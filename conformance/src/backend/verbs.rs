@@ -45,7 +45,15 @@ impl Done {
     }
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// Returns the rows in the order in which they are read.
+    ///
+    /// # Errors
+    /// Those of [`Logits::select`].
+    pub fn logits(&self) -> Result<Logits<'a>> {
+        if self.row_indices.is_empty() { Ok(self.rows) } else { self.rows.select(self.row_indices) }
+    }
+
     /// Does it by a direct call.
     ///
     /// # Errors
@@ -54,8 +62,8 @@ impl Work<'_> {
     /// # Panics
     /// If `done` is for the other kind of work.
     pub fn call(&self, pool: &mut impl Verbs, done: &mut Done) -> Result<()> {
-        let Self { rows, row_indices, slots, ref options, drafts } = *self;
-        let logits = if row_indices.is_empty() { rows } else { rows.select(row_indices)? };
+        let Self { slots, ref options, drafts, .. } = *self;
+        let logits = self.logits()?;
         match (drafts, done) {
             (None, Done::Step(out)) => pool.step(logits, slots, options, out),
             (Some((drafts, mode)), Done::Verified(out)) => {
