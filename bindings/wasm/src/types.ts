@@ -43,13 +43,13 @@ export interface SamplingParams {
   mirostat?: { tau: number; eta: number; mu?: number | null } | null;
   /** Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off. */
   repetition_penalty?: number;
-  /** What the repetition penalty counts as seen. */
+  /** The part of the history whose tokens the repetition penalty counts as seen. */
   repetition_scope?: "prompt" | "output" | "both";
   /** Subtracted once per occurrence; in -2^16..=2^16, 0 is off. */
   frequency_penalty?: number;
   /** Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off. */
   presence_penalty?: number;
-  /** What frequency and presence penalty count. */
+  /** The part of the history in which frequency and presence penalty count tokens. */
   penalty_scope?: "prompt" | "output" | "both";
   /** The DRY repetition penalty. */
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers };

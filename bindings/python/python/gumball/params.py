@@ -178,7 +178,7 @@ class LogprobsParams:
 @_parameters
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Everything a request can ask of the way its tokens are chosen. The default draws from the row as it is.
+    """A request's parameters: they decide how its tokens are chosen. The default draws from the row as it is.
     Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. None is the default. Raises ValueError for
     a value outside its range, TypeError for one of another type, as a bool is for a number, and for a name that is not known. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
 
@@ -197,10 +197,10 @@ class SamplingParams:
     xtc_threshold: The probability from which a token counts as a top choice; in (0, 1].
     mirostat: Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out.
     repetition_penalty: Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
-    repetition_scope: What the repetition penalty counts as seen. One of "prompt", "output", "both".
+    repetition_scope: The part of the history whose tokens the repetition penalty counts as seen. One of "prompt", "output", "both".
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
     presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
-    penalty_scope: What frequency and presence penalty count. One of "prompt", "output", "both".
+    penalty_scope: The part of the history in which frequency and presence penalty count tokens. One of "prompt", "output", "both".
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.

@@ -27,7 +27,7 @@ const PENALTY: Range = from(-P16, P16, "in -2^16..=2^16 (0: off)");
 const COUNT: Range = from(0.0, u32::MAX as f64, "in 0..2^32");
 
 params! {
-    /// Everything a request can ask of the way its tokens are chosen.
+    /// A request's parameters: they decide how its tokens are chosen.
     ///
     /// Plain data: build it with struct update syntax from `default()`, then hand it over; it is validated
     /// where it is admitted. Read from JSON, a name that is not known is an error: a misspelt filter would be
@@ -111,7 +111,7 @@ params! {
         .within(above(0.0, P16, "in (0, 2^16] (1: off)"))
         .flag("R", "Divide positive and multiply negative logits of seen tokens by R; 1 is off");
 
-    /// What the repetition penalty counts as seen.
+    /// The part of the history whose tokens the repetition penalty counts as seen.
     repetition_scope: Scope = Scope::Both => setting(Stage::Edit)
         .flag("SCOPE", "What the repetition penalty counts: prompt, output or both");
 
@@ -123,7 +123,7 @@ params! {
     presence_penalty: f32 = 0.0 => switch(Stage::Edit).of_logits().reads_history().within(PENALTY)
         .flag("F", "Subtract F once from tokens that occur");
 
-    /// What frequency and presence penalty count.
+    /// The part of the history in which frequency and presence penalty count tokens.
     penalty_scope: Scope = Scope::Output => setting(Stage::Edit)
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
