@@ -40,7 +40,7 @@ fuzz seconds='60':
 
 # The CPU's bench beside its rivals, into a record
 bench record:
-    bench/rivals/setup
+    proof/bench/rivals/setup
     cargo run --release --package gumball-bench -- run --out {{ record }}
 
 # What a machine with a GPU runs, built anywhere

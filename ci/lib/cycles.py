@@ -20,12 +20,12 @@ ALLOWED = {
         "bindings/python/src/turns.rs",
     ): "a call takes its turn unless it comes out of a hook, and a hook is noted as what its turn waits for",
     (
-        "crates/cli/src/apart.rs",
-        "crates/cli/src/model/chat.rs",
+        "apps/cli/src/apart.rs",
+        "apps/cli/src/model/chat.rs",
     ): "a template is rendered by a process of its own, which renders templates",
     (
-        "crates/cli/src/model/pipeline.rs",
-        "crates/cli/src/model/tokenizer.rs",
+        "apps/cli/src/model/pipeline.rs",
+        "apps/cli/src/model/tokenizer.rs",
     ): "the tokenizer builds its pipeline, which reads the tokenizer's description",
     (
         "crates/inspect/src/page/cuts.rs",
@@ -162,7 +162,7 @@ def include_edges():
 
 
 def python_edges():
-    files = set(tracked("*.py", "bench/gpu/*"))
+    files = set(tracked("*.py", "proof/bench/gpu/*"))
     for file in sorted(file for file in files if file.suffix == ".py"):
         for node in ast.walk(ast.parse(file.read_text())):
             bases = []

@@ -33,7 +33,7 @@ def addresses(address: str) -> dict[str, str]:
 def write(address: str) -> None:
     """Names the address in the manifests of what is released."""
     found = addresses(address)
-    for path in ROOT.glob("*/*/Cargo.toml"):
+    for path in [*ROOT.glob("*/*/Cargo.toml"), ROOT / "proof/bench/protocol/Cargo.toml"]:
         text = path.read_text()
         if "\nreadme = " in text:
             # The registry itself shows documentation beside the repository.

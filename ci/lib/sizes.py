@@ -33,8 +33,8 @@ def functions(file, text):
 def part(file):
     """The crate or folder that a file counts for, and what it is there."""
     names = file.relative_to(ROOT).parts
-    depth = 2 if names[0] in ("crates", "bindings") or names[:2] in (("bench", "gpu"), ("bench", "rivals")) else 1
-    depth = 2 if names[:2] == ("bench", "protocol") else depth
+    depth = 3 if names[:2] == ("proof", "bench") and names[2] in ("gpu", "protocol", "rivals") else 2
+    depth = 1 if names[0] in ("ci", "docs") else min(depth, len(names) - 1)
     tests = "tests" in names or names[-1].startswith("test_")
     return "/".join(names[:depth]), "tests" if tests else "examples" if "examples" in names else "source"
 
@@ -46,12 +46,12 @@ def rank(values, share):
 
 def main():
     crates = {}
-    for file in tracked(*(f"*{end}" for end in LANGUAGES), "ci/*", "bench/gpu/*"):
+    for file in tracked(*(f"*{end}" for end in LANGUAGES), "ci/*", "proof/bench/gpu/*"):
         text = file.read_text()
         if file.suffix in LANGUAGES or "python" in text.partition("\n")[0]:
             crate, kind = part(file)
             crates.setdefault(crate, []).append((kind, file, text))
-    titles = f"{'part':18}{'source':>8}{'tests':>8}{'examples':>9}{'files':>7}{'median':>7}{'p90':>5}"
+    titles = f"{'part':22}{'source':>8}{'tests':>8}{'examples':>9}{'files':>7}{'median':>7}{'p90':>5}"
     print(f"{titles}  longest file, function")
     totals = dict.fromkeys(("source", "tests", "examples"), 0)
     for crate, files in sorted(crates.items()):
@@ -71,8 +71,8 @@ def main():
             words += f", {name} {length} ({file.relative_to(ROOT / crate)})"
         sizes = list(lines.values())
         figures = f"{sums['source']:8}{sums['tests']:8}{sums['examples']:9}{len(files):7}"
-        print(f"{crate:18}{figures}{rank(sizes, 50):7}{rank(sizes, 90):5}  {words}")
-    print(f"{'all':18}{totals['source']:8}{totals['tests']:8}{totals['examples']:9}")
+        print(f"{crate:22}{figures}{rank(sizes, 50):7}{rank(sizes, 90):5}  {words}")
+    print(f"{'all':22}{totals['source']:8}{totals['tests']:8}{totals['examples']:9}")
     pages = {file: file.read_text().count("\n") for file in tracked("*.md")}
     longest = max(pages, key=pages.get)
     words = f"{sum(pages.values())} lines in {len(pages)} pages"

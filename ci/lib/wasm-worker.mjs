@@ -12,9 +12,9 @@ async function golden() {
   const { check } = await import("../../bindings/wasm/tests/golden.mjs");
   await gumball.init();
   const [generated, recorded] = await Promise.all(
-    ["generated", "smollm2"].map(async (name) => (await fetched(`/conformance/golden/${name}.json`)).json()),
+    ["generated", "smollm2"].map(async (name) => (await fetched(`/proof/conformance/golden/${name}.json`)).json()),
   );
-  const rows = await (await fetched("/conformance/rows/smollm2.bf16")).arrayBuffer();
+  const rows = await (await fetched("/proof/conformance/rows/smollm2.bf16")).arrayBuffer();
   const start = performance.now();
   const drawn = check(gumball, { ...generated, ...recorded }, new Uint16Array(rows));
   return `golden: ${drawn} tokens are the pinned ones, in ${((performance.now() - start) / 1000).toFixed(1)} s`;

@@ -18,7 +18,7 @@ from pathlib import Path
 from drawing import Drawing, main
 
 HERE = Path(__file__).resolve().parent
-ROWS = HERE.parents[1] / "bindings/explorer/rows/smollm2.rows.gz"
+ROWS = HERE.parents[1] / "apps/explorer/rows/smollm2.rows.gz"
 NAME, SETTINGS = "A name", {"temperature": 0.8, "top-p": 0.8, "seed": 7}
 WIDTH, LEFT, RIGHT = 520, 16, 504
 # The curve, and the lanes of the race below it.

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCH = HERE.parents[1] / "bench"
+BENCH = HERE.parents[1] / "proof/bench"
 sys.path.insert(1, str(BENCH / "gpu"))
 
 from curve import floor_us

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use gumball_bench_protocol::skipped::{or_skip, skip};
 use serde_json::Value;
 
-#[path = "../../../crates/cli/tests/support/fragments.rs"]
+#[path = "../../../apps/cli/tests/support/fragments.rs"]
 mod fragments;
 
 fn home() -> &'static Path {
@@ -246,7 +246,7 @@ fn a_pool_works_on_the_programs_own_stream() {
 
 /// Writes the golden draws for the program and returns where.
 fn cases() -> PathBuf {
-    let golden = home().join("../../conformance/golden/generated.json");
+    let golden = home().join("../../proof/conformance/golden/generated.json");
     let golden: Value =
         serde_json::from_str(&fs::read_to_string(golden).expect("the golden draws")).expect("JSON");
     let mut text = String::new();

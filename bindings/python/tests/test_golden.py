@@ -13,7 +13,7 @@ import pytest
 from gumball import Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams
 from rows import bell, grid, model_like
 
-CONFORMANCE = Path(os.environ.get("GUMBALL_CONFORMANCE", Path(__file__).parents[3] / "conformance"))
+CONFORMANCE = Path(os.environ.get("GUMBALL_CONFORMANCE", Path(__file__).parents[3] / "proof/conformance"))
 SEED = 0x0067_7562_616C_6C21
 PROMPT = [3, 1, 4, 1, 5]
 

@@ -59,8 +59,8 @@ function equal(seen, pinned, what) {
 }
 
 /**
- * Draws all pinned tokens, by samplers at every level and by a pool. `pinned` are the contents of both files of conformance/golden,
- * `recorded` the words of conformance/rows/smollm2.bf16. Returns how many tokens were drawn.
+ * Draws all pinned tokens, by samplers at every level and by a pool. `pinned` are the contents of both files of proof/conformance/golden,
+ * `recorded` the words of proof/conformance/rows/smollm2.bf16. Returns how many tokens were drawn.
  */
 export function check({ Sampler, Pool }, pinned, recorded) {
   const all = streams(recorded);

@@ -6,7 +6,7 @@ import test from "node:test";
 import * as gumball from "../pkg/node.js";
 import { check } from "./golden.mjs";
 
-const conformance = new URL("../../../conformance/", import.meta.url);
+const conformance = new URL("../../../proof/conformance/", import.meta.url);
 const read = (name) => readFileSync(new URL(name, conformance));
 
 test("samplers and pools draw the pinned tokens", () => {

@@ -65,7 +65,7 @@ pub struct Measure {
 }
 
 /// Real rows, where the command runs inside the repository.
-const REAL_ROWS: (&str, usize) = ("conformance/rows/smollm2.bf16", 49_152);
+const REAL_ROWS: (&str, usize) = ("proof/conformance/rows/smollm2.bf16", 49_152);
 
 /// Parameters under a name, and the history they look back on.
 struct Setting {

@@ -12,7 +12,7 @@
 //! | `--drafts 3,5` | times verifications of 3 drafts a request, then of 5, beside steps over as many rows; ROWS are then numbers of requests |
 //! | `--tree` | with `--drafts`: the drafts of a request are a binary tree, not a chain |
 //! | `--rejection` | with `--drafts`: judges them by probabilities |
-//! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
+//! | `--json` | prints what `proof/bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
 //! | `--write-rows FOLDER` | writes the distinct rows of each family to a file there, as f32, before it times them |
 //! | `--profile` | runs one step each between marks, for `ci/gpu profile`, and times nothing |

@@ -57,7 +57,7 @@ pub const LIKES: [Like; 17] = [
 ];
 
 /// The recorded rows of the conformance tests, bf16, and their vocabulary.
-static RECORDED: &[u8] = include_bytes!("../../../../conformance/rows/smollm2.bf16");
+static RECORDED: &[u8] = include_bytes!("../../../../proof/conformance/rows/smollm2.bf16");
 const RECORDED_VOCAB: usize = 49_152;
 
 /// Returns a recorded row, moved along the ids by another distance for each seed. Ids beyond the recorded vocabulary take logits

@@ -78,7 +78,7 @@ impl Calls<'_> {
         Ok(())
     }
 
-    /// Prints results as `bench/gpu` reads them: one JSON object each.
+    /// Prints results as `proof/bench/gpu` reads them: one JSON object each.
     pub fn print_results(&mut self, like: Like, eager: bool) -> Result<(), Box<dyn Error>> {
         let eager = if eager { Some(("eager", self.eager()?)) } else { None };
         for (mode, times) in eager.into_iter().chain([("graph", self.replays(WARM, REPLAYS)?)]) {

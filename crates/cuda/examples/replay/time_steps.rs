@@ -133,7 +133,7 @@ impl<'b> Case<'b> {
         Ok(())
     }
 
-    /// Prints results as `bench/gpu` reads them: one JSON object each.
+    /// Prints results as `proof/bench/gpu` reads them: one JSON object each.
     pub fn print_results(&mut self, like: Like, eager: bool) -> Result<(), Box<dyn Error>> {
         let steps = self.steps()?;
         let eager = if eager { Some(("eager", self.eager()?)) } else { None };

@@ -5,7 +5,7 @@
 //! twice: with drafts of which the walk accepts none, and with chains of which it accepts all. `--rejection` judges the drafts by
 //! probabilities, for which no chain is known beforehand that is accepted.
 //!
-//! With `--json` it prints what `bench/gpu` reads. A task is then named after request and drafts, as `verify-plain-chain-3`, and `rows`
+//! With `--json` it prints what `proof/bench/gpu` reads. A task is then named after request and drafts, as `verify-plain-chain-3`, and `rows`
 //! is the number of requests.
 
 use std::error::Error;

@@ -1,0 +1,22 @@
+//! Hostile inputs, a test a finding: files, flags, caches and surroundings that once ended the command by a signal or a panic,
+//! kept it busy for ever, filled the memory, or were taken for something they are not.
+//!
+//! What is large is made here; nothing of it lies in the repository. `fuzz` goes on from there with random bytes.
+
+#[path = "../made/mod.rs"]
+mod made;
+#[cfg(unix)]
+#[path = "../../../../crates/cpu/tests/places/mod.rs"]
+mod places;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod caches;
+mod files;
+mod flags;
+mod fuzz;
+mod models;
+mod outputs;
+mod surroundings;
+mod templates;
+mod tiny;

@@ -1,0 +1,387 @@
+// Does the page work, opened as a file? `node apps/explorer/tests/browser.mjs PAGE FOLDER [BROWSER..]` asks it in headless chromium, firefox
+// and webkit (all of them if none is named), and leaves pictures at three widths in FOLDER. Exits with 77 where there is no browser at all.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { gunzipSync } from "node:zlib";
+import * as gumball from "../../../bindings/wasm/pkg/node.js";
+import { BROWSERS } from "./drivers.mjs";
+
+const [page, folder, ...named] = process.argv.slice(2);
+const address = pathToFileURL(resolve(page)).href;
+/** @type {import("./drivers.mjs").Driver} */
+let driver;
+
+const evaluate = (expression) => driver.evaluate(expression);
+/** Runs statements in the page. */
+const run = (statements) => evaluate(`(() => { ${statements} })()`);
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+/** Waits until the page has shown everything. */
+async function settled() {
+  await pause(60);
+  for (let n = 0; n < 400; n++) {
+    if (await evaluate("document.body?.dataset.ready === 'yes'").catch(() => false)) return;
+    await pause(50);
+  }
+  throw new Error(`the page does not come to rest: ${await evaluate("document.getElementById('loading')?.textContent")}`);
+}
+/** Loads the page in a state, as a link elsewhere does. */
+async function visit(hash) {
+  await driver.open("about:blank");
+  await pause(50);
+  await driver.open(address + hash);
+  await settled();
+}
+/** Goes to a state in the page that is there, as a link within it does. */
+async function open(hash) {
+  const there = await evaluate(`(() => {
+    if (!document.getElementById("winner")) return false;
+    if (location.hash !== ${JSON.stringify(hash)}) document.body.dataset.ready = "no";
+    location.hash = ${JSON.stringify(hash)};
+    return true;
+  })()`);
+  await (there ? settled() : visit(hash));
+}
+const text = (id) => evaluate(`document.getElementById(${JSON.stringify(id)}).textContent`);
+const hash = () => evaluate("location.hash");
+const winner = async () => Number(await evaluate("document.getElementById('winner').dataset.id"));
+const set = async (id, value, event = "change") => {
+  await run(`const e = document.getElementById(${JSON.stringify(id)}); e.value = ${JSON.stringify(value)}; document.body.dataset.ready = "no"; e.dispatchEvent(new Event("${event}", { bubbles: true }));`);
+  await settled();
+};
+const click = async (selector) => {
+  await run(`document.body.dataset.ready = "no"; document.querySelector(${JSON.stringify(selector)}).click();`);
+  await settled();
+};
+/** Pastes a row; returns what the page says of it. */
+const paste = async (numbers) => {
+  await run(`document.getElementById("paste").value = ${JSON.stringify(numbers)}; document.getElementById("take").click();`);
+  await settled();
+  return text("bring-says");
+};
+/** Opens a file that has what an expression makes; returns what the page says of it. */
+const file = async (name, content) => {
+  await run(`const list = new DataTransfer(); list.items.add(new File([${content}], ${JSON.stringify(name)})); document.getElementById("bring-says").textContent = ""; document.getElementById("file").files = list.files; document.getElementById("file").dispatchEvent(new Event("change"));`);
+  for (let n = 0; n < 400 && (await text("bring-says")) === ""; n++) await pause(50);
+  await settled();
+  return text("bring-says");
+};
+
+/** The recorded rows, read without the page's own code. */
+const bytes = gunzipSync(readFileSync(join(import.meta.dirname, "../rows/smollm2.rows.gz")));
+const length = bytes.readUInt32LE(0);
+const told = JSON.parse(bytes.subarray(4, 4 + length));
+const recorded = (index) => Uint16Array.from({ length: told.vocab }, (_, id) => (bytes[4 + length + 2 * index * told.vocab + id] << 8) | bytes[4 + length + (2 * index + 1) * told.vocab + id]);
+
+const tests = {
+  async "each of the twelve rows gives the sampler's token"() {
+    for (let index = 0; index < 12; index++) {
+      await open(`#row=${index}&temperature=0.9&top_k=80&repetition_penalty=1.1&seed=${index + 3}`);
+      const { ids, output } = told.rows[index];
+      const sampler = new gumball.Sampler({ temperature: 0.9, top_k: 80, repetition_penalty: 1.1, seed: index + 3 }, told.vocab, { prompt: ids });
+      for (const id of output) sampler.push(id);
+      const expected = sampler.sample(recorded(index), { dtype: "float16" });
+      assert.equal(await winner(), expected, told.rows[index].name);
+    }
+  },
+  async "a slider changes the answer and the link, and the link brings it back"() {
+    await open("#view=tune&row=2&temperature=1.2&seed=11");
+    await set("p-top_k", "100", "input");
+    const [link, said] = [await hash(), await text("sentence")];
+    assert.match(link, /top_k=\d+/);
+    await visit(link);
+    assert.equal(await text("sentence"), said);
+    assert.equal(await hash(), link);
+  },
+  async "why not names the filter that drops a token"() {
+    await open("#view=tune&row=1&temperature=1&top_k=5&why=banana");
+    assert.match(await text("why-says"), /Top-k drops it/);
+    await open("#view=tune&row=1&temperature=1&banned_ids=7042&why=%237042");
+    assert.match(await text("why-says"), /is banned/);
+  },
+  async "the first view tells of settings that it has no control for"() {
+    await open("#row=8&repetition_penalty=1.5");
+    assert.match(await text("hidden-settings"), /repetition_penalty 1\.5/);
+  },
+  async "a refused setting is said with its parameter, and a good one clears it"() {
+    await open("#view=tune&row=0&mirostat_tau=3&top_p=0.5");
+    assert.match(await text("error"), /mirostat|top_p/);
+    assert.equal(await evaluate("document.getElementById('error').hidden"), false);
+    await click("#neutral");
+    assert.equal(await evaluate("document.getElementById('error').hidden"), true);
+  },
+  async "penalties show what they changed"() {
+    await open("#view=tune&row=8&repetition_penalty=1.5&no_repeat_ngram=3");
+    assert.match(await text("edits"), /Repetition penalty: \d+ logits/);
+    assert.match(await text("edits"), /No repeated n-gram/);
+  },
+  async "a thousand draws add up and two settings are compared"() {
+    await open("#view=tune&row=3&temperature=1&top_k=10");
+    const drawn = await evaluate("[...document.querySelectorAll('#draws tbody tr')].reduce((sum, line) => sum + Number(line.children[3].textContent.replace(/\\D/g, '')), 0)");
+    assert.equal(drawn, 1000);
+    await click("#pin");
+    assert.equal(await text("verdict"), "Both draw the same token.");
+    await set("p-temperature", "0", "input");
+    assert.match(await hash(), /compare=1&b\.top_k=10/);
+  },
+  async "the race plays to its end"() {
+    await open("#row=2&temperature=1");
+    await evaluate("document.getElementById('play').click()");
+    await pause(700);
+    assert.ok((await evaluate("[...document.querySelectorAll('#race circle')].filter((dot) => dot.style.opacity === '0').length")) > 0);
+    await pause(4500);
+    assert.equal(await evaluate("[...document.querySelectorAll('#race circle')].filter((dot) => dot.style.opacity === '0').length"), 0);
+  },
+  async "copy as knows the differences"() {
+    await open("#view=tune&row=0&temperature=0.7&top_p=0.9&min_p=0.1&copy=vllm");
+    assert.match(await text("code"), /SamplingParams\(.*temperature=0\.7.*\)/);
+    assert.match(await text("differences"), /min-p before top-k/);
+    for (const target of ["rust", "python", "sglang", "llama", "transformers"]) {
+      await click(`[data-target=${target}]`);
+      assert.match(await text("code"), /0\.9/, target);
+    }
+  },
+  async "copied code has the ids, the draw index and the token, and the row beside it is saved"() {
+    await open("#view=tune&row=4&temperature=2&order=joint&top_k=50&top_p=0.8&top_n_sigma=2&seed=1&draw=5&copy=python");
+    const { ids, output } = told.rows[4];
+    const code = await text("code");
+    assert.ok(code.includes(`prompt=[${ids.join(", ")}], draw=5`), code);
+    assert.equal(code.includes("sampler.push(id)"), output.length > 0);
+    assert.match(await text("differences"), new RegExp(`with the id ${await winner()}, bit for bit`));
+    await run('const make = URL.createObjectURL; URL.createObjectURL = (blob) => ((window.saved = blob), make.call(URL, blob)); HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; };');
+    await evaluate("document.getElementById('save-row').click()");
+    assert.equal(await evaluate("savedAs"), "row.npy");
+    const numbers = await evaluate("saved.arrayBuffer().then((bytes) => [...new Float32Array(bytes, 128)].slice(0, 1000))");
+    const half = (bits) => (bits & 0x8000 ? -1 : 1) * (bits & 0x7c00 ? 2 ** (((bits >> 10) & 31) - 15) * (1 + (bits & 1023) / 1024) : 2 ** -24 * (bits & 1023));
+    assert.deepEqual(numbers, [...recorded(4).subarray(0, 1000)].map(half));
+  },
+  async "a target that is only a name of every object is no target"() {
+    await open("#view=tune&copy=toString");
+    assert.match(await text("code"), /^use gumball_engine/);
+  },
+  async "a seed above 2^53 is drawn from and said whole"() {
+    const seed = 18446744073709551615n;
+    await open(`#row=2&temperature=1&seed=${seed}`);
+    const sampler = new gumball.Sampler({ seed }, told.vocab, { prompt: told.rows[2].ids });
+    assert.equal(await winner(), sampler.sample(recorded(2), { dtype: "float16" }));
+    assert.match(await text("sentence"), new RegExp(`Seed ${seed} `));
+  },
+  async "the order of filters is copied by the names of each language"() {
+    await open("#view=tune&temperature=1&top_k=9&top_p=0.5&min_p=0.1&order=min_p,top_k,top_p&dry_multiplier=0.5&mirostat_eta=0.2");
+    assert.match(await text("code"), /FilterOrder::List\(vec!\[Filter::MinP, Filter::TopK, Filter::TopP\]\)/);
+    assert.match(await text("code"), /dry: Dry \{ multiplier: 0\.5, base: 1\.75, allowed_length: 2, \.\.Default::default\(\) \}/);
+    await click("[data-target=python]");
+    assert.match(await text("code"), /order=\["min_p", "top_k", "top_p"\]/);
+  },
+  async "top-a and p-less reach the core and the code"() {
+    await open("#view=debug&row=2&temperature=1.5&top_a=0.25&p_less=true");
+    const says = await text("filters");
+    assert.match(says, /Top-a/);
+    assert.match(says, /P-less/);
+    const params = { seed: 7, temperature: 1.5, top_a: 0.25, p_less: true };
+    const sampler = new gumball.Sampler(params, told.vocab, { prompt: told.rows[2].ids });
+    assert.equal(await winner(), sampler.sample(recorded(2), { dtype: "float16" }));
+    assert.match(await text("code"), /top_a: 0\.25,\s+p_less: true/);
+  },
+  async "bad words, breakers and mirostat's limit reach the core and the code"() {
+    await open("#view=debug&row=9&dry_multiplier=1&dry_breakers=28&bad_words=7042%3B12+5&mirostat_tau=3&mirostat_mu=4&why=%237042");
+    assert.match(await text("why-says"), /is banned/);
+    assert.match(await text("filters"), /at most 4 bits/);
+    assert.match(await text("code"), /breakers: vec!\[28\].*\n?/);
+    assert.match(await text("code"), /bad_words: vec!\[vec!\[7042\], vec!\[12, 5\]\]/);
+    assert.match(await text("code"), /mu: Some\(4\.0\)/);
+  },
+  async "a pasted row is drawn from, travels in the link, and a wrong one is refused"() {
+    await open("#view=tune");
+    assert.equal(await paste("[1, 5.1, null, 2.5]"), "4 logits are in.");
+    assert.match(await text("sentence"), /of 3 tokens/);
+    const link = await hash();
+    assert.match(link, /logits=1_5\.1_-Infinity_2\.5/);
+    await visit(link);
+    assert.match(await text("sentence"), /of 3 tokens/);
+    assert.match(await paste("1, x"), /Number 1 is "x"/);
+    await open("#view=tune&row=own&logits=1__2");
+    assert.match(await text("link-note"), /left out: logits/);
+  },
+  async "what Python, NumPy, torch and JSON print is read"() {
+    await open("#view=tune");
+    for (const [print, said] of [
+      ["tensor([1.0, 2.0])", "2 logits are in."],
+      ["array([1., 2.], dtype=float32)", "2 logits are in."],
+      ["logits = torch.tensor([[ 1.0000, -2.5e-01,\n  3.0000]], device='cuda:0')", "3 logits are in."],
+      ["[1. 2. 3.]", "3 logits are in."],
+      ["[1, NaN]", "2 logits are in. 1 of them is NaN, which counts as minus infinity."],
+      ["[1, Infinity, -Infinity]", "3 logits are in."],
+      ["[-inf, nan, 2]", "3 logits are in. 1 of them is NaN, which counts as minus infinity."],
+      ['{"id": 3, "logits": [[4, 5], [6, 7]]}', "2 logits are in."],
+      ["1 2\n3;4", "4 logits are in."],
+      ["7", "1 logit is in."],
+    ])
+      assert.equal(await paste(print), said, print);
+    const link = await hash();
+    for (const [print, said] of [
+      ["1,5 2,5", /"1,5" may be one number or two/],
+      ["[1. 2. ... 8. 9.]", /leaves numbers out/],
+      ["1,,2", /Nothing stands between two commas/],
+      ["[true, 1]", /Number 0 is "true"/],
+      ["[1, 2", /its \] is missing/],
+      ["3 [1, 2]", /Before the list stands "3"/],
+      ["[1, 2] 3", /After the list stands "3"/],
+      ["{}", /no list "logits"/],
+      ["", /no numbers/],
+    ])
+      assert.match(await paste(print), said, print);
+    assert.equal(await hash(), link, "what is refused changes nothing");
+  },
+  async "ten million numbers are refused while they are read, and 2^20 are drawn from"() {
+    await open("#view=tune");
+    assert.match(await file("row.txt", '"1 ".repeat(10_000_000)'), /more than 1048576 numbers/);
+    assert.match(await file("row.txt", '"1 ".repeat(1 << 20)'), /1\u202f048\u202f576 logits are in/);
+    // The page answers while the core counts.
+    await run('window.shown = 0; const frame = () => { window.shown += 1; requestAnimationFrame(frame); }; frame(); const e = document.getElementById("p-temperature"); e.value = 300; e.dispatchEvent(new Event("input"));');
+    await pause(500);
+    assert.ok((await evaluate("shown")) >= 3, `${await evaluate("shown")} frames`);
+    await settled();
+  },
+  async "a .npy file is read"() {
+    await open("#view=tune");
+    const header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".padEnd(117) + "\n";
+    const npy = Buffer.concat([Buffer.from([0x93, 78, 85, 77, 80, 89, 1, 0, header.length & 255, header.length >> 8]), Buffer.from(header), Buffer.from(Float32Array.of(9, 1, 0, 4, 4, 4).buffer)]);
+    assert.match(await file("row.npy", `Uint8Array.from(${JSON.stringify([...npy])})`), /3 logits are in/);
+  },
+  async "arrow keys move a slider by its step, each of them"() {
+    await open("#row=0&temperature=1&seed=3");
+    await evaluate("document.getElementById('p-temperature').focus()");
+    await driver.press("ArrowRight");
+    await settled();
+    assert.match(await hash(), /temperature=1\.01/);
+    await run('document.body.dataset.ready = "no"; for (let n = 0; n < 10; n++) document.getElementById("p-temperature").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true, cancelable: true }));');
+    await settled();
+    assert.match(await hash(), /temperature=1\.11/);
+  },
+  async "two hundred moves in a few seconds leave number, sentence and link together"() {
+    await open("#row=0&temperature=1&seed=3");
+    await evaluate(`(async () => {
+      window.wrong = [];
+      addEventListener("error", (event) => wrong.push(event.message));
+      addEventListener("unhandledrejection", (event) => wrong.push(String(event.reason)));
+      const slider = document.getElementById("p-temperature");
+      for (let n = 0; n < 200; n++) {
+        slider.value = 100 + n;
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
+        await new Promise((done) => setTimeout(done, 20));
+      }
+    })()`);
+    await settled();
+    assert.deepEqual(await evaluate("wrong"), []);
+    const number = await evaluate("document.querySelector('#p-temperature + input').value");
+    assert.equal(number, "2.24");
+    assert.equal(new URLSearchParams((await hash()).slice(1)).get("temperature"), number);
+    const sampler = new gumball.Sampler({ temperature: 2.24, seed: 3 }, told.vocab, { prompt: told.rows[0].ids });
+    for (const id of told.rows[0].output) sampler.push(id);
+    assert.equal(await winner(), sampler.sample(recorded(0), { dtype: "float16" }));
+  },
+  async "a wrong link is said, its control is marked, and the row stands below"() {
+    await visit("#view=tune&temperature=-5&copy=python");
+    assert.match(await text("error"), /^temperature is -5, but must be .*neutral settings/);
+    assert.equal(await evaluate("document.getElementById('p-temperature').getAttribute('aria-invalid')"), "true");
+    assert.match(await text("sentence"), /is the next token/);
+    assert.equal(await text("code"), "");
+    await set("p-temperature", "100", "input");
+    assert.equal(await evaluate("document.getElementById('error').hidden"), true);
+    assert.match(await text("code"), /temperature=0\.75/);
+    await open("#view=tune&repetition_scope=%3Cb%3E&order=top_k,top_p&top_k=x");
+    assert.match(await text("link-note"), /repetition_scope of "<b>", top_k of "x"/);
+    assert.match(await text("code"), /Filter::TopK, Filter::TopP/);
+  },
+  async "shares are all in percent, and only 1 is 100 %"() {
+    await open("#row=2&temperature=3");
+    assert.match(await text("sentence"), /\s% before the filters/);
+    const shares = await evaluate("[...document.querySelectorAll('#bars td:nth-child(n+4)')].map((cell) => cell.textContent)");
+    assert.deepEqual(shares.filter((share) => !/\s%$|^out$/.test(share)), []);
+    await open("#view=tune");
+    await paste("[0, 7.9]");
+    assert.match(await text("sentence"), /99\.96\d*\s% before/);
+  },
+  async "a sure row is not said to be drawn"() {
+    await open("#row=0&top_k=1&temperature=1");
+    assert.match(await text("sentence"), /any seed gives it/);
+  },
+  async "the curve ends where it falls below what is drawn, and no two names or numbers overprint"() {
+    await open("#view=tune&row=0&temperature=0.8&top_p=0.9&min_p=0.02&top_n_sigma=3&typical_p=0.95&top_k=300");
+    assert.match(await text("sorted-says"), /It ends where it falls below 1\.0e-10\s%/);
+    const boxes = (selector) => evaluate(`[...document.querySelectorAll(${JSON.stringify(selector)})].map((e) => { const { left, right, top, bottom } = e.getBoundingClientRect(); return { left, right, top, bottom, text: e.textContent }; })`);
+    for (const [plot, selector] of [["sorted", "#sorted text"], ["race", "#race text"]]) {
+      const texts = await boxes(selector);
+      const [edge] = await boxes(`#${plot} svg`);
+      for (const [index, one] of texts.entries()) {
+        assert.ok(one.left >= edge.left - 1 && one.right <= edge.right + 1 && one.bottom <= edge.bottom + 1, `${plot}: ${one.text} is cut`);
+        for (const other of texts.slice(index + 1)) assert.ok(one.right <= other.left + 1 || other.right <= one.left + 1 || one.bottom <= other.top + 4 || other.bottom <= one.top + 4, `${plot}: ${one.text} and ${other.text}`);
+      }
+    }
+  },
+  async "every control has a name, every id is there once"() {
+    for (const view of ["learn", "tune", "debug"]) {
+      await open(`#view=${view}`);
+      const unnamed = await evaluate("[...document.querySelectorAll('input, select, textarea, button')].filter((e) => !(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim())).map((e) => e.outerHTML)");
+      assert.deepEqual(unnamed, []);
+      assert.deepEqual(await evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, n, all) => all.indexOf(id) !== n)"), []);
+    }
+  },
+  async "no width makes the page scroll sideways; pictures are taken"() {
+    for (const width of [375, 820, 1440]) {
+      for (const [name, view, scheme] of [["learn", "learn", "light"], ["debug", "debug", "dark"]]) {
+        const real = await driver.size(width, 900);
+        await driver.scheme?.(scheme);
+        await open(`#view=${view}&row=8&temperature=0.9&top_p=0.95&min_p=0.02&repetition_penalty=1.3&seed=5&why=cat`);
+        assert.ok((await evaluate("document.documentElement.scrollWidth")) <= real, `${view} at ${real}`);
+        for (const [part, whole] of [["", true], ["-head", false]]) writeFileSync(join(folder, `${driver.name}-${name}-${width}${part}.png`), Buffer.from(await driver.picture(whole), "base64"));
+      }
+    }
+  },
+  async "no error was logged, nor anything asked of the network"() {
+    assert.deepEqual(driver.errors(), []);
+  },
+};
+
+/** Runs all tests in one browser; returns how many failed, or undefined if it is not there. */
+async function tested(name) {
+  const [start, packages] = BROWSERS[name];
+  const started = await start();
+  if (!started) {
+    console.error(`skipped: ${name} is not there (Debian's ${packages})`);
+    return undefined;
+  }
+  driver = Object.assign(started, { name });
+  const limit = setTimeout(() => {
+    console.error(`${name} has not ended in 900 s`);
+    driver.close();
+    process.exit(1);
+  }, 900_000);
+  let failed = 0;
+  for (const [title, test] of Object.entries(tests)) {
+    try {
+      await test();
+      console.log(`ok   ${name}: ${title}`);
+    } catch (error) {
+      failed += 1;
+      console.error(`FAIL ${name}: ${title}\n${error.stack}`);
+    }
+  }
+  clearTimeout(limit);
+  driver.close();
+  return failed;
+}
+
+for (const signal of ["SIGINT", "SIGTERM"])
+  process.on(signal, () => {
+    driver?.close();
+    process.exit(1);
+  });
+const names = named.length ? named : Object.keys(BROWSERS);
+const results = [];
+for (const name of names) results.push(await tested(name));
+const there = results.filter((failed) => failed !== undefined);
+console.log(`${Object.keys(tests).length} tests in ${there.length} of ${names.length} browsers; ${names.length - there.length} skipped`);
+process.exitCode = there.length === 0 ? 77 : there.some((failed) => failed > 0) ? 1 : 0;

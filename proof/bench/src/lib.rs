@@ -1,0 +1,33 @@
+//! Definitions, engines and records: how fast each way from logits to a token is.
+//!
+//! A [`Definition`](gumball_bench_protocol::Definition) says what is measured, an engine is a program that
+//! does it, a [`record`] is what one run on one machine found. The runner starts all engines at once and
+//! lets them take turns, sample by sample, so that every ratio compares neighbours in time. Rivals are
+//! packages of their own under `proof/bench/rivals`; those that are not built are skipped. `proof/bench/README.md` says
+//! how to run it and what each engine does.
+//!
+//! In the order data flows:
+
+#![forbid(unsafe_code)]
+
+pub mod definitions;
+
+pub mod staging;
+
+pub mod engines;
+
+pub mod rivals;
+
+pub mod process;
+
+pub mod plausible;
+
+pub mod runner;
+
+pub mod stats;
+
+pub mod machine;
+
+pub mod record;
+
+pub mod table;

@@ -1,0 +1,179 @@
+//! Text in other languages that is written from the table of parameters: Python's dataclasses, TypeScript's types, the table of
+//! `docs/semantics.md`. These tests compare each with the table; with `GUMBALL_BLESS=1` in the environment they write it.
+
+use std::path::Path;
+use std::{env, fs};
+
+use gumball_spec::{
+    Dry, DynamicTemperature, Field, Filter, LogprobMode, LogprobsParams, Mirostat, Parameter, Parameters,
+    SamplingParams, Scope,
+};
+
+/// Compares a part of a file with a text. The part starts after the last anchor, each searched after the one before, and stops before the
+/// next `end`.
+fn hold(path: &str, anchors: &[&str], end: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    let before = fs::read_to_string(&file).expect(path);
+    let find = |from: usize, what: &str| {
+        from + before[from..]
+            .find(what)
+            .unwrap_or_else(|| panic!("{path} has no {what:?} behind byte {from}"))
+    };
+    let start = anchors.iter().fold(0, |from, anchor| find(from, anchor) + anchor.len());
+    let now = [&before[..start], text, &before[find(start, end)..]].concat();
+    if env::var_os("GUMBALL_BLESS").is_some() {
+        fs::write(&file, now).expect(path);
+    } else {
+        let command = "GUMBALL_BLESS=1 cargo test -p gumball-conformance --test generated";
+        assert!(now == before, "{path} does not say what the table of parameters says; {command} writes it");
+    }
+}
+
+/// A parameter's type and neutral value in the languages.
+struct Written {
+    python: String,
+    python_neutral: String,
+    typescript: String,
+    /// What its values are, if it is no number.
+    values: String,
+}
+
+fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
+    let of = |python: &str, neutral: &str, typescript: &str, values: &str| {
+        [python, neutral, typescript, values].map(str::to_owned)
+    };
+    let named = |neutral: &str, names: &[&str]| {
+        let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+        of("str", &format!("\"{neutral}\""), &quoted.join(" | "), &quoted.join(", "))
+    };
+    let part = |name: &str, neutral: &str, typescript: String| of(name, neutral, &typescript, "an object");
+    let [python, python_neutral, typescript, values] = match field {
+        Field::Number(number) => of("float", &format!("{number:?}"), "number", ""),
+        Field::NumberOrNone(_) => of("float | None", "None", "number | null", ""),
+        Field::Whole(number) => of("int", &number.to_string(), "number", ""),
+        Field::Count(number) => of("int", &number.to_string(), "number", ""),
+        Field::Flag(_) => of("bool", "False", "boolean", "true or false"),
+        Field::Seed(_) => of("int | None", "None", "Seed | null", "in 0..2^64, or absent"),
+        Field::Scope(scope) => named(scope.name(), &Scope::ALL.map(Scope::name)),
+        Field::Mode(mode) => named(mode.name(), &LogprobMode::ALL.map(LogprobMode::name)),
+        Field::Order(_) => of(
+            "str | Sequence[str]",
+            "\"default\"",
+            "\"default\" | \"joint\" | \"none\" | readonly Filter[]",
+            &format!(
+                "\"default\", \"joint\", \"none\", or a list of distinct filters: {}",
+                Filter::ALL.map(Filter::name).join(", ")
+            ),
+        ),
+        Field::Ids(_) => of("Sequence[int]", "()", "Integers", "ids"),
+        Field::IdsOrNone(_) => of("Sequence[int] | None", "None", "Integers | null", "ids, or absent"),
+        Field::Words(_) => of("Sequence[Sequence[int]]", "()", "readonly Integers[]", "lists of ids"),
+        Field::Biases(_) => of(
+            "Mapping[int, float] | Sequence[tuple[int, float]]",
+            "()",
+            "readonly (readonly [number, number])[] | Map<number, number> | { readonly [id: number]: number }",
+            "ids and biases, as a map or as pairs",
+        ),
+        Field::DynamicTemperature(_) => {
+            part("DynamicTemperature | None", "None", object::<DynamicTemperature>() + " | null")
+        }
+        Field::Mirostat(_) => part("Mirostat | None", "None", object::<Mirostat>() + " | null"),
+        Field::Dry(_) => part("Dry", "Dry()", object::<Dry>()),
+        Field::Logprobs(_) => part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | null"),
+    };
+    let values = parameter.range.map_or(values, |range| range.words.to_owned());
+    Written { python, python_neutral, typescript, values }
+}
+
+/// Calls `line` for each field of a structure of parameters.
+fn lines<T: Parameters>(line: impl Fn(&Parameter, Written) -> String) -> Vec<String> {
+    let mut neutral = T::neutral();
+    let mut field = |parameter: &Parameter| {
+        written(parameter, &neutral.field(parameter.field()).expect("the table names fields").1)
+    };
+    let fields: Vec<_> = T::TABLE.iter().map(&mut field).collect();
+    T::TABLE.iter().zip(fields).map(|(parameter, written)| line(parameter, written)).collect()
+}
+
+/// A member of a type of TypeScript.
+fn member(parameter: &Parameter, written: &Written) -> String {
+    let optional = if parameter.is_required { "" } else { "?" };
+    format!("{}{optional}: {}", parameter.field(), written.typescript)
+}
+
+fn object<T: Parameters>() -> String {
+    format!("{{ {} }}", lines::<T>(|parameter, written| member(parameter, &written)).join("; "))
+}
+
+/// Returns the meaning of a parameter, without names of rules such as (F8), which only readers of `docs/semantics.md` know.
+fn about(parameter: &Parameter) -> String {
+    let is_rule = |word: &str| word.starts_with('(') && word[2..].starts_with(|c: char| c.is_ascii_digit());
+    let mut words: Vec<String> = Vec::new();
+    for word in parameter.about.split(' ') {
+        match word.split_once(')') {
+            Some((rule, rest)) if is_rule(rule) => {
+                words.last_mut().expect("a rule is not first").push_str(rest)
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words.join(" ")
+}
+
+#[test]
+fn the_dataclasses_of_python_are_current() {
+    fn hold_class<T: Parameters>(name: &str) {
+        let (path, class) = ("bindings/python/python/gumball/params.py", format!("\nclass {name}:"));
+        let about = lines::<T>(|parameter, written| {
+            let of_names = written.values.contains('"').then(|| format!(" One of {}.", written.values));
+            format!("    {}: {}{}\n", parameter.field(), about(parameter), of_names.unwrap_or_default())
+        });
+        hold(path, &[&class, "\n\n"], "    \"\"\"\n", &about.concat());
+        let fields = lines::<T>(|parameter, Written { python, python_neutral, .. }| {
+            let neutral = if parameter.is_required { String::new() } else { format!(" = {python_neutral}") };
+            format!("    {}: {python}{neutral}\n", parameter.field())
+        });
+        hold(path, &[&class, "    \"\"\"\n\n"], "\n\n", fields.concat().trim_end());
+    }
+    hold_class::<DynamicTemperature>("DynamicTemperature");
+    hold_class::<Mirostat>("Mirostat");
+    hold_class::<Dry>("Dry");
+    hold_class::<LogprobsParams>("LogprobsParams");
+    hold_class::<SamplingParams>("SamplingParams");
+    let filters = Filter::ALL.map(|filter| format!("    \"{filter}\",\n")).concat();
+    hold("bindings/python/python/gumball/params.py", &["\nFILTERS = (\n"], ")\n", &filters);
+}
+
+#[test]
+fn the_types_of_typescript_are_current() {
+    let path = "bindings/wasm/src/types.ts";
+    let filters = Filter::ALL.map(|filter| format!("\"{filter}\"")).join(" | ");
+    hold(path, &["export type Filter = "], ";\n", &filters);
+    let members = lines::<SamplingParams>(|parameter, written| {
+        format!("  /** {} */\n  {};\n", about(parameter), member(parameter, &written))
+    });
+    hold(path, &["export interface SamplingParams {\n"], "}\n", &members.concat());
+}
+
+#[test]
+fn the_table_of_the_semantics_is_current() {
+    fn rows<T: Parameters>() -> String {
+        let row = |parameter: &Parameter, Written { values, python_neutral, .. }: Written| {
+            let neutral = match &*python_neutral {
+                _ if parameter.is_required => "needed",
+                "None" => "absent",
+                "()" => "none",
+                "False" => "false",
+                "Dry()" => "off",
+                number => number.trim_end_matches(".0").trim_matches('"'),
+            };
+            let (name, about) = (parameter.name, parameter.about);
+            format!("| `{name}` | {} | {neutral} | {about} |\n", values.replace('"', "`"))
+        };
+        lines::<T>(row).concat()
+    }
+    let parts =
+        rows::<DynamicTemperature>() + &rows::<Mirostat>() + &rows::<Dry>() + &rows::<LogprobsParams>();
+    let heading = "| name | value | neutral | meaning |\n| --- | --- | --- | --- |\n";
+    hold("docs/semantics.md", &[heading], "\n\n", (rows::<SamplingParams>() + &parts).trim_end());
+}

@@ -1,0 +1,289 @@
+//! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way, where `unsafe`
+//! may be, and a test body for every rule. How long files are is no test: `ci/report sizes` prints it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gumball_spec::Filter;
+
+/// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
+const BACKENDS: [(&str, &str); 3] =
+    [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
+
+/// Rules of `docs/semantics.md` without a body in `rules`, and why.
+const WITHOUT_BODY: [(&str, &str); 4] = [
+    ("N1", "no backend shows it through its answers; held in numbers.rs"),
+    ("N2", "no backend shows it through its answers; held in numbers.rs"),
+    ("S1", "of several processes; held in crates/engine/tests/ranks"),
+    ("S2", "of several processes; held in crates/engine/tests/ranks"),
+];
+
+/// The storeys of the house: a crate depends only on crates of lower storeys.
+const STOREYS: [(&str, u32); 17] = [
+    ("gumball-spec", 0),
+    ("gumball-bench-protocol", 0),
+    ("gumball-cpu", 1),
+    ("gumball-cuda", 2),
+    ("gumball-dist", 2),
+    ("gumball-head", 2),
+    ("gumball-engine", 3),
+    ("gumball-candle", 4),
+    ("gumball-inspect", 4),
+    ("gumball-python", 5),
+    ("gumball-c", 4),
+    ("gumball-wasm", 5),
+    ("gumball-cli", 5),
+    ("gumball-conformance", 4),
+    ("gumball-bench", 4),
+    ("gumball-fuzz", 5),
+    ("gumball", 5),
+];
+
+/// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings, and the floor that is timed.
+const MAY_BE_UNSAFE: [&str; 6] =
+    ["gumball-cpu", "gumball-cuda", "gumball-dist", "gumball-python", "gumball-c", "gumball-bench-protocol"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+/// Returns the cells of the table of stages, the headings first.
+fn table_of_stages() -> Vec<Vec<String>> {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("a page");
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    let table = page.lines().skip_while(|line| !line.starts_with("| stage |"));
+    let table: Vec<Vec<String>> = table.take_while(|line| line.starts_with('|')).map(cells).collect();
+    assert!(table.len() > 2, "docs/architecture.md has no table of stages");
+    table
+}
+
+/// Returns whether a backend has a file named for a stage, alone or among other words, or a folder of its name.
+fn has_stage(backend: &str, stage: &str) -> bool {
+    files(&root().join(backend), &[".rs", ".cu", ".cuh"]).iter().any(|file| {
+        let folder = file.parent().and_then(Path::file_name);
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        stem.is_some_and(|stem| stem.split('_').any(|word| word == stage))
+            || folder.is_some_and(|name| name == stage)
+    })
+}
+
+#[test]
+fn the_table_of_stages_and_backends_is_true() {
+    let table = table_of_stages();
+    let column = |heading: &str| {
+        let found = table[0].iter().position(|cell| cell == heading);
+        found.unwrap_or_else(|| panic!("the table of stages has no column {heading}"))
+    };
+    for row in &table[2..] {
+        let stage = &row[0];
+        for (heading, folder) in BACKENDS {
+            let claimed = !["", "-"].contains(&&*row[column(heading)]);
+            assert_eq!(has_stage(folder, stage), claimed, "{stage} in {folder}, by the table");
+        }
+        assert!(row[column("page")].contains(&format!("stages/{stage}.md")), "{stage} has no page");
+        assert!(root().join(format!("docs/stages/{stage}.md")).exists(), "{stage} has no page");
+        assert!(has_stage("proof/conformance/src/rules", stage), "{stage} has no rules");
+    }
+}
+
+/// Returns the folders of the workspace's members.
+fn members() -> Vec<PathBuf> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
+    let list = manifest.split_once("members = [").expect("a workspace").1.split_once(']').expect("a list").0;
+    list.split(',').map(|name| root().join(name.trim().trim_matches('"'))).filter(|p| *p != root()).collect()
+}
+
+/// A dependency as a manifest names it.
+struct Dependency {
+    name: String,
+    /// Whether only tests, examples and benches have it.
+    is_dev: bool,
+}
+
+/// Returns a member's name and its dependencies.
+fn manifest(folder: &Path) -> (String, Vec<Dependency>) {
+    let text = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+    let value = |line: &str| Some(line.split_once('=')?.1.trim().trim_matches('"').to_owned());
+    let name = text.lines().find(|line| line.starts_with("name =")).and_then(value).expect("a name");
+    let mut depends = Vec::new();
+    let mut table = "";
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            table = line;
+        } else if table.ends_with("dependencies]") && line.contains('=') {
+            let name = line.split([' ', '=', '.']).next().expect("not empty").to_owned();
+            depends.push(Dependency { name, is_dev: table.contains("dev-") });
+        }
+    }
+    (name, depends)
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let storeys: BTreeMap<&str, u32> = STOREYS.into_iter().collect();
+    let storey =
+        |name: &str| *storeys.get(name).unwrap_or_else(|| panic!("{name} has no storey: give it one"));
+    assert!(members().len() >= 7);
+    for (name, depends) in members().iter().map(|folder| manifest(folder)) {
+        for Dependency { name: other, .. } in depends.iter().filter(|it| it.name.starts_with("gumball")) {
+            assert!(storey(other) < storey(&name), "{name} must not depend on {other}");
+        }
+    }
+}
+
+#[test]
+fn crates_depend_on_what_the_table_of_folders_names() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("a page");
+    let row = |folder: &str| {
+        let start = format!("| `{folder}` |");
+        page.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row of {folder}"))
+    };
+    for folder in members() {
+        let path = folder.strip_prefix(root()).expect("a member lies in the root").display().to_string();
+        let cell = row(&path).trim_matches('|').rsplit('|').next().expect("a cell").trim();
+        let named = cell.split(", ").filter(|name| *name != "-");
+        let named: BTreeSet<String> = named
+            .map(|name| format!("gumball-{}", name.trim_start_matches("proof/").replace('/', "-")))
+            .collect();
+        let (_, depends) = manifest(&folder);
+        let used = depends.into_iter().filter(|it| it.name.starts_with("gumball") && !it.is_dev);
+        let used: BTreeSet<String> = used.map(|it| it.name).collect();
+        assert_eq!(used, named, "what {path} depends on, and what the table of folders names");
+    }
+}
+
+#[test]
+fn the_driver_and_python_are_called_by_one_crate_each() {
+    for (name, depends) in members().iter().map(|folder| manifest(folder)) {
+        for (foreign, only) in [("cudarc", "gumball-cuda"), ("pyo3", "gumball-python")] {
+            let uses = depends.iter().any(|it| it.name == foreign);
+            assert_eq!(uses, name == only, "{name} and {foreign}, which is for {only}");
+        }
+    }
+}
+
+/// Returns the files below a folder whose names end so, build outputs left out.
+fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir() && !["target", ".git", ".venv", ".cache"].contains(&&*name) {
+            found.extend(files(&path, ends));
+        } else if ends.iter().any(|end| name.ends_with(end)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn unsafe_stays_where_it_may_be() {
+    for folder in members() {
+        let (name, _) = manifest(&folder);
+        if MAY_BE_UNSAFE.contains(&&*name) {
+            continue;
+        }
+        let lib = fs::read_to_string(folder.join("src/lib.rs")).expect("a library");
+        assert!(lib.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
+        for file in files(&folder.join("src"), &[".rs"]) {
+            let text = fs::read_to_string(&file).expect("text");
+            let found = text.lines().find(|line| {
+                let code = line.split("//").next().unwrap_or("");
+                ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"]
+                    .iter()
+                    .any(|form| code.contains(form))
+            });
+            assert_eq!(found, None, "{}", file.display());
+        }
+    }
+}
+
+/// Returns the sources of the house.
+fn sources(ends: &[&str]) -> Vec<PathBuf> {
+    ["crates", "bindings", "proof", "apps", "integrations"]
+        .iter()
+        .flat_map(|folder| files(&root().join(folder), ends))
+        .collect()
+}
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    for file in sources(&[".rs"]) {
+        let text = fs::read_to_string(&file).expect("text");
+        assert!(text.starts_with("//!"), "{} does not open with //!", file.display());
+    }
+}
+
+/// Returns the rules that `docs/semantics.md` states, in bold: a letter, a number, and a letter if one was put in between.
+fn rules_of_the_page() -> BTreeSet<String> {
+    let page = fs::read_to_string(root().join("docs/semantics.md")).expect("a page");
+    let name = |text: &str| {
+        let end = text.find(|letter: char| !letter.is_ascii_alphanumeric())?;
+        let (letter, number) = text[..end].split_at_checked(1)?;
+        let digits = number.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+        let is_rule = "NEMFDLPSH".contains(letter) && digits.parse::<u32>().is_ok();
+        is_rule.then(|| text[..end].to_owned())
+    };
+    page.split("**").filter_map(name).collect()
+}
+
+#[test]
+fn every_rule_of_the_semantics_has_a_body() {
+    let rules = rules_of_the_page();
+    assert!(rules.len() >= 40, "the page states {rules:?}");
+    let bodies: BTreeSet<String> =
+        gumball_conformance::rules::all().map(|body| body.rule.to_owned()).collect();
+    let excepted: BTreeSet<String> = WITHOUT_BODY.iter().map(|(rule, _)| (*rule).to_owned()).collect();
+    let without: BTreeSet<String> = rules.difference(&bodies).cloned().collect();
+    assert_eq!(without, excepted, "rules without a body, and those that are excepted");
+    let unstated: Vec<&String> = bodies.difference(&rules).collect();
+    assert!(unstated.is_empty(), "bodies hold {unstated:?}, which docs/semantics.md does not state");
+}
+
+#[test]
+fn no_two_bodies_have_one_name() {
+    let mut names: Vec<_> = gumball_conformance::rules::all().map(|rule| rule.name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+/// Names the files that a filter is written into by hand; its line in the table of parameters makes the filter, and the changelog has one, too.
+#[test]
+fn every_filter_is_in_all_files_that_need_it() {
+    for filter in Filter::ALL {
+        let (variant, name, parameter) =
+            (format!("Filter::{filter:?}"), filter.name(), filter.parameter().name);
+        let short = name.trim_end_matches("_cutoff");
+        let (code, words) = (short.to_uppercase(), short.replace('_', "-"));
+        let lacking: Vec<&str> = [
+            ("docs/semantics.md", &*words),
+            ("crates/spec/src/filter.rs", &variant),
+            ("crates/cpu/src/filter/mod.rs", &variant),
+            ("crates/cuda/src/abi/step.rs", &code),
+            ("crates/cuda/src/requests/filter_params.rs", &variant),
+            ("crates/cuda/device/stage/filter.cuh", &format!("FILTER_{code}")),
+            ("proof/conformance/src/reference/mod.rs", &variant),
+            ("proof/conformance/src/rules/filter", parameter),
+            ("crates/inspect/src/trace/filters.rs", &variant),
+            ("crates/inspect/src/page/explain.rs", &format!("\"{name}\"")),
+            ("apps/explorer/js/answer.js", name),
+            ("apps/explorer/js/parameters.js", parameter),
+            ("docs/stages/filter.md", &words),
+        ]
+        .into_iter()
+        .filter(|(path, word)| !says(&root().join(path), word))
+        .map(|(path, _)| path)
+        .collect();
+        assert!(lacking.is_empty(), "{filter} is missing in {}", lacking.join(", "));
+    }
+}
+
+/// Returns whether a file, or a file of a folder, has a word.
+fn says(path: &Path, word: &str) -> bool {
+    let files = if path.is_dir() { files(path, &[".rs"]) } else { vec![path.to_owned()] };
+    let text = |file: &PathBuf| fs::read_to_string(file).expect("a file of the repository").to_lowercase();
+    files.iter().any(|file| text(file).contains(&word.to_lowercase()))
+}
