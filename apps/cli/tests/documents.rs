@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use gumball_bench_protocol::skipped::skip;
 
-#[path = "support/fragments.rs"]
+#[path = "../../../bindings/c/tests/fragments/mod.rs"]
 mod fragments;
 
 use fragments::{fragments, pages, root};

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use gumball_bench_protocol::skipped::{or_skip, skip};
 use serde_json::Value;
 
-#[path = "../../../apps/cli/tests/support/fragments.rs"]
 mod fragments;
 
 fn home() -> &'static Path {

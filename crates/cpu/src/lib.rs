@@ -15,6 +15,7 @@ mod edit;
 pub mod files;
 mod filter;
 mod float_env;
+pub mod floor;
 mod head;
 mod history;
 mod lanes;

@@ -16,16 +16,16 @@ use serde::Serialize;
 use self::timing::{Reading, Spread, doubt, in_turns};
 use crate::Result;
 use crate::engine::EngineArgs;
-use crate::logits::{Fallback, Kind, Logits, LogitsArgs, Source, read};
+use crate::logits::{Fallback, Kind, LogitsArgs, Source};
 use crate::machine::Machine;
 use crate::output::say;
 use crate::sampling::SamplingArgs;
-use crate::text::{DIM, HEAD, Table, WARN, count};
+use crate::text::{DIM, HEAD, Table, WARN};
 
 /// What to measure.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The rows; model-like, flat and, where they lie in the folder, real ones if none are named.
+    /// The rows; model-like and flat ones if none are named.
     #[command(flatten)]
     pub logits: LogitsArgs,
     /// Write JSON
@@ -64,9 +64,6 @@ pub struct Measure {
     pub ratio: f64,
 }
 
-/// Real rows, where the command runs inside the repository.
-const REAL_ROWS: (&str, usize) = ("proof/conformance/rows/smollm2.bf16", 49_152);
-
 /// Parameters under a name, and the history they look back on.
 struct Setting {
     name: String,
@@ -98,7 +95,7 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     for source in sources(&args.logits)? {
         let vocab = source.logits.vocab();
         let settings = settings_of(&params, vocab);
-        let mut reading = Reading::of(&source.logits)?;
+        let mut reading = Reading::of(&source.logits);
         let mut found: Vec<Measure> = Vec::new();
         for setting in &settings {
             for level in &levels {
@@ -130,22 +127,13 @@ impl Measure {
     }
 }
 
-/// Returns the rows asked for; model-like, flat and real ones where none are.
+/// Returns the rows asked for; model-like and flat ones where none are.
 fn sources(args: &LogitsArgs) -> Result<Vec<Source>> {
     let load = |kind| args.load(Fallback { kind: Some(kind), rows: 1, vocab: 128_256 });
     if args.file.is_some() || args.kind.is_some() {
         return Ok(vec![load(Kind::ModelLike)?]);
     }
-    let mut sources = vec![load(Kind::ModelLike)?, load(Kind::Flat)?];
-    let (path, vocab) = (Path::new(REAL_ROWS.0), REAL_ROWS.1);
-    if path.exists() {
-        let logits: Logits = read(path, None, Some(vocab))?;
-        let rows = (0..logits.rows()).collect();
-        let name =
-            format!("{} rows of {} logits in bf16 from a real model", logits.rows(), count(vocab as u64));
-        sources.push(Source { origin: REAL_ROWS.0.to_owned(), name, logits, rows });
-    }
-    Ok(sources)
+    Ok(vec![load(Kind::ModelLike)?, load(Kind::Flat)?])
 }
 
 /// Returns the setting that was given, or a few common ones if none was.
@@ -186,7 +174,7 @@ fn measure(
     level: Level,
     stages: &mut dyn Stages,
     source: &Source,
-    reading: &mut Reading,
+    reading: &mut Reading<'_>,
 ) -> Result<Measure> {
     let vocab = source.logits.vocab();
     let prepared = Prepared::new(setting.params.clone(), vocab)?;

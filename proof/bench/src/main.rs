@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use gumball_bench::definitions;
+use gumball_bench::engines::{self, FLOOR};
 use gumball_bench::machine::{self, Machine};
 use gumball_bench::process::Running;
 use gumball_bench::record::{FORMAT, Record, Settings};
@@ -13,8 +15,6 @@ use gumball_bench::rivals::{self, Program};
 use gumball_bench::runner;
 use gumball_bench::staging::{self, SEED, Staging};
 use gumball_bench::table::{self, Against};
-use gumball_bench::{definitions, engines};
-use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, Task, serve};
 use regex_lite::Regex;
 

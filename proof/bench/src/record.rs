@@ -6,11 +6,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Identity};
 use gumball_cpu::files;
 use serde::{Deserialize, Serialize};
 
+use crate::engines::FLOOR;
 use crate::machine::Machine;
 
 /// The format that this program writes, and the only one that it reads.

@@ -6,9 +6,9 @@
 
 use std::io;
 
-use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Parameters, Rows};
 
+use crate::engines::FLOOR;
 use crate::plausible;
 use crate::process::Running;
 use crate::record::{Measurement, Settings, Skipped, round};

@@ -5,10 +5,10 @@
 
 use std::fmt::Write;
 
-use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, Task};
 use regex_lite::Regex;
 
+use crate::engines::FLOOR;
 use crate::engines::ours::OURS;
 use crate::record::{Measurement, Record};
 

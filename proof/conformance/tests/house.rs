@@ -1,5 +1,5 @@
 //! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way, where `unsafe`
-//! may be, and a test body for every rule. How long files are is no test: `ci/report sizes` prints it.
+//! may be, what stands above and what below, and a test body for every rule. How long files are is no test: `ci/report sizes` prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,9 +40,13 @@ const STOREYS: [(&str, u32); 17] = [
     ("gumball", 5),
 ];
 
-/// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings, and the floor that is timed.
-const MAY_BE_UNSAFE: [&str; 6] =
-    ["gumball-cpu", "gumball-cuda", "gumball-dist", "gumball-python", "gumball-c", "gumball-bench-protocol"];
+/// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings.
+const MAY_BE_UNSAFE: [&str; 5] =
+    ["gumball-cpu", "gumball-cuda", "gumball-dist", "gumball-python", "gumball-c"];
+
+/// The product's folders of code, and what stands beside it: proofs, programs and plug-ins, on which nothing of the product depends.
+const ABOVE: [&str; 2] = ["crates", "bindings"];
+const BELOW: [&str; 3] = ["proof", "apps", "integrations"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
@@ -130,6 +134,61 @@ fn dependencies_point_one_way() {
             assert!(storey(other) < storey(&name), "{name} must not depend on {other}");
         }
     }
+}
+
+#[test]
+fn nothing_above_depends_on_anything_below() {
+    let lies_in = |path: &Path, folders: &[&str]| {
+        folders.iter().any(|folder| path.strip_prefix(root()).is_ok_and(|path| path.starts_with(folder)))
+    };
+    let crates: Vec<_> = members().into_iter().map(|folder| (manifest(&folder), folder)).collect();
+    for ((name, depends), _) in crates.iter().filter(|(_, folder)| lies_in(folder, &ABOVE)) {
+        for other in depends {
+            let is_below =
+                crates.iter().any(|((it, _), folder)| *it == other.name && lies_in(folder, &BELOW));
+            assert!(!is_below || other.is_dev, "{name} must not depend on {}", other.name);
+        }
+    }
+    // Of tests and examples less is asked: they read pinned draws and recorded rows, and try the laws of sampling.
+    let modules = python_modules();
+    assert!(modules.len() >= 5, "{modules:?}");
+    for folder in ABOVE {
+        for file in files(&root().join(folder), &[".rs", ".cu", ".cuh", ".hpp", ".h", ".py", ".js", ".ts"]) {
+            let path = file.strip_prefix(root()).expect("it lies there").to_owned();
+            if path.iter().any(|part| part == "tests" || part == "examples" || part == "pkg") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).expect("text");
+            for below in BELOW.map(|folder| format!("{folder}/")) {
+                let named = text.match_indices(&below).any(|(at, _)| {
+                    !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_')
+                });
+                assert!(!named, "{} names {below}", path.display());
+            }
+            let imports = text.lines().filter_map(|line| {
+                let mut words = line.split_whitespace();
+                let is_import = matches!(words.next(), Some("import" | "from"));
+                words.next().filter(|_| is_import)
+            });
+            for import in imports.filter(|_| path.extension().is_some_and(|end| end == "py")) {
+                let of = |module: &String| import == module || import.starts_with(&format!("{module}."));
+                assert!(!modules.iter().any(of), "{} imports {import}", path.display());
+            }
+        }
+    }
+}
+
+/// Returns the names of the Python packages that stand beside the product's.
+fn python_modules() -> Vec<String> {
+    let folders = |folder: &Path| -> Vec<PathBuf> {
+        let found = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        found.filter(|path| path.is_dir()).collect()
+    };
+    let packages = folders(&root().join("integrations"));
+    let packages = packages.iter().filter(|folder| folder.join("pyproject.toml").exists());
+    let inside = packages.flat_map(|folder| folders(folder));
+    let modules = inside.filter(|folder| folder.join("__init__.py").exists() && !folder.ends_with("tests"));
+    modules.filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned())).collect()
 }
 
 #[test]

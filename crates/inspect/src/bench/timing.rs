@@ -1,19 +1,13 @@
 //! How long a token takes, and how long reading its row does.
 //!
-//! Both are timed in turns on one thread, so that a ratio compares neighbours in time. The floor is that of
-//! the bench: one maximum over the row by the best instructions of the machine.
+//! Both are timed in turns on one thread, so that a ratio compares neighbours in time. The floor is
+//! one maximum over the row by the best instructions of the machine.
 
-use std::io::Write;
-use std::rc::Rc;
 use std::time::Instant;
 
-use gumball_bench_protocol::floor::Floor;
-use gumball_bench_protocol::{
-    Definition, Dtype, Engine, Parameters, Prepared, Residence, RowKind, Rows, Task,
-};
+use gumball_cpu::floor::Floor;
 
 use crate::logits::Logits;
-use crate::{Error, Result};
 
 /// Rounds; their median counts, and their quartiles say how sure it is.
 const ROUNDS: usize = 15;
@@ -22,41 +16,29 @@ const ROUND_SECONDS: f64 = 1.5e-3;
 
 /// The reading of rows.
 #[derive(Debug)]
-pub struct Reading {
-    prepared: Prepared,
-    rows: usize,
+pub struct Reading<'a> {
+    floor: Floor,
+    logits: &'a Logits,
     next: usize,
 }
 
-impl Reading {
-    /// Gets ready to read the rows that `logits` has. Half precision is read as bfloat16: as many bytes.
-    ///
-    /// # Errors
-    /// - [`Error::Output`] if no temporary file can be written.
-    pub fn of(logits: &Logits) -> Result<Self> {
-        let mut file = tempfile::NamedTempFile::new()?;
-        file.write_all(logits.bytes())?;
-        file.flush()?;
-        let dtype = if logits.dtype() == "f32" { Dtype::F32 } else { Dtype::Bf16 };
-        let rows = Rc::new(Rows::read(file.path(), logits.vocab(), dtype, logits.rows())?);
-        // The floor asks nothing of definition and parameters; they say what a reading is.
-        let (rows_kind, residence, task) = (RowKind::Model, Residence::Cache, Task::Greedy);
-        let definition = Definition { vocab: logits.vocab(), dtype, rows: rows_kind, residence, task };
-        let parameters = Parameters::of(task, logits.vocab());
-        let prepared = Floor::best().prepare(&definition, &parameters, rows).map_err(Error::Usage)?;
-        Ok(Self { prepared, rows: logits.rows(), next: 0 })
+impl<'a> Reading<'a> {
+    /// Gets ready to read the rows of `logits`, one after the other.
+    #[must_use]
+    pub fn of(logits: &'a Logits) -> Self {
+        Self { floor: Floor::best(), logits, next: 0 }
     }
 
     /// Returns what a reading does, in words.
     #[must_use]
-    pub fn does(&self) -> &str {
-        &self.prepared.does
+    pub fn does(&self) -> &'static str {
+        self.floor.does()
     }
 
     /// Reads the next row.
     pub fn read(&mut self) {
-        std::hint::black_box((self.prepared.draw)(self.next));
-        self.next = (self.next + 1) % self.rows;
+        std::hint::black_box(self.floor.read(self.logits.row(self.next)));
+        self.next = (self.next + 1) % self.logits.rows();
     }
 }
 

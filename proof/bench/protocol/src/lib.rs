@@ -1,19 +1,16 @@
 //! What the bench's runner and its engines say to each other, the loop that times an engine, and what the command and the
-//! tests share with them: rows made from a seed, the floor, chi-square, and the list of tests that are skipped.
+//! tests share with them: rows made from a seed, chi-square, and the list of tests that are skipped.
 //!
 //! An engine is a program of its own: it reads one [`Request`] a line from its input and answers
 //! one [`Reply`] a line on its output. A Rust engine implements [`Engine`] and calls [`serve`];
-//! any other language writes the same lines. Of engines this crate has
-//! only the floor, by which all times are divided; it starts no program.
+//! any other language writes the same lines. This crate has
+//! no engine, and starts no program.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "statistics")]
 mod chi_square;
 mod definition;
-// Its vectors load through pointers.
-#[allow(unsafe_code)]
-pub mod floor;
 pub mod generated;
 mod message;
 mod parameters;

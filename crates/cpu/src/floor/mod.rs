@@ -1,8 +1,7 @@
 //! The floor: one maximum over the row, as fast as this processor gives it.
 //!
 //! It reads every logit once and does as little with it as can be: what no engine that looks at every
-//! logit can undercut. Every time in a record is also a multiple of the floor's, over the same rows
-//! in the same run. It is no sampler: it answers with the bits of the maximum, not with a token.
+//! logit can undercut. It is no stage: programs that time draws divide by it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -12,18 +11,13 @@ mod avx512;
 mod neon;
 mod portable;
 
-use std::rc::Rc;
-
+use gumball_spec::Row;
 use half::bf16;
-
-use crate::{Definition, Engine, Identity, Parameters, Prepared, Row, Rows};
-
-/// The name of the floor's column.
-pub const FLOOR: &str = "floor";
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 /// A maximum over a row, at one level of the processor.
 trait Maximum: Copy + 'static {
-    /// What it is, for the record.
+    /// What it is, in words.
     const DOES: &'static str;
 
     /// The largest of finite logits.
@@ -34,7 +28,7 @@ trait Maximum: Copy + 'static {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Level {
+enum Unit {
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
     #[cfg(target_arch = "x86_64")]
@@ -45,79 +39,83 @@ enum Level {
     Portable(portable::Portable),
 }
 
-/// The engine that reads the row once.
+/// The reading of a row at one level of the processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
-    level: Level,
+    unit: Unit,
 }
 
 impl Floor {
-    /// The floor at the best level this processor has.
+    /// Returns the reading at the best level that this processor has.
+    #[must_use]
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             if let Some(avx512) = avx512::Avx512::new() {
-                return Self { level: Level::Avx512(avx512) };
+                return Self { unit: Unit::Avx512(avx512) };
             }
             if let Some(avx2) = avx2::Avx2::new() {
-                return Self { level: Level::Avx2(avx2) };
+                return Self { unit: Unit::Avx2(avx2) };
             }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        return Self { level: Level::Neon(neon::Neon) };
+        return Self { unit: Unit::Neon(neon::Neon) };
         #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
-        Self { level: Level::Portable(portable::Portable) }
-    }
-}
-
-impl Engine for Floor {
-    fn identity(&self) -> Identity {
-        Identity { engine: FLOOR.into(), version: env!("CARGO_PKG_VERSION").into() }
+        Self { unit: Unit::Portable(portable::Portable) }
     }
 
-    fn prepare(
-        &mut self,
-        _definition: &Definition,
-        _parameters: &Parameters,
-        rows: Rc<Rows>,
-    ) -> Result<Prepared, String> {
-        Ok(match self.level {
+    /// Says what a reading does, in words.
+    #[must_use]
+    pub fn does(self) -> &'static str {
+        match self.unit {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(level) => prepared(level, rows),
+            Unit::Avx512(_) => avx512::Avx512::DOES,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2(level) => prepared(level, rows),
+            Unit::Avx2(_) => avx2::Avx2::DOES,
             #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-            Level::Neon(level) => prepared(level, rows),
+            Unit::Neon(_) => neon::Neon::DOES,
             #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
-            Level::Portable(level) => prepared(level, rows),
-        })
+            Unit::Portable(_) => portable::Portable::DOES,
+        }
+    }
+
+    /// Returns the largest of a row's logits, all of which are finite. A row in f16 is read as if it were in bf16: as many bytes, and no
+    /// maximum.
+    #[must_use]
+    pub fn read(self, row: Row<'_>) -> f32 {
+        match self.unit {
+            #[cfg(target_arch = "x86_64")]
+            Unit::Avx512(unit) => largest(unit, row),
+            #[cfg(target_arch = "x86_64")]
+            Unit::Avx2(unit) => largest(unit, row),
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            Unit::Neon(unit) => largest(unit, row),
+            #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
+            Unit::Portable(unit) => largest(unit, row),
+        }
     }
 }
 
-/// Answers with the maximum's bits in place of a token: the floor chooses none.
-fn prepared<M: Maximum>(level: M, rows: Rc<Rows>) -> Prepared {
-    let draw = move |row| {
-        let maximum = match rows.row(row) {
-            Row::F32(logits) => level.of_f32(logits),
-            Row::Bf16(logits) => level.of_bf16(logits),
-        };
-        i64::from(maximum.to_bits())
-    };
-    Prepared { does: M::DOES.into(), draw: Box::new(draw) }
+fn largest(unit: impl Maximum, row: Row<'_>) -> f32 {
+    match row {
+        Row::F32(logits) => unit.of_f32(logits),
+        Row::Bf16(logits) => unit.of_bf16(logits),
+        Row::F16(logits) => unit.of_bf16(logits.reinterpret_cast().reinterpret_cast()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Words;
 
     /// Rows of every length around the block sizes, of both signs and of one, the maximum at every place.
     fn agrees_with_a_plain_loop(level: impl Maximum) {
-        let mut words = Words(11);
         for vocab in [1, 2, 15, 16, 31, 32, 127, 128, 129, 255, 256, 257, 600] {
             for place in 0..vocab {
                 let (below, peak) = if place % 3 == 0 { (0.0, 9.0) } else { (9.0, -1.0) };
-                let mut row: Vec<f32> = (0..vocab).map(|_| words.bell() - below).collect();
+                let mut row: Vec<f32> = (0..vocab)
+                    .map(|id| ((id * 7919 + place * 31) % 1001) as f32 / 83.5 - 6.0 - below)
+                    .collect();
                 row[place] = peak - (place as f32) / 512.0;
                 let narrow: Vec<bf16> = row.iter().map(|&logit| bf16::from_f32(logit)).collect();
                 let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
