@@ -1,13 +1,17 @@
 """The metadata of released artefacts: crates, wheels, the sdist, the npm package and the archive for C.
 
-``python3 ci/lib/metadata.py write ADDRESS`` writes the address of the repository into the manifests of this tree, which name none.
+``python3 ci/lib/metadata.py write ADDRESS`` writes the address of the repository into the manifests of this tree, which name none, and into the
+links of the pages that artefacts carry.
 ``python3 ci/lib/metadata.py check FOLDER [ADDRESS]`` holds that each artefact in a folder has both licences, a readme, a description, keywords and
-authors, as far as its kind has a field for them; and that it names ADDRESS and no other, or no address if none is given.
+authors, as far as its kind has a field for them; and that it names ADDRESS and no other, or no address if none is given. With ADDRESS, a link of
+a page leads to a file of the artefact or of this tree.
 """
 
 import io
 import json
+import posixpath
 import re
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -17,15 +21,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def tracked(name: str) -> list[Path]:
+    """The files of that name that git has."""
+    found = subprocess.run(["git", "ls-files", f"*/{name}"], cwd=ROOT, capture_output=True, check=True, text=True)
+    return [ROOT / path for path in found.stdout.splitlines()]
+
+
+def files_at(address: str) -> str:
+    """Where the files of this release are, as forges lay them out."""
+    version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
+    return f"{address}/blob/v{version}"
 
 
 def addresses(address: str) -> dict[str, str]:
     """Where things are, as forges lay them out."""
-    version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
     return {
         "Repository": address,
-        "Documentation": f"{address}/tree/v{version}/docs",
-        "Changelog": f"{address}/blob/v{version}/CHANGELOG.md",
+        "Documentation": files_at(address).replace("/blob/", "/tree/") + "/docs",
+        "Changelog": f"{files_at(address)}/CHANGELOG.md",
         "Issues": f"{address}/issues",
     }
 
@@ -33,12 +49,12 @@ def addresses(address: str) -> dict[str, str]:
 def write(address: str) -> None:
     """Names the address in the manifests of what is released."""
     found = addresses(address)
-    for path in [*ROOT.glob("*/*/Cargo.toml"), ROOT / "proof/bench/protocol/Cargo.toml"]:
+    for path in tracked("Cargo.toml"):
         text = path.read_text()
         if "\nreadme = " in text:
             # The registry itself shows documentation beside the repository.
             path.write_text(text.replace("\nreadme = ", f'\nrepository = "{address}"\nreadme = ', 1))
-    for path in ROOT.glob("*/*/pyproject.toml"):
+    for path in tracked("pyproject.toml"):
         lines = "".join(f'{name} = "{there}"\n' for name, there in found.items())
         path.write_text(f"{path.read_text()}\n[project.urls]\n{lines}")
     path = ROOT / "bindings/wasm/js/package.json.in"
@@ -49,6 +65,33 @@ def write(address: str) -> None:
     path.write_text(json.dumps(package, indent=2) + "\n")
     path = ROOT / "bindings/c/package/gumball.pc"
     path.write_text(path.read_text().replace("\nVersion:", f"\nURL: {address}\nVersion:", 1))
+    for path in (*tracked("README.md"), ROOT / "CHANGELOG.md", ROOT / "docs/c.md"):
+        folder = path.parent.relative_to(ROOT).as_posix()
+
+        def absolute(link: re.Match[str], folder: str = folder) -> str:
+            if leads_out(link[1]):
+                return link[0]
+            return f"]({files_at(address)}/{posixpath.normpath(posixpath.join(folder, link[1]))})"
+
+        path.write_text(LINK.sub(absolute, path.read_text()))
+
+
+def leads_out(link: str) -> bool:
+    """Whether a link names another place than a file of the tree: an address, or a heading of its own page."""
+    return link.startswith("#") or re.match(r"[a-z]+:", link) is not None
+
+
+def dead_links(pages: dict[str, str], files: set[str], address: str) -> Iterator[str]:
+    """The links of pages, by their paths in an artefact, that lead neither to one of its files nor to one of this tree."""
+    for name, text in pages.items():
+        for link in LINK.findall(text):
+            path = link.partition("#")[0]
+            if path.startswith(f"{files_at(address)}/"):
+                alive = (ROOT / path.removeprefix(f"{files_at(address)}/")).exists()
+            else:
+                alive = leads_out(link) or posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) in files
+            if not alive:
+                yield f"{name}: {link}"
 
 
 def members(path: Path) -> dict[str, bytes]:
@@ -145,6 +188,10 @@ def check(folder: str, address: str | None) -> None:
                 wrong.append(f"{path.name} names {', '.join(named)}, and the release has no address")
             if address is not None and (not named or of_project != named):
                 wrong.append(f"{path.name} names {', '.join(named) or 'no address'} instead of {address}")
+            if address is not None:
+                pages = {name: text.decode() for name, text in files.items() if name.endswith(".md")}
+                pages |= {"its description": field for name, field in fields if name == "readme" and "\n" in field}
+                wrong += [f"{path.name} has a dead link, {link}" for link in dead_links(pages, set(files), address)]
     if wrong:
         sys.exit("\n".join(wrong))
     print(f"{seen} artefacts say what they are, and name {address or 'no address'}")
