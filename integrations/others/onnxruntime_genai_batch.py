@@ -2,7 +2,7 @@
 
 pip install ./bindings/python onnxruntime-genai onnx-ir torch transformers
 python -m onnxruntime_genai.models.builder -i MODEL -o FOLDER -p fp32 -e cpu       # MODEL: a folder of safetensors
-python integrations/examples/onnxruntime_genai_batch.py FOLDER
+python integrations/others/onnxruntime_genai_batch.py FOLDER
 """
 
 import sys

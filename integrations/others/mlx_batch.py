@@ -1,7 +1,7 @@
 """mlx-lm: three requests with seeds and parameters of their own, some of which mlx-lm has not, get their texts alone and in a batch.
 
 pip install ./bindings/python mlx-lm "mlx[cpu]"        # on a Mac without [cpu]
-python integrations/examples/mlx_batch.py MODEL        # what `mlx_lm.load` takes
+python integrations/others/mlx_batch.py MODEL        # what `mlx_lm.load` takes
 """
 
 import sys

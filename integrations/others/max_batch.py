@@ -1,7 +1,7 @@
 """MAX: three requests with seeds and parameters of their own, some of which MAX has not, get their texts alone and in a batch.
 
 pip install ./bindings/python modular
-python integrations/examples/max_batch.py MODEL        # a folder of safetensors
+python integrations/others/max_batch.py MODEL        # a folder of safetensors
 """
 
 import sys
