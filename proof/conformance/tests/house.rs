@@ -178,6 +178,41 @@ fn nothing_above_depends_on_anything_below() {
     }
 }
 
+/// Returns how many lines the files of a folder have, without JSON, lists that tests compare with, pictures and licences.
+fn lines(folder: &str) -> usize {
+    let all = files(&root().join(folder), &[""]).into_iter().filter(|path| {
+        let name = path.file_name().expect("a file").to_string_lossy();
+        !name.starts_with("LICENSE")
+            && ![".json", ".lock", ".svg", ".txt"].iter().any(|end| name.ends_with(end))
+    });
+    // What is no text is no code.
+    all.filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.lines().count()).sum()
+}
+
+/// Holds the tables of folders to the tree, and their numbers of lines to within a tenth.
+#[test]
+fn the_pictures_of_the_tree_are_true() {
+    let top = fs::read_dir(root()).expect("a folder").flatten().filter(|entry| entry.path().is_dir());
+    let top = top.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let top: BTreeSet<String> = top.filter(|name| !name.starts_with('.') && name != "target").collect();
+    for page in ["README.md", "docs/architecture.md"] {
+        let mut named = BTreeSet::new();
+        for row in fs::read_to_string(root().join(page)).expect("a page").lines() {
+            let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let Some(Ok(thousands)) = cells.get(1).map(|cell| cell.parse::<usize>()) else { continue };
+            let folders: Vec<_> = cells[0].split(", ").map(|name| name.trim_matches('`')).collect();
+            for folder in &folders {
+                assert!(root().join(folder).is_dir(), "{page}: there is no {folder}");
+                named.insert(folder.split('/').next().expect("a name").to_owned());
+            }
+            let found: usize = folders.iter().map(|folder| lines(folder)).sum();
+            let distance = found.abs_diff(thousands * 1000);
+            assert!(distance <= 1000.max(found / 10), "{page}: {} has {found} lines", cells[0]);
+        }
+        assert_eq!(named, top, "folders in the table of {page}, and in the root");
+    }
+}
+
 /// Returns the names of the Python packages that stand beside the product's.
 fn python_modules() -> Vec<String> {
     let folders = |folder: &Path| -> Vec<PathBuf> {
@@ -227,7 +262,10 @@ fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if path.is_dir() && !["target", ".git", ".venv", ".cache"].contains(&&*name) {
+        if path.is_dir()
+            && !["target", ".git", ".venv", ".cache", "node_modules", "pkg", "build", "__pycache__"]
+                .contains(&&*name)
+        {
             found.extend(files(&path, ends));
         } else if ends.iter().any(|end| name.ends_with(end)) {
             found.push(path);
