@@ -190,7 +190,7 @@ def check(folder: str, address: str | None) -> None:
                 wrong.append(f"{path.name} names {', '.join(named) or 'no address'} instead of {address}")
             if address is not None:
                 pages = {name: text.decode() for name, text in files.items() if name.endswith(".md")}
-                pages |= {"its description": field for name, field in fields if name == "readme" and "\n" in field}
+                pages |= {f"its {name}": field for name, field in fields if name == "readme" and "\n" in field}
                 wrong += [f"{path.name} has a dead link, {link}" for link in dead_links(pages, set(files), address)]
     if wrong:
         sys.exit("\n".join(wrong))
