@@ -19,10 +19,10 @@ def compare(files: list[str]) -> int:
     """Compares each text with the first of the same request, drawn alone, among all, or joining later; 1 if one differs.
 
     A file has "among", "alone" and "joined": by a request's name its "tokens" and "logprobs", a dict from id to logprob for each token; and
-    "redrawn", tokens that must equal those alone.
+    "redrawn", tokens that must equal those alone. A text with "retractions" may be another: a prompt's rows are not, to the bit, a step's.
     """
     first: dict[str, Any] = {}
-    counts = {"texts": 0, "texts that differ": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
+    counts = {"texts": 0, "texts that differ": 0, "other texts after retraction": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
     for file in files:
         found, label = json.loads(Path(file).read_text()), Path(file).stem
         for part in ("among", "alone", "joined"):
@@ -30,7 +30,7 @@ def compare(files: list[str]) -> int:
                 wanted = first.setdefault(name, text)
                 counts["texts"] += 1
                 if text["tokens"] != wanted["tokens"]:
-                    counts["texts that differ"] += 1
+                    counts["other texts after retraction" if text.get("retractions") else "texts that differ"] += 1
                     pairs = enumerate(zip(text["tokens"], wanted["tokens"], strict=False))
                     at = next((i for i, (a, b) in pairs if a != b), -1)
                     print(f"DIFFERS {label} {part} at {at} of {len(wanted['tokens'])}: {name[:110]}")

@@ -45,7 +45,6 @@ WORDS = [
     {"temperature": 0.9, "min_new_tokens": 20, "logit_bias": {"90": 20.0}, "stop_token_ids": [90]},
     {"temperature": 0.0, "regex": "[a-z ]+"},
 ]
-GREEDY = '{"temperature": 0.0} '
 LISTED = ("top_logprobs_num", "token_ids_logprob")
 
 
@@ -168,10 +167,11 @@ def texts(out_file: str, settings: list[str]) -> None:
         found["redrawn"][name] = redrawn(kind, n, prompts[name], got, len(found["alone"][name]["tokens"]))
     (folder / "note").unlink()
     parts = ("among", "alone", "joined")
-    found["retractions"] = sum(text.pop("retractions") for part in parts for text in found[part].values())
+    found["retractions"] = sum(text["retractions"] for part in parts for text in found[part].values())
 
     def label(name: str) -> str:
-        if drafts and not name.startswith(GREEDY):
+        # Rows of several drafts are not, to the bit, those of one token.
+        if drafts:
             return f"drafts {name}"
         return f"overlap {name}" if "penalty" in name and "sync" not in settings else name
 
