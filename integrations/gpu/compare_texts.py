@@ -22,7 +22,14 @@ def compare(files: list[str]) -> int:
     "redrawn", tokens that must equal those alone. A text with "retractions" may be another: a prompt's rows are not, to the bit, a step's.
     """
     first: dict[str, Any] = {}
-    counts = {"texts": 0, "texts that differ": 0, "other texts after retraction": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
+    counts = {
+        "texts": 0,
+        "texts that differ": 0,
+        "other texts after retraction": 0,
+        "redrawn": 0,
+        "redrawn that differ": 0,
+        "logprobs that differ": 0,
+    }
     for file in files:
         found, label = json.loads(Path(file).read_text()), Path(file).stem
         for part in ("among", "alone", "joined"):
