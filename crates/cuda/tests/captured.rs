@@ -66,7 +66,7 @@ fn three(
 ) -> Vec<Outputs> {
     let take = |_| {
         step(workspace).unwrap();
-        workspace.outputs(rows).unwrap()
+        workspace.results().outputs(rows).unwrap()
     };
     (0..3).map(take).collect()
 }
@@ -124,8 +124,8 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
         let graph = capture_as_host(&runtime, &captured, &step);
         for (slot, needed) in slots.into_iter().zip(needed) {
             assign(&mut captured, &[-1, slot]);
-            assert_eq!(captured.needed_variant(), needed);
-            let served = captured.steps_served(variant);
+            assert_eq!(captured.rows().needed_variant(), needed);
+            let served = captured.requests().steps_served(variant);
             if variant < needed {
                 let error = captured.reserve_replays(1, variant).unwrap_err();
                 assert!(matches!(error, Error::OutOfRange { parameter: "variant", .. }), "{error}");
@@ -136,8 +136,8 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
                 );
                 assert!(message.ends_with(&format!("of row 1 in slot {slot}")), "{message}");
                 assert_eq!(captured.enqueue(&step).unwrap_err(), error);
-                assert_eq!(captured.steps_served(variant), served);
-                assert_eq!(captured.state(slot).unwrap().output_len, 0);
+                assert_eq!(captured.requests().steps_served(variant), served);
+                assert_eq!(captured.requests().state(slot).unwrap().output_len, 0);
                 continue;
             }
             assign(&mut fresh, &[-1, slot]);
@@ -149,11 +149,11 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
                 Ok(unsafe { graph.replay() }?)
             };
             assert_eq!(three(&captured, 2, replay), eager, "{variant} for slot {slot}");
-            assert_eq!(captured.steps_served(variant), served + 3);
+            assert_eq!(captured.requests().steps_served(variant), served + 3);
         }
-        let total: u64 = StepVariant::ALL.map(|served| fresh.steps_served(served)).iter().sum();
+        let total: u64 = StepVariant::ALL.map(|served| fresh.requests().steps_served(served)).iter().sum();
         assert_eq!(total, 3 * needed.iter().filter(|needed| **needed <= variant).count() as u64);
-        assert_eq!(fresh.steps_served(StepVariant::NoFilter), 3);
+        assert_eq!(fresh.requests().steps_served(StepVariant::NoFilter), 3);
     }
 }
 
@@ -170,8 +170,14 @@ fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
     let outputs = three(&named, 1, |workspace| workspace.enqueue(&top_p).map(drop));
     let step = free.step(&rows).unwrap();
     assert_eq!(outputs, three(&free, 1, |workspace| workspace.enqueue(&step).map(drop)));
-    assert_eq!([named.steps_run(Variant::Candidates), named.steps_served(StepVariant::TopP)], [3, 3]);
-    assert_eq!([free.steps_run(Variant::SurveyDraw), free.steps_served(StepVariant::NoFilter)], [3, 3]);
+    assert_eq!(
+        [named.requests().steps_run(Variant::Candidates), named.requests().steps_served(StepVariant::TopP)],
+        [3, 3]
+    );
+    assert_eq!(
+        [free.requests().steps_run(Variant::SurveyDraw), free.requests().steps_served(StepVariant::NoFilter)],
+        [3, 3]
+    );
 }
 
 /// Drafts once for each of two requests, verifies that, and takes some of what came away again, all on the device.
@@ -184,7 +190,7 @@ fn draft_and_verify(
 ) -> bool {
     let drafts = workspace.drafts(batch, drafter, None, None).unwrap();
     let runs = workspace.enqueue_drafts(&drafts, None).unwrap();
-    let address = workspace.drafts_address(batch).unwrap();
+    let address = workspace.proposals(batch).unwrap().address();
     // SAFETY: the batch has two drafts there, and it lives as long as the workspace.
     let ids = unsafe { DeviceSlice::new(address, IntType::I32, 2) }.unwrap();
     let drafts = DraftIds { ids, parents: None, links: None, probs: None };
@@ -209,7 +215,7 @@ fn a_host_programs_graph_drafts_verifies_and_advances() {
     let assign = |workspace: &mut Workspace, batch, slots: &[i32]| {
         let of = |counts| Some(DraftCounts { counts, rule: DraftRule::Coupled, batch_requests: &[] });
         let both = Assignment { slots, ..Assignment::default() };
-        workspace.assign_draft_batch(batch, &Assignment { drafts: of(&[0, 0]), ..both }).unwrap();
+        workspace.assign(&Assignment { of: Some(batch), drafts: of(&[0, 0]), ..both }).unwrap();
         workspace.assign(&Assignment { drafts: of(&[1, 1]), ..both }).unwrap();
     };
     let mut gone = Buffer::of(&runtime, &[0i64, 0]).unwrap();
@@ -235,19 +241,19 @@ fn a_host_programs_graph_drafts_verifies_and_advances() {
             // SAFETY: the workspace whose buffers the launches use is alive, and so are the logits.
             unsafe { graph.replay() }.unwrap();
             assert!(draft_and_verify(&mut fresh, other, &drafter, &target, &column(&gone)));
-            assert_eq!(captured.outputs(4).unwrap(), fresh.outputs(4).unwrap());
+            assert_eq!(captured.results().outputs(4).unwrap(), fresh.results().outputs(4).unwrap());
             let walks = [&captured, &fresh].map(|workspace| {
                 let (mut path, mut accepted) = ([0; 4], [0; 2]);
-                workspace.read_walks(&mut path, &mut accepted).unwrap();
+                workspace.results().read_walks(&mut path, &mut accepted).unwrap();
                 (path, accepted)
             });
             assert_eq!(walks[0], walks[1]);
             let mut drafts = [[0i32; 2]; 2];
-            captured.read_drafts(own, &mut drafts[0]).unwrap();
-            fresh.read_drafts(other, &mut drafts[1]).unwrap();
+            captured.proposals(own).unwrap().read(&mut drafts[0]).unwrap();
+            fresh.proposals(other).unwrap().read(&mut drafts[1]).unwrap();
             assert_eq!(drafts[0], drafts[1]);
             for slot in slots {
-                assert_eq!(captured.state(slot).unwrap(), fresh.state(slot).unwrap());
+                assert_eq!(captured.requests().state(slot).unwrap(), fresh.requests().state(slot).unwrap());
             }
             // The first row of the first request is the drafter's.
             assert_eq!(walks[0].1[0], 1);

@@ -68,9 +68,9 @@ fn a_full_history_is_refused_before_anything_is_launched() {
             workspace.enqueue(&step),
             Err(Error::OutOfRange { parameter: "history_growth", .. })
         ));
-        let state = workspace.state(1).unwrap();
+        let state = workspace.requests().state(1).unwrap();
         assert_eq!((state.position, state.history), (5, Some(vec![9, 1, 0, 2, 3])));
-        assert_eq!(workspace.state(2).unwrap().position, 3);
+        assert_eq!(workspace.requests().state(2).unwrap().position, 3);
         // Once the full history is no longer assigned, steps advance the other request.
         assign(workspace, &[-1, 2]);
         (0..9).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
@@ -92,7 +92,7 @@ fn a_slot_stands_in_an_assignment_once() {
         // The former assignment is still in force. Padding may occur several times.
         let step = workspace.step(rows).unwrap();
         workspace.enqueue(&step).unwrap();
-        assert_eq!([1, 2].map(|slot| workspace.state(slot).unwrap().output_len), [1, 1]);
+        assert_eq!([1, 2].map(|slot| workspace.requests().state(slot).unwrap().output_len), [1, 1]);
         assign(workspace, &[-1, -1]);
     });
 }
@@ -111,8 +111,8 @@ fn an_extended_history_goes_on_as_one_with_more_room_from_the_start() {
             assert!(workspace.enqueue(&step).is_err());
             workspace.extend(0, 2).unwrap();
         }
-        assert_eq!(workspace.state(0).unwrap(), workspace.state(3).unwrap());
-        assert_eq!(workspace.state(0).unwrap().output_len, 30);
+        assert_eq!(workspace.requests().state(0).unwrap(), workspace.requests().state(3).unwrap());
+        assert_eq!(workspace.requests().state(0).unwrap().output_len, 30);
     });
 }
 
@@ -126,19 +126,27 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
         let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.steps_run(Variant::SurveyDraw), 2);
+        assert_eq!(workspace.requests().steps_run(Variant::SurveyDraw), 2);
         assign(workspace, &[1]);
         workspace.replay(&graph).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.steps_run(Variant::CandidatesLogprob), 3);
-        assert_eq!(workspace.state(1).unwrap().history, Some(vec![0, 1, 2]));
+        assert_eq!(workspace.requests().steps_run(Variant::CandidatesLogprob), 3);
+        assert_eq!(workspace.requests().state(1).unwrap().history, Some(vec![0, 1, 2]));
         // The slot's next request has no edits and no history, so the first one's lists are freed.
         workspace.release(1).unwrap();
         admit(workspace, 1, &SamplingParams { temperature: 0.0, ..Default::default() }, &[], 0);
+        // Its row became padding.
+        assign(workspace, &[1]);
         (0..3).for_each(|_| workspace.replay(&graph).unwrap());
-        assert_eq!((workspace.outputs(1).unwrap().token(0), workspace.state(1).unwrap().history), (0, None));
-        assert_eq!(Variant::ALL.map(|variant| workspace.steps_run(variant)), [2, 3, 0, 3, 0]);
+        assert_eq!(
+            (
+                workspace.results().outputs(1).unwrap().token(0),
+                workspace.requests().state(1).unwrap().history
+            ),
+            (0, None)
+        );
+        assert_eq!(Variant::ALL.map(|variant| workspace.requests().steps_run(variant)), [2, 3, 0, 3, 0]);
     });
 }
 
@@ -150,9 +158,9 @@ fn a_slot_used_again_keeps_nothing_of_its_last_request() {
         assign(workspace, &[2]);
         let step = workspace.step(rows).unwrap();
         workspace.enqueue(&step).unwrap();
-        assert_eq!(workspace.outputs(1).unwrap().token(0), VOCAB as i32 - 1);
+        assert_eq!(workspace.results().outputs(1).unwrap().token(0), VOCAB as i32 - 1);
         admit(workspace, 2, &no_repeats(), &[1], 2);
         (0..2).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
-        assert_eq!(workspace.state(2).unwrap().history, Some(vec![1, 0, 2]));
+        assert_eq!(workspace.requests().state(2).unwrap().history, Some(vec![1, 0, 2]));
     });
 }

@@ -88,7 +88,7 @@ fn lines_of_masks_without_words_forbid_every_id() {
     let rows = Rows::of(&logits, Dtype::F32, 0, 1, 64, 64).unwrap();
     workspace.assign(&Assignment { slots: &[0], masks: &[Some(&[])], ..Assignment::default() }).unwrap();
     workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
-    let outputs = workspace.outputs(1).unwrap();
+    let outputs = workspace.results().outputs(1).unwrap();
     assert_eq!((outputs.token(0), outputs.kept(0, 64)), (-1, Some(Vec::new())));
 
     workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
@@ -97,10 +97,10 @@ fn lines_of_masks_without_words_forbid_every_id() {
     let step = workspace.step_masked(&rows, Some(&nowhere)).unwrap();
     let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
     workspace.enqueue(&step).unwrap();
-    assert_eq!(workspace.outputs(1).unwrap().token(0), -1);
+    assert_eq!(workspace.results().outputs(1).unwrap().token(0), -1);
     workspace.replay(&graph).unwrap();
-    assert_eq!(workspace.outputs(1).unwrap().token(0), -1);
-    assert_eq!(workspace.position(0).unwrap(), 0);
+    assert_eq!(workspace.results().outputs(1).unwrap().token(0), -1);
+    assert_eq!(workspace.requests().position(0).unwrap(), 0);
     workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
-    assert!(workspace.outputs(1).unwrap().token(0) >= 0);
+    assert!(workspace.results().outputs(1).unwrap().token(0) >= 0);
 }

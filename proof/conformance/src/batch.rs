@@ -336,7 +336,7 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
         let masks: Vec<_> = masks.iter().map(Option::as_deref).collect();
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
         let assignment =
-            Assignment { slots: &slots, forced: &forced, row_indices: &read, masks, drafts: None };
+            Assignment { slots: &slots, forced: &forced, row_indices: &read, masks, ..Assignment::default() };
         workspace.assign(&assignment)?;
         let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?.with_kind(kind);
         let step = [workspace.step(&rows_of)?];
@@ -347,11 +347,11 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
                 Some(graph) => workspace.replay(graph)?,
                 None => workspace.enqueue(&step[0]).map(drop)?,
             }
-            outputs.push(workspace.outputs(rows)?);
+            outputs.push(workspace.results().outputs(rows)?);
         }
         // Of few tokens a filter may keep all, so that others ask for what they do not ask for otherwise.
         let beyond = Variant::ALL.into_iter().filter(|variant| *variant > ends && vocab > 256);
-        let served: u64 = beyond.map(|variant| workspace.steps_run(variant)).sum();
+        let served: u64 = beyond.map(|variant| workspace.requests().steps_run(variant)).sum();
         assert_eq!(served, 0, "{shape:?} asks for too much");
         Ok(outputs)
     };

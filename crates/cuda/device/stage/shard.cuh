@@ -16,7 +16,7 @@
 #include "warp/row.cuh"
 
 // Whether words about shards decide a row: if it has no edits, mask and logprobs, and no filter weighs the whole row. The host
-// knows the same of all rows together (src/pipeline/exchange.rs).
+// knows the same of all rows together (src/requests/step_features.rs).
 DEVICE bool is_decided(const Step& step, u32 row, const Params& params) {
     const u32 served =
         FEATURE_GREEDY | FEATURE_JOINT | FEATURE_TEMPERATURE_LAST | FEATURE_KEEP_HISTORY | FEATURE_CANDIDATES;

@@ -276,7 +276,7 @@ impl<'b> Verification<'b> {
                 let steps = self.steps(drafts)?;
                 steps[..=batch].iter().try_for_each(|step| self.workspace.enqueue(step).map(drop))?;
                 drop(steps);
-                let outputs = self.workspace.outputs(rows)?;
+                let outputs = self.workspace.results().outputs(rows)?;
                 for (request, ids) in ids.chunks_exact_mut(count).enumerate() {
                     ids[known] = outputs.token(request * (count + 1) + known);
                 }

@@ -6,6 +6,7 @@ use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::Slot;
 use crate::pipeline::draft_rows::{DraftCounts, DraftRule};
+use crate::pipeline::row_batch::DraftBatchId;
 
 /// The capacity of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,9 @@ impl WorkspaceLimits {
 /// means that no row has a value of that kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// The slot of each row, or of each request if there are drafts; -1 is padding. No slot occurs twice.
+    /// The batch of drafts whose rows they are; `None` for the rows of steps.
+    pub of: Option<DraftBatchId>,
+    /// The slot of each row, or of each request if drafts are verified; -1 is padding. In the rows of steps no slot occurs twice.
     pub slots: &'a [Slot],
     /// The token to emit in each row instead of a drawn one; -1 for none.
     pub forced: &'a [i32],
@@ -54,7 +57,8 @@ pub struct Assignment<'a> {
     /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
     pub masks: &'a [Option<&'a [u32]>],
     /// How many drafts each slot's request has. It then has as many rows and one more, all in a row: that at the end of its
-    /// history, and one behind each draft. The other lists have an element per row.
+    /// history, and one behind each draft. The other lists have an element per row. In a batch of drafts, which needs them: how many stand
+    /// in front of each row, 0 to 63, and the rule that will judge what is drawn.
     pub drafts: Option<DraftCounts<'a>>,
 }
 
@@ -67,26 +71,9 @@ pub(crate) struct Shape {
     pub drafts: Option<DraftShape>,
 }
 
-/// The properties of assigned drafts that a verification is fixed for: the number of requests, and the rule that judges
-/// the drafts.
+/// The properties of assigned drafts that a step is fixed for: the number of requests, and the rule that judges the drafts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DraftShape {
     pub requests: usize,
     pub rule: DraftRule,
-}
-
-/// The last assignment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Assigned {
-    pub shape: Shape,
-    /// One more than the highest row index; 0 if row i reads row i of the logits.
-    pub row_indices_end: usize,
-    /// The most tokens by which a step advances a request.
-    pub tokens_per_step: u64,
-}
-
-impl Default for Assigned {
-    fn default() -> Self {
-        Self { shape: Shape::default(), row_indices_end: 0, tokens_per_step: 1 }
-    }
 }

@@ -8,7 +8,7 @@ use crate::abi::dtype::IntType;
 use crate::abi::{DraftCopy, copy_flags};
 use crate::launch::drafts;
 use crate::memory::int_matrix::DeviceIntMatrixMut;
-use crate::pipeline::drafts::DraftBatchId;
+use crate::pipeline::row_batch::DraftBatchId;
 use crate::pipeline::workspace::Workspace;
 
 /// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives as long as `'b`.
@@ -32,8 +32,8 @@ impl Workspace {
         to: &DeviceIntMatrixMut<'b>,
         column: usize,
     ) -> Result<DraftCopyLaunch<'b>> {
-        let batch = self.draft_batch(id)?;
-        let (to, rows, siblings) = (to.ids(), batch.shape.rows, batch.limits.siblings);
+        let proposals = self.proposals(id)?;
+        let (to, rows, siblings) = (to.ids(), self.batch(Some(id))?.shape().rows, proposals.siblings());
         if to.rows < rows || column.checked_add(siblings).is_none_or(|end| end > to.width) {
             let allowed = format!("at least [{rows}, {column} + {siblings}]");
             return Err(Error::out_of_range("to", format!("[{}, {}]", to.rows, to.width), allowed));
@@ -44,7 +44,7 @@ impl Workspace {
             unsigned => return Err(Error::out_of_range("to", format!("{unsigned:?}"), "i32 or i64")),
         };
         let argument = DraftCopy {
-            drafts: batch.drafts.address(),
+            drafts: proposals.address(),
             to: to.address + (column * to.dtype.bytes()) as u64,
             stride: to.stride as u64,
             rows: rows as u32,
@@ -70,7 +70,7 @@ impl Workspace {
 
     /// Checks that a batch has as many rows as a launch was fixed for.
     pub(crate) fn check_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> Result<()> {
-        let (rows, of) = (self.draft_batch(fixed.batch)?.shape.rows, fixed.argument.rows);
+        let (rows, of) = (self.batch(Some(fixed.batch))?.shape().rows, fixed.argument.rows);
         if rows == of as usize {
             return Ok(());
         }

@@ -21,7 +21,7 @@ use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::columns::{DeviceSlice, SIGNED};
 use crate::memory::rows::Rows;
 use crate::pipeline::judged_rows::JudgedRows;
-use crate::requests::request_table::RequestTable;
+use crate::requests::request_table::Requests;
 
 /// Names, in errors, the memory for what rows copy of their requests.
 const LISTS: &str = "memory for the lists of drafts";
@@ -294,7 +294,7 @@ impl DraftRows {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn assign(&mut self, table: &RequestTable, slots: &[Slot], drafts: &DraftCounts<'_>) -> Result<()> {
+    pub fn assign(&mut self, table: &Requests, slots: &[Slot], drafts: &DraftCounts<'_>) -> Result<()> {
         let prepared = || slots.iter().map(|slot| table.prepared(*slot));
         let stop_ids: Vec<u32> =
             prepared().flatten().flat_map(|request| request.stop_ids()).copied().collect();
@@ -329,7 +329,7 @@ impl DraftRows {
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn assign_paths(
         &mut self,
-        table: &RequestTable,
+        table: &Requests,
         slots: &[Slot],
         counts: &[u32],
         rule: DraftRule,
@@ -344,7 +344,7 @@ impl DraftRows {
         self.place_lists(table, slots)
     }
 
-    fn write_greedy_params(&mut self, table: &RequestTable, slots: &[Slot], rule: DraftRule) -> Result<()> {
+    fn write_greedy_params(&mut self, table: &Requests, slots: &[Slot], rule: DraftRule) -> Result<()> {
         if rule.is_greedy() {
             let params = slots.iter().map(|slot| table.greedy_params(*slot));
             self.greedy_params.write(0, &params.collect::<Vec<_>>())?;
@@ -361,7 +361,7 @@ impl DraftRows {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn place_lists(&mut self, table: &RequestTable, slots: &[Slot]) -> Result<()> {
+    pub fn place_lists(&mut self, table: &Requests, slots: &[Slot]) -> Result<()> {
         let mut rows = Vec::new();
         let mut bytes = 0;
         for (request, (slot, count)) in slots.iter().zip(&self.counts).enumerate() {
@@ -436,7 +436,7 @@ impl DraftRows {
         &self,
         step: &abi::Step,
         paths: &DraftPaths,
-        table: &RequestTable,
+        table: &Requests,
         rule: DraftRule,
         slots: u64,
     ) -> DraftStep {
@@ -459,7 +459,7 @@ impl DraftRows {
         &self,
         step: &abi::Step,
         drafts: &DraftAddresses,
-        table: &RequestTable,
+        table: &Requests,
         rule: DraftRule,
         (first_row, first_request): (usize, usize),
         [slots, path, accepted]: [u64; 3],

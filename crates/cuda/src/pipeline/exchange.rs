@@ -12,7 +12,7 @@ use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::step::Step;
 use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
-use crate::requests::step_features::{Edits, StepFeatures, Variant};
+use crate::requests::step_features::StepFeatures;
 
 /// Why drafts are not verified under a survey.
 const UNSURVEYED_DRAFTS: &str = "rows of drafts are not surveyed where they are; take gather or swap";
@@ -47,7 +47,7 @@ impl Workspace {
     /// Fixes the launches of a step like [`Workspace::verify`] over rows that are spread over ranks, as those of [`Workspace::step_over_ranks`]
     /// are. The rows of a request have one owner.
     ///
-    /// The walks lie behind the results in each rank's window, as [`Workspace::read_walks`] has them; rows are those of the batch.
+    /// The walks lie behind the results in each rank's window, as [`Results::read_walks`](crate::Results::read_walks) has them; rows are those of the batch.
     ///
     /// # Shapes and units
     /// `rows`: as [`Workspace::step_over_ranks`] takes them, of each row of the verification. `drafts`: those of the whole batch, in its order, on
@@ -78,7 +78,7 @@ impl Workspace {
     ) -> Result<Step<'b>> {
         windows.check(self);
         let RankRows { layout, first_rows, first_requests, ids: (first_id, end_id) } = *spread;
-        let (peers, assigned) = (windows.peers(), self.rows());
+        let (peers, assigned) = (windows.peers(), self.rows().shape().rows);
         let (rank, world) = (peers.rank as usize, peers.world as usize);
         assert_eq!([first_rows.len(), first_requests.len()], [world + 1; 2], "firsts of each rank");
         let own = first_rows[rank]..first_rows[rank + 1];
@@ -127,7 +127,7 @@ impl Workspace {
             part_offset,
             block_flags_offset: windows.block_flags_offset(),
             batch_rows: windows.batch_rows(),
-            slots: self.assigned_slots(),
+            slots: self.rows().slots(),
             rows: if has_rows { assigned as u32 } else { 0 },
             slot_count: requests as u32,
             first_rows: firsts(first_rows),
@@ -149,12 +149,12 @@ impl Workspace {
                 flags: step.step.flags & !flags::NO_ADVANCE,
                 ..step.step
             },
-            requests: if drafts.is_some() { self.draft_requests() } else { 0 },
+            requests: if drafts.is_some() { self.rows().draft_rows().requests() } else { 0 },
             results_offset: windows.results_offset(),
             arrivals_offset: windows.arrivals_offset(),
             arrivals_bytes: windows.arrivals_bytes(),
             batch_rows: windows.batch_rows(),
-            slots: self.assigned_slots(),
+            slots: self.rows().slots(),
             rows: assigned as u32,
             first_row: if is_gather { 0 } else { own.start as u32 },
             first_requests: firsts(first_requests),
@@ -191,7 +191,7 @@ impl Workspace {
             vocab: vocab as u32,
             tiles: vocab.div_ceil(TILE) as u32,
             outputs: windows.results_address(),
-            ..self.abi(0..self.rows())
+            ..self.argument(self.rows(), 0..self.rows().shape().rows)
         };
         Ok(abi::ShardStep {
             peers: windows.peers(),
@@ -206,13 +206,6 @@ impl Workspace {
             vocab: self.limits().vocab as u32,
             row_digest: row_digest(rows),
         })
-    }
-
-    /// Returns whether a winner or a list of each rank decides all assigned rows, as rows of logits: then a step under
-    /// [`ExchangeLayout::Survey`] sends no others.
-    #[must_use]
-    pub fn is_decided_in_shards(&self) -> bool {
-        !self.assigned.shape.masks && self.needs().are_decided_in_shards(Kind::Logits)
     }
 
     /// Launches the kernels of a step under [`ExchangeLayout::Survey`]: those of the parts, then those that swap the rows that the former do
@@ -264,7 +257,7 @@ impl Workspace {
 
     /// Checks that the assignment can be spread over ranks.
     fn check_spread(&self, layout: ExchangeLayout) -> Result<()> {
-        let shape = self.assigned.shape;
+        let shape = self.rows().shape();
         let keeps = layout != ExchangeLayout::Gather && self.limits().kept;
         let surveys_drafts = layout == ExchangeLayout::Survey && shape.drafts.is_some();
         let refused = [
@@ -307,14 +300,6 @@ impl Graph<'_> {
         }
         let reason = "a graph over ranks was captured with another layout, or other numbers of rows of ranks";
         Err(Error::Conflict { parameter: "assignment", other: "graph", reason })
-    }
-}
-
-impl StepFeatures {
-    /// Returns whether a winner or a list of each rank decides rows of these features: unedited rows of logits that need no mass of the
-    /// whole row.
-    pub(crate) fn are_decided_in_shards(self, kind: Kind) -> bool {
-        kind == Kind::Logits && self.edits == Edits::None && self.variant <= Variant::Candidates && !self.sums
     }
 }
 

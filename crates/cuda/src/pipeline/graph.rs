@@ -96,7 +96,7 @@ impl Workspace {
     /// If another workspace made a step.
     pub fn capture_work<'b>(&self, work: Vec<Work<'b>>) -> Result<Graph<'b>> {
         let steps = || steps_of(&work);
-        steps().try_for_each(|step| self.check(step.shape, step.logits_rows))?;
+        steps().try_for_each(|step| self.rows().check(step.shape, step.logits_rows))?;
         self.check_drafting(&work, 0)?;
         let launch = |needs| work.iter().try_for_each(|work| self.launch_work(work, needs));
         self.runtime.load(&mut || StepFeatures::all().try_for_each(launch))?;
@@ -121,7 +121,7 @@ impl Workspace {
     /// Checks that batches of drafts, and the requests of which tokens are taken away, suit what was fixed for them, behind at most
     /// `steps` steps of the assigned rows.
     fn check_drafting(&self, work: &[Work<'_>], steps: u64) -> Result<()> {
-        let tokens = steps.saturating_mul(self.assigned.tokens_per_step);
+        let tokens = steps.saturating_mul(self.rows().tokens_per_step());
         work.iter().try_for_each(|work| match work {
             Work::Step(_) => Ok(()),
             Work::Drafts(drafts) => self.check_drafts(drafts, tokens),
@@ -145,13 +145,12 @@ impl Workspace {
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if a batch was removed.
     pub fn lacking_paths(&self, graph: &Graph<'_>) -> Result<Vec<(Slot, u64)>> {
-        let tokens = graph.advancing.saturating_mul(self.assigned.tokens_per_step);
+        let tokens = graph.advancing.saturating_mul(self.rows().tokens_per_step());
         let mut lacking = Vec::new();
         for work in &graph.work {
             let Work::Drafts(drafts) = work else { continue };
-            let rows = self.draft_rows_of(drafts.batch)?;
-            let rows = rows.map(|(slot, count)| (slot, tokens.saturating_add(count.into())));
-            lacking.extend(rows.filter(|(slot, ids)| !self.has_path_left(*slot, *ids)));
+            let rows = self.batch(Some(drafts.batch))?.lacking(&self.requests, tokens);
+            lacking.extend(rows.map(|(slot, count)| (slot, tokens.saturating_add(count.into()))));
         }
         Ok(lacking)
     }
@@ -166,25 +165,26 @@ impl Workspace {
     /// If another workspace captured the graph.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
+        let rows = self.rows();
         if let Some(shape) = graph.shape {
-            self.check(shape, graph.logits_rows)?;
-            self.check_kind(graph.kind)?;
+            rows.check(shape, graph.logits_rows)?;
+            rows.check_kind(graph.kind)?;
         }
         self.check_drafting(&graph.work, graph.advancing)?;
-        let mut needs = if graph.shape.is_some() { self.needs() } else { StepFeatures::NONE };
+        let mut needs = if graph.shape.is_some() { rows.needs() } else { StepFeatures::NONE };
         for work in &graph.work {
             if let Work::Drafts(drafts) = work {
-                needs = needs.union(self.needs_of_drafts(drafts)?);
+                needs = needs.union(self.batch(Some(drafts.batch))?.needs());
             }
         }
-        self.spend(graph.advancing)?;
+        self.requests.spend(graph.advancing.saturating_mul(rows.tokens_per_step()))?;
         let mut captured = graph.launches.iter();
         let launches = captured.find_map(|(features, launches)| (*features == needs).then_some(launches));
         let launches = launches.expect("a graph has launches for all features that rows can need");
         // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { launches.replay() }?;
-        self.counters.count(needs.variant, self.needed_variant(), graph.steps() as u64);
+        self.requests.counters.count(needs.variant, rows.needed_variant(), graph.steps() as u64);
         Ok(())
     }
 }

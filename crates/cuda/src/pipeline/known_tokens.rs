@@ -5,7 +5,6 @@
 //! takes one row, and known tokens extend the history. Inside the prompt, the request is admitted again for
 //! each row, because a step would count its token as output.
 
-use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result};
 
 use crate::abi::Slot;
@@ -95,8 +94,7 @@ impl Workspace {
             return Err(Error::out_of_range("rows", 0, "at least 1, for a known token"));
         }
         let one_state = !request.reads_history();
-        let mut all =
-            Outputs::zeros(Layout { rows: targets.len(), widths: self.limits.widths }, self.kept_words())?;
+        let mut all = self.results.zeros(targets.len())?;
         let mut row = 0;
         while row < targets.len() {
             let end = targets.len().min(row + if one_state { self.limits.rows } else { 1 });
@@ -113,10 +111,11 @@ impl Workspace {
                 _ => (&row_indices[row..end], *rows),
             };
             let forced = &targets[row..end];
-            self.assign_rows(&Assignment { slots: &slots, forced, row_indices, masks, drafts: None })?;
+            let (slots, of) = (&slots[..], None);
+            self.assign_rows(&Assignment { of, slots, forced, row_indices, masks, drafts: None })?;
             let step = self.step(&rows)?;
             self.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
-            all.write_from(row, &self.outputs(end - row)?);
+            all.write_from(row, &self.results.outputs(end - row)?);
             row = end;
         }
         Ok(all)

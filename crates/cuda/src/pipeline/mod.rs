@@ -4,7 +4,6 @@
 
 pub(crate) mod assignment;
 pub(crate) mod copied_drafts;
-pub(crate) mod draft_batch;
 pub(crate) mod draft_rows;
 pub(crate) mod drafts;
 mod exchange;
@@ -16,11 +15,14 @@ pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;
 mod probability_rows;
+pub(crate) mod proposals;
 pub(crate) mod rank_rows;
-pub(crate) mod row_lists;
+pub(crate) mod results;
+pub(crate) mod row_batch;
+mod row_lists;
+mod scratch;
 mod shared_rows;
 pub(crate) mod shorten;
 pub(crate) mod step;
-mod step_counters;
 pub(crate) mod windows;
 pub(crate) mod workspace;

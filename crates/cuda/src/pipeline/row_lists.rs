@@ -44,13 +44,12 @@ impl RowLists {
         })
     }
 
-    /// Checks the lists of an assignment of `count` rows, and copies them up.
+    /// Checks the lists of an assignment of `count` rows.
     ///
     /// # Errors
     /// - [`Error::Length`] if a list has another length.
     /// - [`Error::OutOfRange`] for a slot or a token that does not exist.
-    /// - [`Error::Unavailable`] if the device fails.
-    pub fn write(&mut self, limits: WorkspaceLimits, rows: &Assignment<'_>, count: usize) -> Result<()> {
+    pub fn check(limits: WorkspaceLimits, rows: &Assignment<'_>, count: usize) -> Result<()> {
         for (parameter, length) in [
             ("forced", rows.forced.len()),
             ("row_indices", rows.row_indices.len()),
@@ -68,6 +67,14 @@ impl RowLists {
         if let Some(token) = rows.forced.iter().find(|token| !within(**token, limits.vocab)) {
             return Err(Error::out_of_range("forced", token, format!("an id in 0..{}", limits.vocab)));
         }
+        Ok(())
+    }
+
+    /// Copies the lists of an assignment of `count` rows up.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn write(&mut self, rows: &Assignment<'_>, count: usize) -> Result<()> {
         self.slots.write(0, rows.slots)?;
         if rows.forced.is_empty() {
             self.forced.write(0, &vec![-1i32; count])?;

@@ -26,28 +26,22 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if they have no sign.
     pub fn shorten<'b>(&self, counts: &DeviceSlice<'b>) -> Result<ShortenLaunch<'b>> {
         counts.check_type("counts", SIGNED)?;
-        let requests = self.requests();
+        let requests = self.rows().requests();
         if counts.rows() != requests {
             return Err(Error::length("counts", counts.rows(), format!("one per slot, {requests}")));
         }
         let is_64_bit = counts.dtype == ColumnType::Int(IntType::I64);
         let argument = ShortenRequests {
-            slots: self.assigned_slots(),
+            slots: self.rows().slots(),
             counts: counts.at(0),
-            slot_params: self.table.params.address(),
-            slot_requests: self.table.requests.address(),
-            slot_states: self.table.states.address(),
-            taken: self.taken.address(),
+            slot_params: self.requests.params.address(),
+            slot_requests: self.requests.requests.address(),
+            slot_states: self.requests.states.address(),
+            taken: self.results.taken_address(),
             flags: if is_64_bit { shorten_flags::COUNTS_I64 } else { 0 },
             reserved: 0,
         };
         Ok(ShortenLaunch { requests, argument, memory: PhantomData })
-    }
-
-    /// Returns how many requests are assigned.
-    fn requests(&self) -> usize {
-        let shape = self.assigned.shape;
-        shape.drafts.map_or(shape.rows, |drafts| drafts.requests)
     }
 
     /// Takes the last output tokens of the assigned requests away, as many of each as the device's memory says; returns whether that runs
@@ -76,28 +70,11 @@ impl Workspace {
 
     /// Checks that as many requests are assigned as a launch was fixed for.
     pub(crate) fn check_shorten(&self, fixed: &ShortenLaunch<'_>) -> Result<()> {
-        let requests = self.requests();
+        let requests = self.rows().requests();
         if requests == fixed.requests {
             return Ok(());
         }
         let allowed = format!("{}, for which tokens are taken away", fixed.requests);
         Err(Error::length("slots", requests, allowed))
-    }
-
-    /// Waits for what was enqueued before, and reads how many tokens the last such call took away of each request.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device fails, or failed before.
-    ///
-    /// # Panics
-    /// If there are more than the workspace has rows.
-    pub fn read_taken(&self, taken: &mut [u32]) -> Result<()> {
-        Ok(self.taken.read(0, taken)?)
-    }
-
-    /// Returns the address, in the device's memory, of these numbers, which never changes.
-    #[must_use]
-    pub fn taken_address(&self) -> u64 {
-        self.taken.address()
     }
 }

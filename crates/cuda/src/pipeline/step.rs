@@ -56,7 +56,7 @@ impl Workspace {
     /// Kernels draw a token from each row, and accept the drafts that equal what is drawn before them; or they judge the drafts by the
     /// probabilities of their rows, as the assignment's [`DraftRule`](crate::DraftRule) says. They advance each request by the
     /// accepted drafts and one token more. The outputs of the rows that tokens are emitted from move to the request's first
-    /// rows; [`Workspace::read_walks`] names the rows.
+    /// rows; [`Results::read_walks`](crate::Results::read_walks) names the rows.
     ///
     /// A request with mirostat must have no drafts. Parents that are no tree end the request's walk after its first row,
     /// which gets the status `NO_TREE`.
@@ -91,7 +91,7 @@ impl Workspace {
         masks: Option<&MaskRows<'b>>,
         drafts: Option<&DraftIds<'b>>,
     ) -> Result<Step<'b>> {
-        let shape = self.assigned.shape;
+        let shape = self.rows().shape();
         if shape.row_indices {
             let reason = "a step from hidden states has one for each row";
             return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
@@ -113,7 +113,7 @@ impl Workspace {
         masks: Option<&MaskRows<'b>>,
         drafts: Option<&DraftIds<'b>>,
     ) -> Result<Step<'b>> {
-        let shape = self.assigned.shape;
+        let shape = self.rows().shape();
         let requests = 0..shape.drafts.map_or(0, |drafts| drafts.requests);
         let drafts = self.step_drafts(drafts, requests, 0)?;
         let step = self.step_of(rows, masks)?;
@@ -127,7 +127,7 @@ impl Workspace {
         requests: Range<usize>,
         first_row: usize,
     ) -> Result<Option<StepDrafts>> {
-        let shape = self.assigned.shape;
+        let shape = self.rows().shape();
         match (shape.drafts, drafts) {
             (None, None) => Ok(None),
             (Some(of), Some(ids)) => {
@@ -149,10 +149,10 @@ impl Workspace {
             return Err(Error::length("logits", rows.vocab, allowed));
         }
         if let Some(own) = self.probability_rows.as_ref().filter(|_| rows.kind == Kind::Logits) {
-            let step = self.step_over(&own.rows(rows.rows)?, masks, 0..self.rows())?;
+            let step = self.step_over(&own.rows(rows.rows)?, masks, 0..self.rows().shape().rows)?;
             return Ok(Step { softmax_of: Some(*rows), memory: PhantomData, ..step });
         }
-        self.step_over(rows, masks, 0..self.rows())
+        self.step_over(rows, masks, 0..self.rows().shape().rows)
     }
 
     /// Fixes the launches of a step over rows with the workspace's vocabulary, for a part of the assigned rows.
@@ -162,20 +162,20 @@ impl Workspace {
         masks: Option<&MaskRows<'_>>,
         part: Range<usize>,
     ) -> Result<Step<'b>> {
-        let abi = self.abi(part.clone());
+        let abi = self.argument(self.rows(), part.clone());
         if abi.row_indices == 0 && rows.rows != part.len() {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", part.len())));
         }
-        let abi = self.with_masks(abi, masks, self.rows())?;
+        let abi = self.with_masks(abi, masks, self.rows().shape().rows)?;
         let step = abi::Step { logits: rows.address, stride: rows.stride as u64, ..abi };
         let shares = step.row_indices != 0
             && step.masks == 0
             && tuning::surveys_shared_rows(&self.device, part.len(), rows.rows, step.tiles as usize);
-        let shared = shares.then(|| self.shared_rows.survey(&self.device, rows, &step));
-        let shared_records = if shares { self.shared_rows.records() } else { 0 };
+        let shared = shares.then(|| self.scratch.shared_rows.survey(&self.device, rows, &step));
+        let shared_records = if shares { self.scratch.shared_rows.records() } else { 0 };
         let step = Step {
             workspace: self.id,
-            shape: self.assigned.shape,
+            shape: self.rows().shape(),
             logits_rows: rows.rows,
             kind: rows.kind,
             dtype: rows.dtype,
@@ -189,7 +189,7 @@ impl Workspace {
             step: abi::Step { shared_records, ..step },
             memory: PhantomData,
         };
-        self.check(step.shape, step.logits_rows)?;
+        self.rows().check(step.shape, step.logits_rows)?;
         Ok(step)
     }
 
@@ -215,30 +215,6 @@ impl Workspace {
         })
     }
 
-    /// Checks that the assignment still has the shape that a step was fixed for. Its row indices must be
-    /// below `logits_rows`, the number of rows of logits.
-    pub(crate) fn check(&self, shape: Shape, logits_rows: usize) -> Result<()> {
-        let assigned = &self.assigned;
-        if assigned.shape.rows != shape.rows {
-            let allowed = format!("{} rows, for which the step was fixed", shape.rows);
-            return Err(Error::length("slots", assigned.shape.rows, allowed));
-        }
-        if assigned.shape != shape {
-            let reason = "a step that was fixed with row indices, masks or drafts needs some, and one without takes none";
-            return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
-        }
-        if assigned.row_indices_end > logits_rows {
-            let allowed = format!("a row of the logits, in 0..{logits_rows}");
-            return Err(Error::out_of_range("row_indices", assigned.row_indices_end - 1, allowed));
-        }
-        Ok(())
-    }
-
-    /// Checks that the requests of the assigned rows are allowed on rows of a kind (P2).
-    pub(crate) fn check_kind(&self, kind: Kind) -> Result<()> {
-        if kind == Kind::Probabilities { self.refusal() } else { Ok(()) }
-    }
-
     /// Enqueues a step on the workspace's stream and returns without waiting. Allocates nothing. The first
     /// launch of a kernel loads it, or compiles it, and that takes a while.
     ///
@@ -259,20 +235,22 @@ impl Workspace {
     /// # Panics
     /// If another workspace fixed the step.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
-        self.check(step.shape, step.logits_rows)?;
-        self.check_kind(step.kind)?;
-        step.variant.map_or(Ok(()), |variant| self.check_variant(variant))?;
-        let features = |variant: StepVariant| self.with_own_needs(variant.features());
+        let rows = self.rows();
+        rows.check(step.shape, step.logits_rows)?;
+        rows.check_kind(step.kind)?;
+        step.variant.map_or(Ok(()), |variant| rows.check_variant(variant))?;
+        let features = |variant: StepVariant| rows.with_own_needs(variant.features());
         if self.runtime.is_capturing()? {
             // The step does not run yet, and the host program may replay it for other requests.
-            self.captured.note(step.kind);
-            self.enqueue_kernels(step, features(step.variant.unwrap_or(StepVariant::Full)))?;
+            let variant = step.variant.unwrap_or(StepVariant::Full);
+            rows.captured.note(step.kind, variant);
+            self.enqueue_kernels(step, features(variant))?;
             return Ok(false);
         }
-        self.spend(step.advances())?;
-        let needs = step.variant.map_or_else(|| self.needs(), features);
+        self.requests.spend(step.advances() * rows.tokens_per_step())?;
+        let needs = step.variant.map_or_else(|| rows.needs(), features);
         self.enqueue_kernels(step, needs)?;
-        self.counters.count(needs.variant, step.variant.unwrap_or(self.needed_variant()), 1);
+        self.requests.counters.count(needs.variant, step.variant.unwrap_or(rows.needed_variant()), 1);
         Ok(true)
     }
 
@@ -287,11 +265,15 @@ impl Workspace {
     ///
     /// The former two concern the rows of batches of drafts as well, with the variants that those were captured with.
     pub fn reserve_replays(&self, steps: u64, variant: StepVariant) -> Result<()> {
-        self.check_kind(self.captured.kind())?;
-        self.check_variant(variant)?;
-        self.check_captured_drafts()?;
-        self.spend(steps)?;
-        self.counters.count(self.with_own_needs(variant.features()).variant, variant, steps);
+        let rows = self.rows();
+        rows.check_kind(rows.captured.kind())?;
+        rows.check_variant(variant)?;
+        for batch in self.batches_of_drafts() {
+            batch.check_kind(batch.captured.kind())?;
+            batch.captured.variant().map_or(Ok(()), |variant| batch.check_variant(variant))?;
+        }
+        self.requests.spend(steps.saturating_mul(rows.tokens_per_step()))?;
+        self.requests.counters.count(rows.with_own_needs(variant.features()).variant, variant, steps);
         Ok(())
     }
 
@@ -318,10 +300,11 @@ impl Workspace {
             return Ok(());
         }
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
-        let draft_step = fixed.drafts.as_ref().map(|drafts| (self.draft_step(step, drafts), drafts));
+        let of_drafts = |drafts| (self.rows().verified(step, drafts, &self.requests, &self.results), drafts);
+        let draft_step = fixed.drafts.as_ref().map(of_drafts);
         if let Some((draft_step, drafts)) = &draft_step {
             // SAFETY: the creator of the drafts' columns guarantees these.
-            unsafe { self.link_drafts(drafts) }?;
+            unsafe { self.rows().link(runtime, drafts) }?;
             // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
             // rows and requests that `check` compared. The creator of the drafts' columns guarantees these.
             unsafe { drafts::begin(runtime, needs.edits, draft_step) }?;
@@ -351,10 +334,13 @@ impl Workspace {
         }
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let row_type = (fixed.kind, fixed.dtype);
-        if let Some((draft_step, drafts)) = &draft_step {
+        if let Some((draft_step, drafts)) = &draft_step
+            && let Some(judgement) = drafts.rule.judgement()
+        {
+            let (on, trees) = ((runtime, &self.device), (draft_step, *drafts));
             // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the rows' requests and
             // stamped their edits.
-            unsafe { self.judge_drafts(draft_step, drafts, row_type, needs) }?;
+            unsafe { self.rows().judge(on, trees, judgement, row_type, needs) }?;
         }
         let scores = fixed.shared.is_none()
             && fixed.kind == Kind::Logits

@@ -18,7 +18,8 @@ use crate::launch::exchange;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::pipeline::rank_rows::ExchangeFailure;
-use crate::pipeline::workspace::{WALK_WORDS, Workspace};
+use crate::pipeline::results::WALK_WORDS;
+use crate::pipeline::workspace::Workspace;
 
 /// Windows are multiples of this many bytes. The driver may put smaller allocations into one block of memory, and a handle maps all of it.
 const GRANULE: usize = 2 << 20;
@@ -228,7 +229,7 @@ impl Windows {
     }
 
     /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch; of a verification also the row of each
-    /// place and the number of accepted drafts of each request, as [`Workspace::read_walks`] does. Returns why an exchange
+    /// place and the number of accepted drafts of each request, as [`Results::read_walks`](crate::Results::read_walks) does. Returns why an exchange
     /// failed, if one did; the results say nothing then. Calls `meanwhile` again and again during the wait.
     ///
     /// # Errors

@@ -58,18 +58,11 @@ impl HistoryBudget {
         self.grant();
     }
 
-    /// Records that a row became padding.
-    pub fn retire(&mut self, row: usize) {
+    /// Records that the rows of a slot became padding.
+    pub fn retire(&mut self, slot: Slot) {
         self.subtract_spent();
-        if let Some(slot) = self.rows.get_mut(row) {
-            *slot = -1;
-        }
+        self.rows.iter_mut().filter(|row| **row == slot).for_each(|row| *row = -1);
         self.grant();
-    }
-
-    /// Returns the slot of each row.
-    pub fn rows(&self) -> &[Slot] {
-        &self.rows
     }
 
     /// Returns how many more ids a slot's history can take.

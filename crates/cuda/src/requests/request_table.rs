@@ -1,4 +1,4 @@
-//! The request table: the requests in the slots, and how many more tokens each history can take.
+//! The request table: the requests in the slots, how many more tokens each history can take, and the steps that were run for them.
 
 use std::sync::Arc;
 
@@ -6,14 +6,15 @@ use gumball_spec::layout::Widths;
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::{Error, Result, TILE, memory};
 
-use crate::abi::{Params, Request, Slot, State, TokenEntry, features};
+use crate::abi::{self, Params, Request, Slot, State, TokenEntry, features};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, SLOTS};
 use crate::requests::history_budget::{HistoryBudget, UNBOUNDED};
 use crate::requests::logprob_params;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
-use crate::requests::step_features::StepFeatures;
+use crate::requests::step_counters::StepCounters;
+use crate::requests::step_features::{StepFeatures, Variant};
 use crate::requests::step_variant::StepVariant;
 
 /// A request's state when it enters a slot.
@@ -89,32 +90,32 @@ impl SlotEntry {
 
 /// The requests by slot.
 #[derive(Debug)]
-pub(crate) struct RequestTable {
+pub struct Requests {
     runtime: Arc<dyn Runtime>,
     vocab: usize,
     widths: Widths,
     /// `[slots, widths.ids]`: the ids whose logprobs each slot's request reports.
     logprob_ids: Buffer,
-    pub params: Buffer,
-    pub requests: Buffer,
-    pub states: Buffer,
+    pub(crate) params: Buffer,
+    pub(crate) requests: Buffer,
+    pub(crate) states: Buffer,
     slots: Vec<SlotEntry>,
     builder: RequestBuffersBuilder,
     history_budget: HistoryBudget,
-    /// The features that each slot's request needs, and the union over the rows' requests.
+    /// The features that each slot's request needs.
     needs: Vec<StepFeatures>,
-    rows_features: StepFeatures,
-    /// The smallest named variant that serves each slot's request, and the largest of those of the rows.
+    /// The smallest named variant that serves each slot's request.
     variants: Vec<StepVariant>,
-    rows_variant: StepVariant,
-    /// Whether the rows are drawn from at temperature 0, whatever their requests say.
-    greedy: bool,
-    /// A slot of the rows whose request is not allowed on rows of probabilities.
-    refusing_slot: Option<usize>,
+    pub(crate) counters: StepCounters,
 }
 
-impl RequestTable {
-    pub fn new(runtime: &Arc<dyn Runtime>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
+impl Requests {
+    pub(crate) fn new(
+        runtime: &Arc<dyn Runtime>,
+        vocab: usize,
+        slots: usize,
+        widths: Widths,
+    ) -> Result<Self> {
         let alloc = |sizes: &[usize]| Buffer::sized(runtime, SLOTS, sizes);
         Ok(Self {
             logprob_ids: alloc(&[slots, widths.ids, size_of::<u32>()])?,
@@ -125,11 +126,8 @@ impl RequestTable {
             builder: RequestBuffersBuilder::default(),
             history_budget: HistoryBudget::new(slots)?,
             needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
-            rows_features: StepFeatures::NONE,
             variants: memory::filled(SLOTS, StepVariant::NoFilter, slots)?,
-            rows_variant: StepVariant::NoFilter,
-            greedy: false,
-            refusing_slot: None,
+            counters: StepCounters::default(),
             runtime: Arc::clone(runtime),
             vocab,
             widths,
@@ -137,7 +135,7 @@ impl RequestTable {
     }
 
     /// Puts a request into a slot. See [`crate::Workspace::admit`].
-    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
+    pub(crate) fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
         let index = self.index(slot)?;
         if request.vocab() != self.vocab {
             return Err(Error::out_of_range(
@@ -180,27 +178,26 @@ impl RequestTable {
         self.history_budget.set(index, growth);
         self.needs[index] = StepFeatures::of(&params);
         self.variants[index] = StepVariant::of_prepared(&params);
-        self.update_features();
         Ok(())
     }
 
-    /// Empties a slot. See [`crate::Workspace::release`].
-    pub fn release(&mut self, slot: Slot) -> Result<()> {
+    /// Empties a slot, which the next steps do not advance. See [`crate::Workspace::release`].
+    pub(crate) fn release(&mut self, slot: Slot) -> Result<()> {
         let index = self.index(slot)?;
         let entry = &mut self.slots[index];
         entry.request = None;
         entry.keep_history = false;
         entry.on_device = Request::default();
         self.history_budget.set(index, UNBOUNDED);
+        self.history_budget.retire(slot);
         self.needs[index] = StepFeatures::NONE;
         self.variants[index] = StepVariant::NoFilter;
-        self.update_features();
         self.params.write(index * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(index * size_of::<Request>(), &[Request::default()])?)
     }
 
     /// Enlarges a history's capacity. See [`crate::Workspace::extend`].
-    pub fn extend(&mut self, slot: Slot, history_growth: usize) -> Result<()> {
+    pub(crate) fn extend(&mut self, slot: Slot, history_growth: usize) -> Result<()> {
         let index = self.index(slot)?;
         let Some(request) = self.slots[index].request.clone() else { return Ok(()) };
         let RequestState { prompt_len, history: Some(ids), .. } = self.state(slot)? else { return Ok(()) };
@@ -208,7 +205,11 @@ impl RequestTable {
         self.write_lists(index, &request, History { prompt, output, growth: history_growth })
     }
 
-    /// Returns a request's state. See [`crate::Workspace::state`].
+    /// Waits for the steps enqueued before, and returns the state of the request in a slot.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn state(&self, slot: Slot) -> Result<RequestState> {
         let index = self.index(slot)?;
         let mut state = [State::default()];
@@ -225,31 +226,42 @@ impl RequestTable {
         })
     }
 
-    /// Records the slots that the next steps advance; -1 is padding. If `greedy`, at temperature 0.
-    pub fn assign(&mut self, rows: &[Slot], greedy: bool) {
-        self.greedy = greedy;
-        self.history_budget.assign(rows);
-        self.update_features();
+    /// Waits for the steps enqueued before, and returns the position of the request in a slot.
+    ///
+    /// # Errors
+    /// Those of [`Requests::state`].
+    pub fn position(&self, slot: Slot) -> Result<u32> {
+        Ok(self.state(slot)?.position)
     }
 
-    /// Returns the slots that the next steps advance.
-    pub fn rows(&self) -> &[Slot] {
-        self.history_budget.rows()
+    /// Records the slots that the next steps advance; -1 is padding.
+    pub(crate) fn assign(&mut self, rows: &[Slot]) {
+        self.history_budget.assign(rows);
+    }
+
+    /// Returns a step over the requests in the slots.
+    pub(crate) fn step(&self, step: abi::Step) -> abi::Step {
+        abi::Step {
+            params: self.params.address(),
+            requests: self.requests.address(),
+            states: self.states.address(),
+            ..step
+        }
     }
 
     /// Returns the request of a slot, unless the slot is empty or padding.
-    pub fn prepared(&self, slot: Slot) -> Option<&Prepared> {
+    pub(crate) fn prepared(&self, slot: Slot) -> Option<&Prepared> {
         self.entry(slot).and_then(|entry| entry.request.as_ref())
     }
 
     /// Returns the parameters of a slot's request at temperature 0, without seed and draw index; padding has default ones.
-    pub fn greedy_params(&self, slot: Slot) -> Params {
+    pub(crate) fn greedy_params(&self, slot: Slot) -> Params {
         self.entry(slot).map_or_else(Params::default, SlotEntry::greedy_params)
     }
 
     /// Returns how many bytes a row behind drafts needs for those lists of a slot's request that emitted tokens change: the
     /// twin of `share_entries` and `copy_lists` in `drafts.cu`.
-    pub fn list_bytes(&self, slot: Slot) -> usize {
+    pub(crate) fn list_bytes(&self, slot: Slot) -> usize {
         let Some(entry) = self.entry(slot) else { return 0 };
         let has = |bit: u32| entry.features() & bit != 0;
         let unit = size_of::<TokenEntry>();
@@ -268,105 +280,49 @@ impl RequestTable {
         usize::try_from(slot).ok().and_then(|slot| self.slots.get(slot))
     }
 
-    /// Records that a row became padding.
-    pub fn retire(&mut self, row: usize) {
-        self.history_budget.retire(row);
-        self.update_features();
-    }
-
-    /// Recomputes the features that the rows need, so that a step does not have to scan the rows.
-    fn update_features(&mut self) {
-        let rows = self.history_budget.rows();
-        self.rows_features = self.needs_of(rows, self.greedy);
-        let slots = rows.iter().filter_map(|slot| usize::try_from(*slot).ok());
-        let variants = slots.clone().map(|slot| self.variant_in(slot, self.greedy));
-        self.rows_variant = variants.max().unwrap_or(StepVariant::NoFilter);
-        self.refusing_slot = slots.clone().find(|slot| self.refusal_of(*slot).is_some());
-    }
-
-    /// Returns the features that a slot's request needs.
-    fn needs_in(&self, slot: usize, greedy: bool) -> StepFeatures {
-        if greedy { StepFeatures::of(&self.slots[slot].greedy_params()) } else { self.needs[slot] }
-    }
-
-    /// Returns the smallest named variant that serves a slot's request.
-    fn variant_in(&self, slot: usize, greedy: bool) -> StepVariant {
-        match greedy {
-            true => StepVariant::of_prepared(&self.slots[slot].greedy_params()),
-            false => self.variants[slot],
+    /// Returns the features that a slot's request needs, and the smallest named variant that serves it; if `greedy`, at temperature 0.
+    pub(crate) fn needs_of(&self, slot: Slot, greedy: bool) -> (StepFeatures, StepVariant) {
+        match usize::try_from(slot) {
+            Err(_) => (StepFeatures::NONE, StepVariant::NoFilter),
+            Ok(slot) if greedy => {
+                let params = self.slots[slot].greedy_params();
+                (StepFeatures::of(&params), StepVariant::of_prepared(&params))
+            }
+            Ok(slot) => (self.needs[slot], self.variants[slot]),
         }
     }
 
-    fn refusal_of(&self, slot: usize) -> Option<&Error> {
-        self.slots[slot].request.as_ref().and_then(Prepared::refusal)
+    /// Returns the error of a slot's request that is not allowed on rows of probabilities, if it is one (P2).
+    pub(crate) fn refusal_of(&self, slot: Slot) -> Option<&Error> {
+        self.prepared(slot).and_then(Prepared::refusal)
     }
 
-    /// Returns the error of a row's request that is not allowed on rows of probabilities, if there is one
-    /// (P2).
-    pub fn refusal(&self) -> Result<()> {
-        self.refusing_slot.and_then(|slot| self.refusal_of(slot)).map_or(Ok(()), |error| Err(error.clone()))
+    /// Returns whether the histories of all rows that steps advance can take `ids` more ids.
+    pub(crate) fn has_history_left(&self, ids: u64) -> bool {
+        self.history_budget.left() >= ids
     }
 
-    /// Returns the features that the rows' requests need.
-    pub fn needs(&self) -> StepFeatures {
-        self.rows_features
+    /// Returns whether a slot's history can take `ids` more ids; so can padding.
+    #[must_use]
+    pub fn has_room(&self, slot: Slot, ids: u64) -> bool {
+        usize::try_from(slot).map_or(slot == -1, |slot| self.history_budget.left_of(slot) >= ids)
     }
 
-    /// Returns the smallest named variant that serves the rows' requests.
-    pub fn variant(&self) -> StepVariant {
-        self.rows_variant
+    /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
+    #[must_use]
+    pub fn steps_run(&self, variant: Variant) -> u64 {
+        self.counters.run(variant)
     }
 
-    /// Checks that a named variant serves the rows' requests.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] with the first row that needs more.
-    pub fn check_variant(&self, variant: StepVariant) -> Result<()> {
-        if variant >= self.rows_variant {
-            return Ok(());
-        }
-        self.check_variant_of(self.history_budget.rows(), self.greedy, variant)
-    }
-
-    /// Returns whether every row's history can take `steps` more tokens.
-    pub fn has_history_left(&self, steps: u64) -> bool {
-        self.history_budget.left() >= steps
-    }
-
-    /// Returns whether a slot's history can take `ids` more ids.
-    pub fn slot_has_history_left(&self, slot: Slot, ids: u64) -> bool {
-        usize::try_from(slot).is_ok_and(|slot| self.history_budget.left_of(slot) >= ids)
-    }
-
-    /// Returns the features that the requests of some rows need, by their slots; if `greedy`, at temperature 0.
-    pub fn needs_of(&self, rows: &[Slot], greedy: bool) -> StepFeatures {
-        let slots = rows.iter().filter_map(|slot| usize::try_from(*slot).ok());
-        slots.map(|slot| self.needs_in(slot, greedy)).fold(StepFeatures::NONE, StepFeatures::union)
-    }
-
-    /// Checks that a named variant serves the requests of some rows.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] with the first row that needs more.
-    pub fn check_variant_of(&self, rows: &[Slot], greedy: bool, variant: StepVariant) -> Result<()> {
-        rows.iter().enumerate().try_for_each(|(row, slot)| {
-            let slot_index = usize::try_from(*slot);
-            variant.check(
-                slot_index.map_or(StepVariant::NoFilter, |slot| self.variant_in(slot, greedy)),
-                row,
-                *slot,
-            )
-        })
-    }
-
-    /// Returns the error of the first of some rows whose request is not allowed on rows of probabilities (P2).
-    pub fn refusal_in(&self, rows: &[Slot]) -> Result<()> {
-        let slots = rows.iter().filter_map(|slot| usize::try_from(*slot).ok());
-        slots.filter_map(|slot| self.refusal_of(slot)).next().map_or(Ok(()), |error| Err(error.clone()))
+    /// Returns how many steps a named variant has served: those reserved for replays of a host program's
+    /// graph under the variant that was named, and all others under the smallest one that serves their rows.
+    #[must_use]
+    pub fn steps_served(&self, variant: StepVariant) -> u64 {
+        self.counters.served(variant)
     }
 
     /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not count.
-    pub fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
+    pub(crate) fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
         let slots = &self.slots;
         let growths = lengths.into_iter().filter_map(|(slot, length)| {
             let slot = usize::try_from(slot).ok()?;
@@ -377,12 +333,12 @@ impl RequestTable {
         self.history_budget.set_all(growths);
     }
 
-    /// Subtracts steps that advance the rows' requests from their capacity.
+    /// Subtracts tokens that steps may append to the histories of all rows from their capacity.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a history may not have capacity for their tokens.
-    pub fn spend(&self, steps: u64) -> Result<()> {
-        self.history_budget.spend(steps)
+    /// - [`Error::OutOfRange`] if a history may not have capacity for them.
+    pub(crate) fn spend(&self, tokens: u64) -> Result<()> {
+        self.history_budget.spend(tokens)
     }
 
     fn index(&self, slot: Slot) -> Result<usize> {

@@ -4,6 +4,8 @@
 //! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
 //! choice only, that of a named [`StepVariant`](crate::StepVariant).
 
+use gumball_spec::Kind;
+
 use crate::abi::{Params, features, filters};
 
 /// Which kernel finishes a step's rows, from the most specialised to the most general.
@@ -101,6 +103,12 @@ impl StepFeatures {
 
     /// The features of rows whose kept sets the workspace records.
     pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
+
+    /// Returns whether a winner or a list of each rank decides rows of these features: unedited rows of logits that need no mass of the
+    /// whole row.
+    pub fn are_decided_in_shards(self, kind: Kind) -> bool {
+        kind == Kind::Logits && self.edits == Edits::None && self.variant <= Variant::Candidates && !self.sums
+    }
 
     /// Returns the features that a request needs.
     pub fn of(params: &Params) -> Self {

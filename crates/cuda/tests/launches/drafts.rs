@@ -92,8 +92,9 @@ pub fn add_drafts(golden: &mut Golden) {
                     continue;
                 }
                 let drafts = Some(DraftCounts { counts: &counts, rule, batch_requests: &[] });
-                let assignment = Assignment { slots: &slots, drafts, ..Assignment::default() };
-                bench.workspace.assign_draft_batch(batch, &assignment).unwrap();
+                let of = Some(batch);
+                let assignment = Assignment { of, slots: &slots, drafts, ..Assignment::default() };
+                bench.workspace.assign(&assignment).unwrap();
                 let paths = ids.map(|ids| DeviceIntMatrix::of(&paths, ids, 0, rows, 2, 3).unwrap());
                 let drafts = bench.workspace.drafts(batch, &logits, None, paths.as_ref()).unwrap();
                 let Bench { tap, workspace, .. } = &mut bench;

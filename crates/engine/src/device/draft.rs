@@ -167,10 +167,14 @@ impl DevicePool {
             false => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
         };
         let forced: Vec<i32> = options.forced.iter().copied().map(code).collect();
-        let drafts = Some(DraftCounts { counts, rule: rule(mode), batch_requests: &[] });
-        let rows =
-            Assignment { slots, forced: &forced, row_indices: options.row_indices, masks: &masks, drafts };
-        self.workspace.assign_draft_batch(batch.id, &rows)
+        self.workspace.assign(&Assignment {
+            of: Some(batch.id),
+            slots,
+            forced: &forced,
+            row_indices: options.row_indices,
+            masks: &masks,
+            drafts: Some(DraftCounts { counts, rule: rule(mode), batch_requests: &[] }),
+        })
     }
 
     /// Returns how many rows are assigned to a batch.
@@ -178,7 +182,7 @@ impl DevicePool {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have it.
     pub fn draft_rows_assigned(&self, batch: DraftBatch) -> Result<usize> {
-        Ok(self.workspace.draft_rows_of(batch.id)?.count())
+        Ok(self.workspace.batch(Some(batch.id))?.paths().count())
     }
 
     /// Checks the rows of a draft model.
@@ -255,9 +259,9 @@ impl DevicePool {
     ) -> Result<()> {
         // A captured batch does not run yet, and waiting would invalidate the capture.
         if !self.device.runtime().is_capturing()? {
-            let rows: Vec<(Slot, u32)> = self.workspace.draft_rows_of(batch.id)?.collect();
+            let rows: Vec<(Slot, u32)> = self.workspace.batch(Some(batch.id))?.paths().collect();
             for (slot, count) in rows {
-                if !self.workspace.has_path_left(slot, count.into()) {
+                if !self.workspace.requests().has_room(slot, count.into()) {
                     self.workspace.extend(slot, self.config.history_growth.max(count as usize))?;
                 }
             }
@@ -300,14 +304,15 @@ impl DevicePool {
             return Err(Error::out_of_range("siblings", out.siblings(), allowed));
         }
         if out.has_probs() {
-            self.workspace.draft_probs(batch.id)?;
+            self.draft_probs(batch)?;
         }
-        let slots: Vec<Slot> = self.workspace.draft_rows_of(batch.id)?.map(|(slot, _)| slot).collect();
+        let slots: Vec<Slot> = self.workspace.batch(Some(batch.id))?.paths().map(|(slot, _)| slot).collect();
         out.reshape(slots.len(), self.config.vocab)?;
-        self.workspace.read_drafts(batch.id, out.ids_mut())?;
+        let proposals = self.workspace.proposals(batch.id)?;
+        proposals.read(out.ids_mut())?;
         let with_probs = if out.has_probs() { slots.len() } else { 0 };
         for row in (0..with_probs).filter(|row| slots[*row] != PADDING) {
-            self.workspace.read_draft_probs(batch.id, row, out.row_probs_mut(row))?;
+            proposals.read_probs(row, out.row_probs_mut(row))?;
         }
         Ok(())
     }
@@ -318,7 +323,7 @@ impl DevicePool {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch.
     pub fn drafts_address(&self, batch: DraftBatch) -> Result<u64> {
-        self.workspace.drafts_address(batch.id)
+        Ok(self.workspace.proposals(batch.id)?.address())
     }
 
     /// Returns the probabilities that the drafts of a batch were drawn from: a row of f32 in the device's memory for each assigned row.
@@ -327,6 +332,6 @@ impl DevicePool {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch, or it writes none.
     pub fn draft_probs(&self, batch: DraftBatch) -> Result<Rows<'_>> {
-        self.workspace.draft_probs(batch.id)
+        self.workspace.proposals(batch.id)?.probs()
     }
 }

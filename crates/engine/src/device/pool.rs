@@ -197,7 +197,6 @@ impl DevicePool {
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         self.host_sequence(slot)?;
         if let Some(row) = self.assigned.slots.iter().position(|assigned| *assigned == slot) {
-            self.workspace.retire(row)?;
             self.assigned.retire(row);
         }
         self.workspace.release(slot)?;

@@ -115,17 +115,11 @@ impl Stages for DeviceStages {
         let forced = [task.forced.map_or(NONE, |id| id as i32)];
         let masks = [task.mask];
         let masks = if task.mask.is_some() { &masks[..] } else { &[] };
-        workspace.assign(&Assignment {
-            slots: &[0],
-            forced: &forced,
-            row_indices: &[],
-            masks,
-            drafts: None,
-        })?;
+        workspace.assign(&Assignment { slots: &[0], forced: &forced, masks, ..Assignment::default() })?;
         let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, row)?;
         let rows = Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
         workspace.enqueue(&workspace.step(&rows)?)?;
-        let outputs = workspace.outputs(1)?;
+        let outputs = workspace.results().outputs(1)?;
         (self.upload, self.workspace) = (Some(buffer), Some(workspace));
 
         self.logprobs = asked.map(|asked| logprobs(asked, &outputs));

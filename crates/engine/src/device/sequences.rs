@@ -108,7 +108,7 @@ impl DevicePool {
 
     /// Reads the state of a slot whose copy is behind.
     fn read_back(&mut self, slot: Slot) -> Result<()> {
-        let state = self.workspace.state(slot)?;
+        let state = self.workspace.requests().state(slot)?;
         let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
         host_sequence.catch_up();
         let known = host_sequence.sequence.history().ids().len();

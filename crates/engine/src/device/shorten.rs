@@ -85,7 +85,7 @@ impl DevicePool {
     /// assigned slot. It never changes.
     #[must_use]
     pub fn taken_address(&self) -> u64 {
-        self.workspace.taken_address()
+        self.workspace.results().taken_address()
     }
 
     /// Waits for what was enqueued before, and reads how many tokens the last [`DevicePool::enqueue_shorten`] took away of each sequence.
@@ -98,7 +98,7 @@ impl DevicePool {
         if taken.len() != requests {
             return Err(Error::length("taken", taken.len(), format!("one per slot, {requests}")));
         }
-        self.workspace.read_taken(taken)
+        self.workspace.results().read_taken(taken)
     }
 
     /// Makes the host's copy of a sequence, which knows all tokens, as long as the device's, which lost some.
@@ -106,7 +106,7 @@ impl DevicePool {
         if self.shortened[slot as usize] != Shortened::Behind {
             return Ok(());
         }
-        let state = self.workspace.state(slot)?;
+        let state = self.workspace.requests().state(slot)?;
         self.known_sequence(slot).cut(state.output_len, state.mu);
         self.shortened[slot as usize] = Shortened::No;
         Ok(())
@@ -117,7 +117,7 @@ impl DevicePool {
         if self.shortened[slot as usize] != Shortened::Before {
             return Ok(());
         }
-        let state = self.workspace.state(slot)?;
+        let state = self.workspace.requests().state(slot)?;
         let sequence = self.known_sequence(slot);
         let mu = sequence.mu();
         sequence.cut(state.output_len.saturating_sub(emitted), mu);

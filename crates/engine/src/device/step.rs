@@ -283,10 +283,17 @@ impl DevicePool {
             false => Vec::new(),
         };
         let (forced, lines) = (&assigned.forced, &assigned.lines);
-        // If the copy fails, the rows keep their old assignment, and the next `assign` writes all lists
-        // again.
+        // If the copy fails, nothing is assigned on the device, and the next `assign` writes all lists again.
         self.assigned.known = false;
-        self.workspace.assign(&Assignment { slots, forced, row_indices: lines, masks: &masks, drafts })?;
+        let of = None;
+        self.workspace.assign(&Assignment {
+            of,
+            slots,
+            forced,
+            row_indices: lines,
+            masks: &masks,
+            drafts,
+        })?;
         if self.config.route == PoolRoute::Probabilities {
             let temperatures = assigned.temperatures.iter().enumerate().flat_map(|(index, temperature)| {
                 let rows = drafts.map_or(1, |drafts| drafts.counts[index] as usize + 1);
@@ -375,7 +382,7 @@ impl DevicePool {
         fix: impl FnOnce(&Workspace) -> Result<Step<'b>>,
     ) -> Result<bool> {
         self.check_input(input)?;
-        variant.map_or(Ok(()), |variant| self.workspace.check_variant(variant))?;
+        variant.map_or(Ok(()), |variant| self.workspace.rows().check_variant(variant))?;
         self.grow_histories(1)?;
         let step = fix(&self.workspace)?;
         let step = variant.into_iter().fold(step, Step::with_variant);
@@ -395,14 +402,14 @@ impl DevicePool {
     /// others under the smallest one that serves their rows.
     #[must_use]
     pub fn variants(&self) -> [(StepVariant, u64); StepVariant::ALL.len()] {
-        StepVariant::ALL.map(|variant| (variant, self.workspace.steps_served(variant)))
+        StepVariant::ALL.map(|variant| (variant, self.workspace.requests().steps_served(variant)))
     }
 
     /// Returns the smallest variant that serves the assigned rows: the one whose graph the host program should
     /// replay.
     #[must_use]
     pub fn needed_variant(&self) -> StepVariant {
-        self.workspace.needed_variant()
+        self.workspace.rows().needed_variant()
     }
 
     /// Prepares for replays of the host program's own graph that take `steps` steps of this pool in all, with
@@ -419,7 +426,7 @@ impl DevicePool {
     ///   the variants that do. Nothing has changed then.
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
-        self.workspace.check_variant(variant)?;
+        self.workspace.rows().check_variant(variant)?;
         self.grow_histories(steps)?;
         self.workspace.reserve_replays(steps as u64, variant)?;
         self.note(steps as u64, self.captured_approximate);
@@ -438,7 +445,7 @@ impl DevicePool {
         if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
             return Ok(());
         }
-        let tokens = steps.saturating_mul(self.workspace.tokens_per_step() as usize);
+        let tokens = steps.saturating_mul(self.workspace.rows().tokens_per_step() as usize);
         let tokens = self.config.history_growth.max(tokens.saturating_add(self.workspace.longest_path()));
         let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
@@ -468,7 +475,7 @@ impl DevicePool {
         let layout = self.outputs_layout();
         self.check_kept(out)?;
         let (words, kept) = out.whole(layout)?;
-        self.workspace.read_outputs(words)?;
+        self.workspace.results().read(words)?;
         if !self.last.temperatures.is_empty() {
             let mut statuses = vec![0; layout.rows];
             self.workspace.read_softmax_statuses(&mut statuses)?;
@@ -476,7 +483,7 @@ impl DevicePool {
             self.last.add_softmax(layout, &statuses, path.as_ref().map(|(path, _)| &path[..]), words);
         }
         if !kept.is_empty() {
-            self.workspace.read_kept(kept)?;
+            self.workspace.results().read_kept(kept)?;
         }
         self.apply(layout, words)?;
         out.mark_approximate(self.last.is_approximate);
@@ -487,7 +494,7 @@ impl DevicePool {
     /// request were accepted.
     pub(super) fn read_walks(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let (mut path, mut accepted) = (vec![0; self.last.rows()], vec![0; self.last.slots.len()]);
-        self.workspace.read_walks(&mut path, &mut accepted)?;
+        self.workspace.results().read_walks(&mut path, &mut accepted)?;
         Ok((path, accepted))
     }
 
@@ -506,7 +513,7 @@ impl DevicePool {
     /// temperatures there are those of the draw alone; [`DevicePool::fetch`] adds those of the softmax.
     #[must_use]
     pub fn outputs_address(&self) -> u64 {
-        self.workspace.outputs_address()
+        self.workspace.results().address()
     }
 
     /// Returns how many rows are assigned, and how many requests if they have drafts; 0 if they have none.
@@ -532,7 +539,7 @@ impl DevicePool {
         if !self.last.observed {
             let layout = self.outputs_layout();
             let mut words = vec![0; layout.mirostat_mu().end];
-            self.workspace.read_outputs(&mut words)?;
+            self.workspace.results().read(&mut words)?;
             self.apply(layout, &words)?;
         }
         Ok(())

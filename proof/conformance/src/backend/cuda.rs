@@ -162,7 +162,7 @@ impl Cuda {
             forced: &forced,
             row_indices: lines,
             masks,
-            drafts: None,
+            ..Assignment::default()
         })?;
 
         let step = fix(workspace)?;
@@ -172,7 +172,7 @@ impl Cuda {
         } else {
             workspace.enqueue(&step)?;
         }
-        let outputs = workspace.outputs(cases.len())?;
+        let outputs = workspace.results().outputs(cases.len())?;
 
         let mut seen = Vec::new();
         for (row, case) in cases.iter().enumerate() {
@@ -184,7 +184,7 @@ impl Cuda {
             };
             let moved = u32::from(outputs.token(row) != NONE);
             if cases.len() <= TRIO {
-                let state = workspace.state(slots[row])?;
+                let state = workspace.requests().state(slots[row])?;
                 let wanted = case.position.wrapping_add(moved);
                 assert_eq!(state.position, wanted, "the position moves with a token\n{case:?}");
                 if let Some(history) = state.history {
@@ -273,9 +273,9 @@ impl Cuda {
         workspace.assign(&Assignment {
             slots: &slots,
             forced: &forced,
-            row_indices: &[],
             masks,
             drafts: drafts_of_all,
+            ..Assignment::default()
         })?;
         // The drafts of padding are hostile; one of the two columns has 64 bits.
         let ids: Vec<i64> = [0, 1].into_iter().chain(drafts.repeat(2)).map(i64::from).collect();
@@ -303,9 +303,9 @@ impl Cuda {
             workspace.enqueue(&step)?;
         }
 
-        let outputs = workspace.outputs(all.len())?;
+        let outputs = workspace.results().outputs(all.len())?;
         let (mut path, mut accepted) = (vec![0; all.len()], [0; 3]);
-        workspace.read_walks(&mut path, &mut accepted)?;
+        workspace.results().read_walks(&mut path, &mut accepted)?;
         assert!(path[..FIRST].iter().all(|row| *row == u32::MAX), "padding yields nothing");
         let (mut walked, mut output) = (Walked::new(), Vec::new());
         for (place, row) in (FIRST..).zip(&path[FIRST..=FIRST + accepted[1] as usize]) {
@@ -318,7 +318,7 @@ impl Cuda {
             assert_eq!((outputs.token(place), outputs.status(place).0, path[place]), (NONE, 0, u32::MAX));
             assert!(outputs.kept(place, root.vocab()).is_none_or(|ids| ids.is_empty()));
         }
-        let state = workspace.state(slots[1])?;
+        let state = workspace.requests().state(slots[1])?;
         assert_eq!(state.position, root.position.wrapping_add(output.len() as u32));
         if let Some(history) = state.history {
             assert_eq!(history, [&root.prompt[..], &root.output, &output].concat());
@@ -392,7 +392,7 @@ impl Cuda {
                 Some(graph) => workspace.replay(graph)?,
                 None => workspace.enqueue(&step[0]).map(drop)?,
             }
-            let outputs = workspace.outputs(rows)?;
+            let outputs = workspace.results().outputs(rows)?;
             for slot in 0..rows {
                 let position = case.position.wrapping_add(number as u32);
                 see(seed + slot as u64, position, outputs.token(slot));

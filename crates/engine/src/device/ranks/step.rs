@@ -323,7 +323,7 @@ impl DeviceDistPool {
         match self.assigned.plan.map(|plan| plan.layout) {
             None | Some(LogitsLayout::Replicated) => false,
             Some(LogitsLayout::Gather | LogitsLayout::Swap) => true,
-            Some(LogitsLayout::Survey) => !self.pool.workspace.is_decided_in_shards(),
+            Some(LogitsLayout::Survey) => !self.pool.workspace.rows().is_decided_in_shards(),
         }
     }
 

@@ -1,0 +1,158 @@
+//! What the last step of a workspace's own rows left in device memory: outputs, kept sets, walks through drafts; and the tokens that the
+//! last call took away.
+
+use std::sync::Arc;
+
+use gumball_spec::Result;
+use gumball_spec::layout::Layout;
+
+use crate::abi;
+use crate::driver::runtime::Runtime;
+use crate::memory::buffer::{Buffer, ROWS};
+use crate::pipeline::assignment::WorkspaceLimits;
+use crate::pipeline::outputs::{Outputs, set_ids};
+use crate::pipeline::row_lists::mask_words;
+
+/// The words behind a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
+pub(crate) const WALK_WORDS: usize = 2;
+
+/// The results of steps. Their addresses never change.
+#[derive(Debug)]
+pub struct Results {
+    limits: WorkspaceLimits,
+    /// Outputs, and behind them the walks.
+    outputs: Buffer,
+    kept: Buffer,
+    /// How many tokens the last call took away of each request, `[rows]`.
+    taken: Buffer,
+}
+
+impl Results {
+    /// Allocates memory for the results of a step.
+    pub(crate) fn new(runtime: &Arc<dyn Runtime>, limits: WorkspaceLimits) -> Result<Self> {
+        let alloc = |words_per_row: usize| {
+            Buffer::sized(runtime, ROWS, &[limits.rows, words_per_row * size_of::<u32>()])
+        };
+        Ok(Self {
+            outputs: alloc(Layout { rows: 1, widths: limits.widths }.words() + WALK_WORDS)?,
+            kept: alloc(if limits.kept { mask_words(limits.vocab) } else { 0 })?,
+            taken: alloc(1)?,
+            limits,
+        })
+    }
+
+    /// Returns a step that writes these results.
+    pub(crate) fn step(&self, step: abi::Step) -> abi::Step {
+        abi::Step {
+            outputs: self.address(),
+            top_n_width: self.limits.widths.top_n as u32,
+            ids_width: self.limits.widths.ids as u32,
+            kept_bits: if self.limits.kept { self.kept.address() } else { 0 },
+            ..step
+        }
+    }
+
+    /// Waits for the steps enqueued before, and returns the outputs of the last one, which has `rows` rows.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace has capacity for fewer rows.
+    pub fn outputs(&self, rows: usize) -> Result<Outputs> {
+        let mut outputs = self.zeros(rows)?;
+        self.outputs.read(0, &mut outputs.words)?;
+        self.kept.read(0, &mut outputs.kept)?;
+        Ok(outputs)
+    }
+
+    /// Makes outputs of `rows` rows that are all zeros.
+    pub(crate) fn zeros(&self, rows: usize) -> Result<Outputs> {
+        let kept_words = if self.limits.kept { mask_words(self.limits.vocab) } else { 0 };
+        Outputs::zeros(Layout { rows, widths: self.limits.widths }, kept_words)
+    }
+
+    /// Waits for the steps enqueued before, and reads the outputs of the last one, in the layout of its rows.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If `words` is longer than the outputs of the workspace.
+    pub fn read(&self, words: &mut [u32]) -> Result<()> {
+        Ok(self.outputs.read(0, words)?)
+    }
+
+    /// Waits for the steps enqueued before, and appends the kept ids of each row of the last one to its list,
+    /// ascending.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace does not record kept sets, or has capacity for fewer rows.
+    pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
+        assert!(self.limits.kept, "the workspace does not record kept sets");
+        let width = mask_words(self.limits.vocab);
+        let mut words = vec![0u32; rows.len() * width];
+        self.kept.read(0, &mut words)?;
+        for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
+            ids.extend(set_ids(words, self.limits.vocab));
+        }
+        Ok(())
+    }
+
+    /// Waits for the steps enqueued before, and reads the walks of the last one, which had drafts: for each row that a token
+    /// was emitted from, in the order of its request's walk and from the request's first row on, the row of the logits;
+    /// `u32::MAX` at the others. Then for each request how many drafts were accepted.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If `path` is longer than the capacity, or `accepted` than `path`.
+    pub fn read_walks(&self, path: &mut [u32], accepted: &mut [u32]) -> Result<()> {
+        assert!(accepted.len() <= path.len(), "a request has a row at least");
+        let mut words = vec![0; path.len() + accepted.len()];
+        self.outputs.read(self.walk_start(path.len()), &mut words)?;
+        let (rows, counts) = words.split_at(path.len());
+        path.copy_from_slice(rows);
+        accepted.copy_from_slice(counts);
+        Ok(())
+    }
+
+    /// Returns where the kernels write the walks of a step of `rows` rows: the path, and the numbers of accepted drafts.
+    pub(crate) fn walks(&self, rows: usize) -> [u64; 2] {
+        let path = self.address() + self.walk_start(rows) as u64;
+        [path, path + (rows * size_of::<u32>()) as u64]
+    }
+
+    /// Returns the byte of the outputs from which the walks of a step of `rows` rows lie.
+    fn walk_start(&self, rows: usize) -> usize {
+        Layout { rows, widths: self.limits.widths }.words() * size_of::<u32>()
+    }
+
+    /// Returns the device address of the last step's outputs, in the layout of its rows.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.outputs.address()
+    }
+
+    /// Waits for what was enqueued before, and reads how many tokens the last [`ShortenLaunch`](crate::ShortenLaunch) took away of each
+    /// request.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed before.
+    ///
+    /// # Panics
+    /// If there are more than the workspace has rows.
+    pub fn read_taken(&self, taken: &mut [u32]) -> Result<()> {
+        Ok(self.taken.read(0, taken)?)
+    }
+
+    /// Returns the address, in the device's memory, of these numbers.
+    #[must_use]
+    pub fn taken_address(&self) -> u64 {
+        self.taken.address()
+    }
+}
