@@ -52,7 +52,6 @@ pub use operators::{Draws, Operators, Output, PerRow, PoolSlots, RowParams, Sele
 pub use pipeline::assignment::{Assignment, WorkspaceLimits};
 pub use pipeline::copied_drafts::DraftCopyLaunch;
 pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};
-pub use pipeline::drafts::DraftLaunch;
 pub use pipeline::graph::{Graph, Work};
 pub use pipeline::head::{Head, HeadCounts};
 pub use pipeline::head_screen::HeadScreen;
@@ -63,7 +62,7 @@ pub use pipeline::rank_rows::{ExchangeFailure, ExchangeLayout, RankRows};
 pub use pipeline::results::Results;
 pub use pipeline::row_batch::{DraftBatchId, RowBatch};
 pub use pipeline::shorten::ShortenLaunch;
-pub use pipeline::step::Step;
+pub use pipeline::step::{Step, StepInput};
 pub use pipeline::windows::{GivingUp, Windows};
 pub use pipeline::workspace::Workspace;
 pub use programs::kernels::{Kernel, Program};

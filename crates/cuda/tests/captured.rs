@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, CapturedLaunches, DeviceSlice, DraftBatchId, DraftBatchLimits, DraftCounts,
-    DraftIds, DraftRule, Dtype, Emulator, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Step,
-    StepVariant, Variant, Workspace, WorkspaceLimits,
+    DraftIds, DraftRule, Dtype, Emulator, InitialState, IntType, Outputs, Prepared, Rows, Runtime,
+    ShortenLaunch, Step, StepInput, StepVariant, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::{Error, LogprobsParams, SamplingParams, Widths};
 
@@ -79,10 +79,10 @@ fn a_captured_step_serves_rows_that_ask_for_more_than_those_it_was_captured_for(
     for slot in [0, 2, 3, 4, 5] {
         let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
         assign(&mut captured, &[1, -1]);
-        let graph = captured.capture(&[captured.step(&rows).unwrap()]).unwrap();
+        let graph = captured.capture(&[captured.fix(&StepInput::of(&rows)).unwrap()]).unwrap();
         assign(&mut captured, &[1, slot]);
         assign(&mut fresh, &[1, slot]);
-        let step = fresh.step(&rows).unwrap();
+        let step = fresh.fix(&StepInput::of(&rows)).unwrap();
         let eager = three(&fresh, 2, |workspace| workspace.enqueue(&step).map(drop));
         assert_eq!(three(&captured, 2, |workspace| workspace.replay(&graph)), eager, "slot {slot}");
     }
@@ -120,7 +120,7 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
     for variant in StepVariant::ALL {
         let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
         assign(&mut captured, &[-1, -1]);
-        let step = captured.step(&rows).unwrap().with_variant(variant);
+        let step = captured.fix(&StepInput::of(&rows)).unwrap().with_variant(variant);
         let graph = capture_as_host(&runtime, &captured, &step);
         for (slot, needed) in slots.into_iter().zip(needed) {
             assign(&mut captured, &[-1, slot]);
@@ -141,7 +141,7 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
                 continue;
             }
             assign(&mut fresh, &[-1, slot]);
-            let eager = fresh.step(&rows).unwrap();
+            let eager = fresh.fix(&StepInput::of(&rows)).unwrap();
             let eager = three(&fresh, 2, |workspace| workspace.enqueue(&eager).map(drop));
             let replay = |workspace: &Workspace| {
                 workspace.reserve_replays(1, variant)?;
@@ -165,10 +165,10 @@ fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
     let [mut named, mut free] = [(); 2].map(|()| workspace(&runtime));
     assign(&mut named, &[0]);
     assign(&mut free, &[0]);
-    let step = named.step(&rows).unwrap();
+    let step = named.fix(&StepInput::of(&rows)).unwrap();
     let top_p = step.clone().with_variant(StepVariant::TopP);
     let outputs = three(&named, 1, |workspace| workspace.enqueue(&top_p).map(drop));
-    let step = free.step(&rows).unwrap();
+    let step = free.fix(&StepInput::of(&rows)).unwrap();
     assert_eq!(outputs, three(&free, 1, |workspace| workspace.enqueue(&step).map(drop)));
     assert_eq!(
         [named.requests().steps_run(Variant::Candidates), named.requests().steps_served(StepVariant::TopP)],
@@ -188,15 +188,15 @@ fn draft_and_verify(
     target: &Rows<'_>,
     gone: &DeviceSlice<'_>,
 ) -> bool {
-    let drafts = workspace.drafts(batch, drafter, None, None).unwrap();
-    let runs = workspace.enqueue_drafts(&drafts, None).unwrap();
+    let drafts = workspace.fix(&StepInput { of: Some(batch), ..StepInput::of(drafter) }).unwrap();
+    let runs = workspace.enqueue(&drafts).unwrap();
     let address = workspace.proposals(batch).unwrap().address();
     // SAFETY: the batch has two drafts there, and it lives as long as the workspace.
     let ids = unsafe { DeviceSlice::new(address, IntType::I32, 2) }.unwrap();
     let drafts = DraftIds { ids, parents: None, links: None, probs: None };
-    let step = workspace.verify(target, None, &drafts).unwrap();
+    let step = workspace.fix(&StepInput { drafts: Some(drafts), ..StepInput::of(target) }).unwrap();
     assert_eq!(workspace.enqueue(&step).unwrap(), runs);
-    assert_eq!(workspace.enqueue_shorten(gone).unwrap(), runs);
+    assert_eq!(ShortenLaunch::new(workspace, gone).unwrap().enqueue(workspace).unwrap(), runs);
     runs
 }
 

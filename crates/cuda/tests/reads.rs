@@ -7,7 +7,7 @@ use gumball_bench_protocol::generated::{bell, grid, zipf};
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, Emulator, InitialState,
-    IntType, Prepared, Rows, Runtime, Workspace, WorkspaceLimits,
+    IntType, Prepared, Rows, Runtime, StepInput, Workspace, WorkspaceLimits,
 };
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{DynamicTemperature, FilterOrder, Mirostat, SamplingParams, TILE, Widths};
@@ -98,7 +98,7 @@ fn a_step_reads_a_row_as_often_as_its_filters_need() {
         for (shape, logits) in SHAPES.iter().zip(&rows) {
             let rows = Rows::of(logits, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
             emulator.take_tile_reads().unwrap();
-            workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
+            workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
             let reads = emulator.take_tile_reads().unwrap() * 100 / TILES as u64;
             line += &format!(" {reads:>5}");
             let bound = if shape.name == "equal" { bound_of_equal } else { bound };
@@ -142,7 +142,9 @@ fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() 
         let drafts =
             DraftIds { ids: DeviceSlice::of(&ids, IntType::I32), parents: None, links: None, probs: None };
         emulator.take_tile_reads().unwrap();
-        workspace.enqueue(&workspace.verify(&rows, None, &drafts).unwrap()).unwrap();
+        workspace
+            .enqueue(&workspace.fix(&StepInput { drafts: Some(drafts), ..StepInput::of(&rows) }).unwrap())
+            .unwrap();
         let reads = emulator.take_tile_reads().unwrap() * 100 / (ROWS * TILES) as u64;
         println!("{name:<28}{reads:>5}");
         assert!(reads <= bound && (bound == 0 || reads > 0), "{name}: {reads} hundredths of a row");

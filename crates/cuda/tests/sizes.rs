@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceIntMatrix, DraftChainRows, Dtype, Emulator, InitialState, IntType,
-    MaskRows, Prepared, Rows, Runtime, Workspace, WorkspaceLimits,
+    MaskRows, Prepared, Rows, Runtime, StepInput, Workspace, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
@@ -87,20 +87,20 @@ fn lines_of_masks_without_words_forbid_every_id() {
     let logits = Buffer::of(&runtime, &[1.0f32; 64]).unwrap();
     let rows = Rows::of(&logits, Dtype::F32, 0, 1, 64, 64).unwrap();
     workspace.assign(&Assignment { slots: &[0], masks: &[Some(&[])], ..Assignment::default() }).unwrap();
-    workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
+    workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
     let outputs = workspace.results().outputs(1).unwrap();
     assert_eq!((outputs.token(0), outputs.kept(0, 64)), (-1, Some(Vec::new())));
 
     workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
     // SAFETY: rows of no words may have any address.
     let nowhere = unsafe { MaskRows::new(0, 1, 0, 0) }.unwrap();
-    let step = workspace.step_masked(&rows, Some(&nowhere)).unwrap();
+    let step = workspace.fix(&StepInput { masks: Some(nowhere), ..StepInput::of(&rows) }).unwrap();
     let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
     workspace.enqueue(&step).unwrap();
     assert_eq!(workspace.results().outputs(1).unwrap().token(0), -1);
     workspace.replay(&graph).unwrap();
     assert_eq!(workspace.results().outputs(1).unwrap().token(0), -1);
     assert_eq!(workspace.requests().position(0).unwrap(), 0);
-    workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
+    workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
     assert!(workspace.results().outputs(1).unwrap().token(0) >= 0);
 }

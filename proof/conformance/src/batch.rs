@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_cuda::{Assignment, Buffer, Dtype, InitialState, Rows, Runtime, Variant, WorkspaceLimits};
+use gumball_cuda::{
+    Assignment, Buffer, Dtype, InitialState, Rows, Runtime, StepInput, Variant, WorkspaceLimits,
+};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{
     Dry, FilterOrder, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths,
@@ -339,7 +341,7 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
             Assignment { slots: &slots, forced: &forced, row_indices: &read, masks, ..Assignment::default() };
         workspace.assign(&assignment)?;
         let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?.with_kind(kind);
-        let step = [workspace.step(&rows_of)?];
+        let step = [workspace.fix(&StepInput::of(&rows_of))?];
         let graph = graphs.then(|| workspace.capture(&step)).transpose()?;
         let mut outputs = Vec::new();
         for _ in 0..steps {

@@ -51,7 +51,7 @@ pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<bool, String> {
         let all: Vec<u32> = (0..count as u32).collect();
         let read = if seed.is_multiple_of(4) { &all[..] } else { &[] };
         let masks: Vec<Option<&[u32]>> = masks.iter().map(|mask| Some(&mask[..])).collect();
-        workspace.score(1, &prepared, &known, &rows, read, &masks)
+        known.score(&mut workspace, 1, &prepared, &rows, read, &masks)
     };
     let scores = score().map_err(|error: Error| text(&error))?;
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use cudarc::driver::Profiler;
 use gumball_cuda::{
-    Assignment, Gpu, Graph, InitialState, Prepared, Rows, Runtime, Step, Workspace, WorkspaceLimits,
-    numeric_check,
+    Assignment, Gpu, Graph, InitialState, Prepared, Rows, Runtime, Step, StepInput, Workspace,
+    WorkspaceLimits, numeric_check,
 };
 use gumball_spec::Widths;
 
@@ -65,7 +65,7 @@ impl<'b> Case<'b> {
     }
 
     fn steps(&self) -> gumball_spec::Result<Vec<Step<'b>>> {
-        self.batches.iter().map(|rows| self.workspace.step(rows)).collect()
+        self.batches.iter().map(|rows| self.workspace.fix(&StepInput::of(rows))).collect()
     }
 
     /// Times steps from the host, each with a synchronisation.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use gumball_cuda::{
     Assignment, Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Gpu, InitialState, IntType, Prepared,
-    Rows, Runtime, Step, Workspace, WorkspaceLimits,
+    Rows, Runtime, Step, StepInput, Workspace, WorkspaceLimits,
 };
 use gumball_spec::Widths;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -249,7 +249,10 @@ impl<'b> Verification<'b> {
             // writes to it.
             let ids = unsafe { DeviceSlice::new(address, IntType::I32, count)? };
             let parents = self.shape.is_tree.then(|| DeviceSlice::of(&drafts.parents, IntType::I32));
-            self.workspace.verify(rows, None, &DraftIds { ids, parents, links: None, probs: None })
+            self.workspace.fix(&StepInput {
+                drafts: Some(DraftIds { ids, parents, links: None, probs: None }),
+                ..StepInput::of(rows)
+            })
         };
         self.batches.iter().enumerate().map(step).collect()
     }

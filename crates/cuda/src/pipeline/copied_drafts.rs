@@ -14,26 +14,26 @@ use crate::pipeline::workspace::Workspace;
 /// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives as long as `'b`.
 #[derive(Clone, Debug)]
 pub struct DraftCopyLaunch<'b> {
-    pub(crate) batch: DraftBatchId,
+    batch: DraftBatchId,
     argument: DraftCopy,
     memory: PhantomData<&'b ()>,
 }
 
-impl Workspace {
+impl<'b> DraftCopyLaunch<'b> {
     /// Fixes the launch that copies the drafts of the assigned rows of a batch to as many rows of a matrix: siblings to columns from
     /// `column` on.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the matrix has too few rows or columns, or ids without a sign; and if the workspace has no such
     ///   batch.
-    pub fn copied_drafts<'b>(
-        &self,
-        id: DraftBatchId,
+    pub fn new(
+        workspace: &Workspace,
+        batch: DraftBatchId,
         to: &DeviceIntMatrixMut<'b>,
         column: usize,
-    ) -> Result<DraftCopyLaunch<'b>> {
-        let proposals = self.proposals(id)?;
-        let (to, rows, siblings) = (to.ids(), self.batch(Some(id))?.shape().rows, proposals.siblings());
+    ) -> Result<Self> {
+        let (rows, proposals) = (workspace.batch(Some(batch))?.shape().rows, workspace.proposals(batch)?);
+        let (to, siblings) = (to.ids(), proposals.siblings());
         if to.rows < rows || column.checked_add(siblings).is_none_or(|end| end > to.width) {
             let allowed = format!("at least [{rows}, {column} + {siblings}]");
             return Err(Error::out_of_range("to", format!("[{}, {}]", to.rows, to.width), allowed));
@@ -52,37 +52,37 @@ impl Workspace {
             flags,
             reserved: 0,
         };
-        Ok(DraftCopyLaunch { batch: id, argument, memory: PhantomData })
+        Ok(Self { batch, argument, memory: PhantomData })
     }
 
-    /// Copies the drafts of a batch; returns whether that runs now, as [`Workspace::enqueue`] does. It launches a kernel, and neither
-    /// allocates nor waits.
+    /// Copies the drafts; returns whether that runs now, as [`Workspace::enqueue`] does. It launches a kernel, and neither allocates nor
+    /// waits.
     ///
     /// # Errors
     /// - [`Error::Length`] if the batch has another number of rows than the launch was fixed for.
     /// - [`Error::OutOfRange`] if the batch was removed.
     /// - [`Error::Unavailable`] if the device fails, or the kernel cannot be compiled.
-    pub fn enqueue_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> Result<bool> {
-        self.check_copied_drafts(fixed)?;
-        self.launch_copied_drafts(fixed)?;
-        Ok(!self.runtime.is_capturing()?)
+    pub fn enqueue(&self, workspace: &Workspace) -> Result<bool> {
+        self.check(workspace)?;
+        self.launch(workspace)?;
+        Ok(!workspace.runtime.is_capturing()?)
     }
 
-    /// Checks that a batch has as many rows as a launch was fixed for.
-    pub(crate) fn check_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> Result<()> {
-        let (rows, of) = (self.batch(Some(fixed.batch))?.shape().rows, fixed.argument.rows);
+    /// Checks that the batch has as many rows as the launch was fixed for.
+    pub(crate) fn check(&self, workspace: &Workspace) -> Result<()> {
+        let (rows, of) = (workspace.batch(Some(self.batch))?.shape().rows, self.argument.rows);
         if rows == of as usize {
             return Ok(());
         }
         Err(Error::length("slots", rows, format!("{of} rows, for which the copy of drafts was fixed")))
     }
 
-    pub(crate) fn launch_copied_drafts(&self, fixed: &DraftCopyLaunch<'_>) -> crate::Result<()> {
-        if fixed.argument.rows == 0 {
+    pub(crate) fn launch(&self, workspace: &Workspace) -> crate::Result<()> {
+        if self.argument.rows == 0 {
             return Ok(());
         }
         // SAFETY: the batch belongs to this workspace, and has memory for the drafts of its rows. The creator of the matrix guarantees
-        // that of the rows and columns that `copied_drafts` compared.
-        unsafe { drafts::copy(&*self.runtime, &fixed.argument) }
+        // that of the rows and columns that `new` compared.
+        unsafe { drafts::copy(&*workspace.runtime, &self.argument) }
     }
 }

@@ -118,13 +118,14 @@ pub(crate) struct StepDrafts {
     pub first_row: usize,
 }
 
-/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, and
-/// bits of `DraftStep::flags`.
+/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, bits of
+/// `DraftStep::flags`, and how many ids a path has room for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DraftPaths {
     pub ids: u64,
     pub stride: u32,
     pub flags: u32,
+    pub width: usize,
 }
 
 impl DraftCounts<'_> {
@@ -152,9 +153,7 @@ impl DraftCounts<'_> {
             None => Ok(requests + self.counts.iter().map(|count| *count as usize).sum::<usize>()),
         }
     }
-}
 
-impl DraftCounts<'_> {
     /// Returns where the drafts of each request begin among those of the batch, and its rows.
     fn places(&self) -> Vec<(u32, u32)> {
         let mut in_batch: Vec<usize> = (0..self.counts.len()).collect();

@@ -1,4 +1,5 @@
-//! Graphs: steps, and what drafts for them, captured once and replayed with one call; positions advance on the device.
+//! Work that is enqueued: steps one by one, or a graph of steps, copies of drafts and calls that take tokens away, captured once and
+//! replayed with one call; positions advance on the device.
 //!
 //! A replay reads what the workspace holds at that time. Between replays, requests may be admitted, released
 //! and assigned to rows while the shape stays. A graph does not borrow its workspace; the workspace's
@@ -6,29 +7,45 @@
 
 use std::marker::PhantomData;
 
-use gumball_spec::{Kind, Result};
+use gumball_spec::Result;
 
 use crate::abi::Slot;
 use crate::driver::runtime::CapturedLaunches;
-use crate::pipeline::assignment::Shape;
 use crate::pipeline::copied_drafts::DraftCopyLaunch;
-use crate::pipeline::drafts::DraftLaunch;
 use crate::pipeline::shorten::ShortenLaunch;
 use crate::pipeline::step::Step;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::StepFeatures;
+use crate::requests::step_variant::StepVariant;
 
 /// What a graph runs at one point.
 #[derive(Clone, Debug)]
 pub enum Work<'b> {
-    /// A step, or a verification of drafts.
+    /// A step, a verification of drafts, or drafts of a batch.
     Step(Box<Step<'b>>),
-    /// Drafts of a batch.
-    Drafts(Box<DraftLaunch<'b>>),
     /// A copy of drafts.
     CopyDrafts(DraftCopyLaunch<'b>),
     /// Taking emitted tokens away.
     Shorten(ShortenLaunch<'b>),
+}
+
+impl Work<'_> {
+    /// Checks that the assignments still suit what was fixed for them, behind at most `tokens` tokens more.
+    fn check(&self, workspace: &Workspace, tokens: u64) -> Result<()> {
+        match self {
+            Work::Step(step) => step.check(workspace, tokens),
+            Work::CopyDrafts(copy) => copy.check(workspace),
+            Work::Shorten(shorten) => shorten.check(workspace),
+        }
+    }
+
+    fn launch(&self, workspace: &Workspace, needs: StepFeatures) -> crate::Result<()> {
+        match self {
+            Work::Step(step) => step.launch(workspace, needs),
+            Work::CopyDrafts(copy) => copy.launch(workspace),
+            Work::Shorten(shorten) => shorten.launch(workspace),
+        }
+    }
 }
 
 /// Captured work of a workspace. The logits and all other buffers that it reads and writes live as long as `'b`.
@@ -38,22 +55,16 @@ pub struct Graph<'b> {
     work: Vec<Work<'b>>,
     /// How many of the steps advance requests.
     advancing: u64,
-    /// The shape of the assignment, if any step needs it.
-    shape: Option<Shape>,
-    /// [`Kind::Probabilities`] if any step reads rows of probabilities.
-    kind: Kind,
-    /// The smallest number of logits rows that any of the steps has.
-    logits_rows: usize,
     /// The captured launches, by the features that they support.
     launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     memory: PhantomData<&'b ()>,
 }
 
 impl<'b> Graph<'b> {
-    /// Returns how many steps one replay runs, verifications included.
+    /// Returns how many steps one replay runs, verifications included, but no drafts.
     #[must_use]
     pub fn steps(&self) -> usize {
-        steps_of(&self.work).count()
+        steps_of(&self.work).filter(|step| step.of.is_none()).count()
     }
 
     /// Returns what a replay runs, in this order.
@@ -61,9 +72,15 @@ impl<'b> Graph<'b> {
     pub fn work(&self) -> &[Work<'b>] {
         &self.work
     }
+
+    /// Returns the most tokens that a replay appends to the history of a row.
+    fn tokens(&self, workspace: &Workspace) -> u64 {
+        self.advancing.saturating_mul(workspace.rows().tokens_per_step())
+    }
 }
 
-fn steps_of<'a, 'b>(work: &'a [Work<'b>]) -> impl Iterator<Item = &'a Step<'b>> {
+/// Returns the steps of some work, those of drafts included.
+pub(crate) fn steps_of<'a, 'b>(work: &'a [Work<'b>]) -> impl Iterator<Item = &'a Step<'b>> {
     work.iter().filter_map(|work| match work {
         Work::Step(step) => Some(&**step),
         _ => None,
@@ -71,6 +88,72 @@ fn steps_of<'a, 'b>(work: &'a [Work<'b>]) -> impl Iterator<Item = &'a Step<'b>> 
 }
 
 impl Workspace {
+    /// Enqueues a step on the workspace's stream and returns without waiting. Allocates nothing. The first
+    /// launch of a kernel loads it, or compiles it, and that takes a while.
+    ///
+    /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
+    /// step becomes part of its graph, with the kernels of its [`StepVariant`], or of [`StepVariant::Full`] if
+    /// it has none. Call [`Workspace::reserve_replays`] before replays of that graph.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::OutOfRange`] if the step has a variant that does not serve an assigned row.
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::Conflict`] if the assignment's shape has changed since the step was
+    ///   fixed.
+    /// - [`gumball_spec::Error::OutOfRange`] if the assignment names a row that the logits do not have, or a path is longer than the rows
+    ///   of paths; and if the batch of drafts was removed.
+    /// - [`gumball_spec::Error::OutOfRange`] if the history of a row's request may have no capacity for another token, or for the path in
+    ///   front of a row.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a row's
+    ///   request has parameters defined for logits only.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or a kernel cannot be compiled.
+    ///
+    /// # Panics
+    /// If another workspace fixed the step.
+    pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
+        step.check(self, 0)?;
+        let rows = self.batch(step.of)?;
+        rows.check_kind(step.kind)?;
+        step.variant.map_or(Ok(()), |variant| rows.check_variant(variant))?;
+        let features = |variant: StepVariant| rows.with_own_needs(variant.features());
+        if self.runtime.is_capturing()? {
+            // The step does not run yet, and the host program may replay it for other requests.
+            let variant = step.variant.unwrap_or(StepVariant::Full);
+            rows.captured.note(step.kind, variant);
+            step.launch(self, features(variant))?;
+            return Ok(false);
+        }
+        self.requests.spend(step.advances() * rows.tokens_per_step())?;
+        let needs = step.variant.map_or_else(|| rows.needs(), features);
+        step.launch(self, needs)?;
+        if step.of.is_none() {
+            self.requests.counters.count(needs.variant, step.variant.unwrap_or(rows.needed_variant()), 1);
+        }
+        Ok(true)
+    }
+
+    /// Announces that the host program will replay graphs of its own that run `steps` steps of this workspace
+    /// in total, for the current assignment. All of them were captured under `variant`.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::OutOfRange`] if the variant does not serve an assigned row.
+    /// - [`gumball_spec::Error::OutOfRange`] if the history of a row's request may have no capacity for `steps` tokens.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if a step on rows of probabilities was ever
+    ///   captured. They concern requests of rows whose parameters are defined for logits only.
+    ///
+    /// The first and the last concern the rows of batches of drafts as well, with the variants that those were captured with.
+    pub fn reserve_replays(&self, steps: u64, variant: StepVariant) -> Result<()> {
+        let rows = self.rows();
+        rows.check_kind(rows.captured.kind())?;
+        rows.check_variant(variant)?;
+        for batch in self.batches_of_drafts() {
+            batch.check_kind(batch.captured.kind())?;
+            batch.captured.variant().map_or(Ok(()), |variant| batch.check_variant(variant))?;
+        }
+        self.requests.spend(steps.saturating_mul(rows.tokens_per_step()))?;
+        self.requests.counters.count(rows.with_own_needs(variant.features()).variant, variant, steps);
+        Ok(())
+    }
+
     /// Captures steps in the order in which a replay runs them. See [`Workspace::capture_work`].
     ///
     /// # Errors
@@ -88,55 +171,19 @@ impl Workspace {
     /// rows need.
     ///
     /// # Errors
-    /// - Those of [`Workspace::enqueue`], [`Workspace::enqueue_drafts`], [`Workspace::enqueue_copied_drafts`] and
-    ///   [`Workspace::enqueue_shorten`].
+    /// - Those of [`Workspace::enqueue`], [`DraftCopyLaunch::enqueue`] and [`ShortenLaunch::enqueue`] that concern assignments.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///
     /// # Panics
     /// If another workspace made a step.
     pub fn capture_work<'b>(&self, work: Vec<Work<'b>>) -> Result<Graph<'b>> {
-        let steps = || steps_of(&work);
-        steps().try_for_each(|step| self.rows().check(step.shape, step.logits_rows))?;
-        self.check_drafting(&work, 0)?;
-        let launch = |needs| work.iter().try_for_each(|work| self.launch_work(work, needs));
+        work.iter().try_for_each(|work| work.check(self, 0))?;
+        let launch = |needs| work.iter().try_for_each(|work| work.launch(self, needs));
         self.runtime.load(&mut || StepFeatures::all().try_for_each(launch))?;
         let capture = |needs| Ok((needs, self.runtime.capture(&mut || launch(needs))?));
         let launches = StepFeatures::all().map(capture).collect::<crate::Result<Vec<_>>>()?;
-        let advancing = steps().map(Step::advances).sum();
-        let logits_rows = steps().map(|step| step.logits_rows).min().unwrap_or(usize::MAX);
-        let probabilities = steps().any(|step| step.kind == Kind::Probabilities);
-        let shape = steps().next().map(|step| step.shape);
-        Ok(Graph {
-            workspace: self.id,
-            advancing,
-            shape,
-            kind: if probabilities { Kind::Probabilities } else { Kind::Logits },
-            logits_rows,
-            launches,
-            work,
-            memory: PhantomData,
-        })
-    }
-
-    /// Checks that batches of drafts, and the requests of which tokens are taken away, suit what was fixed for them, behind at most
-    /// `steps` steps of the assigned rows.
-    fn check_drafting(&self, work: &[Work<'_>], steps: u64) -> Result<()> {
-        let tokens = steps.saturating_mul(self.rows().tokens_per_step());
-        work.iter().try_for_each(|work| match work {
-            Work::Step(_) => Ok(()),
-            Work::Drafts(drafts) => self.check_drafts(drafts, tokens),
-            Work::CopyDrafts(copy) => self.check_copied_drafts(copy),
-            Work::Shorten(shorten) => self.check_shorten(shorten),
-        })
-    }
-
-    fn launch_work(&self, work: &Work<'_>, needs: StepFeatures) -> crate::Result<()> {
-        match work {
-            Work::Step(step) => self.enqueue_kernels(step, needs),
-            Work::Drafts(drafts) => self.launch_drafts(drafts, needs),
-            Work::CopyDrafts(copy) => self.launch_copied_drafts(copy),
-            Work::Shorten(shorten) => self.launch_shorten(shorten),
-        }
+        let advancing = steps_of(&work).map(Step::advances).sum();
+        Ok(Graph { workspace: self.id, advancing, launches, work, memory: PhantomData })
     }
 
     /// Returns the slots of batches of drafts in a graph whose histories lack room for the paths that a replay may read: each with the
@@ -145,11 +192,9 @@ impl Workspace {
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if a batch was removed.
     pub fn lacking_paths(&self, graph: &Graph<'_>) -> Result<Vec<(Slot, u64)>> {
-        let tokens = graph.advancing.saturating_mul(self.rows().tokens_per_step());
-        let mut lacking = Vec::new();
-        for work in &graph.work {
-            let Work::Drafts(drafts) = work else { continue };
-            let rows = self.batch(Some(drafts.batch))?.lacking(&self.requests, tokens);
+        let (tokens, mut lacking) = (graph.tokens(self), Vec::new());
+        for step in steps_of(&graph.work).filter(|step| step.of.is_some()) {
+            let rows = self.batch(step.of)?.lacking(&self.requests, tokens);
             lacking.extend(rows.map(|(slot, count)| (slot, tokens.saturating_add(count.into()))));
         }
         Ok(lacking)
@@ -158,33 +203,29 @@ impl Workspace {
     /// Enqueues the captured work on the workspace's stream, and returns without waiting. Allocates nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`] and of [`Workspace::enqueue_drafts`]. Each row's history must have capacity for the tokens of all
-    /// captured steps, and for paths behind them.
+    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured steps, and for paths behind
+    /// them.
     ///
     /// # Panics
     /// If another workspace captured the graph.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
-        let rows = self.rows();
-        if let Some(shape) = graph.shape {
-            rows.check(shape, graph.logits_rows)?;
-            rows.check_kind(graph.kind)?;
+        let tokens = graph.tokens(self);
+        graph.work.iter().try_for_each(|work| work.check(self, tokens))?;
+        let mut needs = StepFeatures::NONE;
+        for step in steps_of(&graph.work) {
+            let rows = self.batch(step.of)?;
+            rows.check_kind(step.kind)?;
+            needs = needs.union(rows.needs());
         }
-        self.check_drafting(&graph.work, graph.advancing)?;
-        let mut needs = if graph.shape.is_some() { rows.needs() } else { StepFeatures::NONE };
-        for work in &graph.work {
-            if let Work::Drafts(drafts) = work {
-                needs = needs.union(self.batch(Some(drafts.batch))?.needs());
-            }
-        }
-        self.requests.spend(graph.advancing.saturating_mul(rows.tokens_per_step()))?;
+        self.requests.spend(tokens)?;
         let mut captured = graph.launches.iter();
         let launches = captured.find_map(|(features, launches)| (*features == needs).then_some(launches));
         let launches = launches.expect("a graph has launches for all features that rows can need");
-        // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
+        // SAFETY: `Work::launch` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { launches.replay() }?;
-        self.requests.counters.count(needs.variant, rows.needed_variant(), graph.steps() as u64);
+        self.requests.counters.count(needs.variant, self.rows().needed_variant(), graph.steps() as u64);
         Ok(())
     }
 }

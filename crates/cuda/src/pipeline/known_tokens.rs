@@ -11,6 +11,7 @@ use crate::abi::Slot;
 use crate::memory::rows::Rows;
 use crate::pipeline::assignment::Assignment;
 use crate::pipeline::outputs::Outputs;
+use crate::pipeline::step::StepInput;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::InitialState;
@@ -57,8 +58,8 @@ impl KnownTokens<'_> {
     }
 }
 
-impl Workspace {
-    /// Returns the logprobs of known tokens as `request` configures them, and all other outputs of steps in
+impl KnownTokens<'_> {
+    /// Returns the logprobs of these tokens as `request` configures them, and all other outputs of steps in
     /// which these tokens are forced. Waits for the device.
     ///
     /// The call puts the request into `slot` and leaves it there in an unspecified state. The workspace's
@@ -66,43 +67,43 @@ impl Workspace {
     ///
     /// # Shapes and units
     /// `rows`: logits or probabilities. `row_indices`: for each known token, the index of the row of `rows`
-    /// that predicts it; if empty, row i predicts token i, which is `known.ids[known.start + i]`. `masks`: one
+    /// that predicts it; if empty, row i predicts token i, which is `ids[start + i]`. `masks`: one
     /// per known token, or empty.
     ///
     /// # Errors
-    /// - Those of [`Workspace::admit`] and [`Workspace::step`].
+    /// - Those of [`Workspace::admit`] and [`Workspace::fix`].
     /// - [`Error::Length`] if a known token or a mask is missing.
     /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` exceeds the number
     ///   of ids.
     /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
     pub fn score(
-        &mut self,
+        &self,
+        workspace: &mut Workspace,
         slot: Slot,
         request: &Prepared,
-        known: &KnownTokens<'_>,
         rows: &Rows<'_>,
         row_indices: &[u32],
         masks: &[Option<&[u32]>],
     ) -> Result<Outputs> {
         let count = if row_indices.is_empty() { rows.rows() } else { row_indices.len() };
-        let targets = known.targets(count, self.limits.vocab)?;
+        let targets = self.targets(count, workspace.limits.vocab)?;
         if !masks.is_empty() && masks.len() != targets.len() {
             let allowed = format!("one per row, {}, or 0", targets.len());
             return Err(Error::length("masks", masks.len(), allowed));
         }
-        if self.limits.rows == 0 {
+        if workspace.limits.rows == 0 {
             return Err(Error::out_of_range("rows", 0, "at least 1, for a known token"));
         }
         let one_state = !request.reads_history();
-        let mut all = self.results.zeros(targets.len())?;
+        let mut all = workspace.results.zeros(targets.len())?;
         let mut row = 0;
         while row < targets.len() {
-            let end = targets.len().min(row + if one_state { self.limits.rows } else { 1 });
-            let index = known.start + row;
+            let end = targets.len().min(row + if one_state { workspace.limits.rows } else { 1 });
+            let index = self.start + row;
             // The first row needs an admission, and so does every row after a token of the prompt. If steps
             // do not advance the request, every step needs one.
-            if one_state || row == 0 || index <= known.prompt_len {
-                self.admit(slot, request, &known.state_before(index, one_state, targets.len() - row))?;
+            if one_state || row == 0 || index <= self.prompt_len {
+                workspace.admit(slot, request, &self.state_before(index, one_state, targets.len() - row))?;
             }
             let slots = vec![slot; end - row];
             let masks = if masks.is_empty() { masks } else { &masks[row..end] };
@@ -112,10 +113,10 @@ impl Workspace {
             };
             let forced = &targets[row..end];
             let (slots, of) = (&slots[..], None);
-            self.assign_rows(&Assignment { of, slots, forced, row_indices, masks, drafts: None })?;
-            let step = self.step(&rows)?;
-            self.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
-            all.write_from(row, &self.results.outputs(end - row)?);
+            workspace.assign_rows(&Assignment { of, slots, forced, row_indices, masks, drafts: None })?;
+            let step = workspace.fix(&StepInput::of(&rows))?;
+            workspace.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
+            all.write_from(row, &workspace.results.outputs(end - row)?);
             row = end;
         }
         Ok(all)

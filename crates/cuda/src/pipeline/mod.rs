@@ -5,7 +5,6 @@
 pub(crate) mod assignment;
 pub(crate) mod copied_drafts;
 pub(crate) mod draft_rows;
-pub(crate) mod drafts;
 mod exchange;
 pub(crate) mod graph;
 pub(crate) mod head;
@@ -13,6 +12,7 @@ pub(crate) mod head_clusters;
 pub(crate) mod head_screen;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
+mod launch_step;
 pub(crate) mod outputs;
 mod probability_rows;
 pub(crate) mod proposals;

@@ -1,4 +1,4 @@
-//! What is drawn from the rows of a draft model: drafts, and perhaps the probabilities that they are drawn from.
+//! The drafts that are drawn from rows of a draft model, and the probabilities behind them.
 
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ impl DraftBatchLimits {
     }
 }
 
-/// The drafts of a batch, and what the host knows of the lists that are assigned to its rows.
+/// The drafts of a batch, and the host's copy of the lists that are assigned to its rows.
 #[derive(Debug)]
 pub struct Proposals {
     limits: DraftBatchLimits,
     vocab: usize,
-    /// What a step writes besides the drafts; nobody reads it.
+    /// The outputs that a step writes besides the drafts; nobody reads them.
     outputs: Buffer,
     /// `[rows, siblings]` of i32.
     drafts: Buffer,
@@ -106,7 +106,7 @@ impl Proposals {
         self.drafts.address()
     }
 
-    /// Waits for what was enqueued before, and reads the drafts of the first rows, as many as fit `drafts`.
+    /// Waits for the work enqueued before, and reads the drafts of the first rows, as many as fit `drafts`.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails, or failed before.
@@ -126,7 +126,7 @@ impl Proposals {
         Ok(self.with_probs()?.rows(self.rows, self.vocab))
     }
 
-    /// Waits for what was enqueued before, and reads such a row.
+    /// Waits for the work enqueued before, and reads a row of these probabilities.
     ///
     /// # Errors
     /// - Those of [`Proposals::probs`].

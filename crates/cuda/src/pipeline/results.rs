@@ -1,5 +1,4 @@
-//! What the last step of a workspace's own rows left in device memory: outputs, kept sets, walks through drafts; and the tokens that the
-//! last call took away.
+//! The results of the last step in device memory: outputs, kept sets, walks through drafts; and how many tokens the last call took away.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::pipeline::row_lists::mask_words;
 /// The words behind a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
 pub(crate) const WALK_WORDS: usize = 2;
 
-/// The results of steps. Their addresses never change.
+/// The results of a workspace's last step. Their addresses never change.
 #[derive(Debug)]
 pub struct Results {
     limits: WorkspaceLimits,
@@ -138,7 +137,7 @@ impl Results {
         self.outputs.address()
     }
 
-    /// Waits for what was enqueued before, and reads how many tokens the last [`ShortenLaunch`](crate::ShortenLaunch) took away of each
+    /// Waits for the work enqueued before, and reads how many tokens the last [`ShortenLaunch`](crate::ShortenLaunch) took away of each
     /// request.
     ///
     /// # Errors

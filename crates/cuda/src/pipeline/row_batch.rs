@@ -1,5 +1,5 @@
-//! Rows that requests are assigned to: the workspace's own, by which steps advance them, and batches of rows of a draft model, from which
-//! they draw drafts (rule S8).
+//! Rows that requests are assigned to: those of steps, which advance the requests, and batches of rows of a draft model, from which the
+//! requests draw drafts (rule S8).
 //!
 //! Each batch has memory of its own for what is assigned to its rows, and one of a draft model also for what is drawn from them. So one
 //! graph may hold several batches, a verification and steps. A row of a draft model stands behind a path of drafts: `begin_drafts` makes
@@ -41,19 +41,20 @@ pub struct DraftBatchId {
 /// Rows, and what is assigned to them.
 #[derive(Debug)]
 pub struct RowBatch {
-    /// Those of the workspace, for as many rows as the batch has.
+    /// The limits of the workspace, with as many rows as the batch has.
     limits: WorkspaceLimits,
     lists: RowLists,
     /// The requests of rows behind drafts, once some were assigned.
     drafts: Option<DraftRows>,
-    /// What is drawn from the rows, if they are those of a draft model.
+    /// The drafts that are drawn from the rows, if these are rows of a draft model.
     proposals: Option<Proposals>,
     /// The slot of each row, or of each request if drafts are verified; -1 is padding.
     slots: Vec<Slot>,
     shape: Shape,
     /// One more than the highest row index; 0 if row i reads row i of the logits.
     row_indices_end: usize,
-    tokens_per_step: u64,
+    /// The most drafts that a request has, or that stand in front of a row of a draft model.
+    most_drafts: u32,
     /// The features that the requests need, kept so that a step does not have to scan the rows.
     needs: StepFeatures,
     /// The smallest named variant that serves each slot's request, and the largest of these.
@@ -64,7 +65,7 @@ pub struct RowBatch {
     pub(crate) captured: Captured,
 }
 
-/// What steps over the rows the host program ever captured.
+/// Which steps over the rows the host program ever captured.
 #[derive(Debug)]
 pub(crate) struct Captured {
     probabilities: AtomicBool,
@@ -103,7 +104,7 @@ impl RowBatch {
             slots: Vec::new(),
             shape: Shape::default(),
             row_indices_end: 0,
-            tokens_per_step: 1,
+            most_drafts: 0,
             needs: StepFeatures::NONE,
             variants: Vec::new(),
             variant: StepVariant::NoFilter,
@@ -134,7 +135,7 @@ impl RowBatch {
         })
     }
 
-    /// Assigns slots, forced tokens, row indices and bitmasks to the rows. Rows of a draft model take nothing up that is there already.
+    /// Assigns slots, forced tokens, row indices and bitmasks to the rows. Copies nothing if rows of a draft model have the assignment already.
     ///
     /// # Errors
     /// Those of [`Workspace::assign`](crate::Workspace::assign), but for slots that occur twice. If the device fails, nothing is assigned.
@@ -150,7 +151,7 @@ impl RowBatch {
         }
         RowLists::check(self.limits, rows, count)?;
         self.slots.clear();
-        self.shape = Shape::default();
+        (self.shape, self.most_drafts) = (Shape::default(), 0);
         self.lists.write(rows, count)?;
         if let Some(drafts) = &rows.drafts {
             self.assign_drafts(runtime, requests, rows.slots, drafts)?;
@@ -163,8 +164,9 @@ impl RowBatch {
         self.shape = Shape { rows: count, row_indices, masks, drafts };
         self.row_indices_end = rows.row_indices.iter().max().map_or(0, |row| *row as usize + 1);
         self.slots.extend(rows.slots);
-        let most_drafts = self.paths().filter(|(slot, _)| *slot != -1).map(|(_, count)| count).max();
-        self.tokens_per_step = 1 + u64::from(most_drafts.unwrap_or(0));
+        // Padding emits nothing, but has a row of paths like any other.
+        let counted = |(slot, count)| (slot != -1 || self.proposals.is_some()).then_some(count);
+        self.most_drafts = self.paths().filter_map(counted).max().unwrap_or(0);
         self.refresh(requests);
         Ok(())
     }
@@ -172,22 +174,19 @@ impl RowBatch {
     /// Checks the number of rows that an assignment has, and returns it.
     fn check_count(&self, rows: &Assignment<'_>) -> Result<usize> {
         let requests = rows.slots.len();
-        let (parameter, count) = match (rows.drafts, &self.proposals) {
-            (None, None) => ("slots", requests),
-            (None, Some(_)) => {
-                return Err(Error::length("counts", 0, format!("one per slot, {requests}")));
-            }
-            (Some(drafts), None) => {
-                drafts.rule.judgement().map_or(Ok(()), Judgement::check)?;
-                ("counts", drafts.rows(requests)?)
-            }
-            (Some(DraftCounts { counts, .. }), Some(_)) => {
+        let (parameter, count) = match (&self.proposals, rows.drafts) {
+            (Some(_), drafts) => {
+                let counts = drafts.map_or(&[][..], |drafts| drafts.counts);
                 if counts.len() != requests {
-                    let allowed = format!("one per slot, {requests}");
-                    return Err(Error::length("counts", counts.len(), allowed));
+                    return Err(Error::length("counts", counts.len(), format!("one per slot, {requests}")));
                 }
                 counts.iter().try_for_each(|count| check_path(*count as usize))?;
                 ("slots", requests)
+            }
+            (None, None) => ("slots", requests),
+            (None, Some(drafts)) => {
+                drafts.rule.judgement().map_or(Ok(()), Judgement::check)?;
+                ("counts", drafts.rows(requests)?)
             }
         };
         if count > self.limits.rows {
@@ -243,7 +242,7 @@ impl RowBatch {
         Ok(())
     }
 
-    /// Takes up what has changed of the request in a slot: its features and its lists, for which rows behind drafts need other memory.
+    /// Recomputes what the rows keep of the request in a slot, which has changed: its features, and memory for copies of its lists.
     pub(crate) fn follow(&mut self, requests: &Requests, slot: Slot) -> Result<()> {
         if !self.slots.contains(&slot) {
             return Ok(());
@@ -373,7 +372,7 @@ impl RowBatch {
     /// Returns the most tokens by which a step advances a request: one, and with drafts as many more as the request with most has.
     #[must_use]
     pub fn tokens_per_step(&self) -> u64 {
-        self.tokens_per_step
+        1 + u64::from(self.most_drafts)
     }
 
     /// Returns whether a winner or a list of each rank decides all rows, as rows of logits: then a step under
@@ -396,8 +395,7 @@ impl RowBatch {
 
     /// Returns the most drafts on the path to a row of a draft model.
     pub(crate) fn longest_path(&self) -> usize {
-        let counts = self.proposals.iter().flat_map(|_| self.counts());
-        counts.copied().max().unwrap_or(0) as usize
+        if self.proposals.is_some() { self.most_drafts as usize } else { 0 }
     }
 
     /// Returns the address of the slots.
@@ -482,16 +480,16 @@ impl RowBatch {
         unsafe { self.draft_rows().judged().judge(runtime, device, &trees, judgement, needs) }
     }
 
-    /// Returns what is drawn from the rows, if they are those of a draft model.
+    /// Returns the drafts that are drawn from the rows, if these are rows of a draft model.
     pub(crate) fn proposals(&self) -> Option<&Proposals> {
         self.proposals.as_ref()
     }
 
     /// Returns the argument of `draft_race`, if it draws from the rows, and not the kernels of a step.
-    pub(crate) fn race(&self, step: abi::Step) -> Option<abi::DraftRace> {
+    pub(crate) fn race(&self, step: &abi::Step) -> Option<abi::DraftRace> {
         let (proposals, is_block) = (self.proposals.as_ref()?, self.rule().is_block());
         (proposals.siblings() > 1 || is_block).then(|| abi::DraftRace {
-            step,
+            step: *step,
             requests: self.draft_rows().requests(),
             drafts: proposals.address(),
             siblings: proposals.siblings() as u32,

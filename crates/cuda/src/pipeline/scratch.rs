@@ -1,4 +1,4 @@
-//! What the kernels of a step hand on to each other: nobody reads it behind the step.
+//! Memory through which the kernels of a step hand intermediate results on. Nobody reads it after the step.
 
 use std::sync::Arc;
 

@@ -18,63 +18,63 @@ pub struct ShortenLaunch<'b> {
     memory: PhantomData<&'b ()>,
 }
 
-impl Workspace {
-    /// Fixes the launch that takes the last output tokens of the assigned requests away.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if there is not one count for each assigned request: for each slot.
-    /// - [`Error::OutOfRange`] if they have no sign.
-    pub fn shorten<'b>(&self, counts: &DeviceSlice<'b>) -> Result<ShortenLaunch<'b>> {
-        counts.check_type("counts", SIGNED)?;
-        let requests = self.rows().requests();
-        if counts.rows() != requests {
-            return Err(Error::length("counts", counts.rows(), format!("one per slot, {requests}")));
-        }
-        let is_64_bit = counts.dtype == ColumnType::Int(IntType::I64);
-        let argument = ShortenRequests {
-            slots: self.rows().slots(),
-            counts: counts.at(0),
-            slot_params: self.requests.params.address(),
-            slot_requests: self.requests.requests.address(),
-            slot_states: self.requests.states.address(),
-            taken: self.results.taken_address(),
-            flags: if is_64_bit { shorten_flags::COUNTS_I64 } else { 0 },
-            reserved: 0,
-        };
-        Ok(ShortenLaunch { requests, argument, memory: PhantomData })
-    }
-
-    /// Takes the last output tokens of the assigned requests away, as many of each as the device's memory says; returns whether that runs
-    /// now, as [`Workspace::enqueue`] does. It launches a kernel, and neither allocates nor waits.
+impl<'b> ShortenLaunch<'b> {
+    /// Fixes the launch that takes the last output tokens of the assigned requests away, as many of each as the device's memory says.
     ///
     /// A count below 0 or above the number of output tokens takes nothing away. With mirostat 1 is the most, once behind each token.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each assigned request: for each slot.
     /// - [`Error::OutOfRange`] if they have no sign.
+    pub fn new(workspace: &Workspace, counts: &DeviceSlice<'b>) -> Result<Self> {
+        counts.check_type("counts", SIGNED)?;
+        let requests = workspace.rows().requests();
+        if counts.rows() != requests {
+            return Err(Error::length("counts", counts.rows(), format!("one per slot, {requests}")));
+        }
+        let is_64_bit = counts.dtype == ColumnType::Int(IntType::I64);
+        let argument = ShortenRequests {
+            slots: workspace.rows().slots(),
+            counts: counts.at(0),
+            slot_params: workspace.requests.params.address(),
+            slot_requests: workspace.requests.requests.address(),
+            slot_states: workspace.requests.states.address(),
+            taken: workspace.results.taken_address(),
+            flags: if is_64_bit { shorten_flags::COUNTS_I64 } else { 0 },
+            reserved: 0,
+        };
+        Ok(Self { requests, argument, memory: PhantomData })
+    }
+
+    /// Takes the tokens away; returns whether that runs now, as [`Workspace::enqueue`] does. It launches a kernel, and neither allocates
+    /// nor waits.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if another number of requests is assigned than the launch was fixed for.
     /// - [`Error::Unavailable`] if the device fails, or the kernel cannot be compiled.
-    pub fn enqueue_shorten(&self, counts: &DeviceSlice<'_>) -> Result<bool> {
-        self.launch_shorten(&self.shorten(counts)?)?;
-        Ok(!self.runtime.is_capturing()?)
+    pub fn enqueue(&self, workspace: &Workspace) -> Result<bool> {
+        self.check(workspace)?;
+        self.launch(workspace)?;
+        Ok(!workspace.runtime.is_capturing()?)
+    }
+
+    /// Checks that as many requests are assigned as the launch was fixed for.
+    pub(crate) fn check(&self, workspace: &Workspace) -> Result<()> {
+        let requests = workspace.rows().requests();
+        if requests == self.requests {
+            return Ok(());
+        }
+        let allowed = format!("{}, for which tokens are taken away", self.requests);
+        Err(Error::length("slots", requests, allowed))
     }
 
     /// Launches what was fixed, for as many assigned requests as it was fixed for.
-    pub(crate) fn launch_shorten(&self, fixed: &ShortenLaunch<'_>) -> crate::Result<()> {
-        if fixed.requests == 0 {
+    pub(crate) fn launch(&self, workspace: &Workspace) -> crate::Result<()> {
+        if self.requests == 0 {
             return Ok(());
         }
         // SAFETY: the tables belong to this workspace, and `assign` checked the slots. There is a place in `taken` for each row. The
         // creator of the counts guarantees their memory.
-        unsafe { drafts::shorten(&*self.runtime, fixed.requests, &fixed.argument) }
-    }
-
-    /// Checks that as many requests are assigned as a launch was fixed for.
-    pub(crate) fn check_shorten(&self, fixed: &ShortenLaunch<'_>) -> Result<()> {
-        let requests = self.rows().requests();
-        if requests == fixed.requests {
-            return Ok(());
-        }
-        let allowed = format!("{}, for which tokens are taken away", fixed.requests);
-        Err(Error::length("slots", requests, allowed))
+        unsafe { drafts::shorten(&*workspace.runtime, self.requests, &self.argument) }
     }
 }

@@ -147,7 +147,7 @@ impl Workspace {
         self.follow(slot)
     }
 
-    /// Lets all rows take up what has changed of the request in a slot.
+    /// Recomputes what all rows keep of the request in a slot, which has changed.
     fn follow(&mut self, slot: Slot) -> Result<()> {
         let Self { rows, draft_batches, requests, .. } = self;
         let mut batches = std::iter::once(rows).chain(draft_batches.iter_mut().flatten());
@@ -256,7 +256,7 @@ impl Workspace {
         &self.rows
     }
 
-    /// Returns what the last step left.
+    /// Returns the results of the last step.
     #[must_use]
     pub fn results(&self) -> &Results {
         &self.results
@@ -274,7 +274,7 @@ impl Workspace {
         })
     }
 
-    /// Returns what is drawn from the rows of a batch.
+    /// Returns the drafts of a batch.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the workspace has no such batch.

@@ -1,8 +1,8 @@
 //! Drafts: verified, drawn from rows of a draft model, copied, and taken away again.
 
 use gumball_cuda::{
-    Assignment, Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, DraftCounts,
-    DraftIds, DraftRule, Dtype, IntType, Rows,
+    Assignment, Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, DraftCopyLaunch,
+    DraftCounts, DraftIds, DraftRule, Dtype, IntType, Rows, ShortenLaunch, StepInput,
 };
 use gumball_spec::SamplingParams;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -57,7 +57,12 @@ pub fn add_verifications(golden: &mut Golden) {
             let launches = |(name, params): (String, SamplingParams)| {
                 bench.admit(&params);
                 bench.assign_drafts(&[0, 1, -1, 2], &counts, rule);
-                (name, bench.step(|workspace| workspace.verify(&logits, None, &ids)))
+                (
+                    name,
+                    bench.step(|workspace| {
+                        workspace.fix(&StepInput { drafts: Some(ids), ..StepInput::of(&logits) })
+                    }),
+                )
             };
             let cases: Cases = requests.into_iter().map(launches).collect();
             let title = format!("verification {title}, {form}: 4 requests, 9 drafts, 32000 logits, f32");
@@ -96,16 +101,19 @@ pub fn add_drafts(golden: &mut Golden) {
                 let assignment = Assignment { of, slots: &slots, drafts, ..Assignment::default() };
                 bench.workspace.assign(&assignment).unwrap();
                 let paths = ids.map(|ids| DeviceIntMatrix::of(&paths, ids, 0, rows, 2, 3).unwrap());
-                let drafts = bench.workspace.drafts(batch, &logits, None, paths.as_ref()).unwrap();
+                let drafts = bench
+                    .workspace
+                    .fix(&StepInput { of: Some(batch), paths, ..StepInput::of(&logits) })
+                    .unwrap();
                 let Bench { tap, workspace, .. } = &mut bench;
-                let launches = tap.launches_of(|| workspace.enqueue_drafts(&drafts, None).map(drop)).unwrap();
+                let launches = tap.launches_of(|| workspace.enqueue(&drafts).map(drop)).unwrap();
                 cases.push((format!("{name}, {what}"), launches));
             }
         }
         for ids in [IntType::I32, IntType::I64] {
             let to = DeviceIntMatrixMut::of(&mut to, ids, 0, rows, 5, 6).unwrap();
-            let copy = bench.workspace.copied_drafts(batch, &to, 1).unwrap();
-            let launches = bench.tap.launches_of(|| bench.workspace.enqueue_copied_drafts(&copy).map(drop));
+            let copy = DraftCopyLaunch::new(&bench.workspace, batch, &to, 1).unwrap();
+            let launches = bench.tap.launches_of(|| copy.enqueue(&bench.workspace).map(drop));
             cases.push((format!("copied to {ids:?}"), launches.unwrap()));
         }
         let with = if probs { ", with probabilities" } else { "" };
@@ -124,7 +132,9 @@ pub fn add_shorten(golden: &mut Golden) {
     let counts = bench.memory(Dtype::F32, 3, 2);
     let cases = [IntType::I32, IntType::I64].map(|ids| {
         let counts = DeviceSlice::of(&counts, ids).first(3).unwrap();
-        let launches = bench.tap.launches_of(|| bench.workspace.enqueue_shorten(&counts).map(drop));
+        let launches = bench.tap.launches_of(|| {
+            ShortenLaunch::new(&bench.workspace, &counts)?.enqueue(&bench.workspace).map(drop)
+        });
         (format!("counts of {ids:?}"), launches.unwrap())
     });
     golden.add("shorten: 3 requests", &cases, &bench.tap);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, DeviceSlice, DraftIds, DraftRule, Dtype, Head, HeadScreen, IntType, Rows, Runtime,
+    Assignment, DeviceSlice, DraftIds, DraftRule, Dtype, Head, HeadScreen, IntType, Rows, Runtime, StepInput,
 };
 use gumball_spec::SamplingParams;
 use gumball_spec::head::Scaling;
@@ -78,7 +78,16 @@ pub fn add_hidden(golden: &mut Golden) {
                         Some(rule) => bench.assign_drafts(&[0, 1], &[3, 3], rule),
                     }
                     let ids = rule.map(|_| &ids);
-                    (name, bench.step(|workspace| workspace.step_hidden(head, &hidden, None, ids)))
+                    (
+                        name,
+                        bench.step(|workspace| {
+                            workspace.fix(&StepInput {
+                                head: Some(head),
+                                drafts: ids.copied(),
+                                ..StepInput::of(&hidden)
+                            })
+                        }),
+                    )
                 };
                 let some = some(&["plain", "top-p", "penalty, plain"]).into_iter();
                 let cases: Cases = some.map(&mut launches).collect();

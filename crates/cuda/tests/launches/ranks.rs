@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gumball_cuda::{
-    Assignment, DeviceSlice, DraftIds, DraftRule, Dtype, ExchangeLayout, IntType, RankRows, Rows, Windows,
-    Workspace, WorkspaceLimits,
+    Assignment, DeviceSlice, DraftIds, DraftRule, Dtype, ExchangeLayout, IntType, RankRows, Rows, StepInput,
+    Windows, Workspace, WorkspaceLimits,
 };
 use gumball_spec::SamplingParams;
 use gumball_spec::layout::Widths;
@@ -61,8 +61,12 @@ pub fn add_ranks(golden: &mut Golden) {
             bench.workspace.assign(&Assignment { slots: &slots, ..Assignment::default() }).unwrap();
             for (what, batch_rows) in [("", &[][..]), (", in another order", &[0, 3, 1, 2, 4, 5])] {
                 windows.set_batch_rows(batch_rows).unwrap();
-                let fix =
-                    |workspace: &Workspace| workspace.step_over_ranks(&part(&first_rows), &windows, &spread);
+                let fix = |workspace: &Workspace| {
+                    workspace.fix(&StepInput {
+                        ranks: Some((&windows, &spread)),
+                        ..StepInput::of(&part(&first_rows))
+                    })
+                };
                 if what.is_empty() || name == "plain" {
                     cases.push((format!("{name}{what}"), bench.step(fix)));
                 }
@@ -94,7 +98,11 @@ pub fn add_ranks(golden: &mut Golden) {
                 bench.admit(params);
                 bench.assign_drafts(&[0, 1, 2], &counts, rule);
                 let fix = |workspace: &Workspace| {
-                    workspace.verify_over_ranks(&part(&first_rows), &ids, &windows, &spread)
+                    workspace.fix(&StepInput {
+                        drafts: Some(ids),
+                        ranks: Some((&windows, &spread)),
+                        ..StepInput::of(&part(&first_rows))
+                    })
                 };
                 (name.clone(), bench.step(fix))
             };

@@ -1,7 +1,7 @@
 //! Steps: of each request, shape and type, with options, in a host program's graph; and scores.
 
 use gumball_cuda::{
-    Assignment, Dtype, KnownTokens, MaskRows, Prepared, Rows, Step, StepVariant, WorkspaceLimits,
+    Assignment, Dtype, KnownTokens, MaskRows, Prepared, Rows, Step, StepInput, StepVariant, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Kind, SamplingParams};
@@ -18,7 +18,7 @@ fn steps(bench: &mut Bench, requests: &[(String, SamplingParams)], dtype: Dtype,
     let launches = |(name, params): &(String, SamplingParams)| {
         bench.admit(params);
         bench.workspace.assign(&Assignment { slots: &slots, ..Assignment::default() }).unwrap();
-        (name.clone(), bench.step(|workspace| workspace.step(&logits)))
+        (name.clone(), bench.step(|workspace| workspace.fix(&StepInput::of(&logits))))
     };
     requests.iter().map(launches).collect()
 }
@@ -76,7 +76,9 @@ pub fn add_options(golden: &mut Golden) {
         bench.admit(&params);
         let mut add = |what: &str, rows: &Assignment<'_>, logits: &Rows<'_>, masks: Option<&MaskRows<'_>>| {
             bench.workspace.assign(rows).unwrap();
-            let launches = bench.step(|workspace| workspace.step_masked(logits, masks));
+            let launches = bench.step(|workspace| {
+                workspace.fix(&StepInput { masks: masks.copied(), ..StepInput::of(logits) })
+            });
             cases.push((format!("{name}, {what}"), launches));
         };
         add(
@@ -89,18 +91,18 @@ pub fn add_options(golden: &mut Golden) {
         add("masks of the host", &Assignment { masks: &on_host, ..of_slots }, &all, None);
         add("masks on the device", &of_slots, &all, Some(&on_device));
         bench.workspace.assign(&of_slots).unwrap();
-        let launches = bench.step(|workspace| Ok(workspace.step(&all)?.searching()));
+        let launches = bench.step(|workspace| Ok(workspace.fix(&StepInput::of(&all))?.searching()));
         cases.push((format!("{name}, searched"), launches));
     }
     bench.workspace.assign(&Assignment { slots: &[-1; 8], ..Assignment::default() }).unwrap();
-    cases.push(("padding alone".to_owned(), bench.step(|workspace| workspace.step(&all))));
+    cases.push(("padding alone".to_owned(), bench.step(|workspace| workspace.fix(&StepInput::of(&all)))));
     golden.add("step with options: 8 rows of 32000 logits, f32", &cases, &bench.tap);
 
     // A host program's capture holds the kernels of the variant that it names, for any assignment.
     let mut cases = Cases::new();
     let variants = StepVariant::ALL.map(|variant| (variant.to_string(), Some(variant)));
     for (name, variant) in [("no variant".to_owned(), None)].into_iter().chain(variants) {
-        let step = bench.workspace.step(&all).unwrap();
+        let step = bench.workspace.fix(&StepInput::of(&all)).unwrap();
         let step = variant.into_iter().fold(step, Step::with_variant);
         let capture = || {
             let captured = bench.runtime.capture(&mut || {
@@ -123,7 +125,7 @@ pub fn add_scores(golden: &mut Golden) {
         let prepared = Prepared::new(&params, 32_000).unwrap();
         let known = KnownTokens { ids: &[5, 6, 7, 8], prompt_len: 2, start: 1, ..KnownTokens::default() };
         let Bench { tap, workspace, .. } = &mut bench;
-        let score = || workspace.score(0, &prepared, &known, &logits, &[], &[]).map(drop);
+        let score = || known.score(workspace, 0, &prepared, &logits, &[], &[]).map(drop);
         (name, tap.launches_of(score).unwrap())
     });
     let cases: Cases = cases.collect();

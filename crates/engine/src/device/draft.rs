@@ -4,8 +4,8 @@
 //! hold a batch for each draft of a chain, or for each level of a tree, and the verification behind them.
 
 use gumball_cuda::{
-    Assignment, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatchLimits, DraftCounts, IntType, Rows,
-    StepVariant,
+    Assignment, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatchLimits, DraftCopyLaunch, DraftCounts, IntType,
+    Rows, Step, StepInput, StepVariant,
 };
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::check_path;
@@ -266,8 +266,9 @@ impl DevicePool {
                 }
             }
         }
-        let drafts = self.workspace.drafts(batch.id, &input.logits, input.masks.as_ref(), paths)?;
-        self.workspace.enqueue_drafts(&drafts, variant)?;
+        let input = StepInput { of: Some(batch.id), paths: paths.copied(), ..input.of_step() };
+        let drafts = variant.into_iter().fold(self.workspace.fix(&input)?, Step::with_variant);
+        self.workspace.enqueue(&drafts)?;
         Ok(())
     }
 
@@ -287,8 +288,7 @@ impl DevicePool {
         to: &DeviceIntMatrixMut<'_>,
         column: usize,
     ) -> Result<()> {
-        let copy = self.workspace.copied_drafts(batch.id, to, column)?;
-        self.workspace.enqueue_copied_drafts(&copy)?;
+        DraftCopyLaunch::new(&self.workspace, batch.id, to, column)?.enqueue(&self.workspace)?;
         Ok(())
     }
 

@@ -3,7 +3,10 @@
 //! A graph of ours holds launches of this crate alone. A program that has kernels of its own between them captures the device's stream
 //! itself, and enqueues the same calls.
 
-use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftIds, Graph, Work};
+use gumball_cuda::{
+    DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftCopyLaunch, DraftIds, Graph, ShortenLaunch,
+    StepInput, Work,
+};
 use gumball_spec::Result;
 
 use super::draft_batch::DraftBatch;
@@ -54,9 +57,7 @@ impl DevicePool {
     /// # Errors
     /// Those of [`DevicePool::enqueue_assigned`].
     pub fn capture<'b>(&self, inputs: &[DeviceInput<'b>]) -> Result<Graph<'b>> {
-        inputs.iter().try_for_each(|input| self.check_input(input))?;
-        let step = |input: &DeviceInput<'b>| self.workspace.step_masked(&input.logits, input.masks.as_ref());
-        self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
+        self.capture_work(&inputs.iter().copied().map(GraphWork::Step).collect::<Vec<_>>())
     }
 
     /// Captures a verification for each input with its drafts, to be replayed in this order by [`DevicePool::replay`].
@@ -68,11 +69,8 @@ impl DevicePool {
     /// # Errors
     /// Those of [`DevicePool::enqueue_verify_assigned`].
     pub fn capture_verify<'b>(&self, inputs: &[(DeviceInput<'b>, DraftIds<'b>)]) -> Result<Graph<'b>> {
-        inputs.iter().try_for_each(|(input, _)| self.check_input(input))?;
-        let step = |(input, drafts): &(DeviceInput<'b>, DraftIds<'b>)| {
-            self.workspace.verify(&input.logits, input.masks.as_ref(), drafts)
-        };
-        self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
+        let verify = |(input, drafts): &(DeviceInput<'b>, DraftIds<'b>)| GraphWork::Verify(*input, *drafts);
+        self.capture_work(&inputs.iter().map(verify).collect::<Vec<_>>())
     }
 
     /// Captures a step from hidden states for each input, to be replayed in this order by [`DevicePool::replay`]. Nothing runs yet. See
@@ -107,39 +105,27 @@ impl DevicePool {
 
     fn fix<'b>(&self, work: &GraphWork<'_, 'b>) -> Result<Work<'b>> {
         let workspace = &self.workspace;
-        Ok(match work {
-            GraphWork::Step(input) => {
-                self.check_input(input)?;
-                Work::Step(Box::new(workspace.step_masked(&input.logits, input.masks.as_ref())?))
+        let input: StepInput<'_, 'b> = match *work {
+            GraphWork::Step(input) => input.of_step(),
+            GraphWork::Verify(input, drafts) => StepInput { drafts: Some(drafts), ..input.of_step() },
+            GraphWork::StepHidden(head, input) => {
+                self.check_head(head)?;
+                StepInput { head: Some(&head.head), ..input.of_step() }
             }
-            GraphWork::Verify(input, drafts) => {
-                self.check_input(input)?;
-                Work::Step(Box::new(workspace.verify(&input.logits, input.masks.as_ref(), drafts)?))
+            GraphWork::VerifyHidden(head, input, drafts) => {
+                self.check_head(head)?;
+                StepInput { head: Some(&head.head), drafts: Some(drafts), ..input.of_step() }
             }
-            GraphWork::StepHidden(head, input) => self.fix_hidden(head, input, None)?,
-            GraphWork::VerifyHidden(head, input, drafts) => self.fix_hidden(head, input, Some(drafts))?,
             GraphWork::Draft { batch, input, paths } => {
-                let masks = input.masks.as_ref();
-                Work::Drafts(Box::new(workspace.drafts(batch.id, &input.logits, masks, paths.as_ref())?))
+                StepInput { of: Some(batch.id), paths, ..input.of_step() }
             }
             GraphWork::CopyDrafts { batch, to, column } => {
-                Work::CopyDrafts(workspace.copied_drafts(batch.id, to, *column)?)
+                return Ok(Work::CopyDrafts(DraftCopyLaunch::new(workspace, batch.id, to, column)?));
             }
-            GraphWork::Shorten(counts) => Work::Shorten(workspace.shorten(counts)?),
-        })
-    }
-
-    /// Fixes a step from hidden states in a graph.
-    fn fix_hidden<'b>(
-        &self,
-        head: &'b DeviceHead<'_>,
-        input: &DeviceInput<'b>,
-        drafts: Option<&DraftIds<'b>>,
-    ) -> Result<Work<'b>> {
-        self.check_head(head)?;
-        self.check_input(input)?;
-        let step = self.workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), drafts)?;
-        Ok(Work::Step(Box::new(step)))
+            GraphWork::Shorten(counts) => return Ok(Work::Shorten(ShortenLaunch::new(workspace, &counts)?)),
+        };
+        self.check_input(&input)?;
+        Ok(Work::Step(Box::new(workspace.fix(&input)?)))
     }
 
     /// Enqueues the work of a graph: one call, however much it is.
@@ -164,9 +150,9 @@ impl DevicePool {
         self.workspace.replay(graph)?;
         for work in graph.work() {
             match work {
-                Work::Step(step) => self.note(1, step.is_approximate()),
+                Work::Step(step) if step.draft_batch().is_none() => self.note(1, step.is_approximate()),
                 Work::Shorten(_) => self.note_shorten(),
-                Work::Drafts(_) | Work::CopyDrafts(_) => {}
+                Work::Step(_) | Work::CopyDrafts(_) => {}
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
 
-use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows};
+use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows, StepInput};
 use gumball_head::{Certified, Clustered, ClusteredOptions, Clusters, HiddenStates, Scaling, WholeRow};
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::layout::Layout;
@@ -343,9 +343,7 @@ impl DevicePool {
     ) -> Result<()> {
         self.check_head(head)?;
         let input = input.into();
-        self.enqueue_step(&input, None, |workspace| {
-            workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), None)
-        })?;
+        self.enqueue_step(&StepInput { head: Some(&head.head), ..input.of_step() }, None)?;
         Ok(())
     }
 
@@ -363,9 +361,8 @@ impl DevicePool {
     ) -> Result<()> {
         self.check_head(head)?;
         let input = input.into();
-        self.enqueue_step(&input, None, |workspace| {
-            workspace.step_hidden(&head.head, &input.logits, input.masks.as_ref(), Some(drafts))
-        })?;
+        let (head, drafts) = (Some(&head.head), Some(*drafts));
+        self.enqueue_step(&StepInput { head, drafts, ..input.of_step() }, None)?;
         Ok(())
     }
 

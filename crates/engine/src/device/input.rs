@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Dtype, MaskRows, Rows, Runtime};
+use gumball_cuda::{Buffer, Dtype, MaskRows, Rows, Runtime, StepInput};
 use gumball_spec::{Result, Row};
 
 use crate::options::{BatchOptions, Masks};
@@ -14,6 +14,13 @@ pub struct DeviceInput<'b> {
     pub logits: Rows<'b>,
     /// The grammar bitmasks of all rows. If given, they replace those of [`DeviceOptions`].
     pub masks: Option<MaskRows<'b>>,
+}
+
+impl<'b> DeviceInput<'b> {
+    /// Returns the input of a step over these rows, and nothing else.
+    pub(super) fn of_step<'a>(&self) -> StepInput<'a, 'b> {
+        StepInput { masks: self.masks, ..StepInput::of(&self.logits) }
+    }
 }
 
 impl<'b> From<Rows<'b>> for DeviceInput<'b> {

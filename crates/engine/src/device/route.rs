@@ -4,7 +4,9 @@
 //! to the device, so a [`DevicePool`](super::DevicePool) is much faster.
 
 use gumball_cpu::{Chosen, Level, Task};
-use gumball_cuda::{Assignment, Buffer, InitialState, Outputs, Prepared, Rows, Workspace, WorkspaceLimits};
+use gumball_cuda::{
+    Assignment, Buffer, InitialState, Outputs, Prepared, Rows, StepInput, Workspace, WorkspaceLimits,
+};
 use gumball_spec::edit::{Hook, edit};
 use gumball_spec::layout::Widths;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
@@ -118,7 +120,7 @@ impl Stages for DeviceStages {
         workspace.assign(&Assignment { slots: &[0], forced: &forced, masks, ..Assignment::default() })?;
         let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, row)?;
         let rows = Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
-        workspace.enqueue(&workspace.step(&rows)?)?;
+        workspace.enqueue(&workspace.fix(&StepInput::of(&rows))?)?;
         let outputs = workspace.results().outputs(1)?;
         (self.upload, self.workspace) = (Some(buffer), Some(workspace));
 

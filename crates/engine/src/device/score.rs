@@ -83,7 +83,7 @@ impl DevicePool {
         };
         let scores = Rows::of(&buffer, dtype, 0, lines, vocab, stride).and_then(|rows| {
             let rows = rows.with_kind(logits.kind());
-            workspace.score(0, &request, &known, &rows, select.unwrap_or_default(), &masks)
+            known.score(&mut workspace, 0, &request, &rows, select.unwrap_or_default(), &masks)
         });
         self.upload = Some(buffer);
         self.scorer = Some(workspace);

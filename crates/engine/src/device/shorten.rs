@@ -3,7 +3,7 @@
 //! On the device only that knows how many tokens go. The host's copy of a sequence then catches up by the length that the
 //! device has, and by its history where it keeps one.
 
-use gumball_cuda::{DeviceSlice, IntType};
+use gumball_cuda::{DeviceSlice, IntType, ShortenLaunch};
 use gumball_spec::{Error, Result};
 
 use super::input::copy_bytes_up;
@@ -56,7 +56,7 @@ impl DevicePool {
     /// - [`Error::Length`] if there is not one number for each slot, and [`Error::OutOfRange`] for another type.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn enqueue_shorten(&mut self, counts: &DeviceSlice<'_>) -> Result<()> {
-        if !self.workspace.enqueue_shorten(counts)? {
+        if !ShortenLaunch::new(&self.workspace, counts)?.enqueue(&self.workspace)? {
             self.captured_shorten = true;
             return Ok(());
         }

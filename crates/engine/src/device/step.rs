@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use gumball_cuda::{Assignment, DraftCounts, DraftRule, Rows, Step, StepVariant, Workspace};
+use gumball_cuda::{Assignment, DraftCounts, DraftRule, Rows, Step, StepInput, StepVariant};
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result};
@@ -328,11 +328,11 @@ impl DevicePool {
     }
 
     /// Checks that the pool's route takes the rows and bitmasks of an input.
-    pub(super) fn check_input(&self, input: &DeviceInput<'_>) -> Result<()> {
+    pub(super) fn check_input(&self, input: &StepInput<'_, '_>) -> Result<()> {
         match self.config.route {
             PoolRoute::Race => Ok(()),
             PoolRoute::Probabilities if input.masks.is_some() => Err(refused("masks")),
-            PoolRoute::Probabilities => check_logits(input.logits.kind()),
+            PoolRoute::Probabilities => check_logits(input.rows.kind()),
         }
     }
 
@@ -367,24 +367,20 @@ impl DevicePool {
     }
 
     fn enqueue_with(&mut self, input: DeviceInput<'_>, variant: Option<StepVariant>) -> Result<()> {
-        self.enqueue_step(&input, variant, |workspace| {
-            workspace.step_masked(&input.logits, input.masks.as_ref())
-        })?;
+        self.enqueue_step(&input.of_step(), variant)?;
         Ok(())
     }
 
-    /// Enqueues the step that `fix` makes for an input. Returns whether it runs: one that the host program captures in a graph of its own
-    /// does not.
-    pub(super) fn enqueue_step<'b>(
+    /// Enqueues a step. Returns whether it runs: one that the host program captures in a graph of its own does not.
+    pub(super) fn enqueue_step(
         &mut self,
-        input: &DeviceInput<'b>,
+        input: &StepInput<'_, '_>,
         variant: Option<StepVariant>,
-        fix: impl FnOnce(&Workspace) -> Result<Step<'b>>,
     ) -> Result<bool> {
         self.check_input(input)?;
         variant.map_or(Ok(()), |variant| self.workspace.rows().check_variant(variant))?;
         self.grow_histories(1)?;
-        let step = fix(&self.workspace)?;
+        let step = self.workspace.fix(input)?;
         let step = variant.into_iter().fold(step, Step::with_variant);
         let runs = self.workspace.enqueue(&step)?;
         if runs {

@@ -5,7 +5,7 @@
 //! `judge_requests.cu` in `gumball-cuda`.
 
 use gumball_cuda::{
-    Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, IntType, Rows, StepVariant,
+    Buffer, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, IntType, Rows, StepInput, StepVariant,
 };
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::MAX_DRAFTS;
@@ -333,9 +333,7 @@ impl DevicePool {
         drafts: &DraftIds<'b>,
         variant: Option<StepVariant>,
     ) -> Result<()> {
-        self.enqueue_step(&input, variant, |workspace| {
-            workspace.verify(&input.logits, input.masks.as_ref(), drafts)
-        })?;
+        self.enqueue_step(&StepInput { drafts: Some(*drafts), ..input.of_step() }, variant)?;
         Ok(())
     }
 

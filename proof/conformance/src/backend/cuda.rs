@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gumball_cpu::Output;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype as CudaDtype, Emulator,
-    Gpu, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Step, Variant, Workspace, WorkspaceLimits,
+    Gpu, InitialState, IntType, Outputs, Prepared, Rows, Runtime, Step, StepInput, Variant, Workspace,
+    WorkspaceLimits,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
@@ -123,7 +124,9 @@ impl Cuda {
         let Packed { buffer, dtype, start, stride, count, lines } = packed;
         let case = cases.iter().flatten().next().expect("a batch has a case");
         let rows = || Rows::of(buffer, *dtype, *start, *count, case.vocab(), *stride);
-        self.run_step(cases, lines, kept, |workspace| workspace.step(&rows()?.with_kind(case.kind)))
+        self.run_step(cases, lines, kept, |workspace| {
+            workspace.fix(&StepInput::of(&rows()?.with_kind(case.kind)))
+        })
     }
 
     /// Passes a batch through the step that `fix` makes, as [`Cuda::run`] does.
@@ -295,7 +298,7 @@ impl Cuda {
         let on_device = DraftIds { probs: probs.as_ref().map(rows_of).transpose()?, ..on_device };
         let Packed { buffer, dtype, start, stride, .. } = &packed;
         let logits = Rows::of(buffer, *dtype, *start, all.len(), root.vocab(), *stride)?.with_kind(root.kind);
-        let step = workspace.verify(&logits, None, &on_device)?;
+        let step = workspace.fix(&StepInput { drafts: Some(on_device), ..StepInput::of(&logits) })?;
         let step = if self.searching { step.searching() } else { step };
         if self.graphs {
             workspace.replay(&workspace.capture(&[step])?)?;
@@ -385,7 +388,7 @@ impl Cuda {
         })?;
         let line = Rows::of(&packed.buffer, packed.dtype, 0, 1, case.vocab(), packed.stride)?;
         let line = line.with_kind(case.kind);
-        let step = [workspace.step(&line)?];
+        let step = [workspace.fix(&StepInput::of(&line))?];
         let graph = self.graphs.then(|| workspace.capture(&step)).transpose()?;
         for (number, _) in (0..draws).step_by(rows).enumerate() {
             match &graph {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadScreen, Rows};
+use gumball_cuda::{Buffer, Dtype as CudaDtype, Head, HeadScreen, Rows, StepInput};
 use gumball_head::{Certified, Level};
 use gumball_spec::head::clusters::Clusters;
 use gumball_spec::{Error, Result, Row, SamplingParams};
@@ -69,7 +69,7 @@ impl Cuda {
         let request = Case::of(&vec![0.0; vocab], greedy);
         let hidden = states.rows()?;
         self.run_step(&vec![Some(&request); rows], &[], false, |workspace| {
-            workspace.step_hidden(&head, &hidden, None, None)
+            workspace.fix(&StepInput { head: Some(&head), ..StepInput::of(&hidden) })
         })?;
         let mut logits = vec![0.0f32; rows * vocab];
         head.read_logits(&mut logits)?;
@@ -84,7 +84,7 @@ impl Cuda {
         let request = Case::of(&vec![0.0; vocab], params.clone());
         let hidden = states.rows()?;
         let seen = self.run_step(&vec![Some(&request); rows], &[], false, |workspace| {
-            workspace.step_hidden(&head, &hidden, None, None)
+            workspace.fix(&StepInput { head: Some(&head), ..StepInput::of(&hidden) })
         })?;
         let mut logits = vec![0.0f32; rows * vocab];
         head.read_logits(&mut logits)?;
@@ -127,7 +127,7 @@ impl Cuda {
             let exact = self.copied(head, cases.len())?;
             let mut batch = |head: &Head<'_>| -> Result<()> {
                 let rows = self.run_step(cases, &[], false, |workspace| {
-                    workspace.step_hidden(head, &hidden, None, None)
+                    workspace.fix(&StepInput { head: Some(head), ..StepInput::of(&hidden) })
                 })?;
                 seen.extend(rows.into_iter().flatten());
                 Ok(())
@@ -175,7 +175,7 @@ impl Cuda {
             let on_device =
                 self.copied(head, cases.len())?.with_clusters(&of_one)?.with_probes(clusters.probes)?;
             let results = self.run_step(cases, &[], false, |workspace| {
-                workspace.step_hidden(&on_device, &hidden, None, None)
+                workspace.fix(&StepInput { head: Some(&on_device), ..StepInput::of(&hidden) })
             })?;
             let mut logits = vec![0.0f32; cases.len() * vocab];
             on_device.read_logits(&mut logits)?;

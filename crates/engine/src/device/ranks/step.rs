@@ -1,11 +1,11 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
-use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepVariant, Workspace};
+use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepInput, StepVariant};
 use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, StepDigest, StepPart};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE};
 
-use super::super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::super::input::{DeviceOptions, copy_up};
 use super::super::sequences::Shortened;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool};
@@ -191,9 +191,9 @@ impl DeviceDistPool {
         self.check_broken()?;
         let Self { pool, group, windows, .. } = self;
         let spread = spread(&self.assigned, &self.planner, group.rank())?;
-        let fix = |workspace: &Workspace| workspace.step_over_ranks(&rows, windows, &spread);
+        let input = StepInput { ranks: Some((&*windows, &spread)), ..StepInput::of(&rows) };
         let is_emulated = pool.device().gpu().is_none();
-        let enqueue = || pool.enqueue_step(&DeviceInput::from(rows), None, fix);
+        let enqueue = || pool.enqueue_step(&input, None);
         let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
@@ -211,7 +211,8 @@ impl DeviceDistPool {
     pub fn capture<'b>(&self, rows: &[Rows<'b>]) -> Result<Graph<'b>> {
         self.check_broken()?;
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        let step = |rows: &Rows<'b>| self.pool.workspace.step_over_ranks(rows, &self.windows, &spread);
+        let ranks = Some((&self.windows, &spread));
+        let step = |rows: &Rows<'b>| self.pool.workspace.fix(&StepInput { ranks, ..StepInput::of(rows) });
         let steps: Vec<Step<'b>> = rows.iter().map(step).collect::<gumball_spec::Result<_>>()?;
         Ok(self.pool.workspace.capture(&steps)?)
     }

@@ -1,10 +1,10 @@
 //! A verification over the devices of ranks: the rows of a request's drafts stay with one owner, and its walk comes back to all.
 
-use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, Workspace};
+use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, StepInput};
 use gumball_dist::{Plan, Result, StepPart};
 use gumball_spec::layout::Layout;
 
-use super::super::input::{DeviceInput, DeviceOptions};
+use super::super::input::DeviceOptions;
 use super::super::verify::rule;
 use super::DeviceDistPool;
 use super::step::{refuse_kept, spread};
@@ -165,9 +165,10 @@ impl DeviceDistPool {
         self.check_broken()?;
         let Self { pool, group, windows, .. } = self;
         let spread = spread(&self.assigned, &self.planner, group.rank())?;
-        let fix = |workspace: &Workspace| workspace.verify_over_ranks(&rows, drafts, windows, &spread);
+        let (drafts, ranks) = (Some(*drafts), Some((&*windows, &spread)));
+        let input = StepInput { drafts, ranks, ..StepInput::of(&rows) };
         let is_emulated = pool.device().gpu().is_none();
-        let enqueue = || pool.enqueue_step(&DeviceInput::from(rows), None, fix);
+        let enqueue = || pool.enqueue_step(&input, None);
         let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
@@ -188,7 +189,8 @@ impl DeviceDistPool {
         self.check_broken()?;
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
         let step = |(rows, drafts): &(Rows<'b>, DraftIds<'b>)| {
-            self.pool.workspace.verify_over_ranks(rows, drafts, &self.windows, &spread)
+            let (drafts, ranks) = (Some(*drafts), Some((&self.windows, &spread)));
+            self.pool.workspace.fix(&StepInput { drafts, ranks, ..StepInput::of(rows) })
         };
         let steps: Vec<Step<'b>> = inputs.iter().map(step).collect::<gumball_spec::Result<_>>()?;
         Ok(self.pool.workspace.capture(&steps)?)

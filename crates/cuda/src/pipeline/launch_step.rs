@@ -1,0 +1,181 @@
+//! The launches of a step, in order: exchange of rows, begin of drafts, edits that match histories, head, softmax, judgement or
+//! probabilities, survey, finish or race, end of drafts, exchange of results.
+//!
+//! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a graph and replayed; positions
+//! advance on the device.
+
+use gumball_spec::Kind;
+
+use crate::abi::{self, DraftStep, flags};
+use crate::launch::{drafts, exchange, finish, head, history_edits, survey, tuning};
+use crate::pipeline::proposals::Proposals;
+use crate::pipeline::rank_rows::Exchange;
+use crate::pipeline::row_batch::RowBatch;
+use crate::pipeline::step::{Begin, Step};
+use crate::pipeline::workspace::Workspace;
+use crate::requests::step_features::{Edits, StepFeatures};
+
+impl Step<'_> {
+    /// Launches the kernels that support `needs`, which must include the features of the step's rows, and those that exchange rows
+    /// and results with other ranks. The workspace must still have the step's batch.
+    pub(crate) fn launch(&self, workspace: &Workspace, needs: StepFeatures) -> crate::Result<()> {
+        assert_eq!(self.workspace, workspace.id, "a step goes to the workspace that fixed it");
+        match &self.exchange {
+            None => self.launch_rows(workspace, &self.argument, needs),
+            Some(Exchange { shards: Some(shards), .. }) if self.kind == Kind::Logits => {
+                self.launch_shards(workspace, shards, needs)
+            }
+            Some(exchange) => self.launch_exchanged(workspace, exchange, &self.argument, needs),
+        }
+    }
+
+    /// Launches the kernels over the rows that this rank samples, between those that exchange rows and results.
+    pub(crate) fn launch_exchanged(
+        &self,
+        workspace: &Workspace,
+        exchange: &Exchange,
+        step: &abi::Step,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        let (runtime, device) = (&*workspace.runtime, &workspace.device);
+        // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
+        // shape. The creator of `Rows` guarantees the logits.
+        let send_rows = |rows| unsafe { exchange::send_rows(runtime, device, rows) };
+        exchange.rows.as_ref().map_or(Ok(()), send_rows)?;
+        self.launch_rows(workspace, step, needs)?;
+        // SAFETY: as above. The step's kernels write the outputs.
+        unsafe { exchange::send_results(runtime, &exchange.results) }
+    }
+
+    /// Launches the kernels over rows that are here.
+    fn launch_rows(&self, workspace: &Workspace, step: &abi::Step, needs: StepFeatures) -> crate::Result<()> {
+        if step.rows == 0 {
+            return Ok(());
+        }
+        let (runtime, device, row_type) = (&*workspace.runtime, &workspace.device, (self.kind, self.dtype));
+        let batch = workspace.batch(self.of).expect("checked before a launch");
+        let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
+        let begun = self.begun(workspace, batch, step);
+        if let Some(begun) = &begun {
+            if let Begin::Verify(of) = &self.begin {
+                // SAFETY: the creator of the drafts' columns guarantees these.
+                unsafe { batch.link(runtime, of) }?;
+            }
+            // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
+            // rows and requests that `check` compared, and for the paths that `fix` did. The creators of the drafts' columns and of the
+            // paths guarantee these.
+            unsafe { drafts::begin(runtime, needs.edits, begun) }?;
+        }
+        if needs.edits == Edits::HistoryDependent {
+            let enqueue =
+                if begun.is_some() { history_edits::enqueue_dependent } else { history_edits::enqueue };
+            // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
+            // to this workspace as well.
+            unsafe { enqueue(runtime, device, step) }?;
+        }
+        self.launch_source(workspace, step)?;
+        let has_probabilities = self.launch_probabilities(workspace, batch, begun.as_ref(), step, needs)?;
+
+        let (rows, tiles) = (step.rows as usize, step.tiles as usize);
+        // `draft_race` cannot read the records of a survey that scores tokens.
+        let scores = !matches!(self.begin, Begin::Propose(_))
+            && self.shared.is_none()
+            && self.kind == Kind::Logits
+            && step.flags & flags::NO_CANDIDATES == 0
+            && tuning::scores_in_survey(device, rows, tiles);
+        let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
+        let survey = match &self.shared {
+            // If any row has edits or needs sums, all rows are surveyed separately.
+            Some((survey, step)) if needs.edits == Edits::None && !needs.sums => {
+                // SAFETY: the conditions of the survey's launch below hold here too. There are no more logits
+                // rows than rows, or sharing would save nothing, so the records fit.
+                unsafe { survey::enqueue(runtime, survey, step) }?;
+                tuning::records_from_shared_rows(tiles)
+            }
+            _ => tuning::survey(device, (rows, tiles), row_type, needs),
+        };
+        // A survey of each row waits by itself for what the kernel just before makes: the requests of rows behind drafts, or stamps of
+        // edits. Behind kernels that judge or write probabilities, or survey shared rows, it begins when these are complete.
+        let is_edited = needs.edits > Edits::None;
+        let waits = match &begun {
+            Some(_) => !has_probabilities && (is_edited || self.shared.is_none()),
+            None => needs.edits == Edits::HistoryDependent,
+        };
+        // A survey behind a head or a softmax must not load before these are complete.
+        let has_rows = self.head.is_none() && self.softmax_of.is_none();
+        let enqueue = if waits && has_rows { survey::enqueue_dependent } else { survey::enqueue };
+        // A row behind drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
+        let known_slots = if waits && !is_edited { flags::SLOT_IS_ROW } else { 0 };
+        let step = abi::Step { flags: step.flags | known_slots, ..*step };
+        let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
+        // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
+        // suffice for the shape that `fix` checked; a batch of drafts has no more rows than a step. `assign` checked the slots. The creator
+        // of `Rows` guarantees the logits.
+        unsafe { enqueue(runtime, &survey, step) }?;
+        if !self.finishes {
+            return Ok(());
+        }
+        if let Some(race) = batch.race(step) {
+            // SAFETY: the conditions of the survey's launch hold here too, and there are as many drafts for each row.
+            return unsafe { drafts::race(runtime, device, row_type, &race) };
+        }
+        // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a draft model.
+        unsafe { finish::enqueue(runtime, device, row_type, needs, step) }?;
+        match (&self.begin, &begun) {
+            // SAFETY: the conditions of `drafts::begin` hold here too.
+            (Begin::Verify(of), Some(begun)) => unsafe { drafts::end(runtime, of.requests.len(), begun) },
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the argument of the kernels that make the requests of rows behind drafts, if the rows are.
+    fn begun(&self, workspace: &Workspace, batch: &RowBatch, step: &abi::Step) -> Option<DraftStep> {
+        match &self.begin {
+            Begin::Nothing => None,
+            Begin::Verify(of) => Some(batch.verified(step, of, &workspace.requests, &workspace.results)),
+            Begin::Propose(paths) => Some(batch.proposed(step, paths, &workspace.requests)),
+        }
+    }
+
+    /// Launches the kernels that make the rows of logits, or of probabilities that the step draws from.
+    fn launch_source(&self, workspace: &Workspace, step: &abi::Step) -> crate::Result<()> {
+        if let Some(launch) = &self.head {
+            let (argument, centroids) = (launch.argument(step), launch.centroids.as_ref());
+            // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels before have
+            // made the rows' requests.
+            unsafe {
+                head::enqueue(&*workspace.runtime, &workspace.device, launch.types, &argument, centroids)
+            }?;
+        }
+        match (&self.softmax_of, &workspace.probability_rows) {
+            (Some(logits), Some(own)) => {
+                own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Launches the kernels that judge drafts by probabilities, or write those that drafts are drawn from; returns whether there are some.
+    fn launch_probabilities(
+        &self,
+        workspace: &Workspace,
+        batch: &RowBatch,
+        begun: Option<&DraftStep>,
+        step: &abi::Step,
+        needs: StepFeatures,
+    ) -> crate::Result<bool> {
+        let (runtime, device, row_type) = (&*workspace.runtime, &workspace.device, (self.kind, self.dtype));
+        if let (Begin::Verify(of), Some(begun)) = (&self.begin, begun)
+            && let Some(judgement) = of.rule.judgement()
+        {
+            // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the rows' requests and
+            // stamped their edits.
+            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, needs) }?;
+            return Ok(true);
+        }
+        let Some(probs) = batch.proposals().and_then(Proposals::written) else { return Ok(false) };
+        // SAFETY: as above.
+        unsafe { probs.write(runtime, device, row_type, step, needs) }?;
+        Ok(true)
+    }
+}
