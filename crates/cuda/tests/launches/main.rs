@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bench;
+mod combined;
 mod drafts;
 mod golden;
 mod hidden;
@@ -30,6 +31,9 @@ fn launches_are_those_of_the_golden_file() {
     steps::add_options(&mut golden);
     drafts::add_verifications(&mut golden);
     drafts::add_drafts(&mut golden);
+    combined::add_verifications(&mut golden);
+    combined::add_shared_rows(&mut golden);
+    combined::add_drafts(&mut golden);
     drafts::add_shorten(&mut golden);
     steps::add_scores(&mut golden);
     hidden::add_hidden(&mut golden);
