@@ -1,9 +1,9 @@
-// exchange.cu: rows and results on their way between the devices of a group, written into the peers' memory.
+// exchange.cu: sends rows and results between the devices of a group, by writes into the peers' memory.
 //
 // Computes   send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
 //                waits for the other ranks' parts
-//            send_results: sends what came out of this rank's rows to all ranks, collects what comes from these, and
-//                advances the requests whose rows other ranks sampled: by a token, or in a verification by those of a walk
+//            send_results: sends the results of this rank's rows to all ranks, collects the other ranks' results, and
+//                advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a walk
 // Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
 // Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
@@ -12,14 +12,14 @@
 //            So blocks may run one after the other.
 // Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row, in a
 //            verification 28, and 8 for each logprob in, and twice that out for each other rank
-// Requires   windows of all ranks, mapped for writes; one turn of both kernels at a time
+// Requires   windows of all ranks, mapped for writes; one turn at a time: one launch of each of both kernels (stage/exchange.cuh)
 
 #include "stage/exchange.cuh"
 #include "stage/row_result.cuh"
 
-// Waits until all ranks have ended the turn before, so that this rank may write their windows; by a whole block. Returns false
-// if it must not.
-DEVICE bool wait_for_last_turn(const Peers& peers, u32 turn) {
+// Waits until all ranks have ended the previous turn, so that this rank may write their windows; by a whole block. Returns false
+// after a failure.
+DEVICE bool wait_for_previous_turn(const Peers& peers, u32 turn) {
     WindowHeader& own = window_header(peers, peers.rank);
     bool is_refused = own.failure != 0;
     if (threadIdx.x < peers.world && !is_refused) {
@@ -29,10 +29,10 @@ DEVICE bool wait_for_last_turn(const Peers& peers, u32 turn) {
     return !__syncthreads_or(is_refused);
 }
 
-// Where a row goes: to `copies` ranks from `first` on, of which the one behind the last rank is rank 0.
+// The ranks that receive a row: `count` ranks from `first` on, where rank 0 follows the last rank.
 struct Receivers {
-    u32 first, copies;
-    // Where the bytes go in the windows.
+    u32 first, count;
+    // Where the bytes go in each window.
     u64 offset;
 };
 
@@ -50,8 +50,8 @@ DEVICE void copy_units(const char* from, u32 bytes, const Peers& peers, const Re
                 unit[i] = ((const Unit*)from)[index];
             }
         }
-        for (u32 copy = 0; copy < receivers.copies; copy++) {
-            Unit* to = (Unit*)(peers.windows[(receivers.first + copy) % peers.world] + receivers.offset);
+        for (u32 receiver = 0; receiver < receivers.count; receiver++) {
+            Unit* to = (Unit*)(peers.windows[(receivers.first + receiver) % peers.world] + receivers.offset);
 #pragma unroll
             for (u32 i = 0; i < COUNT; i++) {
                 const u32 index = start + i * SEND_ROWS_THREADS;
@@ -72,8 +72,8 @@ DEVICE u32 owner_of(const u32* first_rows, u32 row) {
     return rank;
 }
 
-// Returns the step's row of a place in the order in which rows are sent, `args.rows` or more if there is none there.
-// Neighbours go to different ranks, so that all links are busy all the time.
+// Returns the step's row at a place in the order in which rows are sent; `args.rows` or more if the place is empty.
+// Neighbours in this order go to different ranks, so that all links are busy all the time.
 DEVICE u32 row_to_send(const SendRows& args, u32 place) {
     if (args.flags & EXCHANGE_GATHER) {
         return place;
@@ -93,7 +93,7 @@ DEVICE Receivers receivers_of(const SendRows& args, u32 row) {
     return Receivers{rank, 1, offset + (row - args.first_rows[rank]) * args.window_stride_bytes};
 }
 
-// Whether a row of the step is no part of its exchange.
+// Whether a row of the step does not take part in the exchange.
 template <class Args>
 DEVICE bool is_elsewhere(const Args& args, u32 row) {
     return args.flags & EXCHANGE_PARTIAL && args.slots[row] == SLOT_ELSEWHERE;
@@ -102,16 +102,16 @@ DEVICE bool is_elsewhere(const Args& args, u32 row) {
 // A chunk of this rank's part of a row.
 struct Chunk {
     u32 row;
-    // Where it begins in the part.
+    // The byte of the part at which the chunk begins.
     u64 start;
     const char* from;
     u32 bytes;
 };
 
-// Returns a chunk in the order in which chunks are sent; of row `args.rows` or a later one if there is none there.
-DEVICE Chunk chunk_of(const SendRows& args, u32 item) {
-    const u32 row = row_to_send(args, item / args.chunks_per_row);
-    const u64 start = (u64)(item % args.chunks_per_row) * args.chunk_bytes, left = args.row_bytes - start;
+// Returns a chunk by its index in the order in which chunks are sent. Its row is `args.rows` or more if there is no such chunk.
+DEVICE Chunk chunk_of(const SendRows& args, u32 chunk_index) {
+    const u32 row = row_to_send(args, chunk_index / args.chunks_per_row);
+    const u64 start = (u64)(chunk_index % args.chunks_per_row) * args.chunk_bytes, left = args.row_bytes - start;
     const u32 batch_row = args.batch_rows != nullptr && row < args.rows ? args.batch_rows[row] : row;
     const char* from = (const char*)args.parts + batch_row * args.stride_bytes + start;
     return Chunk{row, start, from, left < args.chunk_bytes ? (u32)left : args.chunk_bytes};
@@ -151,7 +151,7 @@ DEVICE void signal_block(const SendRows& args, u32 turn, u32 digest) {
 }
 
 // Waits until the other ranks' blocks have sent their parts; by a whole block. `blocks` is shared memory. Returns false if
-// some do not come, or belong to another step.
+// a block does not signal in time, or belongs to another step.
 DEVICE bool wait_for_blocks(const SendRows& args, u32 turn, u32 digest, u32 (&blocks)[MAX_RANKS]) {
     const Peers& peers = args.peers;
     WindowHeader& own = window_header(peers, peers.rank);
@@ -183,18 +183,18 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     const WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1, digest = step_digest(own, args.row_digest);
     const u32 places = args.flags & EXCHANGE_GATHER ? args.rows : args.most_rows * args.peers.world;
-    const u32 items = places * args.chunks_per_row;
-    // The first chunk comes from memory while the block waits.
-    if (blockIdx.x < items) {
+    const u32 chunk_count = places * args.chunks_per_row;
+    // The first chunk is loaded into the second-level cache while the block waits.
+    if (blockIdx.x < chunk_count) {
         const Chunk chunk = chunk_of(args, blockIdx.x);
         for (u32 byte = threadIdx.x * 32; chunk.row < args.rows && byte < chunk.bytes; byte += SEND_ROWS_THREADS * 32) {
             prefetch_l2(chunk.from + byte);
         }
     }
-    bool succeeds = wait_for_last_turn(args.peers, turn);
+    bool succeeds = wait_for_previous_turn(args.peers, turn);
     if (succeeds) {
-        for (u32 item = blockIdx.x; item < items; item += gridDim.x) {
-            const Chunk chunk = chunk_of(args, item);
+        for (u32 chunk_index = blockIdx.x; chunk_index < chunk_count; chunk_index += gridDim.x) {
+            const Chunk chunk = chunk_of(args, chunk_index);
             if (chunk.row < args.rows && !is_elsewhere(args, chunk.row)) {
                 send_chunk(args, chunk);
             }
@@ -213,48 +213,50 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     }
 }
 
-// A word of some rows' outputs. The sections are those of Layout in gumball-spec: six with a word a row, two of
-// `top_n_width` words a row, and two of `ids_width`. A verification has one more, with a word a row: the rows of its walks.
-struct Word {
-    // The words that a row has in the sections before, and in this one.
-    u32 words_before, width;
+// A word of the outputs of some rows. The sections are those of Layout in gumball-spec: six with one word per row, two with
+// `top_n_width` words per row, and two with `ids_width`. A verification has one more, with one word per row: the rows of its walks.
+struct OutputWord {
+    // How many words a row has in the sections before this one, and in this one.
+    u32 section_start, width;
     u32 row;
-    // Which of the section's words of the row it is.
+    // The word's number among those of its row in this section.
     u32 column;
 };
 
-// The words that a row has in the sections of Layout.
-DEVICE u32 words_of_outputs(const Step& step) { return OUTPUT_SECTIONS + 2 * step.top_n_width + 2 * step.ids_width; }
+// Returns how many words a row has in the sections of Layout.
+DEVICE u32 output_words_per_row(const Step& step) {
+    return OUTPUT_SECTIONS + 2 * step.top_n_width + 2 * step.ids_width;
+}
 
-// Returns a word of the outputs of `rows` rows.
-DEVICE Word word_of(const Step& step, u32 number, u32 rows) {
+// Returns a word of the outputs of `rows` rows by its index.
+DEVICE OutputWord word_at(const Step& step, u32 word_index, u32 rows) {
     const u32 top_n = step.top_n_width, ids = step.ids_width;
-    u32 words_before = number / rows, width = 1;
-    if (words_before >= OUTPUT_SECTIONS && words_before < words_of_outputs(step)) {
+    u32 section_start = word_index / rows, width = 1;
+    if (section_start >= OUTPUT_SECTIONS && section_start < output_words_per_row(step)) {
         const u32 ids_begin = OUTPUT_SECTIONS + 2 * top_n;
-        const u32 begin = words_before < ids_begin ? OUTPUT_SECTIONS : ids_begin;
-        width = words_before < ids_begin ? top_n : ids;
-        words_before = begin + (words_before - begin) / width * width;
+        const u32 begin = section_start < ids_begin ? OUTPUT_SECTIONS : ids_begin;
+        width = section_start < ids_begin ? top_n : ids;
+        section_start = begin + (section_start - begin) / width * width;
     }
-    const u32 in_section = number - words_before * rows;
-    return Word{words_before, width, in_section / width, in_section % width};
+    const u32 in_section = word_index - section_start * rows;
+    return OutputWord{section_start, width, in_section / width, in_section % width};
 }
 
-// Returns where a word lies in the outputs of `rows` rows, in which its row is `row`.
-DEVICE u64 index_of(const Word& word, u32 rows, u32 row) {
-    return (u64)word.words_before * rows + row * word.width + word.column;
+// Returns the index of a word in the outputs of `rows` rows, in which its row is `row`.
+DEVICE u64 output_index(const OutputWord& word, u32 rows, u32 row) {
+    return (u64)word.section_start * rows + row * word.width + word.column;
 }
 
-DEVICE u32 words_per_row(const SendResults& args) {
-    return words_of_outputs(args.step) + (args.requests != nullptr ? 1 : 0);
+DEVICE u32 result_words_per_row(const SendResults& args) {
+    return output_words_per_row(args.step) + (args.requests != nullptr ? 1 : 0);
 }
 
 DEVICE u32 batch_row_of(const SendResults& args, u32 row) {
     return args.batch_rows != nullptr ? args.batch_rows[row] : row;
 }
 
-// The rows of a rank whose results a block sends, and the same block of the other ranks awaits: those of neighbouring
-// requests. Numbers are those of the assignment.
+// The rows of a rank whose results one block sends, and the block of the same number waits for on other ranks: the rows of
+// neighbouring requests. All four are numbers of the assignment.
 struct BlockRows {
     u32 first, count;
     u32 first_request, requests;
@@ -284,45 +286,47 @@ DEVICE BlockRows rows_of_rank(const SendResults& args, u32 rank) {
                                         : rows_of_block(args, first[rank], first[rank + 1] - first[rank]);
 }
 
-DEVICE u32* results_of(const SendResults& args) {
+DEVICE u32* own_results(const SendResults& args) {
     return (u32*)(args.peers.windows[args.peers.rank] + args.results_offset);
 }
 
-// Returns where results of a turn arrive in the window of a rank.
-DEVICE u64* arrivals_of(const SendResults& args, u32 rank, u32 turn) {
+// Returns where the results of a turn arrive in the window of a rank.
+DEVICE u64* arrivals_at(const SendResults& args, u32 rank, u32 turn) {
     return (u64*)(args.peers.windows[rank] + args.arrivals_offset + turn % 2 * args.arrivals_bytes);
 }
 
 // Returns where the number of accepted drafts of a request lies in the results. In front of its rows in the batch lie a row
 // for each draft of the requests before, and one for each of these requests.
 DEVICE u64 accepted_index(const SendResults& args, const DraftRequest& request) {
-    return (u64)(words_of_outputs(args.step) + 1) * args.rows + (request.batch_row - request.first_draft);
+    return (u64)(output_words_per_row(args.step) + 1) * args.rows + (request.batch_row - request.first_draft);
 }
 
 // Copies the numbers of accepted drafts of a block's requests, which this rank verified, to its results.
 DEVICE void copy_accepted(const SendResults& args, const BlockRows& own) {
-    const u32* accepted = args.step.outputs + (u64)(words_of_outputs(args.step) + 1) * args.step.rows;
+    const u32* accepted = args.step.outputs + (u64)(output_words_per_row(args.step) + 1) * args.step.rows;
     const u32 first = args.flags & EXCHANGE_GATHER ? 0 : args.first_requests[args.peers.rank];
     for (u32 i = threadIdx.x; i < own.requests; i += SEND_RESULTS_THREADS) {
         const u32 request = own.first_request + i;
-        results_of(args)[accepted_index(args, args.requests[request])] = accepted[request - first];
+        own_results(args)[accepted_index(args, args.requests[request])] = accepted[request - first];
     }
 }
 
-// Copies outputs of this rank to its results, and sends them to all other ranks unless these sample the rows, too.
-// After a failure nothing is sent. `first` is the thread's first word of the block's rows.
-DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const BlockRows& own, const Word& first) {
+// Copies this rank's outputs to its results, and sends them to all other ranks unless each rank samples all rows. After a failure
+// it sends nothing. `first` is the thread's first word of the block's rows.
+DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const BlockRows& own,
+                         const OutputWord& first) {
     const u32 world = args.flags & EXCHANGE_GATHER ? 0 : args.peers.world;
-    for (u32 number = threadIdx.x; number < own.count * words_per_row(args); number += SEND_RESULTS_THREADS) {
-        const Word word = number == threadIdx.x ? first : word_of(args.step, number, own.count);
+    for (u32 word_index = threadIdx.x; word_index < own.count * result_words_per_row(args);
+         word_index += SEND_RESULTS_THREADS) {
+        const OutputWord word = word_index == threadIdx.x ? first : word_at(args.step, word_index, own.count);
         const u32 row = own.first + word.row;
-        u32 value = args.step.outputs[index_of(word, args.step.rows, row - args.first_row)];
-        if (word.words_before == words_of_outputs(args.step) && value != NO_ROW) {
-            // A row of a walk, which the results name by its number in the batch.
+        u32 value = args.step.outputs[output_index(word, args.step.rows, row - args.first_row)];
+        if (word.section_start == output_words_per_row(args.step) && value != NO_ROW) {
+            // The word names a row of a walk: in the results by the row's number in the batch.
             value = batch_row_of(args, args.first_row + value);
         }
-        const u64 index = index_of(word, args.rows, batch_row_of(args, row));
-        // Asked here, so that no load waits for the window's header.
+        const u64 index = output_index(word, args.rows, batch_row_of(args, row));
+        // Tested after the loads above, so that none of them waits for the window's header.
         if (failed) {
             return;
         }
@@ -331,87 +335,88 @@ DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const B
         }
         for (u32 rank = 0; rank < world; rank++) {
             if (rank != args.peers.rank) {
-                store_relaxed_system(arrivals_of(args, rank, turn) + index, flag_of(turn, value));
+                store_relaxed_system(arrivals_at(args, rank, turn) + index, flag_of(turn, value));
             }
         }
-        results_of(args)[index] = value;
+        own_results(args)[index] = value;
     }
 }
 
-// Returns the rows of a rank that the block collects; none of its own.
+// Returns the rows of a rank that the block collects: none if it is this rank.
 DEVICE BlockRows rows_to_collect(const SendResults& args, u32 rank) {
     return rank == args.peers.rank ? BlockRows{0, 0, 0, 0} : rows_of_rank(args, rank);
 }
 
 // Returns where a word of some rows lies in the results of the batch.
-DEVICE u64 index_in_batch(const SendResults& args, u32 number, const BlockRows& rows) {
-    const Word word = word_of(args.step, number, rows.count);
-    return index_of(word, args.rows, batch_row_of(args, rows.first + word.row));
+DEVICE u64 index_in_batch(const SendResults& args, u32 word_index, const BlockRows& rows) {
+    const OutputWord word = word_at(args.step, word_index, rows.count);
+    return output_index(word, args.rows, batch_row_of(args, rows.first + word.row));
 }
 
-// Copies the results of some rows, which a rank sends, to this rank's. Returns false if they do not come. `first` is where the
-// thread's first word lies in the batch.
+// Receives the results of some rows from a rank into this rank's results. Returns false if a word does not come in time. `first` is
+// the index of the thread's first word in the results of the batch.
 DEVICE bool receive(const SendResults& args, u32 rank, const BlockRows& rows, u64 first, u32 turn) {
-    for (u32 number = threadIdx.x; number < rows.count * words_per_row(args); number += SEND_RESULTS_THREADS) {
+    for (u32 word_index = threadIdx.x; word_index < rows.count * result_words_per_row(args);
+         word_index += SEND_RESULTS_THREADS) {
         if (args.flags & EXCHANGE_PARTIAL &&
-            is_elsewhere(args, rows.first + word_of(args.step, number, rows.count).row)) {
+            is_elsewhere(args, rows.first + word_at(args.step, word_index, rows.count).row)) {
             continue;
         }
-        const u64 index = number == threadIdx.x ? first : index_in_batch(args, number, rows);
-        const u64* place = arrivals_of(args, args.peers.rank, turn) + index;
+        const u64 index = word_index == threadIdx.x ? first : index_in_batch(args, word_index, rows);
+        const u64* place = arrivals_at(args, args.peers.rank, turn) + index;
         u64 arrived;
         if (!wait_for_word(
                 args.peers, rank, arrived, [&] { return load_relaxed_system(place); },
                 [&](u64 found) { return turn_of(found) == turn; })) {
             return false;
         }
-        results_of(args)[index] = (u32)arrived;
+        own_results(args)[index] = (u32)arrived;
     }
     return true;
 }
 
-// A request that another rank drew a token for.
-struct Drawn {
+// A request whose row another rank sampled.
+struct RemoteRequest {
     // -1 for padding.
     int slot;
     u32 features;
     State state;
 };
 
-DEVICE Drawn load_drawn(const SendResults& args, u32 row) {
-    Drawn drawn{args.slots[row], 0, State{}};
-    if (drawn.slot >= 0) {
-        drawn.features = args.step.params[drawn.slot].features;
-        drawn.state = args.step.states[drawn.slot];
+DEVICE RemoteRequest load_remote_request(const SendResults& args, u32 row) {
+    RemoteRequest remote{args.slots[row], 0, State{}};
+    if (remote.slot >= 0) {
+        remote.features = args.step.params[remote.slot].features;
+        remote.state = args.step.states[remote.slot];
     }
-    return drawn;
+    return remote;
 }
 
-// Advances a request by the results of its row. Returns false if these are none.
-DEVICE bool advance_drawn(const SendResults& args, u32 rank, u32 row, Drawn drawn) {
-    const u32* results = results_of(args) + batch_row_of(args, row);
+// Advances a request by the token of its row. Returns false if the token is outside the vocabulary.
+DEVICE bool advance_by_token(const SendResults& args, u32 rank, u32 row, RemoteRequest remote) {
+    const u32* results = own_results(args) + batch_row_of(args, row);
     const int token = (int)results[(u64)OUTPUT_TOKENS * args.rows];
-    if (drawn.slot < 0 || !advances(args.step, token)) {
+    if (remote.slot < 0 || !advances(args.step, token)) {
         return true;
     }
     if ((u32)token >= args.step.vocab) {
         fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank);
         return false;
     }
-    args.step.states[drawn.slot].mirostat_mu = bits_float(results[(u64)OUTPUT_MIROSTAT_MU * args.rows]);
-    args.step.states[drawn.slot].mu_before = drawn.state.mirostat_mu;
-    const Request& request = args.step.requests[drawn.slot];
-    advance_request(args.step, request, drawn.slot, drawn.features, drawn.state, (u32)token);
+    args.step.states[remote.slot].mirostat_mu = bits_float(results[(u64)OUTPUT_MIROSTAT_MU * args.rows]);
+    args.step.states[remote.slot].mu_before = remote.state.mirostat_mu;
+    const Request& request = args.step.requests[remote.slot];
+    advance_request(args.step, request, remote.slot, remote.features, remote.state, (u32)token);
     return true;
 }
 
-// Advances a request by the tokens of its walk, which another rank sent; by one thread. Returns false if these are none of a walk.
-DEVICE bool advance_walked(const SendResults& args, u32 rank, u32 request_index) {
+// Advances a request by the tokens of its walk, which another rank sent; by one thread. Returns false if they are not a walk.
+DEVICE bool advance_by_walk(const SendResults& args, u32 rank, u32 request_index) {
     const DraftRequest drafts = args.requests[request_index];
     const u32 rows = drafts.draft_count + 1;
-    const u32* results = results_of(args) + drafts.batch_row;
+    const u32* results = own_results(args) + drafts.batch_row;
     const int* tokens = (const int*)results + (u64)OUTPUT_TOKENS * args.rows;
-    const u32* path = results + (u64)words_of_outputs(args.step) * args.rows;
+    const u32* path = results + (u64)output_words_per_row(args.step) * args.rows;
     const int slot = args.slots[request_index];
     u32 emitted = 0, token_count = 0;
     bool is_walk = true;
@@ -427,7 +432,7 @@ DEVICE bool advance_walked(const SendResults& args, u32 rank, u32 request_index)
         fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank);
         return false;
     }
-    results_of(args)[accepted_index(args, drafts)] = emitted == 0 ? 0 : emitted - 1;
+    own_results(args)[accepted_index(args, drafts)] = emitted == 0 ? 0 : emitted - 1;
     if (token_count == 0) {
         return true;
     }
@@ -444,19 +449,19 @@ DEVICE bool advance_walked(const SendResults& args, u32 rank, u32 request_index)
     return true;
 }
 
-// Collects what other ranks send, and advances the requests that they sampled; by a whole block. Returns false if something
-// does not come or is not right.
-DEVICE bool collect(const SendResults& args, u32 turn, u32 digest) {
+// Collects the other ranks' results, and advances the requests that they sampled; by a whole block. Returns false if a result does
+// not come in time, or is invalid.
+DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     const Peers& peers = args.peers;
     WindowHeader& own = window_header(peers, peers.rank);
-    // A thread's first word and request are looked up while results are on their way.
+    // Each thread looks its first word and request up before it waits for results.
     const u32 first_peer = peers.rank == 0 && peers.world > 1 ? 1 : 0;
     const BlockRows first_rows = rows_to_collect(args, first_peer);
-    Drawn first{-1, 0, State{}};
+    RemoteRequest first{-1, 0, State{}};
     if (args.requests == nullptr && threadIdx.x < first_rows.count) {
-        first = load_drawn(args, first_rows.first + threadIdx.x);
+        first = load_remote_request(args, first_rows.first + threadIdx.x);
     }
-    const bool has_word = threadIdx.x < first_rows.count * words_per_row(args);
+    const bool has_word = threadIdx.x < first_rows.count * result_words_per_row(args);
     const u64 first_index = has_word ? index_in_batch(args, threadIdx.x, first_rows) : 0;
     bool succeeds = true;
     if (threadIdx.x < peers.world && threadIdx.x != peers.rank) {
@@ -464,13 +469,13 @@ DEVICE bool collect(const SendResults& args, u32 turn, u32 digest) {
         succeeds = wait_for_flag(peers, threadIdx.x, own.results_sent + threadIdx.x, turn, flag) &&
                    is_same_step(peers, threadIdx.x, flag, flag_of(turn, digest));
     }
-    // Ranks that take another step may send nothing more.
+    // A rank that takes another step may send no results.
     if (__syncthreads_or(!succeeds)) {
         return false;
     }
     for (u32 rank = 0; rank < peers.world && succeeds; rank++) {
         const BlockRows rows = rows_to_collect(args, rank);
-        const bool is_first = rank == first_peer || threadIdx.x >= rows.count * words_per_row(args);
+        const bool is_first = rank == first_peer || threadIdx.x >= rows.count * result_words_per_row(args);
         succeeds = receive(args, rank, rows, is_first ? first_index : index_in_batch(args, threadIdx.x, rows), turn);
     }
     // RAW on results: the threads of a row's words wrote them, one thread of the row's request reads them.
@@ -481,25 +486,25 @@ DEVICE bool collect(const SendResults& args, u32 turn, u32 digest) {
         const BlockRows rows = rows_to_collect(args, rank);
         for (u32 i = threadIdx.x; i < rows.requests; i += SEND_RESULTS_THREADS) {
             if (args.requests != nullptr) {
-                succeeds = advance_walked(args, rank, rows.first_request + i) && succeeds;
+                succeeds = advance_by_walk(args, rank, rows.first_request + i) && succeeds;
                 continue;
             }
             const bool is_first = rank == first_peer && i == threadIdx.x;
-            const Drawn drawn = is_first ? first : load_drawn(args, rows.first + i);
-            succeeds = advance_drawn(args, rank, rows.first + i, drawn) && succeeds;
+            const RemoteRequest remote = is_first ? first : load_remote_request(args, rows.first + i);
+            succeeds = advance_by_token(args, rank, rows.first + i, remote) && succeeds;
         }
     }
     return !__syncthreads_or(!succeeds);
 }
 
-// Makes the results of the whole batch those of padding, by a whole block: nothing of an earlier step, or of rows that did come, may
-// be taken for what this one drew.
+// Makes the results of the whole batch those of padding, by a whole block, so that nobody takes results of an earlier step, or of the
+// rows that did come, for the results of this step.
 DEVICE void pad_results(const SendResults& args) {
-    u32* results = results_of(args);
-    const u32 words = args.rows * words_per_row(args);
-    for (u32 number = threadIdx.x; number < words; number += SEND_RESULTS_THREADS) {
-        const u32 word = word_of(args.step, number, args.rows).words_before;
-        results[number] = word == words_of_outputs(args.step) ? NO_ROW : padding_word(args.step, word);
+    u32* results = own_results(args);
+    const u32 words = args.rows * result_words_per_row(args);
+    for (u32 word_index = threadIdx.x; word_index < words; word_index += SEND_RESULTS_THREADS) {
+        const u32 word = word_at(args.step, word_index, args.rows).section_start;
+        results[word_index] = word == output_words_per_row(args.step) ? NO_ROW : padding_word(args.step, word);
     }
     const u32 requests = args.requests != nullptr ? args.first_requests[args.peers.world] : 0;
     for (u32 i = threadIdx.x; i < requests; i += SEND_RESULTS_THREADS) {
@@ -508,30 +513,30 @@ DEVICE void pad_results(const SendResults& args) {
     }
 }
 
-// Whether all other blocks of the grid have come here; by the whole block, which sees what they wrote then. `shared` is a
-// word of shared memory.
-DEVICE bool is_last_block(WindowHeader& own, u32& shared) {
+// Whether all other blocks of the grid have ended; by the whole block, which then sees what they wrote. `is_last_word` is a word of
+// shared memory.
+DEVICE bool is_last_block(WindowHeader& own, u32& is_last_word) {
     if (gridDim.x == 1) {
         return true;
     }
-    // RAW on all that the block wrote: its threads wrote it, thread 0 publishes it.
+    // RAW on the block's results: all threads wrote them, thread 0 publishes them.
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        shared = atomicAdd(&own.blocks_done, 1u) + 1 == gridDim.x;
+        is_last_word = atomicAdd(&own.blocks_done, 1u) + 1 == gridDim.x;
         __threadfence();
     }
-    // RAW on shared: thread 0 wrote it, all threads read it.
+    // RAW on is_last_word: thread 0 wrote it, all threads read it.
     __syncthreads();
-    return shared != 0;
+    return is_last_word != 0;
 }
 
 KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
-    __shared__ u32 shared;
+    __shared__ u32 is_last_word;
     warm_constant_bank(args);
     const BlockRows rows = rows_of_rank(args, args.peers.rank);
-    const bool has_word = threadIdx.x < rows.count * words_per_row(args);
-    const Word first = has_word ? word_of(args.step, threadIdx.x, rows.count) : Word{0, 1, 0, 0};
+    const bool has_word = threadIdx.x < rows.count * result_words_per_row(args);
+    const OutputWord first = has_word ? word_at(args.step, threadIdx.x, rows.count) : OutputWord{0, 1, 0, 0};
     grid_dependency_wait();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1, digest = step_digest(own, args.row_digest), failure = own.failure;
@@ -540,17 +545,17 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
         copy_accepted(args, rows);
     }
     if (failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
-        // Says that rows of this turn are read no more, too: the kernels that read them have ended. So the flag need not wait
-        // for earlier stores, and the results bear their own.
+        // The flag also says that nobody reads rows of this turn any more: the kernels that read them have ended. It need not wait for
+        // earlier stores, because each word of the results is its own flag.
         u64* flags = window_header(args.peers, threadIdx.x).results_sent;
         store_relaxed_system(flags + args.peers.rank, flag_of(turn, digest));
     }
     // All threads see a failure, or none: barriers follow.
     bool succeeds = !__syncthreads_or(failure != 0);
     if (succeeds && !(args.flags & EXCHANGE_GATHER)) {
-        succeeds = collect(args, turn, digest);
+        succeeds = collect_results(args, turn, digest);
     }
-    if (!is_last_block(own, shared)) {
+    if (!is_last_block(own, is_last_word)) {
         return;
     }
     if (gridDim.x > 1 ? has_failed(own) : !succeeds) {

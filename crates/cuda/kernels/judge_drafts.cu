@@ -15,30 +15,31 @@
 
 #include "stage/judge.cuh"
 
-// Writes what became of a tree.
-DEVICE void write_judgement(const JudgedTree& t, u32 accepted, int token, u32 status) {
-    const Chains& chains = t.chains();
+// Writes the judgement of a tree.
+DEVICE void write_judgement(const JudgedTree& tree, u32 accepted, int token, u32 status) {
+    const Chains& chains = tree.chains();
     const int last = token < 0 && chains.flags & CHAIN_ZERO_FOR_NONE ? 0 : token;
-    const u32* path = t.storage.path;
+    const u32* path = tree.storage.path;
 #pragma unroll 1
     for (u32 j = threadIdx.x; j <= chains.draft_count; j += blockDim.x) {
-        i64 id = j < accepted ? t.id(path[j + 1] - 1) : j == accepted ? last : NO_TOKEN;
-        u64 offset = t.tree * chains.tokens_stride + j;
+        i64 id = j < accepted ? tree.id(path[j + 1] - 1) : j == accepted ? last : NO_TOKEN;
+        u64 offset = tree.tree_index * chains.tokens_stride + j;
         if (chains.flags & CHAIN_TOKENS_I64) {
             ((i64*)chains.tokens)[offset] = id;
         } else {
             ((int*)chains.tokens)[offset] = (int)id;
         }
-        if (t.args.rows) {
-            t.args.rows[t.tree * t.args.rows_stride + j] = j <= accepted ? (int)path[j] : -1;
+        if (tree.args.rows) {
+            tree.args.rows[tree.tree_index * tree.args.rows_stride + j] = j <= accepted ? (int)path[j] : -1;
         }
     }
     if (threadIdx.x == 0) {
         if (chains.emitted) {
-            chains.emitted[t.tree] = chains.flags & CHAIN_ADD_COUNTS ? chains.emitted[t.tree] + accepted : accepted;
+            chains.emitted[tree.tree_index] =
+                chains.flags & CHAIN_ADD_COUNTS ? chains.emitted[tree.tree_index] + accepted : accepted;
         }
         if (chains.statuses) {
-            chains.statuses[t.tree] = status;
+            chains.statuses[tree.tree_index] = status;
         }
     }
 }
@@ -49,15 +50,15 @@ KERNEL_MIN_BLOCKS(judge_drafts, JUDGE_DRAFTS_THREADS, 1, JudgeDrafts, args) {
     // The preceding kernel may belong to another program and write what this one reads.
     grid_dependency_wait();
     const JudgeBlocks blocks = JudgeBlocks::of_cluster();
-    const u32 tree = blocks.tree();
-    JudgedTree t{args, blocks, tree, args.chains.draft_count, chain_stream(args.chains, tree), storage};
+    const u32 tree_index = blocks.tree_index();
+    JudgedTree tree{args, blocks, tree_index, args.chains.draft_count, chain_stream(args.chains, tree_index), storage};
     u32 status = 0;
-    if (!is_tree(t, t.drafts)) {
-        t.drafts = 0;
+    if (!is_tree(tree, tree.drafts)) {
+        tree.drafts = 0;
         status = STATUS_NO_TREE;
     }
-    const Judgement judged = judge_tree(t, NoWalkRules());
+    const Judgement judged = judge_tree(tree, NoWalkRules());
     if (blocks.is_first()) {
-        write_judgement(t, judged.accepted, judged.token, judged.status | status);
+        write_judgement(tree, judged.accepted, judged.token, judged.status | status);
     }
 }

@@ -52,7 +52,7 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     __shared__ JudgeDrafts as_tree;
     const DraftStep& drafts = args.drafts;
     const JudgeBlocks blocks = JudgeBlocks::of_cluster();
-    const u32 index = drafts.first_request + blocks.tree();
+    const u32 index = drafts.first_request + blocks.tree_index();
     const DraftRequest request = drafts.requests[index];
     const int slot = drafts.slots[index];
     const u32 first = request.first_row - drafts.first_row;
@@ -73,8 +73,8 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     __syncthreads();
     const Params& params = drafts.slot_params[slot];
     const RngStream rng{params.seed, drafts.slot_states[slot].position, params.draw};
-    const JudgedTree t{as_tree, blocks, 0, tree.count, rng, storage};
-    const Judgement judged = judge_tree(t, RequestRules{args.caller_forced + first, request});
+    const JudgedTree judged_tree{as_tree, blocks, 0, tree.count, rng, storage};
+    const Judgement judged = judge_tree(judged_tree, RequestRules{args.caller_forced + first, request});
     if (!blocks.is_first()) {
         return;
     }

@@ -1,4 +1,4 @@
-// shards.cu: a step over rows of which each rank has a part, its shard: only what decides goes from rank to rank.
+// shards.cu: a step over rows of which each rank has a part, its shard: ranks send each other only the words that decide a row.
 //
 // Computes   survey_shards_*: the records of each shard's tiles, as survey.cu makes them of whole rows
 //            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank
@@ -18,7 +18,7 @@
 //     sampled:        each rank sends its maximum, as scores are relative to the row's (D1); races its shard; sends the winner
 //     top-k:          each rank sends its first k tokens; each merges the lists, filters the first k of them and draws
 //
-// All ranks compute the same from the same words, so no rank owns a row, and no results are sent.
+// All ranks compute the same results from the same words, so no rank owns a row, and no rank sends results.
 
 #include "block/bounded_race.cuh"
 #include "stage/draw.cuh"
@@ -28,7 +28,7 @@
 #include "stage/shard.cuh"
 #include "stage/survey_rows.cuh"
 
-// What the first warp of a block computes from the words of all ranks, for all threads of the block.
+// The values that the first warp of a block computes from the words of all ranks, for all threads of the block.
 struct Agreed {
     // The largest of the ranks' maxima, as ordered bits.
     u32 maximum;
@@ -40,7 +40,7 @@ struct Agreed {
 
 struct ListStorage {
     CandidateList list;
-    // How many tokens each rank lists, and these.
+    // How many tokens each rank lists, and their keys.
     u32 counts[MAX_RANKS];
     u64 keys[MAX_RANKS][MAX_LISTED_TOP_K];
     ListDraw list_draw;
@@ -63,7 +63,7 @@ struct ShardStorage {
     ListStorageIf<LISTS> lists;
 };
 
-// A row, and what a block reads of its request before the wait.
+// A row's slot and forced token, and the fields of its request that a block reads before it waits.
 struct ShardInputs {
     int slot;
     int forced;
@@ -71,7 +71,7 @@ struct ShardInputs {
     State state;
     FilterChain chain;
     Scales scales;
-    // The request's own temperature, which an empty row reports.
+    // The request's own temperature, which a row without tokens reports.
     float temperature;
     // The result of min_p_offset.
     float min_p_offset;
@@ -87,8 +87,8 @@ struct ShardInputs {
     }
 };
 
-// Sends words to all other ranks, and receives theirs; by a warp. Lane i returns rank i's in `words`, and lanes beyond the last
-// rank 0. Returns false in every lane if some do not come.
+// Sends words to all other ranks, and receives theirs; by a warp. Lane i returns the words of rank i in `words`, and lanes beyond the
+// last rank zeros. Returns false in every lane if a word does not come in time.
 template <u32 COUNT>
 DEVICE bool swap_words(const RowWords& row, u32 index, u32 (&words)[COUNT]) {
     const Peers& peers = row.args.peers;
@@ -109,7 +109,7 @@ DEVICE bool swap_words(const RowWords& row, u32 index, u32 (&words)[COUNT]) {
     return __ballot_sync(FULL_MASK, !has_come) == 0;
 }
 
-// Bits 0 to 29 of the second word of a key or a leader are those of its id, the others status bits.
+// Bits 0 to 29 of the second word of a key or a leader are its id; bits 30 and 31 are status bits.
 #define ID_WORD_BITS 30
 
 // Finds the best of the ranks' keys or leaders, of which `own` is this rank's, with an id of the vocabulary; by the whole block.
@@ -151,7 +151,7 @@ DEVICE void agree_on_maximum(const RowWords& row, Agreed& agreed, u32 own) {
     __syncthreads();
 }
 
-// Finds the row's first token.
+// Finds the row's first token among the first tokens of all shards.
 template <class Storage>
 DEVICE void agree_on_first(const RowWords& row, Storage& storage, const RowRecords& records) {
     const RowSummary summary = summarise_row(storage.summary, records, true);
@@ -159,8 +159,8 @@ DEVICE void agree_on_first(const RowWords& row, Storage& storage, const RowRecor
 }
 
 // Draws the token of a row without filters, or with min-p alone: the best of the winners of all shards.
-template <class Storage, class V>
-DEVICE void agree_on_winner(const RowWords& row, Storage& storage, const RowRecords& records, const V& view,
+template <class Storage, class Shard>
+DEVICE void agree_on_winner(const RowWords& row, Storage& storage, const RowRecords& records, const Shard& shard,
                             const ShardStream& rng, const ShardInputs& inputs) {
     const float log2e_over_t = inputs.scales.log2e_over_t;
     const WarpLeader warp_leader = reduce_warp_leaders<SurveyRecords>(storage.bounded_race, records, log2e_over_t);
@@ -177,7 +177,7 @@ DEVICE void agree_on_winner(const RowWords& row, Storage& storage, const RowReco
         if (key_logit(summary.first_key) >= cut.low()) {
             leader = best_leader(warp_leader, cut, origin, log2e_over_t);
             if (!leader_is_certain(warp_leader, origin, log2e_over_t, leader)) {
-                leader = bounded_race_leader<SurveyRecords>(storage.bounded_race.open_tiles, records, view, rng, cut,
+                leader = bounded_race_leader<SurveyRecords>(storage.bounded_race.open_tiles, records, shard, rng, cut,
                                                             origin, log2e_over_t, leader);
             }
         }
@@ -190,7 +190,8 @@ DEVICE void agree_on_winner(const RowWords& row, Storage& storage, const RowReco
     }
 }
 
-// Receives the other ranks' lists; by the whole block. Returns false if some do not come or are not right.
+// Receives the other ranks' lists; by the whole block. Returns false if a key does not come in time, or has an id outside the
+// vocabulary.
 DEVICE bool receive_lists(const RowWords& row, ListStorage& lists) {
     const Peers& peers = row.args.peers;
     bool succeeds = true;
@@ -212,11 +213,11 @@ DEVICE bool receive_lists(const RowWords& row, ListStorage& lists) {
 }
 
 // Returns how many keys of a list in falling order are larger than a key.
-DEVICE u32 count_larger(const u64* keys, u32 count, u64 than) {
+DEVICE u32 count_larger(const u64* keys, u32 count, u64 key) {
     u32 low = 0;
     while (low < count) {
         const u32 middle = (low + count) / 2;
-        if (keys[middle] > than) {
+        if (keys[middle] > key) {
             low = middle + 1;
         } else {
             count = middle;
@@ -245,7 +246,7 @@ DEVICE u32 merge_lists(ListStorage& lists, u32 world, u32 k) {
     return total < k ? total : k;
 }
 
-// Computes what each of the row's first tokens adds to the mass (M4). A token's tile has its first token before it on the list.
+// Computes how much each of the row's first tokens adds to the mass (M4). The first token of a token's tile precedes it on the list.
 DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
     const float first = key_logit(list.keys[0]);
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
@@ -268,9 +269,9 @@ DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
 }
 
 // Draws the token of a row whose filters begin with top-k, from the first k tokens of all shards.
-template <class V>
-DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records, const V& view,
-                            const ShardInputs& inputs) {
+template <class Shard>
+DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records,
+                            const Shard& shard, const ShardInputs& inputs) {
     const Step& step = row.args.step;
     const Peers& peers = row.args.peers;
     const Params& params = step.params[inputs.slot];
@@ -281,7 +282,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     const RowSummary summary = summarise_row(storage.summary, records, false);
     u32 count = 0;
     if (summary.first_key != 0) {
-        list_first_tokens(list, lists.searched, records, view, summary, step.vocab, k, log2e_over_t);
+        list_first_tokens(list, lists.searched, records, shard, summary, step.vocab, k, log2e_over_t);
         count = list.count() < k ? list.count() : k;
     }
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
@@ -347,8 +348,8 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     __syncthreads();
 }
 
-// Tells the other ranks that this one takes a turn, and waits until they do; by a whole block. Returns false if one does not,
-// or takes another step.
+// Signals to the other ranks that this one takes a turn, and waits until they do; by a whole block. Returns false if a rank does not
+// signal in time, or takes another step.
 DEVICE bool begin_turn(const ShardStep& args, u32 turn, u32 digest, bool has_failed) {
     const Peers& peers = args.peers;
     const u32 rank = threadIdx.x;
@@ -365,8 +366,8 @@ DEVICE bool begin_turn(const ShardStep& args, u32 turn, u32 digest, bool has_fai
     return !__syncthreads_or(has_failed);
 }
 
-// Ends a row: its results, and the request's next state. `token` is NO_TOKEN if it has none.
-DEVICE void end_row(const Step& step, u32 result, const ShardInputs& inputs, const Request& request,
+// Ends a row: writes its results, and the request's next state.
+DEVICE void end_row(const Step& step, u32 result_row, const ShardInputs& inputs, const Request& request,
                     const Agreed& agreed) {
     const u32 status = agreed.nonfinite_flags | (agreed.best == 0 ? STATUS_EMPTY : 0);
     const int drawn = agreed.best != 0 ? (int)key_id(agreed.best) : NO_TOKEN,
@@ -377,7 +378,7 @@ DEVICE void end_row(const Step& step, u32 result, const ShardInputs& inputs, con
     }
     if (threadIdx.x == 0) {
         const float temperature = agreed.best == 0 ? inputs.temperature : inputs.scales.temperature;
-        write_result(step, result, RowResult{token, status, temperature, inputs.state.mirostat_mu});
+        write_result(step, result_row, RowResult{token, status, temperature, inputs.state.mirostat_mu});
     }
 }
 
@@ -386,7 +387,7 @@ template <bool LISTS, class T>
 DEVICE void finish_shards(const ShardStep& args) {
     __shared__ ShardStorage<LISTS> storage;
     const Step& step = args.step;
-    const u32 row = blockIdx.x, result = args.batch_rows != nullptr ? args.batch_rows[row] : row;
+    const u32 row = blockIdx.x, result_row = args.batch_rows != nullptr ? args.batch_rows[row] : row;
     warm_constant_bank(args);
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1;
@@ -403,30 +404,30 @@ DEVICE void finish_shards(const ShardStep& args) {
         args.swap_slots[row] = is_elsewhere ? inputs.slot : SLOT_ELSEWHERE;
     }
     if (succeeds && is_elsewhere) {
-        // Swapped behind this kernel.
+        // The kernels behind this one swap the row.
     } else if (succeeds && inputs.slot >= 0) {
-        write_no_logprobs(step, result);
+        write_no_logprobs(step, result_row);
         const RowRecords records(step, row, false);
         const RowWords words{args, row, turn};
-        const ShardRow<T> view(args, row);
+        const ShardRow<T> shard(args, row);
         const Params& params = step.params[inputs.slot];
         if (inputs.features & FEATURE_GREEDY || inputs.forced >= 0) {
             agree_on_first(words, storage, records);
         } else if (!LISTS || inputs.chain.filters == 0 || inputs.chain.filters == FILTER_MIN_P) {
             const RngStream rng{params.seed, inputs.state.position, params.draw};
-            agree_on_winner(words, storage, records, view, ShardStream{rng, args.first_tile}, inputs);
+            agree_on_winner(words, storage, records, shard, ShardStream{rng, args.first_tile}, inputs);
         } else if constexpr (LISTS) {
-            draw_from_lists(words, storage, records, view, inputs);
+            draw_from_lists(words, storage, records, shard, inputs);
         }
         succeeds = !storage.agreed.has_failed;
         if (succeeds) {
-            end_row(step, result, inputs, storage.request, storage.agreed);
+            end_row(step, result_row, inputs, storage.request, storage.agreed);
         }
     } else if (succeeds) {
-        write_padding(step, result);
+        write_padding(step, result_row);
     }
     if (!succeeds) {
-        write_padding(step, result);
+        write_padding(step, result_row);
         // The next steps of a graph change no request.
         args.slots[row] = -1;
     }

@@ -1,8 +1,8 @@
 // judge.cuh: judges a tree of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7); device functions
 // of a block, or of the blocks of a cluster.
 //
-// Computes   the rows that are walked and the accepted drafts, and one more token, drawn from what is left of the last row
-// Never      writes a row: what is left of one is computed again from the rows as they are, each time they are read
+// Computes   the rows of the walk and the accepted drafts, and one more token, drawn from the residual of the last row
+// Never      writes a row: a residual is computed from the given rows each time they are read
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; of each tree records [tiles], tile_sums [2, tiles]
 // Traffic    a few numbers per draft; the target's and the drafter's row once per refusal that a sibling follows (S5) or per
@@ -10,14 +10,16 @@
 // Requires   whole warps, all threads of all blocks; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment affects
 //            speed only
 //
-// All threads of all blocks decide alike, by the same numbers; only sums and records are shared out. The first block alone
-// ends the draw.
+// All threads of all blocks take each decision, from the same numbers; only sums and records are divided among them. The first
+// block alone ends the draw.
 //
-//     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes what is left
+//     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes the residual;
 //             until a row has no accepted child
-//     S6:     for each draft, the sum of what is left of the row behind it; the last draft behind which the chain may end
-//     make the records of what is left of the last row; if it is nothing, those of the target's row
+//     S6:     for each draft, the sum of the residual of the row behind it; the last draft behind which the chain may end
+//     make the records of the last row's residual; if that is zero everywhere, those of the target's row
 //     race the records' tokens
+//
+// The residual of a row is the row after its refusals (S5, S7), or what its ratio leaves of it (S6).
 #pragma once
 
 #include "block/row_blocks.cuh"
@@ -32,7 +34,7 @@ struct JudgeBlocks {
     static DEVICE_MEMBER JudgeBlocks of_cluster() { return JudgeBlocks{cluster_ctarank(), cluster_nctarank()}; }
 
     // The tree of this block's cluster, of those of the launch.
-    DEVICE_MEMBER u32 tree() const { return blockIdx.x / count; }
+    DEVICE_MEMBER u32 tree_index() const { return blockIdx.x / count; }
     DEVICE_MEMBER bool is_first() const { return rank == 0; }
 
     // The block's tile of number `i`, and how many it has.
@@ -42,35 +44,35 @@ struct JudgeBlocks {
     DEVICE_MEMBER void sync() const { sync_blocks(count); }
 };
 
-// A child that its row refused, and the sums by which what was left of the row was divided then (S5).
+// A child that its row refused, and the sums of the row's two residuals before that, which divide them (S5).
 struct Refusal {
     i64 id;
     float p_sum;
     float q_sum;
-    // Whether the refusal changed p.
+    // Whether the refusal changes the target's residual.
     bool changes_p;
 
-    // What it leaves of an id's p if the drafter's row has a part in it.
-    DEVICE_MEMBER float left_of(float p, float q) const { return max_f32(p / p_sum - q / q_sum, 0.0f); }
+    // Returns an id's p after the refusal, if the refusal reads the drafter's row.
+    DEVICE_MEMBER float residual_of(float p, float q) const { return max_f32(p / p_sum - q / q_sum, 0.0f); }
 };
 
-// What is left of a row: the weights that its last token is drawn from.
+// A row and its residual, which the last token is drawn from.
 struct JudgedRow : ProbRows {
     u32 rule;
-    // c of the row under S6.
+    // The ratio c of the row under S6.
     float ratio;
-    // S6 without a drafter's row: the draft that such a row has probability 1 at, or -1.
+    // S6 without a drafter's row: the draft, to which such a row gives probability 1; or -1.
     i64 only_draft;
     u32 refused;
-    // Whether the last refusal counts as one that changes p although nobody has yet seen that it leaves anything.
-    bool is_unsummed;
+    // Whether the last refusal counts as one that changes p, although its residual was not summed and may be zero everywhere.
+    bool is_unsettled;
     Refusal refusals[MAX_JUDGED];
 
-    // What the target has more of an id than the drafter, at the row's ratio (S6).
+    // Returns by how much the target's probability of an id exceeds the drafter's, at the row's ratio (S6).
     DEVICE_MEMBER float excess(float p, float q) const { return max_f32(ratio * p - q, 0.0f); }
 
-    // Turns an id's probabilities into what is left of them.
-    DEVICE_MEMBER void leave(u32 id, float& own_p, float& own_q) const {
+    // Turns an id's two probabilities into their residuals.
+    DEVICE_MEMBER void to_residual(u32 id, float& own_p, float& own_q) const {
         own_p = clean_probability(own_p);
         own_q = clean_probability(own_q);
         if (rule == JUDGE_BLOCK) {
@@ -82,7 +84,7 @@ struct JudgedRow : ProbRows {
         for (u32 k = 0; k < refused; k++) {
             const Refusal& refusal = refusals[k];
             if (rule == JUDGE_REJECTION && q) {
-                own_p = refusal.changes_p ? refusal.left_of(own_p, own_q) : own_p;
+                own_p = refusal.changes_p ? refusal.residual_of(own_p, own_q) : own_p;
                 own_q = id == refusal.id ? 0.0f : own_q;
             } else {
                 own_p = refusal.changes_p && id == refusal.id ? 0.0f : own_p;
@@ -90,8 +92,8 @@ struct JudgedRow : ProbRows {
         }
     }
 
-    // Loads what is left of a lane's slice of a tile, as `leave` says. Returns the status bits of the numbers that it was made of.
-    DEVICE_MEMBER u32 fetch_left(u32 tile, u32 lane, LaneProbs& probs) const {
+    // Loads the residual of a lane's slice of a tile, as `to_residual` computes it. Returns the status bits of the given numbers.
+    DEVICE_MEMBER u32 load_residual(u32 tile, u32 lane, LaneProbs& probs) const {
         fetch(tile, lane, probs);
         const u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
         const bool vectorized = is_vectorized(tile);
@@ -104,12 +106,12 @@ struct JudgedRow : ProbRows {
                 probs.p[j] = excess(probs.p[j], own_q);
             }
         }
-        const bool both = rule == JUDGE_REJECTION && q;
+        const bool uses_drafter = rule == JUDGE_REJECTION && q;
 #pragma unroll 1
         for (u32 k = 0; k < refused; k++) {
             const Refusal& refusal = refusals[k];
-            if (both) {
-                divide(refusal, is_at, probs);
+            if (uses_drafter) {
+                apply_refusal(refusal, is_at, probs);
             } else if (refusal.changes_p && refusal.id / TILE == tile) {
 #pragma unroll
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -125,13 +127,13 @@ struct JudgedRow : ProbRows {
     }
 
   private:
-    // Takes a lane's slice through a refusal that both rows have a part in.
+    // Applies a refusal that reads both rows to a lane's slice.
     template <class IsAt>
-    DEVICE_MEMBER static void divide(const Refusal& refusal, IsAt is_at, LaneProbs& probs) {
+    DEVICE_MEMBER static void apply_refusal(const Refusal& refusal, IsAt is_at, LaneProbs& probs) {
         if (refusal.changes_p) {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                probs.p[j] = refusal.left_of(probs.p[j], probs.q[j]);
+                probs.p[j] = refusal.residual_of(probs.p[j], probs.q[j]);
             }
         }
 #pragma unroll
@@ -141,7 +143,7 @@ struct JudgedRow : ProbRows {
     }
 };
 
-// What is left of a row as the race reads it: as logarithms to base 2.
+// A row's residual as the race reads it: as logarithms to base 2.
 struct LogJudgedRow {
     const JudgedRow& row;
 
@@ -149,10 +151,10 @@ struct LogJudgedRow {
     DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
         return offset_in_tile<F32>(lane, j, is_vectorized(tile));
     }
-    // -inf where nothing is left, and beyond the vocabulary.
+    // -inf where the residual is 0, and beyond the vocabulary.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&) const {
         LaneProbs probs;
-        row.fetch_left(tile, lane, probs);
+        row.load_residual(tile, lane, probs);
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             z[j] = log2_rule(probs.p[j]);
@@ -175,26 +177,26 @@ struct JudgeStorage {
 struct JudgedTree {
     const JudgeDrafts& args;
     JudgeBlocks blocks;
-    u32 tree;
+    u32 tree_index;
     // The number of drafts; 0 if the parents are no tree.
     u32 drafts;
     RngStream rng;
     JudgeStorage& storage;
 
     DEVICE_MEMBER const Chains& chains() const { return args.chains; }
-    DEVICE_MEMBER i64 id(u32 node) const { return draft_id(chains(), tree, node); }
+    DEVICE_MEMBER i64 id(u32 node) const { return draft_id(chains(), tree_index, node); }
     DEVICE_MEMBER bool is_token(i64 id) const { return id >= 0 && id < chains().vocab; }
     DEVICE_MEMBER i64 parent(u32 node) const {
         if (!args.parents) {
             return (i64)node - 1;
         }
-        u64 index = tree * args.parents_stride + node;
+        u64 index = tree_index * args.parents_stride + node;
         return args.flags & JUDGE_PARENTS_I64 ? ((const i64*)args.parents)[index] : ((const int*)args.parents)[index];
     }
-    DEVICE_MEMBER const float* target(u32 row) const { return target_row(chains(), tree, row); }
+    DEVICE_MEMBER const float* target(u32 row) const { return target_row(chains(), tree_index, row); }
     // Null if the drafter has no probabilities.
     DEVICE_MEMBER const float* draft(u32 row) const {
-        return chains().draft_probs ? draft_row(chains(), tree, row) : nullptr;
+        return chains().draft_probs ? draft_row(chains(), tree_index, row) : nullptr;
     }
 
     // A uniform number in (0, 1] of a word at the position `depth` tokens on.
@@ -216,7 +218,7 @@ struct JudgedTree {
             judged.ratio = ratio;
             judged.only_draft = only_draft;
             judged.refused = 0;
-            judged.is_unsummed = false;
+            judged.is_unsettled = false;
         }
         // RAW on storage.row: thread 0 wrote it, all threads read it.
         __syncthreads();
@@ -224,13 +226,13 @@ struct JudgedTree {
 };
 
 // Whether each parent is the root or a draft before its child, and under S6 the draft before it.
-DEVICE bool is_tree(const JudgedTree& t, u32 drafts) {
-    bool right = true;
+DEVICE bool is_tree(const JudgedTree& tree, u32 drafts) {
+    bool is_valid = true;
     for (u32 node = lane_id(); node < drafts; node += 32) {
-        i64 parent = t.parent(node);
-        right &= parent >= -1 && parent < (i64)node && (t.args.rule != JUDGE_BLOCK || parent == (i64)node - 1);
+        i64 parent = tree.parent(node);
+        is_valid &= parent >= -1 && parent < (i64)node && (tree.args.rule != JUDGE_BLOCK || parent == (i64)node - 1);
     }
-    return __ballot_sync(FULL_MASK, !right) == 0;
+    return __ballot_sync(FULL_MASK, !is_valid) == 0;
 }
 
 // Stores the sum of a tile's weights relative to the largest of them (M3); by a warp.
@@ -249,7 +251,7 @@ DEVICE void store_tile_sum(const float (&weights)[ITEMS_PER_LANE], TileSum& out)
     }
 }
 
-// The sum of a row of weights, and the largest of them.
+// The sum of a row of weights, and the largest weight.
 struct WeightSum {
     float sum;
     float largest;
@@ -273,68 +275,68 @@ DEVICE WeightSum sum_of_tiles(ReduceStorage& reduce, const TileSum* tile_sums, u
     return WeightSum{first * (u64_to_float(mass) * bits_float((127 - 43) << 23)), first};
 }
 
-// What is left of the target's row, and of the drafter's if both have a part in refusals.
-struct LeftSums {
+// The sums of the residuals of the target's row, and of the drafter's row if refusals read it.
+struct ResidualSums {
     WeightSum p;
     WeightSum q;
 };
 
-// Sums what is left of the judged row; in every thread of every block.
-DEVICE LeftSums sum_left(const JudgedTree& t) {
-    const JudgedRow& row = t.storage.row;
-    const u32 tiles = t.chains().tiles, own_tiles = t.blocks.own_tiles(tiles);
-    const bool both = row.rule == JUDGE_REJECTION && row.q;
-    TileSum* sums = t.args.tile_sums + (u64)t.tree * 2 * tiles;
+// Sums the residual of the judged row; in every thread of every block.
+DEVICE ResidualSums sum_residual(const JudgedTree& tree) {
+    const JudgedRow& row = tree.storage.row;
+    const u32 tiles = tree.chains().tiles, own_tiles = tree.blocks.own_tiles(tiles);
+    const bool uses_drafter = row.rule == JUDGE_REJECTION && row.q;
+    TileSum* sums = tree.args.tile_sums + (u64)tree.tree_index * 2 * tiles;
 #pragma unroll 1
     for (u32 i = warp_id(); i < own_tiles; i += warp_count()) {
-        const u32 tile = t.blocks.tile(i);
+        const u32 tile = tree.blocks.tile(i);
         LaneProbs probs;
-        row.fetch_left(tile, lane_id(), probs);
+        row.load_residual(tile, lane_id(), probs);
         store_tile_sum(probs.p, sums[tile]);
-        if (both) {
+        if (uses_drafter) {
             store_tile_sum(probs.q, sums[tiles + tile]);
         }
     }
     // RAW on sums: lane 0 of each warp stored those of its tiles, all threads of all blocks read them.
-    t.blocks.sync();
-    LeftSums left{sum_of_tiles(t.storage.reduce, sums, tiles), WeightSum{1.0f, 1.0f}};
-    if (both) {
-        left.q = sum_of_tiles(t.storage.reduce, sums + tiles, tiles);
+    tree.blocks.sync();
+    ResidualSums residual_sums{sum_of_tiles(tree.storage.reduce, sums, tiles), WeightSum{1.0f, 1.0f}};
+    if (uses_drafter) {
+        residual_sums.q = sum_of_tiles(tree.storage.reduce, sums + tiles, tiles);
     }
     // WAR on sums: all threads of all blocks read them, the next call overwrites them.
-    t.blocks.sync();
-    return left;
+    tree.blocks.sync();
+    return residual_sums;
 }
 
-// Refuses a child of the judged row: writes down the sums of what was left before. What is left now is summed only if a sibling
-// follows: `sum_refusal`.
-DEVICE void refuse(const JudgedTree& t, i64 id, float p_sum, float q_sum) {
-    JudgedRow& row = t.storage.row;
-    // WAR on row: all threads read what was left before, thread 0 changes it.
+// Refuses a child of the judged row, and records the sums of the residuals before that. The new residuals are summed only if a
+// sibling follows, by `sum_after_refusal`.
+DEVICE void refuse(const JudgedTree& tree, i64 id, float p_sum, float q_sum) {
+    JudgedRow& row = tree.storage.row;
+    // WAR on row: all threads read its refusals, thread 0 adds one.
     __syncthreads();
     if (threadIdx.x == 0) {
         row.refusals[row.refused++] = Refusal{id, p_sum, q_sum, true};
-        row.is_unsummed = row.rule == JUDGE_REJECTION;
+        row.is_unsettled = row.rule == JUDGE_REJECTION;
     }
     // RAW on row: thread 0 changed it, all threads read it.
     __syncthreads();
 }
 
-// If the last refusal left nothing of p, only rounding led there: then p stays as it was before (S5). By thread 0.
-DEVICE void decide_refusal(JudgedRow& row, bool is_left) {
-    row.refusals[row.refused - 1].changes_p = is_left;
-    row.is_unsummed = false;
+// If the last refusal makes p zero everywhere, only rounding led there: then p stays as it was before (S5). By thread 0.
+DEVICE void settle_refusal(JudgedRow& row, bool has_residual) {
+    row.refusals[row.refused - 1].changes_p = has_residual;
+    row.is_unsettled = false;
 }
 
-// Sums what the last refusal left.
-DEVICE void sum_refusal(const JudgedTree& t, float& p_sum, float& q_sum) {
-    const LeftSums left = sum_left(t);
-    const bool is_left = left.p.largest > 0.0f;
-    p_sum = is_left ? left.p.sum : p_sum;
-    q_sum = left.q.sum;
-    // sum_left ends with a barrier, so no thread reads the refusal now.
+// Sums the residuals after the last refusal.
+DEVICE void sum_after_refusal(const JudgedTree& tree, float& p_sum, float& q_sum) {
+    const ResidualSums residual_sums = sum_residual(tree);
+    const bool has_residual = residual_sums.p.largest > 0.0f;
+    p_sum = has_residual ? residual_sums.p.sum : p_sum;
+    q_sum = residual_sums.q.sum;
+    // sum_residual ends with a barrier, so no thread reads the refusal now.
     if (threadIdx.x == 0) {
-        decide_refusal(t.storage.row, is_left);
+        settle_refusal(tree.storage.row, has_residual);
     }
     // RAW on row: thread 0 changed it, all threads read it.
     __syncthreads();
@@ -342,63 +344,64 @@ DEVICE void sum_refusal(const JudgedTree& t, float& p_sum, float& q_sum) {
 
 // Judges the children of a row, one after the other (S5, S7). Returns the row of the first that is accepted, or 0. The row
 // becomes the judged one.
-DEVICE u32 judge_children(const JudgedTree& t, u32 row, u32 depth) {
-    const bool by_rejection = t.args.rule == JUDGE_REJECTION;
-    t.take_row(row, by_rejection ? t.draft(row) : nullptr, 1.0f, -1);
-    const JudgedRow& judged = t.storage.row;
-    const u64 coin =
-        (philox(t.rng.seed, 0, t.rng.position + depth, TAG_THRESHOLD, t.rng.draw).w[0] * t.args.threshold_acc) >> 16;
+DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
+    const bool by_rejection = tree.args.rule == JUDGE_REJECTION;
+    tree.take_row(row, by_rejection ? tree.draft(row) : nullptr, 1.0f, -1);
+    const JudgedRow& judged = tree.storage.row;
+    const u64 threshold_mass = (philox(tree.rng.seed, 0, tree.rng.position + depth, TAG_THRESHOLD, tree.rng.draw).w[0] *
+                                tree.args.threshold_acc) >>
+                               16;
     float p_sum = 1.0f, q_sum = 1.0f;
-    u64 reached = 0;
-    u32 number = 0;
+    u64 reached_mass = 0;
+    u32 siblings = 0;
 #pragma unroll 1
-    for (u32 node = row; node < t.drafts; node++) {
-        if (t.parent(node) + 1 != (i64)row) {
+    for (u32 node = row; node < tree.drafts; node++) {
+        if (tree.parent(node) + 1 != (i64)row) {
             continue;
         }
-        const u32 own_number = number++;
-        const i64 id = t.id(node);
-        if (!t.is_token(id)) {
+        const u32 sibling = siblings++;
+        const i64 id = tree.id(node);
+        if (!tree.is_token(id)) {
             continue;
         }
-        if (judged.is_unsummed) {
-            sum_refusal(t, p_sum, q_sum);
+        if (judged.is_unsettled) {
+            sum_after_refusal(tree, p_sum, q_sum);
         }
         float p = judged.p[id], q = judged.q ? judged.q[id] : 0.0f;
-        judged.leave((u32)id, p, q);
+        judged.to_residual((u32)id, p, q);
         if (by_rejection) {
             float q_share = !judged.q ? 1.0f : q > 0.0f ? q / q_sum : 0.0f;
             if (!(q_share > 0.0f)) {
                 continue;
             }
             float p_share = p > 0.0f ? p / p_sum : 0.0f;
-            if (p_share >= q_share || t.uniform(own_number, depth, TAG_ACCEPT) * q_share < p_share) {
+            if (p_share >= q_share || tree.uniform(sibling, depth, TAG_ACCEPT) * q_share < p_share) {
                 return node + 1;
             }
         } else {
-            reached += (u64)(fminf(p, 1.0f) * bits_float((127 + 48) << 23));
-            if (p > 0.0f && (coin < reached || p >= t.args.threshold_single)) {
+            reached_mass += (u64)(fminf(p, 1.0f) * bits_float((127 + 48) << 23));
+            if (p > 0.0f && (threshold_mass < reached_mass || p >= tree.args.threshold_single)) {
                 return node + 1;
             }
         }
-        refuse(t, id, p_sum, q_sum);
+        refuse(tree, id, p_sum, q_sum);
     }
     return 0;
 }
 
-// What a walk makes of each row besides its judgement: nothing, where trees stand alone.
+// The rules of a walk besides the judgement: none, for trees that belong to no request.
 struct NoWalkRules {
-    // The token that a row emits whatever is judged, or -1.
+    // Returns the token that a row emits whatever the judgement, or -1.
     DEVICE_MEMBER i64 forced(u32) const { return -1; }
     // Whether a token is the last one wherever it is emitted.
     DEVICE_MEMBER bool stops(i64) const { return false; }
 };
 
 // Returns the row of the first child of a row that has a token, or 0.
-DEVICE u32 child_with(const JudgedTree& t, u32 row, i64 id) {
+DEVICE u32 child_with(const JudgedTree& tree, u32 row, i64 id) {
 #pragma unroll 1
-    for (u32 node = row; node < t.drafts; node++) {
-        if (t.parent(node) + 1 == (i64)row && t.id(node) == id) {
+    for (u32 node = row; node < tree.drafts; node++) {
+        if (tree.parent(node) + 1 == (i64)row && tree.id(node) == id) {
             return node + 1;
         }
     }
@@ -408,18 +411,18 @@ DEVICE u32 child_with(const JudgedTree& t, u32 row, i64 id) {
 // Walks from row 0 to the rows of accepted drafts. Returns how many drafts were accepted; `storage.path` has the rows.
 // `decided` is the last row's token if it was forced or is a draft behind which the walk stops, else -1.
 template <class Rules>
-DEVICE u32 walk_tree(const JudgedTree& t, const Rules& rules, i64& decided) {
+DEVICE u32 walk_tree(const JudgedTree& tree, const Rules& rules, i64& decided) {
     u32 row = 0, depth = 0;
     while (true) {
         if (threadIdx.x == 0) {
-            t.storage.path[depth] = row;
+            tree.storage.path[depth] = row;
         }
         decided = rules.forced(row);
-        u32 next = decided >= 0 ? child_with(t, row, decided) : judge_children(t, row, depth);
+        u32 next = decided >= 0 ? child_with(tree, row, decided) : judge_children(tree, row, depth);
         if (next == 0) {
             return depth;
         }
-        decided = t.id(next - 1);
+        decided = tree.id(next - 1);
         if (rules.stops(decided)) {
             return depth;
         }
@@ -428,69 +431,69 @@ DEVICE u32 walk_tree(const JudgedTree& t, const Rules& rules, i64& decided) {
     }
 }
 
-// Makes a row of a chain the judged one: what the target has more of than the drafter, at the ratio c (S6).
-DEVICE void take_block_row(const JudgedTree& t, u32 row, float ratio) {
-    i64 id = row < t.drafts ? t.id(row) : -1;
-    t.take_row(row, row < t.drafts ? t.draft(row) : nullptr, ratio, t.is_token(id) ? id : -1);
+// Makes a row of a chain the judged one, at the ratio c (S6).
+DEVICE void take_block_row(const JudgedTree& tree, u32 row, float ratio) {
+    i64 id = row < tree.drafts ? tree.id(row) : -1;
+    tree.take_row(row, row < tree.drafts ? tree.draft(row) : nullptr, ratio, tree.is_token(id) ? id : -1);
 }
 
 // Judges a chain as a whole (S6). Returns how many drafts were accepted; the row behind them becomes the judged one.
 // `residual` says whether its last token comes from a residual: not if all drafts were accepted that can have been drawn.
-DEVICE u32 judge_block(const JudgedTree& t, bool& residual) {
-    u32 drawn = 0;
-    while (drawn < t.drafts && t.is_token(t.id(drawn)) &&
-           (!t.draft(drawn) || clean_probability(t.draft(drawn)[t.id(drawn)]) > 0.0f)) {
-        drawn++;
+DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
+    u32 drawable = 0;
+    while (drawable < tree.drafts && tree.is_token(tree.id(drawable)) &&
+           (!tree.draft(drawable) || clean_probability(tree.draft(drawable)[tree.id(drawable)]) > 0.0f)) {
+        drawable++;
     }
     float ratio = 1.0f, accepted_ratio = 1.0f;
     u32 accepted = 0;
 #pragma unroll 1
-    for (u32 node = 0; node < drawn; node++) {
-        const i64 id = t.id(node);
-        float p = clean_probability(t.target(node)[id]),
-              q = t.draft(node) ? clean_probability(t.draft(node)[id]) : 1.0f;
+    for (u32 node = 0; node < drawable; node++) {
+        const i64 id = tree.id(node);
+        float p = clean_probability(tree.target(node)[id]),
+              q = tree.draft(node) ? clean_probability(tree.draft(node)[id]) : 1.0f;
         ratio = fminf(ratio * p / q, 1.0f);
-        const float u = t.uniform(node, 0, TAG_BLOCK);
+        const float u = tree.uniform(node, 0, TAG_BLOCK);
         const u32 row = node + 1;
-        bool ends;
-        if (row == drawn) {
-            ends = ratio == 1.0f || u < ratio;
+        bool may_end;
+        if (row == drawable) {
+            may_end = ratio == 1.0f || u < ratio;
         } else {
-            take_block_row(t, row, ratio);
-            const float sum = sum_left(t).p.sum;
-            ends = sum > 0.0f && (ratio == 1.0f || u * (sum + (1.0f - ratio)) < sum);
+            take_block_row(tree, row, ratio);
+            const float sum = sum_residual(tree).p.sum;
+            may_end = sum > 0.0f && (ratio == 1.0f || u * (sum + (1.0f - ratio)) < sum);
         }
-        accepted = ends ? row : accepted;
-        accepted_ratio = ends ? ratio : accepted_ratio;
+        accepted = may_end ? row : accepted;
+        accepted_ratio = may_end ? ratio : accepted_ratio;
     }
-    residual = accepted < drawn;
+    residual = accepted < drawable;
     if (residual) {
-        take_block_row(t, accepted, accepted_ratio);
+        take_block_row(tree, accepted, accepted_ratio);
     } else {
-        t.take_row(accepted, nullptr, 1.0f, -1);
+        tree.take_row(accepted, nullptr, 1.0f, -1);
     }
     for (u32 row = threadIdx.x; row <= accepted; row += blockDim.x) {
-        t.storage.path[row] = row;
+        tree.storage.path[row] = row;
     }
     return accepted;
 }
 
-// Makes the records of what is left of the judged row. Warps find the maxima of 32 tiles; then one of them makes the records of
-// these, one tile per lane, while the others go on with the next 32 tiles.
-DEVICE void make_records(const JudgedTree& t, const LastTokenStream& rng, TileRecord* records) {
+// Makes the records of the judged row's residual. Warps find the maxima of 32 tiles; then one warp makes the records of these
+// tiles, one tile per lane, while the others go on with the next 32 tiles.
+DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
-    const JudgedRow& row = t.storage.row;
-    const u32 own_tiles = t.blocks.own_tiles(t.chains().tiles);
+    const JudgedRow& row = tree.storage.row;
+    const u32 own_tiles = tree.blocks.own_tiles(tree.chains().tiles);
     u32 turn = 0;
 #pragma unroll 1
     for (u32 start = 0; start < own_tiles; start += 32, turn++) {
-        TileMax* maxima = t.storage.tile_max[turn % 2];
-        u32* flags = t.storage.tile_flags[turn % 2];
+        TileMax* maxima = tree.storage.tile_max[turn % 2];
+        u32* flags = tree.storage.tile_flags[turn % 2];
 #pragma unroll 1
         for (u32 i = warp_id(); i < 32 && start + i < own_tiles; i += warp_count()) {
-            const u32 tile = t.blocks.tile(start + i);
+            const u32 tile = tree.blocks.tile(start + i);
             LaneProbs probs;
-            const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, row.fetch_left(tile, lane_id(), probs));
+            const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, row.load_residual(tile, lane_id(), probs));
             reduce_probs_tile(probs.p, row.is_vectorized(tile), maxima[i]);
             if (lane_id() == 0) {
                 flags[i] = nonfinite_flags;
@@ -499,7 +502,7 @@ DEVICE void make_records(const JudgedTree& t, const LastTokenStream& rng, TileRe
         // RAW on this set: all warps wrote the maxima of their tiles, one warp reads them. WAR on the other one: the warp that
         // read it has done so, all warps overwrite it from here on.
         __syncthreads();
-        const u32 lane = lane_id(), tile = t.blocks.tile(start + lane);
+        const u32 lane = lane_id(), tile = tree.blocks.tile(start + lane);
         if (warp_id() == turn % warp_count() && start + lane < own_tiles) {
             const FirstArrival first = first_arrival(rng, tile);
             records[tile] =
@@ -507,23 +510,23 @@ DEVICE void make_records(const JudgedTree& t, const LastTokenStream& rng, TileRe
         }
     }
     // RAW on records: a warp of each block wrote those of its tiles, all threads of all blocks read them.
-    t.blocks.sync();
+    tree.blocks.sync();
 }
 
-// Draws from what is left of the judged row, or from all of it if nothing is left. Adds to `status`. Only the first block
-// returns the token.
-DEVICE int draw_last(const JudgedTree& t, const LastTokenStream& rng, u32& status) {
-    TileRecord* own = t.chains().records + (u64)t.tree * t.chains().tiles;
-    JudgedRow& row = t.storage.row;
+// Draws from the residual of the judged row, or from the target's row if the residual is zero everywhere. Adds to `status`. Only
+// the first block returns the token.
+DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& status) {
+    TileRecord* own = tree.chains().records + (u64)tree.tree_index * tree.chains().tiles;
+    JudgedRow& row = tree.storage.row;
 #pragma unroll 1
     for (bool is_whole = false;;) {
-        make_records(t, rng, own);
-        const RowRecords records(own, nullptr, t.chains().tiles);
-        WarpLeader warp_leader = reduce_warp_leaders<SurveyDrawRecords>(t.storage.race, records, 1.0f);
+        make_records(tree, rng, own);
+        const RowRecords records(own, nullptr, tree.chains().tiles);
+        WarpLeader warp_leader = reduce_warp_leaders<SurveyDrawRecords>(tree.storage.race, records, 1.0f);
         RowSummary summary = summarise_row(warp_leader);
         status |= summary.nonfinite_flags;
         if (summary.first_key != 0) {
-            if (!t.blocks.is_first()) {
+            if (!tree.blocks.is_first()) {
                 return NO_TOKEN;
             }
             const Origin first(key_logit(summary.first_key));
@@ -531,20 +534,20 @@ DEVICE int draw_last(const JudgedTree& t, const LastTokenStream& rng, u32& statu
             if (leader_is_certain(warp_leader, first, 1.0f, leader)) {
                 return (int)key_id(leader);
             }
-            return (int)race_bounded<SurveyDrawRecords>(t.storage.race.open_tiles, records, LogJudgedRow{row}, rng,
+            return (int)race_bounded<SurveyDrawRecords>(tree.storage.race.open_tiles, records, LogJudgedRow{row}, rng,
                                                         full_cut(), first, 1.0f, leader);
         }
         if (is_whole) {
             status |= STATUS_EMPTY;
             return NO_TOKEN;
         }
-        const bool is_unsummed = row.is_unsummed;
-        is_whole = !is_unsummed;
+        const bool is_unsettled = row.is_unsettled;
+        is_whole = !is_unsettled;
         // WAR on storage.row and records: all threads of all blocks read them, thread 0 and make_records overwrite them.
-        t.blocks.sync();
+        tree.blocks.sync();
         if (threadIdx.x == 0) {
-            if (is_unsummed) {
-                decide_refusal(row, false);
+            if (is_unsettled) {
+                settle_refusal(row, false);
             } else {
                 // Under S6 this is 1 p - 0, which is p.
                 row.q = nullptr;
@@ -558,8 +561,8 @@ DEVICE int draw_last(const JudgedTree& t, const LastTokenStream& rng, u32& statu
     }
 }
 
-// What became of a tree: the number of accepted drafts, the token behind them, and the status of the rows that this was drawn
-// from.
+// The judgement of a tree: the number of accepted drafts, the token behind them, and the status of the rows that this token was
+// drawn from.
 struct Judgement {
     u32 accepted;
     int token;
@@ -568,21 +571,21 @@ struct Judgement {
 
 // Judges a tree whose parents are one, and under S6 a chain. `storage.path` has the rows of the walk, which all threads may read.
 template <class Rules>
-DEVICE Judgement judge_tree(const JudgedTree& t, const Rules& rules) {
+DEVICE Judgement judge_tree(const JudgedTree& tree, const Rules& rules) {
     Judgement judged{0, NO_TOKEN, 0};
     i64 decided = -1;
     bool residual = false;
-    if (t.args.rule == JUDGE_BLOCK) {
-        judged.accepted = judge_block(t, residual);
+    if (tree.args.rule == JUDGE_BLOCK) {
+        judged.accepted = judge_block(tree, residual);
 #pragma unroll 1
         for (u32 node = 0; node < judged.accepted && decided < 0; node++) {
-            if (rules.stops(t.id(node))) {
-                decided = t.id(node);
+            if (rules.stops(tree.id(node))) {
+                decided = tree.id(node);
                 judged.accepted = node;
             }
         }
     } else {
-        judged.accepted = walk_tree(t, rules, decided);
+        judged.accepted = walk_tree(tree, rules, decided);
     }
     if (decided >= 0) {
         // RAW on storage.path: thread 0 wrote it, all threads read it.
@@ -590,14 +593,14 @@ DEVICE Judgement judge_tree(const JudgedTree& t, const Rules& rules) {
         judged.token = (int)decided;
         return judged;
     }
-    if (t.args.rule != JUDGE_BLOCK) {
-        residual = t.storage.row.refused > 0;
+    if (tree.args.rule != JUDGE_BLOCK) {
+        residual = tree.storage.row.refused > 0;
         if (!residual) {
             // The drafter's row has no part in the draw.
-            t.take_row(t.storage.path[judged.accepted], nullptr, 1.0f, -1);
+            tree.take_row(tree.storage.path[judged.accepted], nullptr, 1.0f, -1);
         }
     }
-    const LastTokenStream rng{{t.rng.seed, t.rng.position + judged.accepted, t.rng.draw}, residual};
-    judged.token = draw_last(t, rng, judged.status);
+    const LastTokenStream rng{{tree.rng.seed, tree.rng.position + judged.accepted, tree.rng.draw}, residual};
+    judged.token = draw_last(tree, rng, judged.status);
     return judged;
 }
