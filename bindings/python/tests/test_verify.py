@@ -1,4 +1,4 @@
-"""Verification: what a drafter proposes changes no token, and what is taken away again was never there."""
+"""Drafts: every form in which they, their trees and their probabilities come in, what comes out, and every refusal."""
 
 from __future__ import annotations
 
@@ -11,19 +11,10 @@ import pytest
 from gumball import Mirostat, Pool, SamplingParams, Status, UnavailableError
 
 VOCAB = 900
-MODES = "coupled greedy rejection block threshold".split()
 
 
 def make(**config: object) -> Pool:
     return Pool(VOCAB, **{"slots": 16, "top_n": 3, "ids": 2, "kept": True, **config})
-
-
-def model(history: list[int], batch: np.ndarray) -> np.ndarray:
-    """A row that depends on the last two ids, with one likely token."""
-    hashed = (history[-1] * 7 + history[-2]) % 11
-    row = np.roll(batch[hashed % 7], 13 * hashed)
-    row[80 * hashed] += 7
-    return row
 
 
 def sure(*ids: int) -> np.ndarray:
@@ -31,64 +22,6 @@ def sure(*ids: int) -> np.ndarray:
     rows = np.zeros((len(ids), VOCAB), np.float32)
     rows[range(len(ids)), ids] = 20
     return rows
-
-
-def drafted(
-    random: np.random.Generator, history: list[int], coming: list[int], count: int, batch: np.ndarray
-) -> tuple[list[int], list[int], list[np.ndarray]]:
-    """Drafts, their parents and the rows of a request: a random tree of tokens, half of which will come."""
-    paths, ids, parents = [history], [], []
-    for node in range(count):
-        behind = node if random.random() < 0.6 else int(random.integers(node + 1))
-        depth = len(paths[behind]) - len(history)
-        any_id = int(random.integers(-5, VOCAB + 5))
-        ids.append(coming[depth] if random.random() < 0.5 and depth < len(coming) else any_id)
-        parents.append(behind - 1)
-        paths.append([*paths[behind], ids[-1]])
-    return ids, parents, [model(path, batch) for path in paths]
-
-
-def test_any_drafter_leaves_the_stream_of_decoding(requests: list[SamplingParams], batch: np.ndarray) -> None:
-    count, prompt = 40, [3, 7]
-    plain, pool = make(), make()
-    slots = [[pool.admit(params, prompt) for params in requests] for pool in (plain, pool)]
-    steps = [
-        plain.step(np.stack([model(plain.history(slot), batch) for slot in slots[0]]), slots[0]) for _ in range(count)
-    ]
-    wanted = [plain.output(slot) for slot in slots[0]]
-    random, accepted = np.random.default_rng(5), 0
-    while min(len(pool.output(slot)) for slot in slots[1]) < count - 8:
-        ids, parents, rows, here = [], [], [], []
-        for kind in random.permutation(len(requests)):
-            done = len(pool.output(slots[1][kind]))
-            if done >= count - 8 or random.random() < 0.2:
-                continue
-            drafts = 0 if requests[kind].mirostat else int(random.integers(8))
-            more = drafted(random, pool.history(slots[1][kind]), wanted[kind][done:], drafts, batch)
-            for one, to in zip(more, (ids, parents)):
-                to.append(np.array(one, np.int32) if random.random() < 0.5 else one)
-            rows.extend(more[2])
-            here.append((int(kind), done))
-        if not here:
-            continue
-        out = pool.verify(np.stack(rows), [slots[1][kind] for kind, _ in here], ids, parents=parents)
-        assert len(out) == len(here) and len(out.outputs) == len(rows)
-        accepted += int(out.accepted.sum())
-        for request, (kind, done) in enumerate(here):
-            tokens = out.tokens(request).tolist()
-            assert tokens == wanted[kind][done : done + len(tokens)] == out.tolist()[request]
-            assert len(tokens) == out.accepted[request] + 1 == len(out.rows(request))
-            # Each with all that its step said about it.
-            places = range(len(rows))[out.places(request)]
-            for place, step in zip(places, steps[done:]):
-                for name in "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs".split():
-                    seen, known = getattr(out.outputs, name)[place], getattr(step, name)[kind]
-                    np.testing.assert_array_equal(seen, known, name)
-                np.testing.assert_array_equal(out.outputs.kept(place), step.kept(kind))
-    assert accepted > 50
-    for slot, tokens in zip(slots[1], wanted):
-        assert pool.output(slot) == tokens[: len(pool.output(slot))]
-        assert pool.position(slot) == len(pool.history(slot))
 
 
 def test_rows_and_tokens_are_those_of_the_path() -> None:
@@ -113,9 +46,11 @@ def test_rows_and_tokens_are_those_of_the_path() -> None:
     links = {"first_child": np.array([first_child]), "next_sibling": [next_sibling]}
     out = pool.verify(logits[6:], slots[1:], [[20, 21, 22, 23]], **links)
     assert out.tolist() == [[21, 23, 3]]
-    # Chains need no parents, and a matrix holds as many drafts for each request.
+    # Chains need no parents, and a matrix holds as many drafts for each request, which may be arrays as well.
     logits = sure(5, 6, 8, 7, 7, 7).astype(np.float16)
-    assert pool.verify(logits, slots, np.array([[5, 6], [9, 9]])).tolist() == [[5, 6, 8], [7]]
+    for drafts in (np.array([[5, 6], [9, 9]]), [np.array([5, 6], np.int32), [9, 9]]):
+        for parents in (None, [np.array([-1, 0]), (-1, 0)]):
+            assert pool.verify(logits, slots, drafts, parents=parents).tolist() == [[5, 6, 8], [7]]
     assert pool.verify(sure(4, 3), slots, [[], []]).tolist() == [[4], [3]]
 
 
@@ -140,63 +75,42 @@ def test_rows_have_masks_forced_tokens_and_hooks() -> None:
     assert pool.verify(sure(5, 7), [stops], [[5]]).tolist() == [[5]]
 
 
-def test_modes_that_judge_by_probabilities_keep_the_distribution() -> None:
-    p, q = np.array([0.5, 0.3, 0.2, 0.0], np.float32), np.array([0.1, 0.2, 0.3, 0.4], np.float32)
-    count = 4000
-    drafts = np.random.default_rng(1).choice(4, (count, 1), p=q.astype(float) / q.sum(dtype=float))
-    probs = np.tile(q, (2 * count, 1))
-    rows = np.tile(p, (2 * count, 1))
+def test_modes_thresholds_and_a_drafters_probabilities_reach_the_engine() -> None:
+    count = 100
+    rows = np.tile(np.array([0.5, 0.3, 0.2, 0.0], np.float32), (2 * count, 1))
 
-    def first(mode: str, **more: object) -> tuple[np.ndarray, float]:
+    def accepted(mode: str, draft: int = 2, **more: object) -> int:
         pool = Pool(4, slots=count)
         slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(count)]
-        out = pool.verify(rows, slots, drafts, mode=mode, kind="probabilities", **more)
-        tokens = np.array([tokens[0] for tokens in out.tolist()])
-        return np.bincount(tokens, minlength=4) / count, float(out.accepted.mean())
+        drafts = np.full((count, 1), draft)
+        return int(pool.verify(rows, slots, drafts, mode=mode, kind="probabilities", **more).accepted.sum())
 
-    # 5 sigma of a share of 4000 are at most 0.04.
+    # By itself, a draft whose probability is 0.2 is accepted now and then.
+    assert all(0 < accepted(mode) < count / 2 for mode in ("coupled", "rejection", "block", "threshold"))
     for mode in ("rejection", "block"):
-        shares, accepted = first(mode, draft_probs=probs)
-        np.testing.assert_allclose(shares, p, atol=0.04)
-        # 1 - TV is 0.1 + 0.2 + 0.2.
-        assert abs(accepted - 0.5) < 0.04, mode
-    shares, accepted = first("threshold")
-    np.testing.assert_allclose(shares, p, atol=0.04)
-    assert first("threshold", threshold_single=0.15)[1] > accepted + 0.1
-    assert first("threshold", threshold_acc=0.5)[1] > accepted + 0.1
+        assert accepted(mode, draft_probs=rows) == count
+    for threshold in ("threshold_single", "threshold_acc"):
+        assert accepted("threshold", **{threshold: 0.15}) == count
+    assert (accepted("greedy"), accepted("greedy", 0)) == (0, count)
 
 
-def test_a_draft_model_that_is_the_target_is_always_right(requests: list[SamplingParams], batch: np.ndarray) -> None:
-    for mode in MODES[:4]:
-        pool = make()
-        kept = [params for params in requests if not params.mirostat]
-        slots = [pool.admit(params, [3, 7]) for params in kept]
-        paths: list[list[int]] = [[] for _ in slots]
-        probs = np.full((len(slots), 4, VOCAB), np.nan, np.float32)
-        for depth in range(3):
-            rows = np.stack([model([3, 7, *path], batch) for path in paths])
-            given = np.array(paths, np.int32) if depth == 2 else paths
-            drafts, probs[:, depth] = pool.draft(rows, slots, paths=given, mode=mode, probs=True)
-            np.testing.assert_array_equal(drafts, pool.draft(rows, slots, paths=paths, mode=mode))
-            assert drafts.shape == (len(slots), 1) and drafts.dtype == np.int32
-            for path, (draft,) in zip(paths, drafts.tolist()):
-                path.append(draft)
-        assert [pool.output(slot) for slot in slots] == [[] for _ in slots]
-        rows = np.stack([model([3, 7, *path[:n]], batch) for path in paths for n in range(4)])
-        more = {"draft_probs": probs.reshape(-1, VOCAB)} if mode in ("rejection", "block") else {}
-        out = pool.verify(rows, slots, paths, mode=mode, **more)
-        assert out.accepted.tolist() == [3] * len(slots), mode
-
-
-def test_siblings_are_the_runners_up_and_refusals_name_what_is_wrong() -> None:
+def test_drafts_come_as_an_array_and_refusals_name_what_is_wrong() -> None:
     pool = make()
     slot = pool.admit(SamplingParams(top_k=3, seed=1), [1])
     mirostat = pool.admit(SamplingParams(mirostat=Mirostat(tau=3, eta=0.1)), [1])
     rows = np.zeros((2, VOCAB), np.float32)
     rows[:, 5:8] = 3
-    drafts = pool.draft(rows, [-1, slot], paths=[[9], [9]], siblings=5)
+    drafts, probs = pool.draft(rows, [-1, slot], paths=[[9], [9]], siblings=5, probs=True)
     assert drafts[0].tolist() == [-1] * 5 and sorted(drafts[1].tolist()) == [-1, -1, 5, 6, 7]
+    assert (drafts.dtype, probs.dtype, probs.shape) == (np.int32, np.float32, (2, VOCAB))
+    np.testing.assert_allclose(probs[1, 5:8], 1 / 3)
     assert drafts[1, 0] >= 0 and pool.draft(rows[:0], []).shape == (0, 1)
+    assert pool.draft(rows, [slot] * 2, mode="greedy").tolist() == [[5], [5]]
+    # What stands in a path is a token of the request.
+    new = pool.admit(SamplingParams(temperature=0, presence_penalty=2), [1])
+    for paths, wanted in (([[5], (5, 6)], [[6], [7]]), (np.array([[5, 6], [5, 7]]), [[7], [6]])):
+        assert pool.draft(rows, [new] * 2, paths=paths).tolist() == wanted
+    assert pool.output(new) == []
     one = rows[:1]
     for args, keywords, text in (
         ((rows, [slot]), {}, "slots has length 1, but must have one per row, 2"),
@@ -215,21 +129,17 @@ def test_siblings_are_the_runners_up_and_refusals_name_what_is_wrong() -> None:
 
 
 def test_rows_may_be_named(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
-    named, drafts = np.array([2, 0, 0, 1, 5, 6, 2]), [[7, 5], [], [3, 11]]
+    named, drafts, forced = np.array([2, 0, 0, 1, 5, 6, 2]), [[7, 5], [], [3, 11]], [7, *[None] * 3, 3, 11, None]
     pools = [make(device=device, rows=16) for _ in range(3)]
     slots = [[pool.admit(requests[kind], [3, 7]) for kind in (0, 4, 3)] for pool in pools]
-    forced = [7, None, None, None, 3, 11, None]
     picked = batch[named]
-    for mode in MODES:
-        if mode == "block":
-            forced = None
-        more = {"draft_probs": np.full_like(picked, 1 / VOCAB)} if mode in ("rejection", "block") else {}
+    for mode, more in (("coupled", {}), ("rejection", {"draft_probs": np.full_like(picked, 1 / VOCAB)})):
         wanted = pools[0].verify(picked, slots[0], drafts, mode=mode, forced=forced, **more)
         outs = [pools[1].verify(batch, slots[1], drafts, mode=mode, forced=forced, row_indices=named, **more)]
         if device != "cpu":
             more = {name: on(device, array) for name, array in more.items()}
-            on_device = on(device, batch)
-            outs += [pools[2].verify(on_device, slots[2], drafts, mode=mode, forced=forced, row_indices=named, **more)]
+            there = on(device, batch)
+            outs += [pools[2].verify(there, slots[2], drafts, mode=mode, forced=forced, row_indices=named, **more)]
         for out in outs:
             # The rows are those of the batch as it is read.
             assert out.tolist() == wanted.tolist() and out.accepted.tolist() == wanted.accepted.tolist()
@@ -244,37 +154,18 @@ def test_rows_may_be_named(device: str, requests: list[SamplingParams], batch: n
         pools[1].draft(batch, [other], row_indices=[7])
 
 
-def test_greedy_mode_draws_the_first_tokens() -> None:
+def test_sequences_are_shortened_by_lists_or_arrays_of_counts() -> None:
     pool = make()
-    slot = pool.admit(SamplingParams(temperature=2, seed=1), [5])
-    out = pool.verify(sure(1, 2, 3) / 9, [slot], [[1, 2]], mode="greedy")
-    assert out.tolist() == [[1, 2, 3]] and not out.outputs.temperatures.any()
-
-
-def test_shortened_sequences_go_on_as_if_the_tokens_had_never_been(
-    requests: list[SamplingParams], batch: np.ndarray
-) -> None:
-    requests = [params for params in requests if not params.mirostat]
-    plain, pool = make(), make()
-    slots = [[pool.admit(params, [3, 7]) for params in requests] for pool in (plain, pool)]
-
-    def step(pool: Pool, slots: list[int]) -> list[int]:
-        return pool.step(np.stack([model(pool.history(slot), batch) for slot in slots]), slots).tolist()
-
-    wanted = np.array([step(plain, slots[0]) for _ in range(6)])
-    histories = [[[3, 7, *wanted[:end, i].tolist()] for end in range(4)] for i in range(len(requests))]
-    rows = np.stack([model(history, batch) for request in histories for history in request])
-    out = pool.verify(rows, slots[1], wanted[:3].T)
-    assert out.accepted.tolist() == [3] * len(requests)
-    pool.shorten(slots[1], out.accepted)
-    assert [pool.output(slot) for slot in slots[1]] == wanted[:1].T.tolist()
-    assert [step(pool, slots[1]) for _ in range(5)] == wanted[1:].tolist()
-    assert [pool.state(slot) for slot in slots[1]] == [plain.state(slot) for slot in slots[0]]
-
-    slots, before = slots[1], [pool.state(slot) for slot in slots[1]]
+    slots = [pool.admit(SamplingParams(temperature=0), [3, 7]) for _ in range(2)]
+    out = pool.verify(sure(5, 6, 8, 5, 6, 8), slots, [[5, 6], [9, 6]])
+    pool.shorten(slots, out.accepted)
+    assert [pool.output(slot) for slot in slots] == [[5], [5]]
+    pool.shorten(slots[:1], [1])
+    assert pool.output(slots[0]) == [] and pool.position(slots[0]) == 2
+    before = [pool.state(slot) for slot in slots]
     for args, text in (
-        ((slots[:2], [1, 7]), f"counts is 7 of slot {slots[1]}, but must be in 0..=6, its output tokens"),
-        ((slots[:2], [1]), "counts has length 1, but must have one per slot, 2"),
+        ((slots, [0, 7]), f"counts is 7 of slot {slots[1]}, but must be in 0..=1, its output tokens"),
+        ((slots, [1]), "counts has length 1, but must have one per slot, 2"),
         ((slots[:1] * 2, [1, 1]), "slots is 0 in row 1 again"),
         ((slots[:1], [-1]), r"counts is -1, but must be in 0\.\.2\^63"),
         (([-1], [0]), "slot is -1, but must be an admitted slot"),
@@ -375,52 +266,21 @@ def test_refusals_name_what_is_wrong_and_change_nothing(requests: list[SamplingP
     assert before == [pool.state(slot) for slot in slots]
 
 
-def test_routes_without_probabilities_and_pools_on_a_device_say_so(device: str) -> None:
+def test_what_a_route_or_a_device_cannot_do_is_unavailable(device: str) -> None:
+    pool = Pool(VOCAB, device=device, slots=1, rows=2, route="probabilities")
+    slot = pool.admit(SamplingParams(seed=1), [1])
+    for mode in ("rejection", "block", "threshold"):
+        with pytest.raises(UnavailableError, match="no probabilities of rows on this route|only coupled and greedy"):
+            pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
+    if device == "cpu":
+        return
     pool = Pool(VOCAB, device=device, slots=1, rows=2)
     slot = pool.admit(SamplingParams(seed=1), [1])
-    if device == "cpu":
-        for route, modes in (("race", MODES), ("oracle", MODES), ("probabilities", MODES[:2])):
-            pool = Pool(VOCAB, slots=1, route=route)
-            slot = pool.admit(SamplingParams(seed=1), [1])
-            for mode in modes:
-                assert pool.verify(sure(1, 2), [slot], [[1]], mode=mode).tolist() == [[1, 2]]
-        for mode in MODES[2:]:
-            with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
-                pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
-        return
     with pytest.raises(UnavailableError, match="no hooks on a device: row 0 has one"):
         pool.draft(sure(1), [slot], hooks=[print])
     with pytest.raises(UnavailableError, match="no hooks on a device: row 1 has one"):
         pool.verify(sure(1, 2), [slot], [[1]], hooks=[None, print])
     assert pool.output(slot) == []
-
-
-def test_a_device_verifies_what_the_host_does(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
-    pools = [make(), make(device=device, rows=128, history_growth=3)]
-    slots = [[pool.admit(params, [3, 7]) for params in requests] for pool in pools]
-    random = np.random.default_rng(6)
-    for mode in ("coupled", "greedy", "coupled"):
-        ids, parents, rows = [], [], []
-        for params, slot in zip(requests, slots[0]):
-            count = 0 if params.mirostat else int(random.integers(6))
-            coming = [int(random.integers(11)) * 80 for _ in range(count)]
-            more = drafted(random, pools[0].history(slot), coming, count, batch)
-            ids.append(more[0])
-            parents.append(more[1])
-            rows.extend(more[2])
-        wanted, seen = (
-            pool.verify(np.stack(rows), own, ids, parents=parents, mode=mode) for pool, own in zip(pools, slots)
-        )
-        assert seen.tolist() == wanted.tolist() and seen.accepted.tolist() == wanted.accepted.tolist()
-        for request in range(len(requests)):
-            assert seen.rows(request).tolist() == wanted.rows(request).tolist()
-        for name in "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs".split():
-            np.testing.assert_array_equal(getattr(seen.outputs, name), getattr(wanted.outputs, name), name)
-        taken = [len(tokens) // 2 for tokens in wanted.tolist()]
-        for pool, own in zip(pools, slots):
-            pool.shorten(own, taken)
-        for own in zip(*slots):
-            assert pools[0].state(own[0]) == pools[1].state(own[1])
 
 
 def on(device: str, array: np.ndarray) -> Any:
@@ -481,8 +341,7 @@ def test_drafts_on_a_device_are_read_when_they_are_verified(device: str) -> None
             pool.enqueue_verify(*wrong)
     drafts[0], drafts[1], parents[0], parents[1] = 5, 6, -1, 0
     probs = on(device, np.full_like(sure(5, 6, 8, 9), 0.5))
-    for mode in MODES[2:]:
-        more = {} if mode == "threshold" else {"draft_probs": probs}
+    for mode, more in (("block", {"draft_probs": probs}), ("threshold", {})):
         pool.assign_drafts(slots, [2, 0], mode=mode)
         pool.enqueue_verify(logits, drafts, parents=parents, **more)
         assert pool.fetch_verification().tolist() == [[5, 6, 8], [9]], mode
@@ -539,13 +398,11 @@ def test_a_device_drafts_what_the_host_does(device: str, requests: list[Sampling
     rows = [*slots[0], -1, slots[0][0]]
     logits = np.stack([batch[row % len(batch)] for row in range(len(rows))])
     paths = [[row + 1] * (row % 4) for row in range(len(rows))]
-    for mode in MODES:
-        for siblings in (1, 3):
-            seen = [pool.draft(logits, rows, paths=paths, siblings=siblings, mode=mode, probs=True) for pool in pools]
-            np.testing.assert_array_equal(seen[0][0], seen[1][0])
-            np.testing.assert_array_equal(seen[0][1].view(np.uint32), seen[1][1].view(np.uint32))
-            there = pools[1].draft(on(device, logits), rows, paths=paths, siblings=siblings, mode=mode)
-            np.testing.assert_array_equal(there, seen[0][0])
+    seen = [pool.draft(logits, rows, paths=paths, siblings=3, mode="block", probs=True) for pool in pools]
+    np.testing.assert_array_equal(seen[0][0], seen[1][0])
+    np.testing.assert_array_equal(seen[0][1].view(np.uint32), seen[1][1].view(np.uint32))
+    there = pools[1].draft(on(device, logits), rows, paths=paths, siblings=3, mode="block")
+    np.testing.assert_array_equal(there, seen[0][0])
     # A batch draws these drafts as well. Its paths are the first ids of each line.
     lines = np.full((len(rows), 5), -1)
     for line, path in zip(lines, paths):

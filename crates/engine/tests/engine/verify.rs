@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Drafts, Logits, Masks, NONE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RowHook,
-    SamplingParams, Slot, Verification, VerifyMode, Widths,
+    BatchOptions, Drafts, Logits, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
+    RACE, RowHook, SamplingParams, Slot, Verification, VerifyMode, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::verify::DraftTree;
@@ -12,6 +12,7 @@ use gumball_spec::verify::by_probabilities::{Judgement, Trial};
 use gumball_spec::{Request, oracle};
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
+use crate::draft::MODES;
 
 /// The kind with mirostat.
 pub const MIROSTAT: usize = 4;
@@ -575,4 +576,21 @@ fn what_a_mode_cannot_judge_is_refused() {
     assert!(error.to_string().starts_with("no probabilities of rows on this route"), "{error}");
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
     pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &none, out).unwrap();
+}
+
+#[test]
+fn every_route_verifies_in_the_modes_that_it_can_judge() {
+    let mut data = vec![0.0; 2 * VOCAB];
+    (data[1], data[VOCAB + 2]) = (20.0, 20.0);
+    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let drafts = Drafts { counts: &[1], ids: &[1], parents: None, probs: None };
+    for (route, modes) in [(RACE, &MODES[..]), (ORACLE, &MODES), (PROBABILITIES, &MODES[..2])] {
+        let mut pool = Pool::new(PoolConfig { route: route.to_owned(), ..PoolConfig::new(VOCAB) }).unwrap();
+        let slot = pool.admit(SamplingParams { seed: Some(1), ..Default::default() }, &[1]).unwrap();
+        let mut out = Verification::new();
+        for mode in modes {
+            pool.verify(logits, &[slot], &drafts, *mode, &BatchOptions::default(), &mut out).unwrap();
+            assert_eq!((out.tokens(0), out.rows(0)), (&[1, 2][..], &[0, 1][..]), "{route}, {mode:?}");
+        }
+    }
 }
