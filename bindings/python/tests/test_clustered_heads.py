@@ -79,55 +79,27 @@ def test_logits_are_those_of_the_exact_head_in_the_order_of_ids() -> None:
         assert head.logits(HIDDEN).tobytes() == exact.tobytes()
 
 
-@pytest.mark.parametrize("most_rows", [None, 0])
-@pytest.mark.parametrize("kept", [False, True])
-def test_steps_are_those_of_rows_that_have_the_probed_logits_alone(kept: bool, most_rows: int | None) -> None:
-    built = Head(WEIGHTS, kind="clustered", capacity=7, iterations=2, probes=9, most_rows=most_rows, bias=BIAS)
-    for head in (given(most_rows=most_rows), built):
-        of_logits, of_states, slots = pools(REQUESTS, kept=kept)
-        rows = [*slots[:2], -1, *slots[2:]]
-        masks = np.insert(np.full((len(slots), 19), -9, np.int32), 2, 0, axis=0)
-        for step in range(6):
-            hidden = HIDDEN[step : step + len(rows)]
-            wanted = of_logits.step(rows_of(head, hidden), rows, masks=masks)
-            seen = of_states.step_hidden(head, hidden, rows, masks=masks)
-            check_same(seen, wanted)
-            assert seen.is_approximate and not wanted.is_approximate
-            assert not kept or all(np.array_equal(seen.kept(row), wanted.kept(row)) for row in range(len(rows)))
-        counts = of_states.head_counts()
-        computed = "clustered_rows" if most_rows is None else "whole_rows"
-        assert counts[computed] == 6 * len(slots) and counts["centroid_reads"] == 6
-        assert (counts["clustered_logits"] > 0) == (most_rows is None) == (counts["weight_reads"] == 0)
-
-
-def test_with_all_clusters_probed_it_is_the_exact_head() -> None:
-    for head in (given(probes=CLUSTERS, special_ids=[]), Head(WEIGHTS, kind="clustered", capacity=9, probes=67)):
-        exact, (of_exact, of_clustered, slots) = Head(WEIGHTS), pools(REQUESTS)
-        for step in range(6):
-            hidden = HIDDEN[step : step + len(slots)]
-            wanted = of_exact.step_hidden(exact, hidden, slots)
-            check_same(of_clustered.step_hidden(head, hidden, slots), wanted)
-
-
-def test_drafts_and_scores_are_those_of_the_same_rows() -> None:
-    head = given()
-    for mode in ("coupled", "greedy", "rejection", "block"):
-        of_logits, of_states, slots = pools(REQUESTS)
-        hidden = HIDDEN[:6]
-        drafts = of_states.draft_hidden(head, hidden, slots, mode=mode)
-        assert np.array_equal(drafts, of_logits.draft(rows_of(head, hidden), slots, mode=mode))
-        hidden = np.repeat(hidden, 2, axis=0)
-        seen = of_states.verify_hidden(head, hidden, slots, drafts, mode=mode)
-        wanted = of_logits.verify(rows_of(head, hidden), slots, drafts, mode=mode)
-        assert seen.outputs.is_approximate and not wanted.outputs.is_approximate
-        assert seen.outputs.tokens.tobytes() == wanted.outputs.tokens.tobytes()
-        assert seen.accepted.tolist() == wanted.accepted.tolist()
-    ids = [int(id) for id in random.integers(0, VOCAB, 40)]
-    for params in (SamplingParams(), REQUESTS[5]):
-        wanted = Pool(VOCAB).score(rows_of(head, HIDDEN[:30]), params, ids, start=4)
-        for chunk_rows in (1, 7, 64):
-            seen = Pool(VOCAB).score_hidden(head, HIDDEN[:30], params, ids, start=4, chunk_rows=chunk_rows)
-            assert seen.logprobs.tobytes() == wanted.logprobs.tobytes() and seen.is_approximate
+def test_calls_take_the_logits_of_the_probed_sets_and_say_that_they_are_approximate() -> None:
+    head, (of_logits, of_states, slots) = given(bias=BIAS), pools(REQUESTS)
+    hidden, rows = HIDDEN[:7], [*slots[:2], -1, *slots[2:]]
+    masks = np.insert(np.full((6, 19), -9, np.int32), 2, 0, axis=0)
+    wanted = of_logits.step(rows_of(head, hidden), rows, masks=masks)
+    seen = of_states.step_hidden(head, hidden, rows, masks=masks)
+    check_same(seen, wanted)
+    assert seen.is_approximate and not wanted.is_approximate
+    counts = of_states.head_counts()
+    assert (counts["clustered_rows"], counts["centroid_reads"], counts["whole_rows"]) == (6, 1, 0)
+    assert counts["clustered_logits"] > 0 and counts["weight_reads"] == 0
+    drafts = of_states.draft_hidden(head, HIDDEN[:6], slots)
+    assert np.array_equal(drafts, of_logits.draft(rows_of(head, HIDDEN[:6]), slots))
+    hidden = np.repeat(HIDDEN[:6], 2, axis=0)
+    seen = of_states.verify_hidden(head, hidden, slots, drafts)
+    assert seen.tolist() == of_logits.verify(rows_of(head, hidden), slots, drafts).tolist()
+    assert seen.outputs.is_approximate
+    ids = random.integers(0, VOCAB, 40)
+    wanted = of_logits.score(rows_of(head, HIDDEN[:30]), REQUESTS[5], ids, start=4)
+    seen = of_states.score_hidden(head, HIDDEN[:30], REQUESTS[5], ids, start=4)
+    assert seen.logprobs.tobytes() == wanted.logprobs.tobytes() and seen.is_approximate
 
 
 def test_probes_change_between_calls() -> None:

@@ -34,67 +34,57 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def product(weights: np.ndarray[Any, Any], hidden: np.ndarray[Any, Any], bias: float = 0.0) -> np.ndarray[Any, Any]:
-    """Returns logits by the definition, for one hidden state: sixteen partial sums, each by fma, then a tree."""
-    width = -(-len(hidden) // 16) * 16
-    w = np.zeros((len(weights), width), np.float32)
-    h = np.zeros(width, np.float32)
-    w[:, : len(hidden)], h[: len(hidden)] = weights, hidden
-    sums = np.zeros((len(weights), 16), np.float64)
-    for i in range(0, width, 16):
-        # Exact in float64 but for the last bit, which numbers of few bits do not need.
-        sums = (w[:, i : i + 16].astype(np.float64) * h[i : i + 16] + sums).astype(np.float32).astype(np.float64)
-    for half in (8, 4, 2, 1):
-        sums = (sums[:, :half] + sums[:, half : 2 * half]).astype(np.float32).astype(np.float64)
-    return sums[:, 0].astype(np.float32) + np.float32(bias)
-
-
 def pool_of(requests: list[SamplingParams], **config: Any) -> tuple[Pool, list[int]]:
     pool = Pool(VOCAB, top_n=3, **config)
     return pool, [pool.admit(params, [1, 2, 1]) for params in requests]
 
 
-def both(**arguments: Any) -> list[Head]:
-    return [Head(WEIGHTS, **arguments), Head(WEIGHTS, kind="certified", most_rows=1000, **arguments)]
+def test_logits_have_the_bias_the_scale_and_the_cap() -> None:
+    plain = Head(WEIGHTS).logits(HIDDEN[:3])
+    assert plain.dtype == np.float32 and plain.shape == (3, VOCAB)
+    np.testing.assert_allclose(plain, HIDDEN[:3] @ WEIGHTS.T, atol=1e-4)
+    for bias in ([0.5] * VOCAB, np.full(VOCAB, 0.5), np.full(VOCAB, 0.5, np.float16)):
+        assert np.array_equal(Head(WEIGHTS, bias=bias).logits(HIDDEN[:3]), plain + np.float32(0.5))
+    scaled = Head(WEIGHTS, logit_scale=0.5, kind="certified").logits(HIDDEN[:3])
+    assert np.array_equal(scaled, plain * np.float32(0.5))
+    assert np.allclose(Head(WEIGHTS, logit_scale=0.5, softcap=2.0).logits(HIDDEN[:3]), 2.0 * np.tanh(scaled / 2.0))
 
 
-def test_logits_are_those_of_the_definition() -> None:
-    # Numbers of 11 bits, so that float64 holds the sums that fma rounds once.
-    weights, hidden = WEIGHTS.astype(np.float16).astype(np.float32), HIDDEN[:3].astype(np.float16)
-    for head in (Head(weights), Head(weights.astype(np.float16)), Head(weights, kind="certified")):
-        seen = head.logits(hidden)
-        assert seen.dtype == np.float32 and seen.shape == (3, VOCAB)
-        for row in range(3):
-            assert np.array_equal(seen[row], product(weights, hidden[row].astype(np.float32)))
-    assert np.array_equal(
-        Head(weights, bias=np.full(VOCAB, 0.5)).logits(hidden[0])[0], product(weights, hidden[0], 0.5)
+@pytest.mark.parametrize("kind", ["exact", "certified"])
+def test_each_call_takes_hidden_states_in_the_place_of_logits(kind: str) -> None:
+    head = Head(WEIGHTS, kind=kind)
+    (a, slots), (b, _) = pool_of(REQUESTS, kept=True), pool_of(REQUESTS, kept=True)
+    hidden, rows = HIDDEN[:7], [*slots[:2], -1, *slots[2:]]
+    masks = np.insert(np.full((6, 19), -9, np.int32), 2, 0, axis=0)
+    expected, seen = a.step(head.logits(hidden), rows, masks=masks), b.step_hidden(head, hidden, rows, masks=masks)
+    for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "top_ids", "top_logprobs"):
+        assert getattr(seen, name).tobytes() == getattr(expected, name).tobytes(), name
+    assert b.tokens.tolist() == seen.tokens.tolist() and not seen.is_approximate
+    assert all(np.array_equal(seen.kept(row), expected.kept(row)) for row in range(7))
+    counts = b.head_counts()
+    assert counts["whole_rows"] + counts["certified_rows"] == 6
+    assert (counts["certified_rows"] > 0) == (counts["screen_reads"] == 1) == (kind == "certified")
+    assert (counts["clustered_rows"], counts["clustered_logits"], counts["centroid_reads"]) == (0, 0, 0)
+
+    more: dict[str, Any] = dict(mode="block", paths=[[3, 1]] * 6)
+    drafts, probs = b.draft_hidden(head, HIDDEN[:6], slots, **more, probs=True)
+    for one, other in zip((drafts, probs), a.draft(head.logits(HIDDEN[:6]), slots, **more, probs=True)):
+        assert np.array_equal(one, other)
+    siblings = b.draft_hidden(head, HIDDEN[:6], slots, siblings=3)
+    assert np.array_equal(siblings, a.draft(head.logits(HIDDEN[:6]), slots, siblings=3))
+    hidden, more = np.repeat(HIDDEN[:6], 2, axis=0), dict(mode="block", draft_probs=np.repeat(probs, 2, axis=0))
+    verified, wanted = (
+        b.verify_hidden(head, hidden, slots, drafts, **more),
+        a.verify(head.logits(hidden), slots, drafts, **more),
     )
-    capped = Head(weights, bias=[0.5] * VOCAB, logit_scale=0.5, softcap=2.0).logits(hidden)
-    assert np.abs(capped).max() <= 2.0
-    scaled = Head(weights, bias=[0.5] * VOCAB, logit_scale=0.5).logits(hidden)
-    assert np.allclose(capped, 2.0 * np.tanh(scaled / 2.0), atol=1e-5)
+    assert verified.tolist() == wanted.tolist() and verified.accepted.tolist() == wanted.accepted.tolist()
+    assert [verified.rows(i).tolist() for i in range(6)] == [wanted.rows(i).tolist() for i in range(6)]
 
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_steps_are_those_from_logits(kept: bool) -> None:
-    for head in both():
-        (a, slots), (b, _) = pool_of(REQUESTS, kept=kept), pool_of(REQUESTS, kept=kept)
-        mask = np.full((len(slots), 19), -9, np.int32)
-        rows = [*slots[:2], -1, *slots[2:]]
-        masks = np.insert(mask, 2, 0, axis=0)
-        for step in range(8):
-            hidden = HIDDEN[step : step + len(rows)]
-            expected = a.step(head.logits(hidden), rows, masks=masks)
-            seen = b.step_hidden(head, hidden, rows, masks=masks)
-            for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "top_ids", "top_logprobs"):
-                assert getattr(seen, name).tobytes() == getattr(expected, name).tobytes(), (head, name)
-            assert b.tokens.tolist() == seen.tokens.tolist()
-            assert not kept or all(np.array_equal(seen.kept(row), expected.kept(row)) for row in range(len(rows)))
-        counts = b.head_counts()
-        assert counts["whole_rows"] + counts["certified_rows"] == 8 * len(slots)
-        assert (counts["certified_rows"] > 0) == (head.kind == "certified")
-        assert (counts["clustered_rows"], counts["clustered_logits"], counts["centroid_reads"]) == (0, 0, 0)
-        assert counts["screen_reads"] == (8 if head.kind == "certified" else 0)
+    ids = random.integers(0, VOCAB, 40)
+    scores = a.score(head.logits(HIDDEN[:30]), REQUESTS[5], ids, start=4)
+    for chunk_rows in (1, 64):
+        seen = b.score_hidden(head, HIDDEN[:30], REQUESTS[5], ids, start=4, chunk_rows=chunk_rows)
+        assert seen.logprobs.tobytes() == scores.logprobs.tobytes() and seen.ranks.tobytes() == scores.ranks.tobytes()
 
 
 def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
@@ -108,45 +98,6 @@ def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
     out = pool.step_hidden(head, HIDDEN[:3], slots, forced=[5, None, -1], hooks=[None, only_seven, None])
     assert out.tokens[:2].tolist() == [5, 7]
     assert pool.head_counts()["whole_rows"] == 1
-
-
-def test_drafts_are_verified_and_drawn_as_from_logits() -> None:
-    for head in both():
-        for mode in ("coupled", "greedy", "rejection", "block"):
-            (a, slots), (b, _) = pool_of(REQUESTS), pool_of(REQUESTS)
-            for step in range(3):
-                hidden = HIDDEN[step * 12 :][:12]
-                paths = [[]] * 6 if step == 0 else [[3, step]] * 6
-                drawn = [
-                    b.draft_hidden(head, hidden[:6], slots, paths=paths, mode=mode),
-                    a.draft(head.logits(hidden[:6]), slots, paths=paths, mode=mode),
-                ]
-                assert np.array_equal(*drawn)
-                siblings = b.draft_hidden(head, hidden[:6], slots, mode=mode, siblings=3, probs=True)
-                expected = a.draft(head.logits(hidden[:6]), slots, mode=mode, siblings=3, probs=True)
-                assert all(np.array_equal(x, y) for x, y in zip(siblings, expected))
-                # One draft of each request, right or wrong.
-                drafts = drawn[0] if step else [[9]] * 6
-                hidden = np.repeat(hidden[:6], 2, axis=0)
-                seen = b.verify_hidden(head, hidden, slots, drafts, mode=mode)
-                wanted = a.verify(head.logits(hidden), slots, drafts, mode=mode)
-                assert seen.outputs.tokens.tobytes() == wanted.outputs.tokens.tobytes(), mode
-                assert seen.accepted.tolist() == wanted.accepted.tolist()
-                assert all(seen.rows(i).tolist() == wanted.rows(i).tolist() for i in range(6))
-
-
-def test_scores_are_those_from_logits_in_chunks_of_any_size() -> None:
-    ids = [int(id) for id in random.integers(0, VOCAB, 40)]
-    for params in (SamplingParams(), REQUESTS[5]):
-        for head in both():
-            pool = Pool(VOCAB)
-            expected = pool.score(head.logits(HIDDEN[:30]), params, ids, start=4)
-            for chunk_rows in (1, 7, 64):
-                seen = pool.score_hidden(head, HIDDEN[:30], params, ids, start=4, chunk_rows=chunk_rows)
-                assert seen.logprobs.tobytes() == expected.logprobs.tobytes()
-                assert seen.ranks.tobytes() == expected.ranks.tobytes()
-            in_part = params is REQUESTS[5] and head.kind == "certified"
-            assert (pool.head_counts()["certified_rows"] > 0) == in_part
 
 
 def test_what_needs_the_whole_row_is_said_before() -> None:
