@@ -1,11 +1,11 @@
-// Drafts: whatever is drafted, the tokens are those of steps; the path through a tree; what is refused; the same on a device.
+// Drafts: what goes in and comes out of verifications and drafts, on the host and on a device; what is refused.
 
 #include "check.h"
 #include "rows.h"
 
-enum { VOCAB = 300, DRAFTS = 3, ROWS = DRAFTS + 1, TOKENS = 60 };
+enum { VOCAB = 300 };
 
-static float rows[(2 * ROWS + 1) * VOCAB];
+static float rows[9 * VOCAB];
 
 // Rows in each of which one id is likely.
 static void sure(const int *ids, size_t count) {
@@ -14,9 +14,6 @@ static void sure(const int *ids, size_t count) {
         rows[row * VOCAB + (size_t)ids[row]] = 9.0f;
     }
 }
-
-// The row behind an id.
-static void model(float *row, int32_t last) { model_like(row, VOCAB, (uint64_t)(last % 7)); }
 
 static int tokens_are(const gumball_verification *verification, size_t request, const int32_t *wanted, size_t count) {
     size_t len = 99;
@@ -30,66 +27,8 @@ static int rows_are(const gumball_verification *verification, size_t request, co
     return len == count && (count == 0 ? seen == NULL : memcmp(seen, wanted, count * sizeof *seen) == 0);
 }
 
-// A chain whose drafts are the tokens to come, or others by chance, emits the stream of steps.
-static void the_stream_is_that_of_steps(void) {
-    const char *json =
-        "{\"seed\": 8, \"top_p\": 0.95, \"frequency_penalty\": 0.3, \"logprobs\": {\"mode\": \"processed\"}}";
-    const uint32_t prompt[] = {4};
-    gumball_pool *plain = pool_of(VOCAB, 1), *pool = pool_of(VOCAB, 2);
-    gumball_outputs *outputs = gumball_outputs_new(0);
-    gumball_verification *verification = gumball_verification_new(0);
-    int32_t slot = admit(plain, json, prompt, 1), other = admit(pool, json, prompt, 1);
-    int32_t wanted[TOKENS + DRAFTS + 1];
-    float logprobs[TOKENS + DRAFTS + 1];
-    for (int i = 0; i < TOKENS + DRAFTS + 1; i++) {
-        model(rows, i == 0 ? 4 : wanted[i - 1]);
-        gumball_logits logits = logits_of(rows, GUMBALL_F32, 1, VOCAB);
-        OK(gumball_pool_step(plain, &logits, &slot, 1, NULL, outputs));
-        wanted[i] = gumball_outputs_tokens(outputs)[0];
-        logprobs[i] = gumball_outputs_logprobs(outputs)[0];
-    }
-    uint64_t random = 3;
-    size_t done = 0, accepted = 0;
-    while (done < TOKENS) {
-        uint32_t count = (uint32_t)(next_word(&random) % (DRAFTS + 1));
-        int32_t ids[DRAFTS];
-        model(rows, done == 0 ? 4 : wanted[done - 1]);
-        for (uint32_t i = 0; i < count; i++) {
-            ids[i] = next_word(&random) % 3 > 0 ? wanted[done + i] : (int32_t)(next_word(&random) % VOCAB);
-            model(rows + (i + 1) * VOCAB, ids[i]);
-        }
-        SIZED(gumball_drafts, drafts);
-        drafts.counts = &count;
-        drafts.ids = ids;
-        gumball_logits logits = logits_of(rows, GUMBALL_F32, count + 1, VOCAB);
-        OK(gumball_pool_verify(pool, &logits, &other, 1, &drafts, NULL, verification));
-        size_t len = gumball_verification_accepted(verification)[0] + 1;
-        CHECK(tokens_are(verification, 0, wanted + done, len));
-        const gumball_outputs *all = gumball_verification_outputs(verification);
-        CHECK(gumball_outputs_rows(all) == count + 1);
-        CHECK(memcmp(gumball_outputs_logprobs(all), logprobs + done, len * sizeof *logprobs) == 0);
-        // Every other time the last token is taken away, and comes again.
-        if (len > 1 && done % 2 == 0) {
-            const size_t one = 1;
-            OK(gumball_pool_shorten(pool, &other, &one, 1));
-            len -= 1;
-        }
-        accepted += len - 1;
-        done += len;
-    }
-    CHECK(accepted > 10);
-    SIZED(gumball_state, state);
-    OK(gumball_pool_state(pool, other, &state));
-    CHECK(state.output_len == done);
-    gumball_verification_free(verification);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
-    gumball_pool_free(plain);
-}
-
 // Two requests, a chain whose last draft is wrong and a tree, with padding between them.
-static void rows_and_tokens_are_those_of_the_path(void) {
-    gumball_pool *pool = pool_of(VOCAB, 1);
+static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     const char *json = "{\"temperature\": 0}";
     const int32_t slots[] = {admit(pool, json, NULL, 0), -1, admit(pool, json, NULL, 0)};
     const uint32_t counts[] = {2, 0, 3};
@@ -132,6 +71,12 @@ static void rows_and_tokens_are_those_of_the_path(void) {
     size_t len;
     NONE(gumball_verification_tokens(verification, 3, &len), GUMBALL_OUT_OF_RANGE,
          "request is 3, but must be a request in 0..3");
+    // What came is taken away again.
+    const size_t one = 1;
+    OK(gumball_pool_shorten(pool, slots, &one, 1));
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slots[0], &state));
+    CHECK(state.output_len == 5 && state.output[4] == 5);
     gumball_verification_free(verification);
     gumball_pool_free(pool);
 }
@@ -214,46 +159,32 @@ static void modes_judge_by_probabilities(void) {
     gumball_pool_free(pool);
 }
 
-// A draft model that is the target is right in every mode; siblings are other tokens; a sequence does not change.
-static void drafts_are_what_the_request_would_draw(void) {
+// Drafts of two rows, siblings among them, behind the tokens of their paths; a sequence does not change.
+static void drafts_are_drawn(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
-    const uint32_t prompt[] = {4};
-    const int32_t slot = admit(pool, "{\"seed\": 5, \"temperature\": 0.9}", prompt, 1);
-    gumball_verification *verification = gumball_verification_new(0);
-    static float probs[ROWS * VOCAB];
-    for (int64_t mode = GUMBALL_COUPLED; mode <= GUMBALL_BLOCK; mode++) {
-        int32_t path[DRAFTS];
-        gumball_logits logits = logits_of(rows, GUMBALL_F32, 1, VOCAB);
-        SIZED(gumball_draft_rows, from);
-        from.ids = path;
-        from.mode = mode;
-        from.siblings = 1;
-        for (uint32_t depth = 0; depth < DRAFTS; depth++) {
-            model(rows, depth);
-            from.counts = &depth;
-            OK(gumball_pool_draft(pool, &logits, &slot, 1, &from, NULL, path + depth, probs + depth * VOCAB));
-        }
-        const uint32_t count = DRAFTS;
-        SIZED(gumball_drafts, drafts);
-        drafts.counts = &count;
-        drafts.ids = path;
-        drafts.probs = mode >= GUMBALL_REJECTION ? probs : NULL;
-        drafts.mode = mode;
-        for (int32_t row = 0; row < ROWS; row++) {
-            model(rows + row * VOCAB, row);
-        }
-        logits.rows = ROWS;
-        OK(gumball_pool_verify(pool, &logits, &slot, 1, &drafts, NULL, verification));
-        CHECK(gumball_verification_accepted(verification)[0] == DRAFTS);
-    }
+    const int32_t slot = admit(pool, "{\"temperature\": 0, \"presence_penalty\": 20}", NULL, 0);
+    const int likely[] = {5, 5};
+    sure(likely, 2);
+    rows[7] = rows[VOCAB + 7] = 8.0f;
+    float probs[2 * VOCAB];
     int32_t siblings[2 * 3];
-    const int32_t slots[] = {slot, -1};
+    const int32_t twice[] = {slot, slot}, path = 5, slots[] = {slot, -1};
+    const uint32_t behind_one[] = {1, 0};
     gumball_logits logits = logits_of(rows, GUMBALL_F32, 2, VOCAB);
     SIZED(gumball_draft_rows, from);
+    from.siblings = 1;
+    from.counts = behind_one;
+    from.ids = &path;
+    OK(gumball_pool_draft(pool, &logits, twice, 2, &from, NULL, siblings, probs));
+    CHECK(siblings[0] == 7 && siblings[1] == 5 && probs[7] == 1.0f && probs[VOCAB + 5] == 1.0f);
+    from.counts = NULL;
+    from.ids = NULL;
     from.siblings = 3;
     OK(gumball_pool_draft(pool, &logits, slots, 2, &from, NULL, siblings, NULL));
-    CHECK(siblings[0] != siblings[1] && siblings[1] != siblings[2] && siblings[0] != siblings[2]);
-    CHECK(siblings[0] >= 0 && siblings[3] == -1 && siblings[5] == -1);
+    CHECK(siblings[0] == 5 && siblings[1] != 5 && siblings[1] != siblings[2] && siblings[3] == -1 && siblings[5] == -1);
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slot, &state));
+    CHECK(state.output_len == 0);
 #define DRAFT(to) gumball_pool_draft(pool, &logits, slots, 2, &from, NULL, to, NULL)
     CHECK(DRAFT(NULL) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "drafts") == 0);
     from.mode = 9;
@@ -265,7 +196,6 @@ static void drafts_are_what_the_request_would_draw(void) {
     CHECK(DRAFT(siblings) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_parameter(), "ids") == 0);
     from.ids = &beyond;
     REFUSED(DRAFT(siblings), GUMBALL_OUT_OF_RANGE, "ids is 300, but must be an id in 0..300");
-    gumball_verification_free(verification);
     gumball_pool_free(pool);
 }
 
@@ -319,48 +249,6 @@ static void refusals(void) {
     gumball_verification_free(verification);
     gumball_verification_free(NULL);
     gumball_pool_free(pool);
-}
-
-static void a_device_verifies_what_the_host_does(const char *name) {
-    gumball_device *device = gumball_device_open(name);
-    CHECK(device != NULL);
-    gumball_pool *pools[2] = {pool_of(VOCAB, 1), device_pool_of(device, VOCAB)};
-    // A chain of which the second draft is wrong, and a request without drafts.
-    const int likely[] = {5, 6, 8, 9};
-    sure(likely, 4);
-    const uint32_t counts[] = {2, 0}, path[] = {0, 1}, alone[] = {3};
-    const int32_t ids[] = {5, 7}, wanted[] = {5, 6}, nine[] = {9};
-    gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
-    SIZED(gumball_drafts, drafts);
-    drafts.counts = counts;
-    drafts.ids = ids;
-    gumball_verification *verification = gumball_verification_new(0);
-    for (size_t i = 0; i < 2; i++) {
-        int32_t slots[2];
-        for (size_t j = 0; j < 2; j++) {
-            slots[j] = admit(pools[i], "{\"seed\": 1, \"temperature\": 0}", NULL, 0);
-        }
-        drafts.mode = GUMBALL_COUPLED;
-        OK(gumball_pool_verify(pools[i], &logits, slots, 2, &drafts, NULL, verification));
-        CHECK(tokens_are(verification, 0, wanted, 2) && rows_are(verification, 0, path, 2));
-        CHECK(tokens_are(verification, 1, nine, 1) && rows_are(verification, 1, alone, 1));
-        CHECK(gumball_verification_accepted(verification)[0] == 1);
-        const size_t one = 1;
-        OK(gumball_pool_shorten(pools[i], slots, &one, 1));
-        SIZED(gumball_state, state);
-        OK(gumball_pool_state(pools[i], slots[0], &state));
-        CHECK(state.output_len == 1 && state.output[0] == 5);
-        // Every mode accepts a draft of probability 1.
-        for (int64_t mode = GUMBALL_REJECTION; mode <= GUMBALL_THRESHOLD; mode++) {
-            drafts.mode = mode;
-            OK(gumball_pool_verify(pools[i], &logits, slots, 2, &drafts, NULL, verification));
-            CHECK(tokens_are(verification, 0, wanted, 2) && rows_are(verification, 0, path, 2));
-            CHECK(tokens_are(verification, 1, nine, 1) && rows_are(verification, 1, alone, 1));
-        }
-        gumball_pool_free(pools[i]);
-    }
-    gumball_verification_free(verification);
-    gumball_device_free(device);
 }
 
 // Drafts in the device's memory, which each replay reads; one request advances by what it emitted before the other.
@@ -444,12 +332,10 @@ static void drafts_on_a_device_are_read_when_they_are_verified(const char *name)
     drafts.len = 2;
     drafts.probs = gumball_buffer_address(probs);
     drafts.probs_rows = 4;
-    for (int64_t mode = GUMBALL_REJECTION; mode <= GUMBALL_BLOCK; mode++) {
-        OK(gumball_pool_assign_drafts(pool, slots, counts, 2, mode, NULL));
-        OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
-        OK(gumball_pool_fetch_verification(pool, verification));
-        CHECK(tokens_are(verification, 0, all, 3) && rows_are(verification, 0, both, 3));
-    }
+    OK(gumball_pool_assign_drafts(pool, slots, counts, 2, GUMBALL_BLOCK, NULL));
+    OK(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL));
+    OK(gumball_pool_fetch_verification(pool, verification));
+    CHECK(tokens_are(verification, 0, all, 3) && rows_are(verification, 0, both, 3));
     drafts.probs_rows = 3;
     REFUSED(gumball_pool_enqueue_verify(pool, &input, &drafts, NULL), GUMBALL_OUT_OF_RANGE,
             "probs is [3, 300], but must be [4, 300], a row for each row of the step");
@@ -517,7 +403,7 @@ static void drafts_on_a_device_are_those_of_the_host(const char *name) {
     }
     slots[3] = slots[0];
     for (int row = 0; row < DRAFTED; row++) {
-        model(rows + row * VOCAB, row);
+        model_like(rows + row * VOCAB, VOCAB, (uint64_t)row);
     }
     gumball_logits logits = logits_of(rows, GUMBALL_F32, DRAFTED, VOCAB);
     const uint32_t counts[DRAFTED] = {2, 1, 0, 0};
@@ -527,13 +413,10 @@ static void drafts_on_a_device_are_those_of_the_host(const char *name) {
     SIZED(gumball_draft_rows, from);
     from.counts = counts;
     from.ids = ids;
-    for (int64_t mode = GUMBALL_COUPLED; mode <= GUMBALL_THRESHOLD; mode++) {
-        from.mode = mode;
-        from.siblings = SIBLINGS;
-        OK(gumball_pool_draft(host, &logits, slots, DRAFTED, &from, NULL, drafts[0], probs[0]));
-        OK(gumball_pool_draft(pool, &logits, slots, DRAFTED, &from, NULL, drafts[1], probs[1]));
-        CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
-    }
+    from.siblings = SIBLINGS;
+    OK(gumball_pool_draft(host, &logits, slots, DRAFTED, &from, NULL, drafts[0], probs[0]));
+    OK(gumball_pool_draft(pool, &logits, slots, DRAFTED, &from, NULL, drafts[1], probs[1]));
+    CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
 
     // The rows and the paths lie on the device. A path is a line of three ids, of which no row has all in front of it.
     const int64_t lines[DRAFTED * 3] = {9, 4, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1};
@@ -552,8 +435,6 @@ static void drafts_on_a_device_are_those_of_the_host(const char *name) {
         OK(gumball_pool_assign_draft(pool, batches[i], slots, counts, DRAFTED, GUMBALL_COUPLED, NULL));
         OK(gumball_pool_enqueue_draft(pool, batches[i], &input, gumball_buffer_address(paths), 3, 3, 64, NULL));
     }
-    from.mode = GUMBALL_COUPLED;
-    OK(gumball_pool_draft(host, &logits, slots, DRAFTED, &from, NULL, drafts[0], probs[0]));
     int32_t first[DRAFTED];
     OK(gumball_pool_fetch_drafts(pool, chain, first, NULL));
     OK(gumball_pool_fetch_drafts(pool, tree, drafts[1], probs[1]));
@@ -588,14 +469,15 @@ static void drafts_on_a_device_are_those_of_the_host(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    the_stream_is_that_of_steps();
-    rows_and_tokens_are_those_of_the_path();
+    rows_and_tokens_are_those_of_the_path(pool_of(VOCAB, 1));
     trees_may_be_held_as_links();
     modes_judge_by_probabilities();
-    drafts_are_what_the_request_would_draw();
+    drafts_are_drawn();
     refusals();
     if (argc > 1) {
-        a_device_verifies_what_the_host_does(argv[1]);
+        gumball_device *device = gumball_device_open(argv[1]);
+        rows_and_tokens_are_those_of_the_path(device_pool_of(device, VOCAB));
+        gumball_device_free(device);
         drafts_on_a_device_are_read_when_they_are_verified(argv[1]);
         drafts_on_a_device_are_those_of_the_host(argv[1]);
     }
