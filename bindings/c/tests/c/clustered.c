@@ -1,22 +1,14 @@
-// Clustered heads: what they make of hidden states is what pools make of rows that have the probed logits alone; where clusters come from; what is
-// refused.
+// Clustered heads: each call, with all clusters probed, where it is the exact head; where clusters come from; what is refused.
 
-#include "check.h"
+#include "heads.h"
 #include "rows.h"
 
-enum { VOCAB = 504, WIDTH = 35, CAPACITY = 7, CLUSTERS = VOCAB / CAPACITY, ROWS = 4, STEPS = 8 };
+enum { VOCAB = 504, WIDTH = 35, CAPACITY = 7, CLUSTERS = VOCAB / CAPACITY, ROWS = 2 * REQUESTS };
 
 static float weights[VOCAB * WIDTH], bias[VOCAB], centroids[CLUSTERS * WIDTH];
-static float states[2 * ROWS * WIDTH], whole[2 * ROWS * VOCAB], rows[2 * ROWS * VOCAB];
+static float states[ROWS * WIDTH], logits[ROWS * VOCAB];
 static uint32_t ids[VOCAB];
 static const uint32_t special[] = {500, 3, 3, 77};
-
-static const char *const requests[ROWS] = {
-    "{\"seed\": 1}",
-    "{\"temperature\": 0, \"repetition_penalty\": 1.2}",
-    "{\"seed\": 2, \"top_k\": 20, \"top_p\": 0.9, \"logprobs\": {\"mode\": \"processed\", \"top_n\": 2}}",
-    "{\"seed\": 3, \"top_p\": 0.8, \"frequency_penalty\": 0.3, \"logprobs\": {\"mode\": \"raw\", \"top_n\": 3}}",
-};
 
 static gumball_head_config config_of(int32_t kind) { return head_config_of(weights, bias, VOCAB, WIDTH, kind); }
 
@@ -42,155 +34,24 @@ static gumball_head_info info_of(const gumball_head *head) {
     return info;
 }
 
-static gumball_hidden hidden_of(size_t count) { return hidden_states_of(states, count, WIDTH); }
-
-// Writes the rows of the hidden states by the definition: the logits of the clusters with the largest scores, ties to the smaller number, and of the
-// special ids; -INFINITY elsewhere.
-static gumball_logits rows_of(const gumball_head *head, size_t count) {
-    static float scores[2 * ROWS * VOCAB];
-    const gumball_hidden hidden = hidden_of(count);
+// With all of its clusters probed a head is the exact one; with few, few logits are computed.
+static void calls_probe_clusters(gumball_head *head) {
+    const gumball_hidden hidden = hidden_states_of(states, ROWS, WIDTH);
     const gumball_head_info info = info_of(head);
-    size_t len;
-    SIZED(gumball_head_config, config);
-    config.weights = gumball_head_centroids(head, &len);
-    // Those that bf16 holds are read as such.
-    size_t each = 2;
-    for (size_t i = 0; i < len; i++) {
-        uint32_t bits;
-        memcpy(&bits, (const float *)config.weights + i, sizeof bits);
-        each = bits & 0xFFFF ? sizeof(float) : each;
-    }
-    CHECK(len == info.clusters * WIDTH && info.centroid_bytes == len * each);
-    config.vocab = info.clusters;
-    config.width = WIDTH;
-    gumball_head *of_centroids = gumball_head_new(&config);
-    OK(gumball_head_logits(of_centroids, &hidden, scores));
-    gumball_head_free(of_centroids);
-    OK(gumball_head_logits(head, &hidden, whole));
-    const uint32_t *order = gumball_head_cluster_ids(head, &len);
-    CHECK(len == VOCAB);
-    const uint32_t *always = gumball_head_special_ids(head, &len);
-    for (size_t row = 0; row < count; row++) {
-        const float *of_row = scores + row * info.clusters, *logits = whole + row * VOCAB;
-        for (size_t id = 0; id < VOCAB; id++) {
-            rows[row * VOCAB + id] = -INFINITY;
-        }
-        for (size_t cluster = 0; cluster < info.clusters; cluster++) {
-            size_t ahead = 0;
-            for (size_t other = 0; other < info.clusters; other++) {
-                ahead += of_row[other] > of_row[cluster] || (of_row[other] == of_row[cluster] && other < cluster);
-            }
-            size_t end = (cluster + 1) * info.capacity;
-            for (size_t place = cluster * info.capacity; ahead < info.probes && place < end && place < VOCAB; place++) {
-                rows[row * VOCAB + order[place]] = logits[order[place]];
-            }
-        }
-        for (size_t i = 0; i < len; i++) {
-            rows[row * VOCAB + always[i]] = logits[always[i]];
-        }
-    }
-    return logits_of(rows, GUMBALL_F32, count, VOCAB);
-}
-
-// Steps, drafts, verifications and scores of a clustered head are those of its rows.
-static void results_are_those_of_the_probed_rows(gumball_head *head) {
-    gumball_pool *of_rows = pool_of(VOCAB, 1), *of_states = pool_of(VOCAB, 2);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    gumball_verification *expected = gumball_verification_new(0), *verified = gumball_verification_new(0);
-    const uint32_t prompt[] = {4, 9, 4};
-    int32_t slots[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        slots[i] = admit(of_rows, requests[i], prompt, 3);
-        CHECK(admit(of_states, requests[i], prompt, 3) == slots[i]);
-    }
-    for (uint64_t step = 0; step < STEPS; step++) {
-        bell(states, ROWS * WIDTH, 100 + step);
-        const gumball_hidden hidden = hidden_of(ROWS);
-        const gumball_logits probed = rows_of(head, ROWS);
-        OK(gumball_pool_step(of_rows, &probed, slots, ROWS, NULL, wanted));
-        OK(gumball_pool_step_hidden(of_states, head, &hidden, slots, ROWS, NULL, seen));
-        CHECK(same_outputs(wanted, seen));
-        CHECK(gumball_outputs_is_approximate(seen) == 1 && gumball_outputs_is_approximate(wanted) == 0);
-    }
-    for (uint64_t pass = 0; pass < STEPS; pass++) {
-        int32_t drawn[ROWS], others[ROWS];
-        SIZED(gumball_draft_rows, from);
-        from.siblings = 1;
-        bell(states, ROWS * WIDTH, 200 + pass);
-        gumball_hidden hidden = hidden_of(ROWS);
-        gumball_logits probed = rows_of(head, ROWS);
-        OK(gumball_pool_draft(of_rows, &probed, slots, ROWS, &from, NULL, drawn, NULL));
-        OK(gumball_pool_draft_hidden(of_states, head, &hidden, slots, ROWS, &from, NULL, others, NULL));
-        CHECK(memcmp(drawn, others, sizeof drawn) == 0);
-        for (int i = ROWS; i-- > 0;) {
-            memmove(states + 2 * i * WIDTH, states + i * WIDTH, WIDTH * sizeof *states);
-            bell(states + (2 * i + 1) * WIDTH, WIDTH, 300 + pass * ROWS + (uint64_t)i);
-        }
-        hidden = hidden_of(2 * ROWS);
-        probed = rows_of(head, 2 * ROWS);
-        const uint32_t counts[ROWS] = {1, 1, 1, 1};
-        SIZED(gumball_drafts, drafts);
-        drafts.counts = counts;
-        drafts.ids = drawn;
-        drafts.mode = pass % 3 == 2 ? GUMBALL_REJECTION : GUMBALL_COUPLED;
-        OK(gumball_pool_verify(of_rows, &probed, slots, ROWS, &drafts, NULL, expected));
-        OK(gumball_pool_verify_hidden(of_states, head, &hidden, slots, ROWS, &drafts, NULL, verified));
-        const gumball_outputs *outputs = gumball_verification_outputs(verified);
-        CHECK(same_outputs(gumball_verification_outputs(expected), outputs) && gumball_outputs_is_approximate(outputs));
-        CHECK(memcmp(gumball_verification_accepted(verified), gumball_verification_accepted(expected), sizeof counts) ==
-              0);
-    }
-    const uint32_t known[] = {4, 9, 4, 7, 30, 2, 11, 499, 5};
-    gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"raw\", \"top_n\": 2}}");
-    SIZED(gumball_scored, scored);
-    scored.params = params;
-    scored.ids = known;
-    scored.ids_len = 9;
-    scored.prompt_len = 3;
-    scored.start = 1;
-    bell(states, 2 * ROWS * WIDTH, 400);
-    const gumball_hidden hidden = hidden_of(2 * ROWS);
-    const gumball_logits probed = rows_of(head, 2 * ROWS);
-    OK(gumball_pool_score(of_rows, &probed, &scored, 2 * ROWS, NULL, wanted));
-    for (size_t chunk_rows = 1; chunk_rows < 10; chunk_rows += 2) {
-        OK(gumball_pool_score_hidden(of_states, head, &hidden, &scored, chunk_rows, NULL, seen));
-        CHECK(same_outputs(wanted, seen) && gumball_outputs_is_approximate(seen));
-    }
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    const int32_t slot = admit(pool, requests[0], NULL, 0);
+    const gumball_hidden one = hidden_states_of(states, 1, WIDTH);
+    OK(gumball_pool_step_hidden(pool, head, &one, &slot, 1, NULL, outputs));
     SIZED(gumball_head_counts, counts);
-    OK(gumball_pool_head_counts(of_states, &counts));
-    CHECK(counts.clustered_rows > 0 && counts.clustered_logits > counts.clustered_rows && counts.centroid_reads > 0);
-    CHECK(counts.certified_rows == 0 && counts.screen_reads == 0);
-    gumball_params_free(params);
-    gumball_verification_free(expected);
-    gumball_verification_free(verified);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
-    gumball_pool_free(of_rows);
-    gumball_pool_free(of_states);
-}
-
-// Whether two heads draw the same tokens.
-static void same_tokens(gumball_head *a, gumball_head *b) {
-    gumball_pool *pools[] = {pool_of(VOCAB, 1), pool_of(VOCAB, 1)};
-    gumball_outputs *outputs[] = {gumball_outputs_new(0), gumball_outputs_new(0)};
-    gumball_head *heads[] = {a, b};
-    int32_t slots[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        slots[i] = admit(pools[0], requests[i], NULL, 0);
-        CHECK(admit(pools[1], requests[i], NULL, 0) == slots[i]);
-    }
-    for (uint64_t step = 0; step < STEPS; step++) {
-        bell(states, ROWS * WIDTH, 700 + step);
-        const gumball_hidden hidden = hidden_of(ROWS);
-        for (int i = 0; i < 2; i++) {
-            OK(gumball_pool_step_hidden(pools[i], heads[i], &hidden, slots, ROWS, NULL, outputs[i]));
-        }
-        CHECK(same_outputs(outputs[0], outputs[1]));
-    }
-    for (int i = 0; i < 2; i++) {
-        gumball_pool_free(pools[i]);
-        gumball_outputs_free(outputs[i]);
-    }
+    OK(gumball_pool_head_counts(pool, &counts));
+    CHECK(counts.clustered_rows == 1 && counts.clustered_logits >= info.probes * info.capacity);
+    CHECK(counts.clustered_logits <= info.probes * info.capacity + 3);
+    OK(gumball_head_set_probes(head, info.clusters));
+    OK(gumball_head_logits(head, &hidden, logits));
+    calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 1);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
 }
 
 static void what_is_known_of_a_head(void) {
@@ -199,7 +60,10 @@ static void what_is_known_of_a_head(void) {
     CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32 && info.screen_bytes == 0);
     CHECK(info.kind == GUMBALL_HEAD_CLUSTERED && info.is_approximate == 1 && info.most_rows == SIZE_MAX);
     CHECK(info.clusters == CLUSTERS && info.capacity == CAPACITY && info.probes == 5);
+    CHECK(info.centroid_bytes == sizeof centroids);
     size_t len;
+    const float *found = gumball_head_centroids(head, &len);
+    CHECK(len == CLUSTERS * WIDTH && memcmp(found, centroids, sizeof centroids) == 0);
     const uint32_t *order = gumball_head_cluster_ids(head, &len);
     CHECK(len == VOCAB && memcmp(order, ids, sizeof ids) == 0);
     const uint32_t *places = gumball_head_places(head, &len);
@@ -229,14 +93,6 @@ static void what_is_known_of_a_head(void) {
     gumball_head_free(head);
 }
 
-static void with_all_clusters_probed_it_is_the_exact_head(void) {
-    const gumball_head_config config = config_of(GUMBALL_HEAD_EXACT);
-    gumball_head *exact = gumball_head_new(&config), *all = given(CLUSTERS);
-    same_tokens(exact, all);
-    gumball_head_free(exact);
-    gumball_head_free(all);
-}
-
 typedef struct {
     size_t calls, last, stop_at;
 } listener;
@@ -258,12 +114,12 @@ static void clusters_are_built(void) {
     const gumball_head_info info = info_of(head);
     // 50 clusters of 10 ids, and one of 4.
     CHECK(info.clusters == 51 && info.capacity == 10 && info.probes == 6);
-    results_are_those_of_the_probed_rows(head);
     gumball_head *again = gumball_head_clustered_build(&config, &options, 10, 3, NULL, NULL);
     size_t len;
     const uint32_t *a = gumball_head_cluster_ids(head, &len), *b = gumball_head_cluster_ids(again, &len);
     CHECK(memcmp(a, b, len * sizeof *a) == 0);
     gumball_head_free(again);
+    calls_probe_clusters(head);
     gumball_head_free(head);
     // 32 clusters of 16, of which an eighth is probed.
     head = gumball_head_clustered_build(&config, NULL, 0, 0, NULL, NULL);
@@ -288,7 +144,8 @@ static void rows_are_permuted_in_place(void) {
     for (size_t place = 0; place < VOCAB; place++) {
         CHECK(memcmp(moved + place * WIDTH, weights + ids[place] * WIDTH, WIDTH * sizeof *moved) == 0);
     }
-    same_tokens(head, copied);
+    const gumball_hidden hidden = hidden_states_of(states, REQUESTS, WIDTH);
+    same_tokens(head, copied, VOCAB, &hidden);
     gumball_head_free(copied);
     gumball_head_free(head);
     // Nothing moves where something is wrong.
@@ -311,7 +168,8 @@ static void files(const char *path) {
     config.file = path;
     gumball_head *opened = gumball_head_clustered_open(&config, &options);
     CHECK(opened != NULL);
-    same_tokens(made, opened);
+    const gumball_hidden hidden = hidden_states_of(states, REQUESTS, WIDTH);
+    same_tokens(made, opened, VOCAB, &hidden);
     gumball_head_free(opened);
     gumball_head_free(made);
     CHECK(gumball_head_clustered_build(&config, &options, 0, 0, NULL, NULL) == NULL);
@@ -425,10 +283,10 @@ int main(int argc, char **argv) {
         }
     }
     what_is_known_of_a_head();
+    bell(states, ROWS * WIDTH, 3);
     gumball_head *head = given(5);
-    results_are_those_of_the_probed_rows(head);
+    calls_probe_clusters(head);
     gumball_head_free(head);
-    with_all_clusters_probed_it_is_the_exact_head();
     clusters_are_built();
     rows_are_permuted_in_place();
     files(argv[1]);

@@ -1,11 +1,11 @@
-// Heads: from hidden states to the tokens, drafts and scores of their logits, bit for bit; what is refused.
+// Heads: each call from hidden states; what is known of a head, its files, and what is refused.
 
-#include "check.h"
+#include "heads.h"
 #include "rows.h"
 
-enum { VOCAB = 500, WIDTH = 35, ROWS = 4, STEPS = 12 };
+enum { VOCAB = 500, WIDTH = 35, ROWS = 2 * REQUESTS };
 
-static float weights[VOCAB * WIDTH], bias[VOCAB], states[(2 * ROWS) * WIDTH], logits[(2 * ROWS) * VOCAB];
+static float weights[VOCAB * WIDTH], bias[VOCAB], states[ROWS * WIDTH], logits[ROWS * VOCAB];
 static uint16_t narrow[VOCAB * WIDTH];
 
 static gumball_head_config config_of(int32_t kind) { return head_config_of(weights, bias, VOCAB, WIDTH, kind); }
@@ -19,103 +19,11 @@ static gumball_head *head_of(int32_t kind) {
 
 static gumball_hidden hidden_of(size_t rows) { return hidden_states_of(states, rows, WIDTH); }
 
-static const char *const requests[ROWS] = {
-    "{\"seed\": 1}",
-    "{\"temperature\": 0, \"repetition_penalty\": 1.2}",
-    "{\"seed\": 2, \"top_k\": 20, \"top_p\": 0.9, \"logprobs\": {\"mode\": \"processed\", \"top_n\": 2}}",
-    "{\"seed\": 3, \"top_p\": 0.8, \"frequency_penalty\": 0.3}",
-};
-
-// The next hidden states, and their logits.
-static void next_states(gumball_head *head, size_t rows, uint64_t seed) {
-    bell(states, rows * WIDTH, seed);
-    const gumball_hidden hidden = hidden_of(rows);
-    OK(gumball_head_logits(head, &hidden, logits));
-}
-
-static void tokens_are_those_of_the_logits(int32_t kind) {
+static void calls_take_hidden_states(int32_t kind) {
     gumball_head *head = head_of(kind);
-    gumball_pool *of_logits = pool_of(VOCAB, 1), *of_states = pool_of(VOCAB, 2);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    gumball_verification *expected = gumball_verification_new(0), *verified = gumball_verification_new(0);
-    const uint32_t prompt[] = {4, 9, 4};
-    int32_t slots[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        slots[i] = admit(of_logits, requests[i], prompt, 3);
-        CHECK(admit(of_states, requests[i], prompt, 3) == slots[i]);
-    }
-    for (uint64_t step = 0; step < STEPS; step++) {
-        next_states(head, ROWS, 100 + step);
-        const gumball_hidden hidden = hidden_of(ROWS);
-        const gumball_logits rows = logits_of(logits, GUMBALL_F32, ROWS, VOCAB);
-        OK(gumball_pool_step(of_logits, &rows, slots, ROWS, NULL, wanted));
-        OK(gumball_pool_step_hidden(of_states, head, &hidden, slots, ROWS, NULL, seen));
-        CHECK(same_outputs(wanted, seen));
-    }
-    for (uint64_t pass = 0; pass < STEPS; pass++) {
-        // A draft for each request, of a draft model that agrees where its hidden states do.
-        int32_t ids[ROWS], others[ROWS];
-        static float probs[ROWS * VOCAB], more[ROWS * VOCAB];
-        SIZED(gumball_draft_rows, from);
-        from.siblings = 1;
-        next_states(head, ROWS, 200 + pass);
-        gumball_hidden hidden = hidden_of(ROWS);
-        gumball_logits rows = logits_of(logits, GUMBALL_F32, ROWS, VOCAB);
-        OK(gumball_pool_draft(of_logits, &rows, slots, ROWS, &from, NULL, ids, probs));
-        OK(gumball_pool_draft_hidden(of_states, head, &hidden, slots, ROWS, &from, NULL, others, more));
-        CHECK(memcmp(ids, others, sizeof ids) == 0 && memcmp(probs, more, sizeof probs) == 0);
-        OK(gumball_pool_draft_hidden(of_states, head, &hidden, slots, ROWS, &from, NULL, others, NULL));
-        CHECK(memcmp(ids, others, sizeof ids) == 0);
-        // The rows of a request: that it drafted from, and one behind its draft.
-        for (int i = ROWS; i-- > 0;) {
-            memmove(states + 2 * i * WIDTH, states + i * WIDTH, WIDTH * sizeof *states);
-            bell(states + (2 * i + 1) * WIDTH, WIDTH, 300 + pass * ROWS + (uint64_t)i);
-        }
-        hidden = hidden_of(2 * ROWS);
-        OK(gumball_head_logits(head, &hidden, logits));
-        rows = logits_of(logits, GUMBALL_F32, 2 * ROWS, VOCAB);
-        const uint32_t counts[ROWS] = {1, 1, 1, 1};
-        SIZED(gumball_drafts, drafts);
-        drafts.counts = counts;
-        drafts.ids = ids;
-        drafts.mode = pass % 3 == 2 ? GUMBALL_REJECTION : GUMBALL_COUPLED;
-        OK(gumball_pool_verify(of_logits, &rows, slots, ROWS, &drafts, NULL, expected));
-        OK(gumball_pool_verify_hidden(of_states, head, &hidden, slots, ROWS, &drafts, NULL, verified));
-        CHECK(same_outputs(gumball_verification_outputs(expected), gumball_verification_outputs(verified)));
-        const uint32_t *accepted = gumball_verification_accepted(verified);
-        CHECK(memcmp(accepted, gumball_verification_accepted(expected), sizeof counts) == 0);
-        CHECK(drafts.mode != GUMBALL_COUPLED || (accepted[0] == 1 && accepted[1] == 1));
-    }
-    const uint32_t known[] = {4, 9, 4, 7, 30, 2, 11, 499, 5};
-    gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"raw\", \"top_n\": 2}}");
-    SIZED(gumball_scored, scored);
-    scored.params = params;
-    scored.ids = known;
-    scored.ids_len = 9;
-    scored.prompt_len = 3;
-    scored.start = 1;
-    next_states(head, 2 * ROWS, 400);
-    const gumball_hidden hidden = hidden_of(2 * ROWS);
-    const gumball_logits rows = logits_of(logits, GUMBALL_F32, 2 * ROWS, VOCAB);
-    OK(gumball_pool_score(of_logits, &rows, &scored, 2 * ROWS, NULL, wanted));
-    for (size_t chunk_rows = 1; chunk_rows < 10; chunk_rows += 2) {
-        OK(gumball_pool_score_hidden(of_states, head, &hidden, &scored, chunk_rows, NULL, seen));
-        CHECK(same_outputs(wanted, seen));
-    }
-    REFUSED(gumball_pool_score_hidden(of_states, head, &hidden, &scored, 0, NULL, seen), GUMBALL_OUT_OF_RANGE,
-            "chunk_rows is 0, but must be 1 or more");
-    SIZED(gumball_head_counts, counts);
-    OK(gumball_pool_head_counts(of_states, &counts));
-    CHECK((counts.certified_rows > 0) == (kind == GUMBALL_HEAD_CERTIFIED));
-    CHECK((counts.certified_rows > 0) == (counts.screen_reads > 0) && counts.whole_rows > 0 && counts.weight_reads > 0);
-    CHECK(counts.certified_logits >= counts.certified_rows);
-    gumball_params_free(params);
-    gumball_verification_free(expected);
-    gumball_verification_free(verified);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
-    gumball_pool_free(of_logits);
-    gumball_pool_free(of_states);
+    const gumball_hidden hidden = hidden_of(ROWS);
+    OK(gumball_head_logits(head, &hidden, logits));
+    calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 0);
     gumball_head_free(head);
 }
 
@@ -175,22 +83,8 @@ static void files(const char *path) {
     OK(gumball_head_describe(made, &a));
     OK(gumball_head_describe(read, &b));
     CHECK(a.screen_bytes == b.screen_bytes && a.most_rows == b.most_rows);
-    // The head of the file and the head that wrote it draw the same tokens.
-    gumball_pool *pools[] = {pool_of(VOCAB, 1), pool_of(VOCAB, 1)};
-    gumball_outputs *outputs[] = {gumball_outputs_new(0), gumball_outputs_new(0)};
-    int32_t slot = admit(pools[0], requests[0], NULL, 0);
-    CHECK(admit(pools[1], requests[0], NULL, 0) == slot);
-    for (uint64_t step = 0; step < STEPS; step++) {
-        next_states(made, 1, 700 + step);
-        const gumball_hidden hidden = hidden_of(1);
-        OK(gumball_pool_step_hidden(pools[0], made, &hidden, &slot, 1, NULL, outputs[0]));
-        OK(gumball_pool_step_hidden(pools[1], read, &hidden, &slot, 1, NULL, outputs[1]));
-        CHECK(same_outputs(outputs[0], outputs[1]));
-    }
-    for (int i = 0; i < 2; i++) {
-        gumball_pool_free(pools[i]);
-        gumball_outputs_free(outputs[i]);
-    }
+    const gumball_hidden hidden = hidden_of(REQUESTS);
+    same_tokens(made, read, VOCAB, &hidden);
     gumball_head_free(read);
     config.kind = GUMBALL_HEAD_EXACT;
     CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_CONFLICT);
@@ -216,8 +110,8 @@ static void files(const char *path) {
 static void reasons(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const char *reason = "none";
-    const char *const wanted[ROWS] = {NULL, NULL, NULL, "top_p"};
-    for (int i = 0; i < ROWS; i++) {
+    const char *const wanted[REQUESTS] = {NULL, NULL, NULL, "top_p"};
+    for (int i = 0; i < REQUESTS; i++) {
         int32_t slot = admit(pool, requests[i], NULL, 0);
         OK(gumball_pool_needs_whole_row(pool, slot, 0, 0, &reason));
         CHECK(wanted[i] == NULL ? reason == NULL : reason != NULL && strcmp(reason, wanted[i]) == 0);
@@ -318,10 +212,10 @@ static void heads_of_the_host_are_not_for_pools_on_a_device(const char *name) {
 int main(int argc, char **argv) {
     bell(weights, VOCAB * WIDTH, 1);
     bell(bias, VOCAB, 2);
-    bell(states, 2 * ROWS * WIDTH, 3);
+    bell(states, ROWS * WIDTH, 3);
     what_is_known_of_a_head();
-    tokens_are_those_of_the_logits(GUMBALL_HEAD_EXACT);
-    tokens_are_those_of_the_logits(GUMBALL_HEAD_CERTIFIED);
+    calls_take_hidden_states(GUMBALL_HEAD_EXACT);
+    calls_take_hidden_states(GUMBALL_HEAD_CERTIFIED);
     reasons();
     what_is_refused();
     files(argv[1]);
