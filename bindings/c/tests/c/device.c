@@ -1,9 +1,11 @@
 // Pools on a device beside one on the host: device NAME, as cuda.
 
+#include <stddef.h>
+
 #include "check.h"
 #include "rows.h"
 
-enum { VOCAB = 1000, WORDS = (VOCAB + 31) / 32, ROWS = 4 };
+enum { VOCAB = 1000, WORDS = (VOCAB + 31) / 32, ROWS = 4, DRAFTS = 2 };
 
 static const uint32_t prompt[] = {7, 8, 7};
 static float rows[ROWS][VOCAB];
@@ -24,278 +26,157 @@ static void same(const gumball_outputs *wanted, const gumball_outputs *seen) {
     CHECK(a && b && memcmp(a, b, layout.words * sizeof *a) == 0);
 }
 
-// Operators over what lies on the device come to what they come to on the host.
-static void operators_of(gumball_device *device, gumball_buffer *logits) {
-    enum { N = 2, CHAINS = 1 };
-    static float wanted[ROWS][VOCAB], seen[ROWS][VOCAB];
-    gumball_operators *host = gumball_operators_new(NULL), *there = gumball_operators_new_on_device(device);
-    CHECK(host && there);
-    const float temperatures[ROWS] = {0.7f, 1.0f, 0.0f, 2.0f};
-    const uint64_t seeds[ROWS] = {5, 6, 7, 8};
-    const int64_t top_ks[ROWS] = {5, 0, 40, 3};
-    uint32_t told[ROWS], statuses[ROWS];
-    gumball_buffer *probs = gumball_buffer_new(device, sizeof wanted), *small = gumball_buffer_new(device, 4096);
-    OK(gumball_buffer_write(small, 0, temperatures, sizeof temperatures));
-    OK(gumball_buffer_write(small, 256, seeds, sizeof seeds));
-    OK(gumball_buffer_write(small, 512, top_ks, sizeof top_ks));
-    char *at = (char *)gumball_buffer_address(small);
+// What operators read and write, in one piece of memory, so that it is the same on the host and on a device.
+typedef struct {
+    float logits[ROWS][VOCAB], weights[ROWS][VOCAB], in_place[ROWS][VOCAB];
+    float temperatures[ROWS], top_ps[ROWS];
+    uint64_t seeds[ROWS];
+    int64_t top_ks[ROWS], offsets[ROWS];
+    uint32_t slots[ROWS];
+    int32_t ids[DRAFTS], parents[DRAFTS], selected[ROWS];
+    struct {
+        float softmax[ROWS][VOCAB], masked[ROWS][VOCAB], kept[ROWS][VOCAB], probabilities[ROWS][VOCAB], logprobs[ROWS];
+        uint32_t statuses[2][ROWS], ranks[ROWS], counts[3], accepted;
+        int32_t drawn[3][ROWS], chain[DRAFTS + 1], tree[DRAFTS + 1], tree_rows[DRAFTS + 1];
+    } written;
+} operands;
 
-    gumball_logits here = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
-    gumball_logits from = logits_of(gumball_buffer_address(logits), GUMBALL_F32, ROWS, VOCAB);
+// Calls every operator. `at` is where the operands lie for the operators, which here may be no place to read.
+static void operate(gumball_operators *operators, operands *at) {
+    const gumball_logits logits = logits_of(at->logits, GUMBALL_F32, ROWS, VOCAB);
+    gumball_logits weights = logits_of(at->weights, GUMBALL_F32, ROWS, VOCAB);
+    weights.kind = GUMBALL_PROBABILITIES;
+    gumball_logits in_place = weights;
+    in_place.data = at->in_place;
     SIZED(gumball_rows_out, out);
     out.rows = ROWS;
     out.vocab = VOCAB;
-    out.data = wanted;
-    OK(gumball_operators_softmax(host, &here, 0.0f, temperatures, &out, told));
-    out.data = gumball_buffer_address(probs);
-    OK(gumball_operators_softmax(there, &from, 0.0f, (const float *)at, &out, (uint32_t *)(at + 1024)));
-    OK(gumball_buffer_read(probs, 0, seen, sizeof seen));
-    OK(gumball_buffer_read(small, 1024, statuses, sizeof statuses));
-    CHECK(memcmp(wanted, seen, sizeof seen) == 0 && memcmp(told, statuses, sizeof told) == 0);
+    out.data = at->written.softmax;
+    OK(gumball_operators_softmax(operators, &logits, 0.0f, at->temperatures, &out, at->written.statuses[0]));
 
-    int32_t tokens[ROWS], drawn[ROWS];
     SIZED(gumball_row_params, params);
+    params.temperature = at->temperatures;
+    params.top_k = at->top_ks;
     SIZED(gumball_draws, draws);
     draws.outputs = ROWS;
-    params.temperature = temperatures;
-    params.top_k = top_ks;
-    draws.seeds = seeds;
-    OK(gumball_operators_sample(host, &here, &params, &draws, tokens, NULL));
-    params.temperature = (const float *)at;
-    params.top_k = (const int64_t *)(at + 512);
-    draws.seeds = (const uint64_t *)(at + 256);
-    OK(gumball_operators_sample(there, &from, &params, &draws, (int32_t *)(at + 1024), NULL));
-    OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
-    CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
-
+    draws.seeds = at->seeds;
+    OK(gumball_operators_sample(operators, &logits, &params, &draws, at->written.drawn[0], NULL));
     // The lists as pools, of which every row reads another element.
-    const uint32_t slots[ROWS] = {2, 0, 3, 3};
-    int64_t offsets[ROWS];
-    for (int slot = 0; slot < ROWS; slot++) {
-        offsets[slot] = (int64_t)(slot + 5) << 32 | (UINT32_MAX - (uint32_t)slot);
-    }
     SIZED(gumball_pool_slots, pools);
-    pools.slots = slots;
+    pools.slots = at->slots;
     pools.size = ROWS;
-    pools.offsets = offsets;
-    OK(gumball_buffer_write(small, 2048, slots, sizeof slots));
-    OK(gumball_buffer_write(small, 3072, offsets, sizeof offsets));
-    gumball_row_params held = params;
-    gumball_draws keys_held = draws;
-    held.temperature = temperatures;
-    held.top_k = top_ks;
-    keys_held.seeds = seeds;
-    OK(gumball_operators_sample_from_pools(host, &here, &pools, &held, &keys_held, tokens, NULL));
-    pools.slots = (const uint32_t *)(at + 2048);
-    pools.offsets = (const int64_t *)(at + 3072);
-    OK(gumball_operators_sample_from_pools(there, &from, &pools, &params, &draws, (int32_t *)(at + 1024), NULL));
-    OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
-    CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
+    pools.offsets = at->offsets;
+    OK(gumball_operators_sample_from_pools(operators, &logits, &pools, &params, &draws, at->written.drawn[1], NULL));
+    out.data = at->written.masked;
+    OK(gumball_operators_mask_logits(operators, &logits, &params, &out, NULL));
 
-    static float kept[ROWS][VOCAB];
-    params.temperature = temperatures;
-    params.top_k = top_ks;
-    out.data = kept;
-    OK(gumball_operators_mask_logits(host, &here, &params, &out, NULL));
-    params.temperature = (const float *)at;
-    params.top_k = (const int64_t *)(at + 512);
-    gumball_buffer *masked = gumball_buffer_new(device, sizeof seen);
-    out.data = gumball_buffer_address(masked);
-    OK(gumball_operators_mask_logits(there, &from, &params, &out, NULL));
-    OK(gumball_buffer_read(masked, 0, seen, sizeof seen));
-    CHECK(memcmp(kept, seen, sizeof seen) == 0);
-    gumball_buffer_free(masked);
+    params.temperature = NULL;
+    params.top_p = at->top_ps;
+    out.data = at->written.probabilities;
+    OK(gumball_operators_probabilities(operators, &weights, &params, &out, at->written.statuses[1]));
+    out.data = at->written.kept;
+    OK(gumball_operators_mask_logits(operators, &weights, &params, &out, NULL));
+    OK(gumball_operators_sample(operators, &weights, &params, &draws, at->written.drawn[2], NULL));
+    out.data = at->in_place;
+    OK(gumball_operators_probabilities(operators, &in_place, &params, &out, NULL));
+    CHECK(gumball_operators_softmax(operators, &in_place, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
 
-    // A chain of two drafts: the probabilities just made are the target's, and those of the first rows the drafter's.
-    const int32_t ids[N] = {tokens[0], 9};
-    uint32_t counts[3][CHAINS], seen_counts[3][CHAINS];
-    int32_t emitted[N + 1];
+    // Two drafts, as a chain whose target and drafter have the probabilities just made, and as siblings of a tree.
     SIZED(gumball_draft_chains, chains);
-    chains.chains = CHAINS;
-    chains.drafts = N;
+    chains.chains = 1;
+    chains.drafts = DRAFTS;
     chains.vocab = VOCAB;
-    chains.draft_probs = chains.target_probs = wanted[0];
-    chains.draft_token_ids = ids;
-    SIZED(gumball_draws, keys);
-    keys.outputs = CHAINS;
-    keys.seed = 4;
-    OK(gumball_operators_chain_speculative_sampling(host, &chains, &keys, emitted, counts[0], counts[1], counts[2]));
-    OK(gumball_buffer_write(small, 2048, ids, sizeof ids));
-    chains.draft_probs = chains.target_probs = (const float *)gumball_buffer_address(probs);
-    chains.draft_token_ids = (const int32_t *)(at + 2048);
-    uint32_t *words = (uint32_t *)(at + 1024);
-    OK(gumball_operators_chain_speculative_sampling(there, &chains, &keys, (int32_t *)(at + 3072), words, words + 1,
-                                                    words + 2));
-    OK(gumball_buffer_read(small, 1024, seen_counts, sizeof seen_counts));
-    OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
-    CHECK(memcmp(counts, seen_counts, sizeof counts) == 0 && memcmp(emitted, drawn, sizeof emitted) == 0);
-
-    // The two drafts as siblings of a tree; then the logprobs and ranks of four tokens.
-    const int32_t parents[N] = {-1, -1}, selected[ROWS] = {3, -1, 999, 7};
-    int32_t from_rows[2][N + 1];
-    float logprobs[2][ROWS];
-    uint32_t ranks[2][ROWS];
-    OK(gumball_buffer_write(small, 2048 + 512, parents, sizeof parents));
-    OK(gumball_buffer_write(small, 2048 + 768, selected, sizeof selected));
+    chains.draft_probs = chains.target_probs = at->written.softmax[0];
+    chains.draft_token_ids = at->ids;
+    draws.outputs = 1;
+    draws.seeds = NULL;
+    draws.seed = 4;
+    uint32_t *counts = at->written.counts;
+    OK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, at->written.chain, counts, counts + 1,
+                                                    counts + 2));
     SIZED(gumball_draft_trees, trees);
-    trees.trees = CHAINS;
-    trees.drafts = N;
+    trees.trees = 1;
+    trees.drafts = DRAFTS;
     trees.vocab = VOCAB;
     trees.mode = GUMBALL_REJECTION;
-    trees.target_probs = wanted[0];
-    trees.draft_token_ids = ids;
-    trees.parents = parents;
-    OK(gumball_operators_tree_speculative_sampling(host, &trees, &keys, emitted, from_rows[0], counts[0], NULL));
-    trees.target_probs = (const float *)gumball_buffer_address(probs);
-    trees.draft_token_ids = (const int32_t *)(at + 2048);
-    trees.parents = (const int32_t *)(at + 2048 + 512);
-    OK(gumball_operators_tree_speculative_sampling(there, &trees, &keys, (int32_t *)(at + 3072),
-                                                   (int32_t *)(at + 3072 + 256), (uint32_t *)(at + 3072 + 512), NULL));
-    OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
-    OK(gumball_buffer_read(small, 3072 + 256, from_rows[1], sizeof from_rows[1]));
-    OK(gumball_buffer_read(small, 3072 + 512, seen_counts[0], sizeof seen_counts[0]));
-    CHECK(memcmp(emitted, drawn, sizeof emitted) == 0 && counts[0][0] == seen_counts[0][0]);
-    CHECK(memcmp(from_rows[0], from_rows[1], sizeof from_rows[0]) == 0);
-    OK(gumball_operators_selected_logprobs(host, &here, selected, logprobs[0], ranks[0], NULL));
-    OK(gumball_operators_selected_logprobs(there, &from, (const int32_t *)(at + 2048 + 768), (float *)(at + 3072),
-                                           (uint32_t *)(at + 3072 + 256), NULL));
-    OK(gumball_buffer_read(small, 3072, logprobs[1], sizeof logprobs[1]));
-    OK(gumball_buffer_read(small, 3072 + 256, ranks[1], sizeof ranks[1]));
-    CHECK(memcmp(logprobs[0], logprobs[1], sizeof logprobs[0]) == 0 &&
-          memcmp(ranks[0], ranks[1], sizeof ranks[0]) == 0);
-
-    gumball_buffer_free(probs);
-    gumball_buffer_free(small);
-    gumball_operators_free(host);
-    gumball_operators_free(there);
+    trees.target_probs = at->written.softmax[0];
+    trees.draft_token_ids = at->ids;
+    trees.parents = at->parents;
+    OK(gumball_operators_tree_speculative_sampling(operators, &trees, &draws, at->written.tree, at->written.tree_rows,
+                                                   &at->written.accepted, NULL));
+    OK(gumball_operators_selected_logprobs(operators, &logits, at->selected, at->written.logprobs, at->written.ranks,
+                                           NULL));
 }
 
-// Rows of probabilities: renormalised, masked and drawn from as on the host, in place too.
-static void probabilities_of(gumball_device *device, const float (*weights)[VOCAB], gumball_buffer *buffer) {
-    static float wanted[ROWS][VOCAB], seen[ROWS][VOCAB];
-    gumball_operators *host = gumball_operators_new(NULL), *there = gumball_operators_new_on_device(device);
-    const int64_t top_ks[ROWS] = {5, 0, 40, 3};
-    const float top_ps[ROWS] = {1.0f, 0.8f, 0.9f, 0.5f};
-    uint32_t told[ROWS], statuses[ROWS];
-    int32_t tokens[ROWS], drawn[ROWS];
-    gumball_buffer *result = gumball_buffer_new(device, sizeof wanted), *small = gumball_buffer_new(device, 4096);
-    OK(gumball_buffer_write(small, 0, top_ks, sizeof top_ks));
-    OK(gumball_buffer_write(small, 256, top_ps, sizeof top_ps));
-    char *at = (char *)gumball_buffer_address(small);
-    gumball_logits here = logits_of(weights, GUMBALL_F32, ROWS, VOCAB);
-    gumball_logits from = logits_of(gumball_buffer_address(buffer), GUMBALL_F32, ROWS, VOCAB);
-    here.kind = from.kind = GUMBALL_PROBABILITIES;
-    SIZED(gumball_rows_out, out);
-    out.rows = ROWS;
-    out.vocab = VOCAB;
-    SIZED(gumball_row_params, lists);
-    lists.top_k = top_ks;
-    lists.top_p = top_ps;
-    gumball_row_params far = lists;
-    far.top_k = (const int64_t *)at;
-    far.top_p = (const float *)(at + 256);
-    SIZED(gumball_draws, draws);
-    draws.outputs = ROWS;
-    draws.seed = 9;
-    for (int masks = 0; masks < 2; masks++) {
-        out.data = wanted;
-        OK(masks ? gumball_operators_mask_logits(host, &here, &lists, &out, told)
-                 : gumball_operators_probabilities(host, &here, &lists, &out, told));
-        out.data = gumball_buffer_address(result);
-        uint32_t *words = (uint32_t *)(at + 1024);
-        OK(masks ? gumball_operators_mask_logits(there, &from, &far, &out, words)
-                 : gumball_operators_probabilities(there, &from, &far, &out, words));
-        OK(gumball_buffer_read(result, 0, seen, sizeof seen));
-        OK(gumball_buffer_read(small, 1024, statuses, sizeof statuses));
-        CHECK(memcmp(wanted, seen, sizeof seen) == 0 && memcmp(told, statuses, sizeof told) == 0);
-    }
-    OK(gumball_operators_sample(host, &here, &lists, &draws, tokens, NULL));
-    OK(gumball_operators_sample(there, &from, &far, &draws, (int32_t *)(at + 1024), NULL));
-    OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
-    CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
-
-    OK(gumball_buffer_write(result, 0, weights, sizeof seen));
-    from.data = out.data;
-    OK(gumball_operators_probabilities(there, &from, &far, &out, NULL));
-    OK(gumball_buffer_read(result, 0, seen, sizeof seen));
-    out.data = wanted;
-    OK(gumball_operators_probabilities(host, &here, &lists, &out, NULL));
-    CHECK(memcmp(wanted, seen, sizeof seen) == 0);
-    out.data = gumball_buffer_address(result);
-    CHECK(gumball_operators_softmax(there, &from, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
-    far.temperature = (const float *)(at + 256);
-    CHECK(gumball_operators_probabilities(there, &from, &far, &out, NULL) == GUMBALL_OUT_OF_RANGE);
-    from.kind = 2;
-    CHECK(gumball_operators_sample(there, &from, &far, &draws, (int32_t *)(at + 1024), NULL) == GUMBALL_OUT_OF_RANGE);
-
-    gumball_buffer_free(result);
-    gumball_buffer_free(small);
-    gumball_operators_free(host);
-    gumball_operators_free(there);
-}
-
-// Steps over probabilities, in turn with logits: copied up, enqueued and captured.
-static void steps_over_probabilities(gumball_device *device) {
-    static const char *const drawn[ROWS] = {"{\"seed\": 21}", "{\"seed\": 22, \"temperature\": 0}",
-                                            "{\"seed\": 23, \"top_p\": 0.8, \"logprobs\": {\"top_n\": 2}}",
-                                            "{\"seed\": 24, \"top_k\": 9, \"min_p\": 0.1}"};
-    static float weights[ROWS][VOCAB];
+static void operators_read_and_write_the_devices_memory(gumball_device *device) {
+    static operands here, seen;
+    memcpy(here.logits, rows, sizeof rows);
     for (int i = 0; i < ROWS * VOCAB; i++) {
-        weights[i / VOCAB][i % VOCAB] = (float)exp((double)rows[i / VOCAB][i % VOCAB]);
+        here.weights[i / VOCAB][i % VOCAB] = (float)exp((double)rows[i / VOCAB][i % VOCAB]);
     }
+    memcpy(here.in_place, here.weights, sizeof here.weights);
+    const float temperatures[ROWS] = {0.7f, 1.0f, 0.0f, 2.0f}, top_ps[ROWS] = {1.0f, 0.8f, 0.9f, 0.5f};
+    const int64_t top_ks[ROWS] = {5, 0, 40, 3};
+    const uint32_t slots[ROWS] = {2, 0, 3, 3};
+    const int32_t ids[DRAFTS] = {7, 9}, parents[DRAFTS] = {-1, -1}, selected[ROWS] = {3, -1, 999, 7};
+    memcpy(here.temperatures, temperatures, sizeof temperatures);
+    memcpy(here.top_ps, top_ps, sizeof top_ps);
+    memcpy(here.top_ks, top_ks, sizeof top_ks);
+    memcpy(here.slots, slots, sizeof slots);
+    memcpy(here.ids, ids, sizeof ids);
+    memcpy(here.parents, parents, sizeof parents);
+    memcpy(here.selected, selected, sizeof selected);
+    for (uint32_t slot = 0; slot < ROWS; slot++) {
+        here.seeds[slot] = slot + 5;
+        here.offsets[slot] = (int64_t)(slot + 5) << 32 | (UINT32_MAX - slot);
+    }
+    gumball_operators *host = gumball_operators_new(NULL), *there = gumball_operators_new_on_device(device);
+    gumball_buffer *buffer = copied_up(device, &here, sizeof here);
+    operate(host, &here);
+    operate(there, (operands *)gumball_buffer_address(buffer));
+    OK(gumball_buffer_read(buffer, 0, &seen, sizeof seen));
+    CHECK(memcmp(&here, &seen, sizeof here) == 0);
+    const int32_t *drawn = seen.written.drawn[0];
+    CHECK(drawn[0] >= 0 && drawn[1] != drawn[2] && seen.written.ranks[0] > 0 && seen.written.ranks[1] == 0);
+    gumball_buffer_free(buffer);
+    gumball_operators_free(host);
+    gumball_operators_free(there);
+}
+
+// A step says what its rows are made of; a program with the older header says nothing of kinds, and means logits.
+static void steps_over_probabilities(gumball_device *device, const gumball_device_input *plain) {
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
     gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    gumball_buffer *buffer = gumball_buffer_new(device, sizeof weights),
-                   *plain = gumball_buffer_new(device, sizeof rows);
-    OK(gumball_buffer_write(buffer, 0, weights, sizeof weights));
-    OK(gumball_buffer_write(plain, 0, rows, sizeof rows));
-    int32_t slots[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        slots[i] = admit(host, drawn[i], prompt, 3);
-        CHECK(admit(pool, drawn[i], prompt, 3) == slots[i]);
-    }
-    gumball_logits here = logits_of(weights, GUMBALL_F32, ROWS, VOCAB),
-                   others = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
-    here.kind = GUMBALL_PROBABILITIES;
-    OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
-    OK(gumball_pool_step(pool, &here, slots, ROWS, NULL, seen));
-    same(wanted, seen);
-
-    SIZED(gumball_device_input, input);
-    input.logits = gumball_buffer_address(buffer);
-    input.rows = ROWS;
-    input.vocab = VOCAB;
-    input.dtype = GUMBALL_F32;
+    const int32_t slot = admit(host, "{\"seed\": 23, \"top_p\": 0.8, \"logprobs\": {\"top_n\": 2}}", prompt, 3);
+    CHECK(admit(pool, "{\"seed\": 23, \"top_p\": 0.8, \"logprobs\": {\"top_n\": 2}}", prompt, 3) == slot);
+    gumball_logits weights = logits_of(rows, GUMBALL_F32, 1, VOCAB), logits = weights;
+    weights.kind = GUMBALL_PROBABILITIES;
+    gumball_device_input input = *plain, older = *plain;
+    input.rows = older.rows = 1;
     input.kind = GUMBALL_PROBABILITIES;
-    // A program with the older header says nothing of kinds, and means logits.
-    gumball_device_input older = input;
+    older.kind = GUMBALL_PROBABILITIES;
     older.struct_size = offsetof(gumball_device_input, kind);
-    older.logits = gumball_buffer_address(plain);
-    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
-    OK(gumball_pool_enqueue(pool, &input));
-    OK(gumball_pool_enqueue(pool, &older));
-    OK(gumball_pool_fetch(pool, seen));
-    OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
-    OK(gumball_pool_step(host, &others, slots, ROWS, NULL, wanted));
-    same(wanted, seen);
+    OK(gumball_pool_assign(pool, &slot, 1, NULL));
     const gumball_device_input *inputs[] = {&older, &input};
     gumball_graph *graph = gumball_pool_capture(pool, inputs, 2);
-    OK(gumball_pool_replay(pool, graph));
-    OK(gumball_pool_fetch(pool, seen));
-    OK(gumball_pool_step(host, &others, slots, ROWS, NULL, wanted));
-    OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
+    for (int i = 0; i < 2; i++) {
+        OK(i == 0 ? gumball_pool_enqueue(pool, &older) : gumball_pool_replay(pool, graph));
+        OK(i == 0 ? gumball_pool_enqueue(pool, &input) : GUMBALL_OK);
+        OK(gumball_pool_fetch(pool, seen));
+        OK(gumball_pool_step(host, &logits, &slot, 1, NULL, wanted));
+        OK(gumball_pool_step(host, &weights, &slot, 1, NULL, wanted));
+        same(wanted, seen);
+    }
+    OK(gumball_pool_step(host, &weights, &slot, 1, NULL, wanted));
+    OK(gumball_pool_step(pool, &weights, &slot, 1, NULL, seen));
     same(wanted, seen);
-    gumball_graph_free(graph);
-
     input.kind = 2;
     REFUSED(gumball_pool_enqueue(pool, &input), GUMBALL_OUT_OF_RANGE,
             "kind is 2, but must be GUMBALL_LOGITS or GUMBALL_PROBABILITIES");
     SIZED(gumball_step_options, options);
     options.kind = GUMBALL_PROBABILITIES;
-    CHECK(gumball_pool_assign(pool, slots, ROWS, &options) == GUMBALL_CONFLICT);
-    probabilities_of(device, (const float (*)[VOCAB])weights, buffer);
-    gumball_buffer_free(buffer);
-    gumball_buffer_free(plain);
+    CHECK(gumball_pool_assign(pool, &slot, 1, &options) == GUMBALL_CONFLICT);
+    gumball_graph_free(graph);
     gumball_outputs_free(wanted);
     gumball_outputs_free(seen);
     gumball_pool_free(host);
@@ -364,32 +245,22 @@ static void route_of(gumball_device *device, const gumball_device_input *input) 
     config.route = "probabilities";
     gumball_pool *host = gumball_pool_new(&on_host), *pool = gumball_pool_new_on_device(device, &config);
     CHECK(host != NULL && pool != NULL);
-    static const char *const taken[ROWS] = {
-        "{\"seed\": 21, \"temperature\": 0.7}",
-        "{\"seed\": 22, \"temperature\": 0}",
-        "{\"seed\": 23, \"temperature\": 1.2, \"top_k\": 40, \"top_p\": 0.9}",
-        "{\"seed\": 24, \"min_p\": 0.1, \"logprobs\": {\"mode\": \"processed\"}}",
-    };
-    int32_t slots[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        slots[i] = admit(host, taken[i], NULL, 0);
-        CHECK(admit(pool, taken[i], NULL, 0) == slots[i]);
-    }
+    const int32_t slot = admit(host, "{\"seed\": 23, \"temperature\": 1.2, \"top_k\": 40}", NULL, 0);
+    CHECK(admit(pool, "{\"seed\": 23, \"temperature\": 1.2, \"top_k\": 40}", NULL, 0) == slot);
     gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    gumball_logits logits = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
-    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
-    for (int step = 0; step < 3; step++) {
-        OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
-        OK(gumball_pool_enqueue(pool, input));
-        OK(gumball_pool_fetch(pool, seen));
-        same(wanted, seen);
-    }
-    gumball_device_input probs = *input;
-    probs.kind = GUMBALL_PROBABILITIES;
-    CHECK(gumball_pool_enqueue(pool, &probs) == GUMBALL_CONFLICT);
-    OK(gumball_pool_release(pool, slots[0]));
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, 1, VOCAB);
+    gumball_device_input one = *input;
+    one.rows = 1;
+    OK(gumball_pool_assign(pool, &slot, 1, NULL));
+    OK(gumball_pool_step(host, &logits, &slot, 1, NULL, wanted));
+    OK(gumball_pool_enqueue(pool, &one));
+    OK(gumball_pool_fetch(pool, seen));
+    same(wanted, seen);
+    one.kind = GUMBALL_PROBABILITIES;
+    CHECK(gumball_pool_enqueue(pool, &one) == GUMBALL_CONFLICT);
+    int32_t other;
     gumball_params *edited = params_of("{\"repetition_penalty\": 1.2}");
-    CHECK(gumball_pool_admit(pool, edited, NULL, 0, slots) == GUMBALL_CONFLICT);
+    CHECK(gumball_pool_admit(pool, edited, NULL, 0, &other) == GUMBALL_CONFLICT);
     CHECK(strcmp(gumball_error_parameter(), "repetition_penalty") == 0);
     gumball_params_free(edited);
     config.route = "oracle";
@@ -520,8 +391,8 @@ int main(int count, char **arguments) {
     OK(gumball_sampler_sample(there, rows[0], GUMBALL_F32, VOCAB, NULL, &b));
     CHECK(a.id == b.id && a.logprob == b.logprob && a.rank == b.rank);
 
-    operators_of(device, buffer);
-    steps_over_probabilities(device);
+    operators_read_and_write_the_devices_memory(device);
+    steps_over_probabilities(device, &plain);
 
     // What is wrong is refused before anything is enqueued.
     gumball_device_input wrong = plain;
