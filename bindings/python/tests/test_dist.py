@@ -249,6 +249,8 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
     assert pool.output(slot) == [] and pool.traffic() == {"Parameters": (1, 0, 0)}
     assert pool.step(np.eye(1, VOCAB, 5, dtype=np.float32) * 99, [slot]).tolist() == [5]
     assert pool.served() == {("gather", 1): 1} and repr(pool).startswith("DistPool(900, rank=0 of 1")
+    rows = np.eye(VOCAB, dtype=np.float32)[[6, 0, 7]] * 99
+    assert pool.verify(rows, [slot], [[5, 6]], parents=[[-1, -1]]).tolist() == [[6, 7]]
     with pool:
         pass
     pool.close()

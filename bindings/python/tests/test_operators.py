@@ -209,6 +209,11 @@ def test_trees_come_back_with_the_rows_that_they_walked(probs: np.ndarray) -> No
         ('rule is "nucleus"', (None, drafts, None, target), {"rule": "nucleus"}),
         ("threshold_acc is 2", (None, drafts, None, target), {"rule": "threshold", "threshold_acc": 2.0}),
         ("parents is 1 for node 0 of tree 0", (None, drafts, parents + 2, target), {}),
+        (
+            "parents is -1 for node 1 of tree 0, but must be 0 in a chain",
+            (None, drafts, parents, target),
+            {"rule": "block"},
+        ),
         (r"draft_token_ids has shape \(40, 1\)", (None, drafts[:, :1], None, target), {}),
     ):
         with pytest.raises(ValueError, match=text):

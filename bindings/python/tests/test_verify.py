@@ -37,6 +37,7 @@ def test_rows_and_tokens_are_those_of_the_path() -> None:
     assert out.outputs.tolist() == [5, 6, 8, -1, -1, -1, 21, 23, 3, -1, -1]
     assert (out.accepted.dtype, out.tokens(0).dtype, out.rows(0).dtype) == (np.uint32, np.int32, np.uint32)
     assert out.accepted.tolist() == [2, 0, 2] and pool.output(slots[1]) == [21, 23, 3]
+    assert [out.outputs.kept(row).tolist() for row in (2, 6)] == [[8], [21]]
     assert repr(out) == "Verification(tokens=[[5, 6, 8], [], [21, 23, 3]])"
     for request in (3, -1, 1 << 70):
         with pytest.raises(IndexError, match=r"must be in 0\.\.3"):
@@ -270,7 +271,7 @@ def test_what_a_route_or_a_device_cannot_do_is_unavailable(device: str) -> None:
     pool = Pool(VOCAB, device=device, slots=1, rows=2, route="probabilities")
     slot = pool.admit(SamplingParams(seed=1), [1])
     for mode in ("rejection", "block", "threshold"):
-        with pytest.raises(UnavailableError, match="no probabilities of rows on this route|only coupled and greedy"):
+        with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
             pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
     if device == "cpu":
         return

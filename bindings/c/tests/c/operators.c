@@ -366,13 +366,17 @@ static void trees(const gumball_operators *operators) {
     batch.threshold_acc = 1.0f;
     batch.threshold_single = 0.25f;
     OK(JUDGE());
+    int below = 0;
     for (int i = 0; i < TREES; i++) {
         const int32_t *token = tokens + i * (DRAFTS + 1), *row = rows_of + i * (DRAFTS + 1);
         // A draft of at least the threshold is accepted, and its row is behind it.
         CHECK(row[0] == 0 && accepted[i] <= 2 && token[accepted[i]] >= 0 && token[DRAFTS] == -1 && row[DRAFTS] == -1);
         CHECK(accepted[i] == 0 || drafted[i * DRAFTS + row[1] - 1] == token[0]);
         CHECK(accepted[i] > 0 || drafted[i * DRAFTS] == 0);
+        below += drafted[i * DRAFTS] == 0 && row[1] == 1;
     }
+    // The first draft of each tree is below the threshold: a coin accepts a fifth of them.
+    CHECK(below > TREES / 10 && below < TREES / 3);
     batch.mode = GUMBALL_COUPLED;
     REFUSED(JUDGE(), GUMBALL_OUT_OF_RANGE,
             "mode is 0, but must be GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD");

@@ -155,6 +155,18 @@ static void modes_judge_by_probabilities(void) {
         OK(gumball_pool_verify(pool, &logits, &slot, 1, &drafts, NULL, verification));
         CHECK(tokens_are(verification, 0, one, 2));
     }
+    // A drafter of the target's own probabilities is always right, which drafts without them are not.
+    for (size_t i = 0; i < 3 * VOCAB; i++) {
+        rows[i] = probs[i] = i % VOCAB < 4 ? 0.25f : 0.0f;
+    }
+    const int32_t few[] = {1, 2};
+    drafts.ids = few;
+    drafts.probs = probs;
+    for (int turn = 0; turn < 40; turn++) {
+        drafts.mode = turn % 2 == 0 ? GUMBALL_REJECTION : GUMBALL_BLOCK;
+        OK(gumball_pool_verify(pool, &logits, &slot, 1, &drafts, NULL, verification));
+        CHECK(gumball_verification_accepted(verification)[0] == 2);
+    }
     gumball_verification_free(verification);
     gumball_pool_free(pool);
 }
