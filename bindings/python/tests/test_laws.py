@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import _gumball
-from laws import BODIES, FILTERS, Place, draws_follow, fits, model_like, softmax64, softmax_meets_its_bounds
+from laws import BODIES, FILTERS, Place, draws_follow, fits, model_like, softmax64
 
-# Row count, vocabulary, draws: as much as a minute holds. What is slow has them all, with five million each.
-SOME = [(1, 111, 1_000_000), (99, 111, 300_000), (989, 111, 300_000), (99, 32_000, 100_000), (1, 128_256, 100_000)]
+# Row count, vocabulary, draws.
 ALL = [(rows, vocab, 5_000_000) for rows in (1, 99, 989) for vocab in (111, 32_000, 128_256)]
 
 
@@ -57,25 +55,10 @@ def test_laws_hold(place: Place, body: Any) -> None:
     print(body(place))
 
 
-@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
-def test_the_softmax_of_an_emulated_device_meets_its_bounds() -> None:
-    place = place_of_torch()
-    _gumball.emulate(True)
-    try:
-        print(softmax_meets_its_bounds(place, (111, 4096, 9001)))
-    finally:
-        _gumball.emulate(False)
-
-
+@pytest.mark.parametrize("kind", ["probs", "logits"])
 @pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
-@pytest.mark.parametrize(("rows", "vocab", "draws"), SOME)
-def test_draws_from_probabilities_follow_their_law(rows: int, vocab: int, draws: int, filters: dict[str, Any]) -> None:
-    print(draws_follow(place_of_numpy(), rows, vocab, draws, filters))
-
-
-@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
-def test_draws_from_logits_follow_their_law(filters: dict[str, Any]) -> None:
-    print(draws_follow(place_of_numpy(), 99, 32_000, 100_000, filters, "logits"))
+def test_draws_follow_their_law(kind: str, filters: dict[str, Any]) -> None:
+    print(draws_follow(place_of_numpy(), 99, 32_000, 100_000, filters, kind))
 
 
 @pytest.mark.slow

@@ -115,29 +115,6 @@ def a_head_over_a_parameter() -> str:
 
 
 @check
-def fast() -> str:
-    """The tensor cores' tokens: the same in any batch, and the exact head's but for the last bits."""
-    weights = weights_of(torch.bfloat16)
-    there, exact = DeviceHead(weights, fast=True, rows=64), DeviceHead(weights, rows=64)
-    hidden = hidden_of(torch.bfloat16, rows=48)
-    drawn = []
-    for batch in (1, 7, 48):
-        device = Pool(VOCAB, device="cuda:0", rows=64, slots=64)
-        slots = [device.admit(SamplingParams(seed=seed, top_k=40, top_p=0.9)) for seed in range(48)]
-        tokens: list[int] = []
-        for start in range(0, 48, batch):
-            tokens += device.step_hidden(there, hidden[start : start + batch], slots[start : start + batch]).tolist()
-        drawn.append(tokens)
-    assert drawn[0] == drawn[1] == drawn[2]
-    greedy = Pool(VOCAB, device="cuda:0", rows=64, slots=64)
-    slots = [greedy.admit(SamplingParams(temperature=0)) for _ in range(48)]
-    pairs = [greedy.step_hidden(head, hidden, slots).tolist() for head in (there, exact)]
-    equal = sum(a == b for a, b in zip(*pairs))
-    assert equal >= 46, equal
-    return f"{3 * 48} tokens, {equal} of 48 greedy ones are the exact head's"
-
-
-@check
 def replayed() -> str:
     """In graphs of ours: one step, several, and among verifications."""
     tokens = 0

@@ -163,31 +163,6 @@ def in_graphs() -> str:
     return each_operator(work)
 
 
-@proof
-def the_hosts_bits() -> str:
-    """Each operator's result on the device is that of the same call on the host, bit for bit."""
-    seen = 0
-    for vocab in (7, 255, 5003, 128_256):
-        logits = np.stack([laws.model_like(vocab, seed) for seed in range(5)])
-        for dtype in laws.TYPES:
-            rows = put(logits, dtype)
-            for name, call in {
-                "softmax": lambda rows: gumball.softmax(rows, 0.7),
-                "probabilities": lambda rows: gumball.probabilities(rows, top_k=20, top_p=0.9),
-                "mask_logits": lambda rows: gumball.mask_logits(rows, min_p=0.1, temperature=0.5),
-                "sampling_from_logits": lambda rows: gumball.sampling_from_logits(rows, n=50, top_p=0.9, seed=4),
-                "sampling_from_probs": lambda rows: gumball.sampling_from_probs(rows.abs(), n=50, top_k=9, seed=4),
-                "top_p_renorm_probs": lambda rows: gumball.top_p_renorm_probs(rows.abs(), 0.8),
-            }.items():
-                try:
-                    got = call(rows)
-                except gumball.UnavailableError:
-                    continue
-                assert torch.equal(got.cpu(), call(rows.cpu())), (name, vocab, dtype)
-                seen += 1
-    return f"{seen} results"
-
-
 def held(name: str, call: Callable[[], Any], calls: int) -> None:
     """Asserts that many calls take no more memory, on the host and on the device, than few."""
     for _ in range(2000):
