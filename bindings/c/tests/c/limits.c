@@ -130,10 +130,6 @@ static void masks(void) {
     options.masks = &word;
     OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id == -1 && token.status == GUMBALL_STATUS_EMPTY);
-    options.kind = GUMBALL_PROBABILITIES;
-    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
-    CHECK(token.id == -1);
-    options.kind = GUMBALL_LOGITS;
     options.mask_present = present + 1;
     OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id >= 0);
@@ -145,7 +141,7 @@ static void masks(void) {
     gumball_sampler_free(sampler);
 
     gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new(0), *blocked = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new(0);
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
     gumball_logits logits = logits_of(row, GUMBALL_F32, 2, VOCAB);
     options.masks = &word;
@@ -157,27 +153,6 @@ static void masks(void) {
     OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
     CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] >= 0);
 
-    // Scores: as under a mask whose words are all zero.
-    const uint32_t ids[] = {1, 2, 3}, zeros[2] = {0, 0};
-    gumball_params *params = params_of("{\"seed\": 1, \"logprobs\": {\"mode\": \"processed\"}}");
-    SIZED(gumball_scored, scored);
-    scored.params = params;
-    scored.ids = ids;
-    scored.ids_len = 3;
-    scored.prompt_len = 1;
-    scored.start = 1;
-    options.mask_present = NULL;
-    OK(gumball_pool_score(pool, &logits, &scored, 2, &options, outputs));
-    options.masks = zeros;
-    options.mask_width = 1;
-    options.mask_stride = 0;
-    OK(gumball_pool_score(pool, &logits, &scored, 2, &options, blocked));
-    SIZED(gumball_layout, layout);
-    OK(gumball_outputs_layout(outputs, &layout));
-    CHECK(memcmp(gumball_outputs_words(outputs), gumball_outputs_words(blocked), 4 * layout.words) == 0);
-    CHECK(isinf(gumball_outputs_logprobs(outputs)[0]));
-    gumball_params_free(params);
-    gumball_outputs_free(blocked);
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
 }
@@ -208,9 +183,6 @@ static void on_a_device(const char *name) {
     const uint32_t word = 1;
     SIZED(gumball_step_options, options);
     options.masks = &word;
-    gumball_logits logits = logits_of(row, GUMBALL_F32, 2, VOCAB);
-    OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
     SIZED(gumball_device_input, input);
     input.logits = gumball_buffer_address(buffer);
     input.rows = 2;
