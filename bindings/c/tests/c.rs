@@ -184,7 +184,7 @@ fn rows_of_probabilities_are_drawn_from() {
 }
 
 #[test]
-fn drafts_change_no_token() {
+fn drafts_go_in_and_come_out_in_every_form() {
     test("verify", &["tests/c/verify.c"], &[], &[C, CPP, SANITIZED]);
     if emulated() {
         test("verify", &["tests/c/verify.c"], &["emulated"], &[C]);
@@ -192,14 +192,14 @@ fn drafts_change_no_token() {
 }
 
 #[test]
-fn clustered_heads_come_to_the_tokens_of_their_probed_rows() {
+fn clusters_are_given_built_and_read() {
     let file = folder().join("clustered.file");
     let file = file.to_str().expect("a path in UTF-8");
     test("clustered", &["tests/c/clustered.c"], &[file], &[C, CPP, SANITIZED]);
 }
 
 #[test]
-fn hidden_states_come_to_the_tokens_of_their_logits() {
+fn every_call_takes_hidden_states() {
     let file = folder().join("head.file");
     let file = file.to_str().expect("a path in UTF-8");
     test("heads", &["tests/c/heads.c"], &[file], &[C, CPP, SANITIZED]);
@@ -222,7 +222,7 @@ fn processes_draw_what_one_draws() {
 }
 
 #[test]
-fn operators_come_to_what_doubles_do() {
+fn operators_take_every_type_stride_and_list() {
     test("operators", &["tests/c/operators.c"], &[], &[C, CPP, SANITIZED]);
 }
 

@@ -1,4 +1,4 @@
-"""Drafts: every form in which they, their trees and their probabilities come in, what comes out, and every refusal."""
+"""Drafts: every form of ids, trees and probabilities as arguments, results of verifications, and every refusal."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ static void masks_forced_tokens_and_hooks(void) {
     gumball_pool_free(pool);
 }
 
-// A score tells of a known token what a step would tell in which it is forced.
+// The score of a known token is the logprob of a step in which that token is forced.
 static void scores(void) {
     gumball_pool *pool = pool_of(VOCAB, 2);
     gumball_outputs *stepped = gumball_outputs_new(0), *outputs = gumball_outputs_new(0);

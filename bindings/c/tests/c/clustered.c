@@ -1,4 +1,4 @@
-// Clustered heads: each call, with all clusters probed, where it is the exact head; where clusters come from; what is refused.
+// Clustered heads: calls with all clusters probed, whose results are the exact head's; clusters that are given, built and read; refusals.
 
 #include "heads.h"
 #include "rows.h"

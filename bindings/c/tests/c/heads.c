@@ -1,4 +1,4 @@
-// Heads: each call from hidden states; what is known of a head, its files, and what is refused.
+// Heads: each call from hidden states, descriptions of heads, their files, refusals.
 
 #include "heads.h"
 #include "rows.h"

@@ -1,4 +1,4 @@
-// Drafts: what goes in and comes out of verifications and drafts, on the host and on a device; what is refused.
+// Drafts: arguments and results of verifications and drafts, on the host and on a device; refusals.
 
 #include "check.h"
 #include "rows.h"
@@ -71,7 +71,7 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     size_t len;
     NONE(gumball_verification_tokens(verification, 3, &len), GUMBALL_OUT_OF_RANGE,
          "request is 3, but must be a request in 0..3");
-    // What came is taken away again.
+    // The last token is taken away again.
     const size_t one = 1;
     OK(gumball_pool_shorten(pool, slots, &one, 1));
     SIZED(gumball_state, state);
@@ -171,7 +171,7 @@ static void modes_judge_by_probabilities(void) {
     gumball_pool_free(pool);
 }
 
-// Drafts of two rows, siblings among them, behind the tokens of their paths; a sequence does not change.
+// Drafts of two rows, with siblings, after the tokens of their paths; the sequence does not change.
 static void drafts_are_drawn(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const int32_t slot = admit(pool, "{\"temperature\": 0, \"presence_penalty\": 20}", NULL, 0);
