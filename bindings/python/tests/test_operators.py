@@ -185,10 +185,6 @@ def test_chains_come_back_with_their_counts(probs: np.ndarray) -> None:
     got = gumball.chain_speculative_sampling(q, drafts.astype(np.int32), p, seed=list(range(7)))
     assert got.tokens.dtype == np.int32 and ((got.tokens != NONE).sum(1) == got.emitted + 1).all()
     assert (got.accepted >= got.emitted).all() and (got.emitted < 2).any()
-    with pytest.raises(ValueError, match=r"draft_probs has shape \(7, 1, 900\)"):
-        gumball.chain_speculative_sampling(q[:, :1], drafts, p)
-    with pytest.raises(TypeError, match="target_probs is of float16"):
-        gumball.chain_speculative_sampling(q, drafts, p.astype(np.float16))
 
 
 def test_trees_come_back_with_the_rows_that_they_walked(probs: np.ndarray) -> None:
@@ -236,23 +232,11 @@ def test_mistakes_are_named_and_nothing_is_written(batch: np.ndarray, probs: np.
         (ValueError, "temperature has length 2, but must have one per row, 7", lambda: gumball.softmax(batch, [1, 2])),
         (ValueError, "temperature has length 0", lambda: gumball.softmax(batch, [])),
         (TypeError, "temperature must be a number, not str", lambda: gumball.softmax(batch, "hot")),
-        (TypeError, "logits is of float64", lambda: gumball.softmax(batch.astype(np.float64))),
-        (ValueError, "out shares memory with logits", lambda: gumball.softmax(batch[:6], out=batch[1:])),
         (ValueError, "out is read-only", lambda: gumball.softmax(batch, out=locked)),
         (ValueError, "logits is read-only", lambda: gumball.softmax(locked, out=locked)),
-        (ValueError, "out has length 3", lambda: gumball.softmax(batch, out=np.zeros((3, VOCAB), np.float32))),
-        (ValueError, "side by side", lambda: gumball.softmax(batch[:, ::2])),
-        (ValueError, "3 dimensions", lambda: gumball.softmax(batch[None])),
         (ValueError, "out is on cuda:0, but must be on the host", lambda: gumball.top_k_renorm_probs(probs, 3, Cuda())),
-        (ValueError, "min_p is 2", lambda: gumball.min_p_renorm_probs(probs, 2.0)),
         (ValueError, "temperature", lambda: gumball.probabilities(probs, kind="probabilities", temperature=0.5)),
         (ValueError, "kind is scores", lambda: gumball.probabilities(probs, kind="scores")),
-        (ValueError, "indices is 7, but must be a row in 0..7", lambda: gumball.sampling_from_probs(probs, [7])),
-        (ValueError, "n conflicts with indices", lambda: gumball.sampling_from_probs(probs, [1], n=2)),
-        (ValueError, "dtype is int8", lambda: gumball.sampling_from_probs(probs, dtype="int8")),
-        (ValueError, "seeds has length 2", lambda: gumball.sampling_from_probs(probs, seed=[1, 2])),
-        (ValueError, "out has length 3", lambda: gumball.sampling_from_probs(probs, out=np.zeros(3, np.int32))),
-        (TypeError, "out is of float32", lambda: gumball.sampling_from_probs(probs, out=np.zeros(7, np.float32))),
     ]
     for kind, text, mistake in mistakes:
         with pytest.raises(kind, match=text):
