@@ -13,19 +13,11 @@ const VOCAB: usize = 3000;
 /// Settings that together pass every filter and most edits.
 fn settings() -> Vec<SamplingParams> {
     let neutral = SamplingParams::default;
-    vec![
+    let mut settings = vec![
         neutral(),
         SamplingParams { temperature: 0.0, ..neutral() },
         SamplingParams { temperature: 0.8, top_k: 50, top_p: 0.9, min_p: 0.01, ..neutral() },
         SamplingParams { top_k: 40, top_p: 0.8, order: FilterOrder::Joint, ..neutral() },
-        SamplingParams {
-            typical_p: 0.7,
-            eta_cutoff: 0.001,
-            top_a: 0.05,
-            p_less: true,
-            epsilon_cutoff: 1e-4,
-            ..neutral()
-        },
         SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.01, top_n_sigma: 3.0, ..neutral() },
         SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.1, mu: None }), ..neutral() },
         SamplingParams {
@@ -39,7 +31,9 @@ fn settings() -> Vec<SamplingParams> {
             banned_ids: vec![4],
             ..neutral()
         },
-    ]
+    ];
+    settings.extend(Filter::ALL.map(Filter::alone));
+    settings
 }
 
 fn trace(row: Row<'_>, params: &SamplingParams, seed: u64) -> (Trace, oracle::Outcome) {
@@ -106,7 +100,8 @@ fn masses_add_up_and_the_race_is_won_by_the_best_score_in_an_open_tile() {
 #[test]
 fn edits_are_told_apart() {
     let row = logits(VOCAB, 3);
-    let (trace, _) = trace(Row::F32(&row), &settings()[7], 0);
+    let edited = settings().into_iter().find(|params| !params.banned_ids.is_empty()).expect("one bans an id");
+    let (trace, _) = trace(Row::F32(&row), &edited, 0);
     let names: Vec<_> = trace.edits.steps.iter().map(|step| (step.name, step.changed)).collect();
     // Ids 1, 2 and 9 stand in the history; a logit of 0 is not changed by a factor.
     assert_eq!(names[1..], [("frequency_penalty", 3), ("banned_ids", 1)]);

@@ -1,10 +1,9 @@
 //! What the page says about filters: one picture of all the cuts, one card a filter.
 
-use super::explain;
 use super::html::{chip, escape, percent, tokens};
 use super::sections::{figure, section, upper};
 use crate::text::count;
-use crate::trace::{FilterTrace, Side, Sides, Trace};
+use crate::trace::{FilterTrace, Side, Sides, Trace, filter_words};
 
 /// Tells what the filters cut, all together and one by one.
 pub(super) fn filters(trace: &Trace) -> String {
@@ -43,7 +42,7 @@ pub(super) fn filters(trace: &Trace) -> String {
 }
 
 fn card(i: usize, filter: &FilterTrace) -> String {
-    let (name, purpose) = explain::filter(filter.name);
+    let (name, purpose) = filter_words(filter.name);
     let (given, kept) = (filter.given.1 - filter.given.0, filter.kept.1 - filter.kept.0);
     let mut facts = format!(
         "<dt>kept</dt><dd>{} of {}, with {} of their probability</dd>",

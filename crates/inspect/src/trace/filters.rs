@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use gumball_spec::filter::{cut, fraction_to_u32, target_mass};
-use gumball_spec::logprobs::logprob;
-use gumball_spec::num::{Tag, philox4x32_10};
-use gumball_spec::survey::{Given, Measure};
-use gumball_spec::{Filter, FilterOrder, Kind};
+use gumball_spec::filter::cut;
+use gumball_spec::{Filter, FilterOrder};
 use serde::Serialize;
 
 use super::Path;
+use super::reasons::{Filtering, Reason};
 
 /// What one filter did.
 #[derive(Clone, Debug, Serialize)]
@@ -89,84 +87,12 @@ pub(super) fn of(path: &Path<'_>) -> Vec<FilterTrace> {
     traces
 }
 
-/// A filter at work on a given set.
-struct Filtering<'a> {
-    path: &'a Path<'a>,
-    set: Given<'a>,
-    given: Range<usize>,
-    temperature: f32,
-    mass: u64,
-}
-
-impl<'a> Filtering<'a> {
-    fn new(path: &'a Path<'a>, given: Range<usize>, temperature: f32) -> Self {
-        let set = Given::new(&path.z, &path.order[given.clone()], Measure::new(Kind::Logits, temperature));
-        let mass = set.total();
-        Self { path, set, given, temperature, mass }
-    }
-
+impl Filtering<'_> {
     fn trace(&self, filter: Filter, kept: Range<usize>) -> FilterTrace {
-        let params = self.path.request.params;
-        let given = self.given.len();
-        let (value, words): (f32, String) = match filter {
-            Filter::TopK => {
-                (params.top_k as f32, format!("the first {} tokens of the order stay", params.top_k))
-            }
-            Filter::TopP => {
-                (params.top_p, "the shortest prefix whose mass reaches the target stays".to_owned())
-            }
-            Filter::MinP => (
-                params.min_p,
-                format!("what is at least {} times as likely as the first token stays", params.min_p),
-            ),
-            Filter::TypicalP => (
-                params.typical_p,
-                "the tokens whose surprise is nearest to the entropy stay, up to the target mass".to_owned(),
-            ),
-            Filter::TopA => (
-                params.top_a,
-                format!(
-                    "what has {} times the square of the first token's probability or more stays",
-                    params.top_a
-                ),
-            ),
-            Filter::PLess => {
-                (1.0, "what is at least as likely as two draws are to be the same token stays".to_owned())
-            }
-            Filter::EpsilonCutoff => (
-                params.epsilon_cutoff,
-                format!("what has probability {} or more stays", params.epsilon_cutoff),
-            ),
-            Filter::EtaCutoff => (
-                params.eta_cutoff,
-                "what is likelier than a threshold that falls with the entropy stays".to_owned(),
-            ),
-            Filter::TopNSigma => (params.top_n_sigma, self.sigma_words(params.top_n_sigma)),
-            Filter::Xtc => {
-                (params.xtc_probability, self.xtc_words(params.xtc_probability, params.xtc_threshold))
-            }
-        };
-        let target = match filter {
-            Filter::TopP => Some(target_mass(params.top_p, self.mass)),
-            Filter::TypicalP => Some(target_mass(params.typical_p, self.mass)),
-            _ => None,
-        };
-        let first = self.p(self.given.start);
-        let threshold = match filter {
-            Filter::MinP => Some(f64::from(params.min_p) * first),
-            Filter::TopA => Some(f64::from(params.top_a) * first * first),
-            Filter::PLess => Some(self.given.clone().map(|place| self.p(place).powi(2)).sum()),
-            Filter::EpsilonCutoff => Some(f64::from(params.epsilon_cutoff)),
-            Filter::EtaCutoff => {
-                let eta = f64::from(params.eta_cutoff);
-                Some(eta.min(eta.sqrt() * (-f64::from(self.set.entropy())).exp2()))
-            }
-            Filter::Xtc => Some(f64::from(params.xtc_threshold)),
-            _ => None,
-        };
-        let looks_at_entropy = matches!(filter, Filter::TypicalP | Filter::EtaCutoff);
-        let because = if kept.len() == given { format!("{words}; nothing had to go") } else { words };
-        let entropy_bits = looks_at_entropy.then(|| self.set.entropy());
+        let Reason { value, mut because, target, threshold, entropy_bits } = self.reason(filter);
+        if kept.len() == self.given.len() {
+            because += "; nothing had to go";
+        }
         FilterTrace { value, because, target, threshold, entropy_bits, ..self.lines(filter.name(), kept) }
     }
 
@@ -204,11 +130,6 @@ impl<'a> Filtering<'a> {
         self.set.mass(&self.path.order[places]) as f64 / self.mass as f64
     }
 
-    fn p(&self, place: usize) -> f64 {
-        let z = self.path.z[self.path.order[place] as usize];
-        f64::from(logprob(z, self.set.first(), self.temperature, self.mass)).exp()
-    }
-
     fn side(&self, place: usize) -> Side {
         let id = self.path.order[place];
         Side {
@@ -218,32 +139,6 @@ impl<'a> Filtering<'a> {
             logit: self.path.z[id as usize],
             p: self.p(place),
             cumulative: self.share(self.given.start..place + 1),
-        }
-    }
-
-    fn sigma_words(&self, n: f32) -> String {
-        let first = f64::from(self.set.first());
-        let below = |id: &u32| (first - f64::from(self.set.value(*id))).min(1023.999);
-        let count = self.given.len() as f64;
-        let mean = self.set.members.iter().map(below).sum::<f64>() / count;
-        let square = self.set.members.iter().map(|id| (below(id) - mean).powi(2)).sum::<f64>() / count;
-        let sigma = square.sqrt();
-        format!(
-            "the logits' standard deviation is {sigma:.3}; what is at most {n} of it, {:.3}, below the best stays",
-            f64::from(n) * sigma
-        )
-    }
-
-    fn xtc_words(&self, probability: f32, threshold: f32) -> String {
-        let request = self.path.request;
-        let [word, ..] = philox4x32_10(request.seed, [0, request.position, Tag::Xtc as u32, request.draw]);
-        let chance = f64::from(word) / 4_294_967_296.0;
-        if u64::from(word) < fraction_to_u32(probability) {
-            format!(
-                "the coin fell on {chance:.3}, below {probability}, so it acts: of the tokens of probability {threshold} and more only the last stays"
-            )
-        } else {
-            format!("the coin fell on {chance:.3}, not below {probability}, so it does not act this time")
         }
     }
 }

@@ -8,6 +8,7 @@ mod edits;
 mod filters;
 mod on_device;
 mod race;
+mod reasons;
 mod whatif;
 
 use std::ops::Range;
@@ -23,6 +24,7 @@ pub use edits::{Change, Edit, Edits};
 pub use filters::{FilterTrace, Side, Sides};
 pub use on_device::OnDevice;
 pub use race::{Race, Runner, Tile};
+pub use reasons::filter_words;
 pub use whatif::{Bucket, WhatIf};
 
 use crate::Result;
