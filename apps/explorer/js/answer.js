@@ -1,21 +1,7 @@
 // What came out? The token, in a sentence and beside the likeliest others; and what each filter did.
 import { at, count, h, head, percent } from "./dom.js";
+import { FILTERS } from "./parameters.js";
 import { shown } from "./rows.js";
-
-/** Names of filters, and what each does, for somebody who meets it for the first time. */
-export const FILTERS = {
-  top_k: ["Top-k", "counts off the k likeliest tokens and forgets the rest."],
-  top_p: ["Top-p", "walks down the list and stops as soon as the tokens passed hold the share p of the probability. A sure model leaves a handful, an unsure one hundreds."],
-  min_p: ["Min-p", "compares each token with the likeliest one: the bar is high where one token stands out."],
-  top_a: ["Top-a", "sets its bar at a multiple of the square of the best probability: it falls faster than min-p's where many are about equal."],
-  p_less: ["P-less", "needs no number: its bar is the chance that two draws are the same token."],
-  typical_p: ["Typical-p", "keeps what surprises about as much as the row does on average; it may drop the likeliest token."],
-  top_n_sigma: ["Top-n\u03c3", "takes the logits far below the best for noise."],
-  epsilon_cutoff: ["Epsilon cutoff", "is a fixed bar of probability."],
-  eta_cutoff: ["Eta cutoff", "is a bar that gets lower the less decided the model is."],
-  xtc: ["XTC", "excludes top choices now and then, as a coin decides."],
-  mirostat: ["Mirostat", "keeps what surprises by at most \u00b5 bits."],
-};
 
 /** Says the answer in one sentence. */
 export function sentence(row, trace) {

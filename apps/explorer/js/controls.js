@@ -1,5 +1,5 @@
 // How does a person set a parameter? By a slider and a number beside it, a list, a box or a line of text, made from the table.
-import { NEUTRAL, PARAMETERS } from "./parameters.js";
+import { NEUTRAL, PARAMETERS, ownName } from "./parameters.js";
 import { at, h } from "./dom.js";
 
 const fields = new Map();
@@ -74,9 +74,9 @@ function control(parameter, held, changed) {
   return field;
 }
 
-/** The parameter that an error of the core speaks of: `dry.base` is dry_base here, `dynamic_temperature.min` dynamic_min. */
+/** The parameter that an error of the core speaks of. */
 export function controlOf(parameter) {
-  const name = (parameter ?? "").replace("dynamic_temperature", "dynamic").replace(".", "_");
+  const name = ownName(parameter ?? "");
   return PARAMETERS.find((one) => one.name === name)?.name ?? PARAMETERS.find((one) => name && one.name.startsWith(`${name}_`))?.name;
 }
 

@@ -10,7 +10,7 @@ function ask(what, given) {
   });
 }
 
-/** Starts the core: the worker's program and the module, as bytes. Returns the core's version. */
+/** Starts the core: the worker's program and the module, as bytes. Returns the core's version and its parameters. */
 export function start(program, module) {
   // A page that is a file may not make a worker of a blob: in Chromium, of a data: address it may everywhere.
   worker = new Worker(`data:text/javascript,${encodeURIComponent(new TextDecoder().decode(program))}`, { type: "module" });

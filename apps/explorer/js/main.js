@@ -9,7 +9,7 @@ import { draws, start, trace } from "./core.js";
 import { at, count, h } from "./dom.js";
 import { DRAWS, showDraws } from "./draws.js";
 import { SAVED } from "./owncode.js";
-import { NEUTRAL, PARAMETERS } from "./parameters.js";
+import { NEUTRAL, PARAMETERS, adopt } from "./parameters.js";
 import { showPenalties } from "./penalties.js";
 import { showRace } from "./race.js";
 import { brought, find, recorded } from "./rows.js";
@@ -279,7 +279,9 @@ export async function main(program, module, recording) {
     // As above.
   }
   theme(["auto", "dark", "light"].includes(kept) ? kept : "auto");
-  at("version").textContent = await start(program, module);
+  const { version, parameters } = await start(program, module);
+  adopt(parameters);
+  at("version").textContent = version;
   rows = recorded(recording);
   listen();
   takeHash();

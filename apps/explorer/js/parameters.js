@@ -1,4 +1,5 @@
-// Which parameters are there, what are they for, and how do they go into the core? One table, from which the page makes its controls.
+// Which parameters are there, what are they for, and how do they go into the core? One table, from which the page makes its controls: what the page
+// says better than the core, and behind it what the core has besides, most filters among it.
 
 /**
  * @typedef {{name: string, label: string, group: string, off: any, min?: number, max?: number, step?: number, power?: number,
@@ -15,14 +16,6 @@ export const PARAMETERS = [
   n("min_p", "Min-p", "basic", 0, 0, 1, 0.001, "Drops whatever is less than this fraction as likely as the best token. 0 is off.", 2),
   n("top_k", "Top-k", "basic", 0, 0, 2000, 1, "Keeps the first k tokens, however likely they are. 0 is off.", 3),
   { name: "seed", label: "Seed", group: "basic", off: 7, kind: "seed", help: "The same seed draws the same token again, on every machine." },
-  n("typical_p", "Typical-p", "filters", 1, 0, 1, 0.005, "Keeps tokens about as surprising as the row is on average. 1 is off."),
-  n("top_n_sigma", "Top-n\u03c3", "filters", 0, 0, 10, 0.05, "Drops logits more than n standard deviations below the best. 0 is off."),
-  n("top_a", "Top-a", "filters", 0, 0, 1, 0.001, "Drops whatever is less likely than this times the square of the best probability. 0 is off.", 2),
-  { name: "p_less", label: "P-less", group: "filters", off: false, kind: "flag", help: "Drops whatever is less likely than two draws are to be the same token." },
-  n("epsilon_cutoff", "Epsilon cutoff", "filters", 0, 0, 0.2, 0.0005, "Drops whatever is less likely than this. 0 is off.", 2),
-  n("eta_cutoff", "Eta cutoff", "filters", 0, 0, 0.2, 0.0005, "As epsilon, but lower where the row is flat. 0 is off.", 2),
-  n("xtc_probability", "XTC probability", "filters", 0, 0, 1, 0.01, "How often the top choices are excluded. 0 is off."),
-  n("xtc_threshold", "XTC threshold", "filters", 0.1, 0.001, 1, 0.001, "From which probability a token counts as a top choice."),
   { name: "order", label: "Order of filters", group: "filters", off: "default", kind: "choice", choices: ["default", "joint", "min_p,top_k,top_p"], help: "default: each filter acts on what the former left. joint: all see the whole row. The third is vLLM's." },
   { name: "temperature_last", label: "Temperature last", group: "filters", off: false, kind: "flag", help: "Filters see the row at temperature 1, and only the draw is tempered, as in llama.cpp." },
   n("repetition_penalty", "Repetition penalty", "history", 1, 0.5, 2, 0.01, "Makes tokens that were seen less likely. 1 is off."),
@@ -53,17 +46,49 @@ export const PARAMETERS = [
 /** What holds where nothing was set. */
 export const NEUTRAL = Object.fromEntries(PARAMETERS.map(({ name, off }) => [name, off]));
 
+/** Filters by their names: the name as people write it, and what each is for, for somebody who meets it for the first time. @type {Record<string, [string, string]>} */
+export const FILTERS = {};
+
+/** The page's name of a parameter of the core: `dry.base` is dry_base here, `dynamic_temperature.min` dynamic_min. */
+export const ownName = (name) => name.replace("dynamic_temperature", "dynamic").replace(".", "_");
+
+/** Adds numbers and flags of the core that the page does not name itself. `table` is what the core's `parameters` returns. */
+export function adopt(table) {
+  for (const { filter } of table) if (filter) FILTERS[filter.name] = [filter.title, filter.purpose];
+  const isKnown = (own) => PARAMETERS.some(({ name }) => name === own);
+  const found = table.filter(({ name, holds, stage }) => ["number", "integer", "boolean"].includes(holds) && stage !== "logprobs" && !isKnown(ownName(name))).map(control);
+  PARAMETERS.splice(PARAMETERS.findIndex(({ name }) => name === "order"), 0, ...found);
+  for (const { name, off } of found) NEUTRAL[name] = off;
+}
+
+/** Describes the control of a parameter of the core. */
+function control({ name, holds, about, neutral, stage, range, is_open, usual }) {
+  const own = ownName(name);
+  const filter = Object.keys(FILTERS).find((filter) => own === filter || own.startsWith(`${filter}_`)) ?? "";
+  const words = own.slice(filter.length).replaceAll("_", " ");
+  const label = filter ? FILTERS[filter][0] + words : words[0].toUpperCase() + words.slice(1);
+  const group = stage === "filter" ? "filters" : stage === "edit" ? "history" : "more";
+  // Names of rules, such as (F8), are for readers of docs/semantics.md.
+  const shared = { name: own, label, group, off: neutral, help: about.replace(/ \([A-Z]\d+[a-z]?\)/g, "") };
+  if (holds === "boolean") return { ...shared, kind: "flag" };
+  // A slider goes up to ten times a usual value if the range goes on, in steps of a tenth of it or less, finer near 0 where it is small.
+  const some = usual || neutral || 1;
+  const max = range[1] <= 1 ? range[1] : 10 * some;
+  const step = holds === "integer" ? 1 : Math.min(0.01, 10 ** Math.floor(Math.log10(some / 10)));
+  const min = Math.max(range[0], -max) + (is_open ? step : 0);
+  return { ...shared, kind: "number", min, max, step, power: some < max / 5 ? 3 : 1 };
+}
+
 const integers = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
 const seed = (text) => (BigInt(text) > 9007199254740991n ? BigInt(text) : Number(text));
 // The parameters whose names and values the core knows as they are.
 const isPlain = ({ name, kind }) => ["number", "choice", "flag"].includes(kind) && !/^(dry|dynamic|mirostat)_|^(draw|order)$/.test(name);
-const PLAIN = PARAMETERS.filter(isPlain).map(({ name }) => name);
 
 /** Returns the settings as the parameters that the core takes: only those that are not neutral, and the seed. */
 export function toParams(settings) {
   const params = { seed: seed(String(settings.seed ?? NEUTRAL.seed)) };
   const is = (name) => settings[name] !== undefined && settings[name] !== NEUTRAL[name];
-  for (const name of PLAIN) if (is(name)) params[name] = settings[name];
+  for (const { name } of PARAMETERS.filter(isPlain)) if (is(name)) params[name] = settings[name];
   if (is("order")) params.order = settings.order.includes(",") ? settings.order.split(",") : settings.order;
   for (const name of ["banned_ids", "allowed_ids", "stop_ids"]) if (is(name)) params[name] = integers(settings[name]);
   if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));

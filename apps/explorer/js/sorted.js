@@ -1,6 +1,6 @@
 // What does the whole row look like, and where do the filters cut? The probability over the place in the order, both axes logarithmic.
 import { at, count, h, percent, s } from "./dom.js";
-import { FILTERS } from "./answer.js";
+import { FILTERS } from "./parameters.js";
 
 const HIGH = 300;
 /** Probabilities below 10 to this power are not drawn. */

@@ -1,11 +1,9 @@
 // What does the page show, and how does a link say so? The state is a plain object; the part after # of the address is its other form.
-import { FILTERS } from "./answer.js";
-import { NEUTRAL, PARAMETERS } from "./parameters.js";
+import { FILTERS, NEUTRAL, PARAMETERS } from "./parameters.js";
 
 /** The most logits that a link carries. */
 export const LINKED = 4096;
 export const VIEWS = ["learn", "tune", "debug"];
-const BY_NAME = new Map(PARAMETERS.map((parameter) => [parameter.name, parameter]));
 
 /** What a visitor meets first. `refused` is what a link said that cannot be. */
 export function first() {
@@ -28,7 +26,7 @@ function value({ name, kind, choices }, text) {
 function read(query, prefix, refused) {
   const settings = { ...NEUTRAL };
   for (const [key, text] of query) {
-    const parameter = key.startsWith(prefix) ? BY_NAME.get(key.slice(prefix.length)) : undefined;
+    const parameter = key.startsWith(prefix) ? PARAMETERS.find(({ name }) => prefix + name === key) : undefined;
     if (!parameter) continue;
     const given = value(parameter, text);
     if (given === undefined) refused.push(`${key} of ${JSON.stringify(text.slice(0, 40))}`);

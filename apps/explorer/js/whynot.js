@@ -1,6 +1,6 @@
 // Why is a token not in the set, or not the one drawn? The core traces the row with that token forced, which changes nothing before it.
 import { at, count, h, percent } from "./dom.js";
-import { FILTERS } from "./answer.js";
+import { FILTERS } from "./parameters.js";
 import { shown } from "./rows.js";
 
 /** Answers in words, as a list of steps. */

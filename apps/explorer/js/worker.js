@@ -1,6 +1,6 @@
 // What does the page ask of the wasm core? Everything that is said about sampling, in a worker, so that the page answers while it counts.
-import { Sampler, init, inspect, version } from "./index.js";
-import { toParams } from "./parameters.js";
+import { Sampler, init, inspect, parameters, version } from "./index.js";
+import { adopt, toParams } from "./parameters.js";
 
 /** Rows that were handed over, by their key. */
 const rows = new Map();
@@ -8,7 +8,9 @@ const rows = new Map();
 const asked = {
   async start({ module }) {
     await init({ module_or_path: module });
-    return version();
+    const table = parameters();
+    adopt(table);
+    return { version: version(), parameters: table };
   },
 
   row({ key, row }) {

@@ -174,15 +174,18 @@ const tests = {
     await click("[data-target=python]");
     assert.match(await text("code"), /order=\["min_p", "top_k", "top_p"\]/);
   },
-  async "top-a and p-less reach the core and the code"() {
-    await open("#view=debug&row=2&temperature=1.5&top_a=0.25&p_less=true");
+  async "every filter has a control, reaches the core, and is in the code"() {
+    const on = gumball.parameters().filter(({ usual }) => usual).map((one) => ({ ...one, value: one.holds === "boolean" || one.usual }));
+    await open(`#view=debug&row=2&temperature=1.5${on.map(({ name, value }) => `&${name}=${value}`).join("")}`);
     const says = await text("filters");
-    assert.match(says, /Top-a/);
-    assert.match(says, /P-less/);
-    const params = { seed: 7, temperature: 1.5, top_a: 0.25, p_less: true };
+    const params = { seed: 7, temperature: 1.5, ...Object.fromEntries(on.map(({ name, value }) => [name, value])) };
+    for (const { name, filter, value } of on) {
+      assert.ok(says.includes(filter.title), says);
+      assert.ok(await evaluate(`document.getElementById("p-${name}") !== null`), name);
+      assert.match(await text("code"), new RegExp(`${name}: ${String(value).replace(".", "\\.")}`));
+    }
     const sampler = new gumball.Sampler(params, told.vocab, { prompt: told.rows[2].ids });
     assert.equal(await winner(), sampler.sample(recorded(2), { dtype: "float16" }));
-    assert.match(await text("code"), /top_a: 0\.25,\s+p_less: true/);
   },
   async "bad words, breakers and mirostat's limit reach the core and the code"() {
     await open("#view=debug&row=9&dry_multiplier=1&dry_breakers=28&bad_words=7042%3B12+5&mirostat_tau=3&mirostat_mu=4&why=%237042");

@@ -18,12 +18,17 @@ import { toNpy } from "../js/bring.js";
 import { code } from "../js/copyas.js";
 import { refusals } from "../js/engines.js";
 import { SAVED } from "../js/owncode.js";
-import { NEUTRAL, toParams } from "../js/parameters.js";
+import { NEUTRAL, adopt, toParams } from "../js/parameters.js";
 import { brought, recorded } from "../js/rows.js";
 
 const root = resolve(import.meta.dirname, "../../..");
 const rows = recorded(gunzipSync(readFileSync(join(import.meta.dirname, "../rows/smollm2.rows.gz"))));
 const own = brought(Float32Array.of(1, -Infinity, 3.25, 1e30, 2), "a row without texts");
+
+const table = gumball.parameters();
+adopt(table);
+/** All filters at usual values. */
+const FILTERS_ON = Object.fromEntries(table.filter(({ usual }) => usual).map(({ name, holds, usual }) => [name, holds === "boolean" || usual]));
 
 /** Settings of the page, each beside the row that it is for. */
 const CASES = [
@@ -39,7 +44,7 @@ const CASES = [
   [2, { temperature: 0, dynamic_min: 0.5, dynamic_max: 2, top_k: 5 }],
   [1, { temperature: 1.2, logit_bias: "7:2.5 28:-Infinity 253:3", banned_ids: "42 43", bad_words: "99;12 5;28 29 30", seed: "18446744073709551615" }],
   [1, { allowed_ids: "7 28 253", stop_ids: "2", min_tokens: 40, seed: 4294967295 }],
-  [6, { temperature: 1.5, typical_p: 0.9, top_a: 0.2, p_less: true, epsilon_cutoff: 0.0005, eta_cutoff: 0.001, temperature_last: true }],
+  [6, { temperature: 1.5, ...FILTERS_ON, temperature_last: true }],
   [7, { temperature: 1.3, xtc_probability: 0.5, xtc_threshold: 0.05, min_p: 0.01 }],
   [5, { order: "min_p,top_k,top_p", min_p: 0.02, top_k: 100, top_p: 0.95 }],
   [5, { order: "joint", min_p: 0.02, top_p: 0, temperature: 0.005 }],

@@ -77,6 +77,24 @@ export interface SamplingParams {
   temperature_last?: boolean;
 }
 
+/** A parameter of requests. */
+export interface Parameter {
+  /** Its name; a field of a part has the part's name in front, as in "dry.base". */
+  name: string;
+  holds: "number" | "integer" | "boolean" | "name" | "list" | "object";
+  about: string;
+  /** Its neutral value; null where it is absent, or its part is. */
+  neutral: unknown;
+  stage: "edit" | "temperature" | "filter" | "draw" | "logprobs";
+  /** The least and the largest number, and whether the least one lies outside. */
+  range?: [number, number];
+  is_open?: boolean;
+  /** The filter that it switches on, or mirostat: its name, the name as people write it, and what it is for. */
+  filter?: { name: Filter | "mirostat"; title: string; purpose: string };
+  /** A usual value of a filter's parameter, 1 for true. */
+  usual?: number;
+}
+
 /** Options of a sampler. */
 export interface SamplerOptions {
   /** The ids before the output. */

@@ -205,22 +205,17 @@ test("parameters come in every form that they are written in", () => {
 });
 
 test("every number is held to its range, is none of another type, and is absent as null", () => {
-  const share = [0, 1], penalty = [-65536, 65536];
-  const ranges = {
-    temperature: [0, 2 ** 100], top_k: [0, Infinity], top_p: share, typical_p: share, min_p: share, top_n_sigma: [0, 3e38], top_a: share,
-    epsilon_cutoff: share, eta_cutoff: share, xtc_probability: share, xtc_threshold: [2 ** -100, 1], repetition_penalty: [2 ** -100, 65536],
-    frequency_penalty: penalty, presence_penalty: penalty, no_repeat_ngram: [0, 2 ** 32 - 1], min_tokens: [0, 2 ** 32 - 1],
-    "dry.multiplier": [0, 65536], "dry.base": [1, 65536], "dry.allowed_length": [1, 2 ** 32 - 1], "logprobs.top_n": [0, 2 ** 20],
-  };
+  const ranged = gumball.parameters().filter(({ range }) => range);
+  assert.ok(ranged.length >= 20 && ranged.every(({ about, stage }) => about && stage));
   const make = (name, value) => () => {
     const [part, field] = name.split(".");
     return new Sampler({ seed: 1, [part]: field ? { [field]: value } : value }, VOCAB);
   };
-  for (const [name, [least, most]] of Object.entries(ranges)) {
+  for (const { name, holds, is_open, range: [least, most] } of ranged) {
     const parameter = new RegExp(`^${name.split(".")[0]}`);
     const refused = (value) => assert.throws(make(name, value), (error) => error instanceof GumballError && parameter.test(error.parameter), `${name} ${value}`);
     for (const value of [least - 1, most * 2 + 1, NaN, Infinity, -Infinity, true, "1"]) refused(value);
-    for (const value of [least, Number.isFinite(most) ? most : 2 ** 40, null, undefined]) make(name, value)();
+    for (const value of [is_open ? 2 ** -100 : least, holds === "integer" ? Math.min(most, 2 ** 40) : most, null, undefined]) make(name, value)();
   }
   refuses(make("logit_bias", { 3: false }), { kind: "type", parameter: "logit_bias" });
   refuses(make("logit_bias", { 3: NaN }), { kind: "out_of_range", parameter: "logit_bias" });
