@@ -26,6 +26,10 @@ write:
     cargo fmt --all
     ci/style --write
 
+# The headers that kernels get from Rust, into target/abi: for editors, which need -I for that folder and crates/cuda/device
+abi:
+    cargo run --quiet --package gumball-cuda --example abi -- target/abi
+
 # The documentation of the crates
 docs:
     ci/run documents

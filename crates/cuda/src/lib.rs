@@ -66,6 +66,8 @@ pub use pipeline::step::{Step, StepInput};
 pub use pipeline::windows::{GivingUp, Windows};
 pub use pipeline::workspace::Workspace;
 pub use programs::kernels::{Kernel, Program};
+#[doc(hidden)]
+pub use programs::sources::generated_headers;
 pub use requests::prepared::Prepared;
 pub use requests::request_table::{InitialState, RequestState, Requests};
 pub use requests::step_features::Variant;

@@ -1,4 +1,4 @@
-//! The argument of the kernels that begin and end a step of drafts: `device/abi/drafts.cuh` is generated from this file.
+//! The argument of the kernels that begin and end a step of drafts: `abi/drafts.cuh` is generated from this file.
 //!
 //! Addresses are in the runtime's memory.
 

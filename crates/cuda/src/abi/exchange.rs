@@ -1,4 +1,4 @@
-//! The arguments of the kernels that exchange rows and results between the devices of a group: `device/abi/exchange.cuh` is
+//! The arguments of the kernels that exchange rows and results between the devices of a group: `abi/exchange.cuh` is
 //! generated from this file.
 //!
 //! Addresses are in the runtime's memory, or in that of a peer which the runtime has mapped.

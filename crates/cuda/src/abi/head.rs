@@ -1,4 +1,4 @@
-//! The arguments of the kernels of LM heads: `device/abi/head.cuh` is generated from this file.
+//! The arguments of the kernels of LM heads: `abi/head.cuh` is generated from this file.
 //!
 //! Addresses are in the runtime's memory.
 

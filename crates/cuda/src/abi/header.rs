@@ -4,7 +4,7 @@
 //! for the kernels it lists them in a [`Header`], whose text NVRTC and the emulator's compiler include. That
 //! text ends in `static_assert`s: both compilers check that they lay out each struct as Rust does.
 //!
-//! A copy of each text is committed, for readers and editors. No compiler reads the copy.
+//! The texts are in no file of the repository: `just abi` writes them for readers and editors.
 
 use std::fmt::Write as _;
 
@@ -189,10 +189,7 @@ impl Header {
         let (stem, _) = file.split_once('.').expect("a header's name has an extension");
         let about = comment("", self.about);
         let mut text = format!("// {file}:{}", about.trim_start_matches("//"));
-        _ = writeln!(
-            text,
-            "//\n// Generated from src/abi/{stem}.rs. This file is a copy for readers: no compiler reads it."
-        );
+        _ = writeln!(text, "//\n// Generated from src/abi/{stem}.rs.");
         _ = writeln!(text, "#pragma once\n\n#include \"{}\"", self.include);
         self.items.iter().for_each(|item| text += &item.text());
         text += "\n// The layout of the structs on the host, in bytes.\n";

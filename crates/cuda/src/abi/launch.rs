@@ -1,4 +1,4 @@
-//! The grid of an emulated launch: `emulator/launch.hpp` is generated from this file.
+//! The grid of an emulated launch: `launch.hpp` is generated from this file.
 
 use crate::abi::header::shared;
 

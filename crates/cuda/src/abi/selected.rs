@@ -1,4 +1,4 @@
-//! The argument of the kernels around a step whose tokens are given, for their logprobs: `device/abi/selected.cuh` is generated from this file.
+//! The argument of the kernels around a step whose tokens are given, for their logprobs: `abi/selected.cuh` is generated from this file.
 //!
 //! Addresses are in the runtime's memory.
 

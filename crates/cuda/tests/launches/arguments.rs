@@ -3,7 +3,7 @@
 //! The kernels' sources say which struct each kernel takes, and the headers that are generated from `src/abi` how it is laid out.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::fs;
 
 use gumball_cuda::{Launch, Tap};
 
@@ -36,8 +36,13 @@ impl Arguments {
     /// Reads the sources of this crate.
     pub fn new() -> Self {
         let (mut structs, mut kernels) = (HashMap::new(), Vec::new());
-        read_folder("device/abi").iter().for_each(|text| add_structs(text, &mut structs));
-        read_folder("kernels").iter().for_each(|text| add_kernels(text, &mut kernels));
+        gumball_cuda::generated_headers().for_each(|(_, text)| add_structs(text, &mut structs));
+        for file in
+            fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels")).expect("a folder of this crate")
+        {
+            let text = fs::read_to_string(file.expect("an entry").path()).expect("a text");
+            add_kernels(&text, &mut kernels);
+        }
         Self { structs, kernels }
     }
 
@@ -123,13 +128,6 @@ impl Number {
             _ => self.bits.to_string(),
         }
     }
-}
-
-/// Returns the texts of the files of a folder.
-fn read_folder(folder: &str) -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let files = std::fs::read_dir(folder).expect("a folder of this crate");
-    files.map(|file| std::fs::read_to_string(file.expect("an entry").path()).expect("a text")).collect()
 }
 
 /// Adds the structs of a header, whose last lines say the offsets of their fields.
