@@ -59,52 +59,11 @@ DEVICE u32 fraction_to_u32(float p) {
     return whole + (u32_to_float(whole) < scaled);
 }
 
-// Whether a chain of joint filters consists of top-k, top-p and min-p alone.
-DEVICE bool are_prefixes(u64 chain) {
-    bool prefixes = true;
-    for (; chain != 0; chain >>= 4) {
-        u32 filter = (u32)chain & 15;
-        prefixes = prefixes && (filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P);
-    }
-    return prefixes;
-}
-
-// Reorders joint filters for the row's own top-k (filter_params.rs). The host has ordered them as for a small k.
-DEVICE void order_joint(Params& params) {
-    const u64 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
-    if (!(params.features & FEATURE_JOINT) || !are_prefixes(params.filter_chain)) {
-        return;
-    }
-    bool intersect = (params.filter_chain & 255) == BOTH;
-    if (!intersect || params.top_k > MAX_LISTED_TOP_K) {
-        params.features &= ~FEATURE_JOINT;
-        params.filter_chain =
-            intersect ? (params.filter_chain & ~255ull) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;
-    }
-}
-
-// Whether a filter chain is first tried on a candidate list, as on the host, whatever top-k is: with too large a k the
-// list fails, and the row is searched.
-DEVICE bool fits_candidates(u64 chain, u32 features) {
-    u32 first = (u32)chain & 15;
-    u64 rest = chain >> 4;
-    bool apart = (features & FEATURE_JOINT) && !are_prefixes(chain);
-    bool short_first = first == FILTER_TOP_K || (first == FILTER_TOP_P && !(features & FEATURE_DYNAMIC_TEMPERATURE));
-    for (; rest != 0; rest >>= 4) {
-        u32 filter = (u32)rest & 15;
-        bool listed = filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P ||
-                      filter == FILTER_TOP_A || filter == FILTER_EPSILON || (filter == FILTER_XTC && rest >> 4 == 0);
-        short_first = short_first && listed;
-    }
-    return short_first && !apart;
-}
-
 // Writes one row's numbers from the columns into its request's parameters:
 //
 //     set the temperature and its scales; a greedy row has no filters, and ends here
 //     set top-k, top-p and min-p
-//     leave out of the filter chain those that are off for this row; order joint filters
-//     decide whether the chain is tried on a candidate list, and whether the survey sums weights for it
+//     take the chain of the filters that are on, which the host has made
 DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Params& params) {
     bool dynamic = params.features & FEATURE_DYNAMIC_TEMPERATURE;
     if (args.temperatures) {
@@ -127,43 +86,26 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
         params.filter_chain = 0;
         return;
     }
-    i64 k = params.top_k;
-    float p = 1.0f, min_p = 0.0f;
+    u32 on = 0;
     if (args.top_ks) {
-        k = own.top_k.integer(args, COLUMN_TOP_K);
+        i64 k = own.top_k.integer(args, COLUMN_TOP_K);
         params.top_k = k < 0 ? 0 : k < (i64)args.vocab ? (u32)k : args.vocab;
+        on |= k > 0 && k < (i64)args.vocab ? ROW_TOP_K : 0;
+        on |= params.top_k > MAX_LISTED_TOP_K ? ROW_LONG_TOP_K : 0;
     }
     if (args.top_ps) {
-        p = own.top_p.real();
+        float p = own.top_p.real();
         params.top_p = p < 1.0f && p > 0.0f ? fraction_to_u32(p) : 0;
+        on |= p < 1.0f ? ROW_TOP_P : 0;
     }
     if (args.min_ps) {
-        min_p = own.min_p.real();
+        float min_p = own.min_p.real();
         params.min_ratio = min_p > 0.0f ? fminf(min_p, 1.0f) : 0.0f;
         params.log2_min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
+        on |= min_p > 0.0f ? ROW_MIN_P : 0;
     }
-    u64 chain = 0;
-    u32 shift = 0;
-#pragma unroll 1
-    for (u64 filters = args.filter_chain; filters != 0; filters >>= 4) {
-        u32 filter = (u32)filters & 15;
-        bool off = (filter == FILTER_TOP_K && args.top_ks && !(k > 0 && k < (i64)args.vocab)) ||
-                   (filter == FILTER_TOP_P && args.top_ps && !(p < 1.0f)) ||
-                   (filter == FILTER_MIN_P && args.min_ps && !(min_p > 0.0f));
-        if (!off) {
-            chain |= (u64)filter << shift;
-            shift += 4;
-        }
-    }
-    params.filter_chain = chain;
-    order_joint(params);
-    chain = params.filter_chain;
-    // If all rows share one top-k, the host knows it and has decided by its size whether to try a list.
-    bool listed = fits_candidates(chain, params.features) &&
-                  ((chain & 15) != FILTER_TOP_K || args.top_ks || params.features & FEATURE_CANDIDATES);
-    params.features &= ~(FEATURE_CANDIDATES | FEATURE_FILTER_SUMS);
-    bool of_row = (chain & 15) == FILTER_TOP_P || params.features & FEATURE_JOINT;
-    params.features |= (listed ? FEATURE_CANDIDATES : 0) | (listed && of_row ? FEATURE_FILTER_SUMS : 0);
+    params.filter_chain = args.filters[on].filter_chain;
+    params.features |= args.filters[on].features;
 }
 
 // Returns the index that a column has for an output or a request. If it is not below `count`, it returns 0, and `there` becomes

@@ -42,8 +42,8 @@ pub const DEFINITION: u32 = 1;
 pub use error::{Error, Result};
 pub use layout::{Layout, Widths};
 pub use params::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, Flag, LogprobMode, LogprobsParams, Mirostat,
-    Parameter, Parameters, Range, SamplingParams, Scope, Stage,
+    Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobsParams,
+    Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Stage,
 };
 pub use request::Request;
 pub use row::{Kind, MAX_VOCAB, NONE, Row, Status, TILE};

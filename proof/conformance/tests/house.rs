@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gumball_spec::Filter;
+use gumball_spec::{
+    Dry, DynamicTemperature, LogprobsParams, Mirostat, Parameter, Parameters, SamplingParams, Stage,
+};
 
 /// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
 const BACKENDS: [(&str, &str); 3] =
@@ -347,37 +349,109 @@ fn no_two_bodies_have_one_name() {
     assert_eq!(names.len(), count);
 }
 
-/// Names the files that a filter is written into by hand; its line in the table of parameters makes the filter, and the changelog has one, too.
-#[test]
-fn every_filter_is_in_all_files_that_need_it() {
-    for filter in Filter::ALL {
-        let (variant, name, parameter) =
-            (format!("Filter::{filter:?}"), filter.name(), filter.parameter().name);
-        let short = name.trim_end_matches("_cutoff");
-        let (code, words) = (short.to_uppercase(), short.replace('_', "-"));
-        let lacking: Vec<&str> = [
-            ("docs/semantics.md", &*words),
-            ("crates/spec/src/filter.rs", &variant),
-            ("crates/cpu/src/filter/mod.rs", &variant),
-            ("crates/cuda/src/abi/step.rs", &code),
-            ("crates/cuda/src/requests/filter_params.rs", &variant),
-            ("crates/cuda/device/stage/filter.cuh", &format!("FILTER_{code}")),
-            ("proof/conformance/src/reference/mod.rs", &variant),
-            ("proof/conformance/src/rules/filter", parameter),
-            ("crates/inspect/src/trace/reasons.rs", &variant),
-            ("docs/stages/filter.md", &words),
-        ]
-        .into_iter()
-        .filter(|(path, word)| !says(&root().join(path), word))
-        .map(|(path, _)| path)
-        .collect();
-        assert!(lacking.is_empty(), "{filter} is missing in {}", lacking.join(", "));
+/// Returns the files that name a parameter by hand, each with a word of it. Its line in the table makes the rest, and the changelog names it, too.
+fn files_of(parameter: &Parameter) -> Vec<(&'static str, String)> {
+    let Some(filter) = parameter.filter else { return files_of_others(parameter) };
+    let variant = format!("Filter::{filter:?}");
+    let short = filter.name().trim_end_matches("_cutoff");
+    let words = short.replace('_', "-");
+    let code = format!("FILTER_{}", filter.name().to_uppercase());
+    let mut files = vec![
+        ("docs/semantics.md", words.clone()),
+        ("docs/prior-art.md", words),
+        ("crates/spec/src/filter.rs", variant.clone()),
+        ("crates/cpu/src/filter/mod.rs", variant.clone()),
+        ("crates/cuda/device/stage/filter.cuh", code),
+        ("proof/conformance/src/reference/mod.rs", variant.clone()),
+        ("proof/conformance/src/rules/filter", parameter.name.to_owned()),
+        ("crates/inspect/src/trace/reasons.rs", variant),
+    ];
+    // A flag has no number that is prepared.
+    if parameter.range.is_some() {
+        files.push(("crates/cuda/src/abi/step.rs", short.to_owned()));
+        files.push(("crates/cuda/src/requests/filter_params.rs", format!("params.{}", parameter.name)));
     }
+    if filter.kind().listed {
+        files.push(("crates/cuda/device/stage/candidate_filter.cuh", short.to_owned()));
+    }
+    files
 }
 
-/// Returns whether a file, or a file of a folder, has a word.
+/// Returns the same of a parameter that switches no filter on.
+fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
+    let mut files = vec!["docs/semantics.md"];
+    let of_stage: &[&str] = match parameter.stage {
+        Stage::Edit => &[
+            "crates/spec/src/edit.rs",
+            "crates/cuda/src/requests/edit_params.rs",
+            "proof/conformance/src/reference/edits.rs",
+            "proof/conformance/src/rules/edit",
+            "proof/conformance/src/generate.rs",
+        ],
+        Stage::Temperature | Stage::Filter => &[
+            "crates/spec/src/filter.rs",
+            "crates/cuda/src/requests",
+            "proof/conformance/src/rules/filter",
+            "proof/conformance/src/generate.rs",
+        ],
+        Stage::Draw => &[
+            "crates/spec/src/draw.rs",
+            "crates/cpu/src/draw.rs",
+            "crates/cuda/src/requests",
+            "proof/conformance/src/rules/draw",
+            "proof/conformance/src/generate.rs",
+        ],
+        Stage::Logprobs => &[
+            "crates/spec/src/logprobs.rs",
+            "crates/cpu/src/logprobs.rs",
+            "crates/cuda/src/requests/logprob_params.rs",
+            "proof/conformance/src/rules/logprobs.rs",
+            "proof/conformance/src/generate.rs",
+        ],
+    };
+    files.extend(of_stage);
+    if parameter.is_switch && parameter.stage == Stage::Edit && !parameter.name.contains('.') {
+        files.extend(["crates/inspect/src/trace/edits.rs", "crates/inspect/src/page/explain.rs"]);
+    }
+    // Of the core the explorer takes numbers and flags outside parts.
+    let is_flag = parameter.flag.is_some_and(|flag| flag.value.is_empty());
+    let is_adopted = !parameter.name.contains('.') && (parameter.range.is_some() || is_flag);
+    if !is_adopted && parameter.stage != Stage::Logprobs {
+        files.push("apps/explorer/js/parameters.js");
+    }
+    files.into_iter().map(|file| (file, parameter.field().to_owned())).collect()
+}
+
+#[test]
+fn every_parameter_is_in_all_files_that_need_it() {
+    let tables = [
+        SamplingParams::TABLE,
+        DynamicTemperature::TABLE,
+        Mirostat::TABLE,
+        Dry::TABLE,
+        LogprobsParams::TABLE,
+    ];
+    let mut lacking = String::new();
+    for parameter in tables.concat() {
+        let files = files_of(&parameter).into_iter().filter(|(path, word)| !says(&root().join(path), word));
+        let files: Vec<_> = files.map(|(path, _)| path).collect();
+        if !files.is_empty() {
+            lacking += &format!("\n{} is missing in {}", parameter.name, files.join(", "));
+        }
+    }
+    assert!(lacking.is_empty(), "{lacking}");
+}
+
+/// Returns whether a file, or a file of a folder, has a word, alone or as the last part of a name.
 fn says(path: &Path, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     let files = if path.is_dir() { files(path, &[".rs"]) } else { vec![path.to_owned()] };
-    let text = |file: &PathBuf| fs::read_to_string(file).expect("a file of the repository").to_lowercase();
-    files.iter().any(|file| text(file).contains(&word.to_lowercase()))
+    files.iter().any(|file| {
+        let text = fs::read_to_string(file).expect("a file of the repository").to_lowercase();
+        let word = word.to_lowercase();
+        let stands_alone = |at: usize| {
+            !text[..at].ends_with(char::is_alphanumeric) && !text[at + word.len()..].starts_with(is_part)
+        };
+        text.match_indices(&word).any(|(at, _)| stands_alone(at))
+    })
 }

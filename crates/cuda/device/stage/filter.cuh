@@ -354,7 +354,7 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
         if (is_approx) {
             row = approximate_row(f, given.first_value);
             sums.mass = row.mass;
-        } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
+        } else if (filter == FILTER_ETA_CUTOFF || filter == FILTER_TYPICAL_P) {
             sums = entropy_of_set(f.blocks(), f.view, maxima, given, f.log2e_over_t);
         } else {
             // p-less takes two masses. That at twice the scale is the sum of the squares of the weights.
@@ -379,9 +379,9 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
         return prefix_above(given, f.log2e_over_t, params.top_a - log2_z);
     case FILTER_P_LESS:
         return prefix_above(given, f.log2e_over_t, log2_mass(squares) - log2_z);
-    case FILTER_EPSILON:
+    case FILTER_EPSILON_CUTOFF:
         return prefix_above(given, f.log2e_over_t, params.epsilon + log2_z);
-    case FILTER_ETA:
+    case FILTER_ETA_CUTOFF:
         return prefix_above(given, f.log2e_over_t, fminf(params.eta, params.eta / 2.0f - sums.entropy) + log2_z);
     default:
         return xtc(f, given, params.xtc_threshold + log2_z);

@@ -220,7 +220,7 @@ struct TestedChain {
         u32 shift = 0;
         bool keeps_prefixes = true;
         for (; chain != 0 && (chain & 15) != FILTER_TOP_P; chain >>= 4, shift += 4) {
-            keeps_prefixes &= (chain & 15) != FILTER_TYPICAL_P && (chain & 15) != FILTER_XTC;
+            keeps_prefixes &= (FILTERS_INTERVAL >> (chain & 15) & 1) == 0;
             before |= (chain & 15) << shift;
         }
         has_min_p_behind = chain >> 4 == FILTER_MIN_P;

@@ -69,6 +69,7 @@ pub(crate) struct Field {
 /// - `bits module = Enum "PREFIX_" { NAME = 1 << 0; }`: u32 constants `module::NAME` of the host, and an enum
 ///   of the kernels with the members `PREFIX_NAME`. Each member is a bit.
 /// - `codes module = Enum "PREFIX_" { NAME = 1; }`: likewise, with any values.
+/// - `codes = Enum "PREFIX_" { of VALUES }`: an enum of the kernels, with these members.
 /// - `struct Name align(16) { field: type; }`: a struct of both. Its types are `u32`, `u64`, `i32`, `f32`, `f64`, an
 ///   array `[u32; 3]`, a shared struct, or a pointer in parentheses as C++ writes it, which is a u64 on the
 ///   host: `(const u32*)`.
@@ -114,6 +115,7 @@ macro_rules! host_item {
             $($(#[doc = $field_doc])* pub(crate) $field: $crate::abi::header::host_type!($type),)+
         }
     };
+    ([$($doc:literal)*] codes = $enum:ident $prefix:literal { of $values:ident }) => {};
     ([$($doc:literal)*] $kind:ident $module:ident = $enum:ident $prefix:literal {
         $($(#[doc = $member_doc:literal])* $name:ident = $value:expr;)+
     }) => {
@@ -162,6 +164,15 @@ macro_rules! device_item {
                 shared_type: stringify!($type),
                 offset: std::mem::offset_of!($name, $field),
             }),+],
+        })
+    };
+    ([$($doc:literal)*] codes = $enum:ident $prefix:literal { of $values:ident }) => {
+        $crate::abi::header::Item::Enum($crate::abi::header::Enum {
+            about: &[$($doc),*],
+            name: stringify!($enum),
+            kind: "codes",
+            prefix: $prefix,
+            members: &$values,
         })
     };
     ([$($doc:literal)*] $kind:ident $module:ident = $enum:ident $prefix:literal {
@@ -250,7 +261,7 @@ impl Value {
         } else {
             value.to_string()
         };
-        format!("{}    {prefix}{name} = {value},\n", comment("    ", about))
+        format!("{}    {prefix}{} = {value},\n", comment("    ", about), name.to_ascii_uppercase())
     }
 }
 

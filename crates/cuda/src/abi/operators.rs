@@ -1,4 +1,4 @@
-//! The arguments of the operators' kernels: `device/abi/operators.cuh` is generated from this file.
+//! The arguments of the operators' kernels: `abi/operators.cuh` is generated from this file.
 //!
 //! Addresses are in the runtime's memory.
 
@@ -154,11 +154,30 @@ shared! {
         HIGH_DRAWS = 1 << 3;
     }
 
+    /// The filters with a column that are on, as bits of an index of `ParamColumns::filters`.
+    bits row_filters = RowFilter "ROW_" {
+        TOP_K = 1 << 0;
+        /// Top-k is on and above `MAX_LISTED_TOP_K`.
+        LONG_TOP_K = 1 << 1;
+        TOP_P = 1 << 2;
+        MIN_P = 1 << 3;
+    }
+
+    /// The filters of a row, as the host orders them.
+    struct RowFilters align(16) {
+        filter_chain: u64;
+        /// Those bits of `Features` that the chain decides.
+        features: u32;
+        reserved: u32;
+    }
+
     /// The argument of params_from_columns, which makes a step's requests from columns of parameters in
     /// device memory.
     struct ParamColumns align(16) {
         /// The parameters that all rows share. A column that is not null replaces its parameter.
         base: Params;
+        /// What replaces the filters of `base`, by which columns have values that switch their filters on.
+        filters: [RowFilters; 16];
         /// Columns of temperatures and filters have an element per row of logits, the others one per output.
         /// A column without its bit in `per_row_columns` has one element for all.
         temperatures: (const float*);
@@ -184,8 +203,6 @@ shared! {
         first_output: u32;
         logits_rows: u32;
         vocab: u32;
-        /// All filters that may be on, in the order they act, encoded as in `Params::filter_chain`.
-        filter_chain: u64;
         /// Bits of ColumnBit: which columns have elements of 64 bits, and which have an element per row or
         /// output.
         columns_64_bit: u32;
@@ -197,7 +214,7 @@ shared! {
         /// The elements of a column that slots are indices of, and the outputs of a slot.
         pool_size: u32;
         rows_per_slot: u32;
-        reserved: [u32; 3];
+        reserved: u32;
     }
 
     /// Bits of `Chains::flags`.

@@ -1,13 +1,42 @@
-//! The argument of a step's kernels: `device/abi/step.cuh` is generated from this file.
+//! The argument of a step's kernels: `abi/step.cuh` is generated from this file.
 //!
 //! Addresses are in the runtime's memory.
 
+use gumball_spec::Filter;
 use gumball_spec::layout::{Layout, Widths};
 
-use crate::abi::header::shared;
+use crate::abi::header::{Value, shared};
 
 /// The index of a request in its workspace, from 0; -1 is padding, which belongs to no request.
 pub type Slot = i32;
+
+/// Returns a filter's code in `Params::filter_chain`; 0 ends a chain.
+pub(crate) const fn filter_code(filter: Filter) -> u64 {
+    filter as u64 + 1
+}
+
+// A filter chain has four bits for each filter; another filter needs a wider field on both sides.
+const _: () = assert!(4 * Filter::ALL.len() <= u64::BITS as usize);
+
+const FILTER_CODES: [Value; Filter::ALL.len()] = {
+    let mut codes = [const { Value { about: &[], name: "", value: 0 } }; Filter::ALL.len()];
+    let mut i = 0;
+    while i < codes.len() {
+        let filter = Filter::ALL[i];
+        codes[i] = Value { about: &[], name: filter.name(), value: filter_code(filter) as i64 };
+        i += 1;
+    }
+    codes
+};
+
+const fn interval_filters() -> u32 {
+    let (mut mask, mut i) = (0, 0);
+    while i < Filter::ALL.len() {
+        mask |= (Filter::ALL[i].kind().interval as u32) << filter_code(Filter::ALL[i]);
+        i += 1;
+    }
+    mask
+}
 
 /// The outputs of one row, in which each section begins at the word of its index.
 const ONE_ROW: Layout = Layout { rows: 1, widths: Widths { top_n: 0, ids: 0 } };
@@ -34,6 +63,9 @@ shared! {
 
         /// The largest top-k for which a candidate list is tried first.
         MAX_LISTED_TOP_K: i64 = 256;
+
+        /// Filters that may drop the first tokens, each the bit of its code.
+        FILTERS_INTERVAL: u32 = interval_filters();
 
         /// The factor of an id's hash: its high bits choose where the search for the id's entry begins.
         ENTRY_HASH: u32 = 0x9E37_79B1;
@@ -128,18 +160,7 @@ shared! {
     }
 
     /// Filters, as codes in `Params::filter_chain`.
-    codes filters = Filter "FILTER_" {
-        TOP_N_SIGMA = 1;
-        TOP_K = 2;
-        TYPICAL_P = 3;
-        TOP_P = 4;
-        MIN_P = 5;
-        EPSILON = 6;
-        ETA = 7;
-        XTC = 8;
-        TOP_A = 9;
-        P_LESS = 10;
-    }
+    codes = Filter "FILTER_" { of FILTER_CODES }
 
     /// Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.
     codes scopes = Scope "SCOPE_" {

@@ -4,7 +4,9 @@
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::dtype::ColumnType;
-use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
+use crate::abi::{
+    MAX_LISTED_TOP_K, ParamColumns, Params, columns, features, from_columns_flags, row_filters,
+};
 use crate::memory::columns::{DeviceSlice, FLOATS, INTEGERS, SIGNED};
 use crate::requests::step_features::StepFeatures;
 use crate::requests::{edit_params, filter_params};
@@ -66,7 +68,7 @@ impl PreparedRows {
     /// Returns whether no filter can be on, and each row's temperature is the given one.
     pub fn keeps_all(&self) -> bool {
         let others = features::DYNAMIC_TEMPERATURE | features::MIROSTAT;
-        self.columns.filter_chain == 0 && self.columns.base.features & others == 0
+        self.columns.base.filter_chain == 0 && self.columns.base.features & others == 0
     }
 }
 
@@ -114,17 +116,32 @@ impl<'b> RowParams<'b> {
             prepared
         };
         prepared.base = with_filters(&params);
-        prepared.filter_chain = prepared.base.filter_chain;
         prepared.mirostat_mu = params.initial_mu();
         let mut needs = StepFeatures::of(&prepared.base);
-        // The host does not know the columns' values. So it takes the union over every combination of columns
-        // switched on and off.
+        // The host does not know the columns' values. So it prepares the filters for every combination of columns
+        // switched on and off, and the step has the features that any of them needs.
         let mut on = columns;
-        while on != 0 {
-            on = (on - 1) & columns;
+        loop {
             self.switch_columns(&mut params, on, vocab);
-            needs = needs.union(StepFeatures::of(&with_filters(&params)));
+            let of_rows = with_filters(&params);
+            needs = needs.union(StepFeatures::of(&of_rows));
+            // A row of temperature 0 has no filters.
+            if of_rows.features & features::GREEDY == 0 {
+                let bit = |column, bit| if on & column != 0 { bit } else { 0 };
+                let index = bit(columns::TOP_K, row_filters::TOP_K)
+                    | bit(columns::TOP_P, row_filters::TOP_P)
+                    | bit(columns::MIN_P, row_filters::MIN_P);
+                prepared.filters[index as usize] =
+                    filter_params::row_filters(&params, vocab, params.top_k <= MAX_LISTED_TOP_K);
+                prepared.filters[(index | row_filters::LONG_TOP_K) as usize] =
+                    filter_params::row_filters(&params, vocab, false);
+            }
+            if on == 0 {
+                break;
+            }
+            on = (on - 1) & columns;
         }
+        prepared.base.features &= !filter_params::DECIDED_BY_CHAIN;
         // With a top-k column, several blocks per row would shorten only the rows whose top-k is off. They would
         // slow the other rows by more than that is worth.
         needs.long_nucleus &= self.top_k.is_none();

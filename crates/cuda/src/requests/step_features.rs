@@ -4,9 +4,9 @@
 //! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
 //! choice only, that of a named [`StepVariant`](crate::StepVariant).
 
-use gumball_spec::Kind;
+use gumball_spec::{Filter, Kind};
 
-use crate::abi::{Params, features, filters};
+use crate::abi::{Params, features, filter_code};
 
 /// Which kernel finishes a step's rows, from the most specialised to the most general.
 ///
@@ -43,7 +43,7 @@ impl Variant {
         const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
         let has = |bits: u32| params.features & bits != 0;
         let within = |bits: u32| params.features & !bits == 0;
-        let without_list = params.filter_chain == 0 || params.filter_chain == u64::from(filters::MIN_P);
+        let without_list = params.filter_chain == 0 || params.filter_chain == filter_code(Filter::MinP);
         let with_list = without_list || has(features::CANDIDATES);
         let token_logprob_only =
             !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
@@ -119,7 +119,7 @@ impl StepFeatures {
             () => Edits::None,
         };
         let long_nucleus =
-            has(features::FILTER_SUMS) && params.filter_chain & 15 == u64::from(filters::TOP_P);
+            has(features::FILTER_SUMS) && params.filter_chain & 15 == filter_code(Filter::TopP);
         Self {
             edits,
             sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),

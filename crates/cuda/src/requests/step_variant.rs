@@ -9,9 +9,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Error, Filter, Result, SamplingParams};
 
-use crate::abi::{Params, filters};
+use crate::abi::{Params, filter_code};
 use crate::requests::prepared::Prepared;
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
@@ -22,7 +22,7 @@ pub enum StepVariant {
     NoFilter,
     /// Min-p as the only filter. Its kernels are those of `NoFilter`.
     MinP,
-    /// Filter chains that begin with top-k up to 256, without top-p. Min-p, top-a and epsilon may follow.
+    /// Filter chains that begin with top-k up to 256, without top-p. Other filters that kernels try on a list may follow.
     TopK,
     /// Filter chains that begin with top-k up to 256, and apply top-p to what it keeps. The kernels are those
     /// of `TopK`.
@@ -53,7 +53,7 @@ impl StepVariant {
     pub(crate) fn of_prepared(params: &Params) -> Self {
         let needs = StepFeatures::of(params);
         let chain = (0..u64::BITS).step_by(4).map(|bit| params.filter_chain >> bit & 15);
-        let has_top_p = chain.into_iter().any(|filter| filter == u64::from(filters::TOP_P));
+        let has_top_p = chain.into_iter().any(|filter| filter == filter_code(Filter::TopP));
         let serves = |variant: &Self| match variant {
             Self::NoFilter if params.filter_chain != 0 => false,
             Self::TopK if has_top_p => false,

@@ -16,10 +16,10 @@ mod sampling;
 mod table;
 mod validate;
 
-pub use names::{Filter, FilterOrder, LogprobMode, Scope};
+pub use names::{FilterKind, FilterOrder, LogprobMode, Scope};
 pub use parameter::{Flag, Parameter, Range, Stage};
 pub use sampling::MIN_TEMPERATURE;
-pub use table::{Dry, DynamicTemperature, LogprobsParams, Mirostat, SamplingParams};
+pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams};
 
 /// A reference to a parameter's value, by its type.
 #[derive(Debug)]

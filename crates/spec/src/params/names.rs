@@ -1,8 +1,9 @@
-//! Filters, scopes, logprob modes and orders, and their names: the same in every language and on the command line.
+//! Scopes, logprob modes and orders, and the macro of filters; and all their names: the same in every language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
+use super::Filter;
 use crate::error::Error;
 
 /// Makes an enum of values with names; `what` says in errors what kind of name is not known.
@@ -20,24 +21,24 @@ macro_rules! named {
 
             /// Returns the name.
             #[must_use]
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
         }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.name())
             }
         }
 
-        impl FromStr for $type {
-            type Err = Error;
+        impl std::str::FromStr for $type {
+            type Err = $crate::error::Error;
 
-            fn from_str(name: &str) -> Result<Self, Error> {
-                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| Error::Unknown {
+            fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
+                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| Self::Err::Unknown {
                     parameter: $what,
                     name: name.to_owned(),
                     known: Self::ALL.map(Self::name).join(", "),
@@ -47,36 +48,45 @@ macro_rules! named {
 
         #[cfg(feature = "serde")]
         impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.name())
             }
         }
     };
 }
 
-named! { "filter",
-    /// A filter, under its parameter's name. [`Filter::ALL`] is the default filter chain.
-    Filter:
-    /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
-    TopNSigma = "top_n_sigma",
-    /// Keeps the first k tokens.
-    TopK = "top_k",
-    /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
-    TypicalP = "typical_p",
-    /// Keeps the shortest prefix of mass p: nucleus sampling (arXiv:1904.09751).
-    TopP = "top_p",
-    /// Keeps what is at least `min_p` times as likely as the best (arXiv:2407.01082).
-    MinP = "min_p",
-    /// Keeps probabilities of at least `top_a` times the square of the best one's.
-    TopA = "top_a",
-    /// Keeps probabilities of at least the sum of the squares of all (arXiv:2509.23234).
-    PLess = "p_less",
-    /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
-    EpsilonCutoff = "epsilon_cutoff",
-    /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
-    EtaCutoff = "eta_cutoff",
-    /// Sometimes drops all likely tokens but the least likely of them: "exclude top choices".
-    Xtc = "xtc",
+/// Makes the filters, each a line of its meaning, its name, and what [`FilterKind`] says of it.
+macro_rules! filters {
+    ($(#[$about:meta])* $type:ident: $($(#[$of_one:meta])* $variant:ident = $name:literal $($is:ident)*;)*) => {
+        named! { "filter", $(#[$about])* $type: $($(#[$of_one])* $variant = $name,)* }
+
+        impl $type {
+            /// Returns what the filter's kept sets look like.
+            #[must_use]
+            pub const fn kind(self) -> FilterKind {
+                match self {
+                    $(Self::$variant => FilterKind { $($is: true,)* ..FilterKind::PLAIN },)*
+                }
+            }
+        }
+    };
+}
+pub(super) use {filters, named};
+
+/// What backends may rest on where they compute a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterKind {
+    /// Keeps a prefix of the order. Joint filters of this kind keep the same tokens if they act one after the other, top-p first:
+    /// no other one compares with the mass of its given set.
+    pub prefix: bool,
+    /// Where it keeps few tokens, a list of the first ones and the row's mass decide it.
+    pub listed: bool,
+    /// May drop the first tokens.
+    pub interval: bool,
+}
+
+impl FilterKind {
+    pub(super) const PLAIN: Self = Self { prefix: false, listed: false, interval: false };
 }
 
 named! { "scope",

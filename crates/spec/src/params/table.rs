@@ -1,11 +1,12 @@
-//! Every parameter: its name, type, neutral value, range, and its meaning in words for every surface.
+//! Every filter, and every parameter: its name, type, neutral value, range, and its meaning in words for every surface.
 //!
 //! A line makes the field, its default, what JSON, C and Python call it and refuse, and the command's flag; pages and files in other
 //! languages are written of it (`cargo test -p gumball-conformance --test generated`). Rules that no range of one number can say are in
 //! `validate.rs`.
 
+use super::names::{FilterKind, filters, named};
 use super::parameter::{Range, Stage, filter, setting, switch};
-use super::{Field, Filter, FilterOrder, Holds, LogprobMode, Parameter, Parameters, Scope, check, params};
+use super::{Field, FilterOrder, Holds, LogprobMode, Parameter, Parameters, Scope, check, params};
 use crate::error::Result;
 use crate::row::MAX_VOCAB;
 
@@ -25,6 +26,31 @@ const MASS: Range = from(0.0, 1.0, "in 0..=1 (1: off)");
 const SHARE: Range = from(0.0, 1.0, "in 0..=1 (0: off)");
 const PENALTY: Range = from(-P16, P16, "in -2^16..=2^16 (0: off)");
 const COUNT: Range = from(0.0, u32::MAX as f64, "in 0..2^32");
+
+filters! {
+    /// A filter, under its parameter's name. [`Filter::ALL`] is the default filter chain.
+    Filter:
+    /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
+    TopNSigma = "top_n_sigma";
+    /// Keeps the first k tokens.
+    TopK = "top_k" prefix listed;
+    /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
+    TypicalP = "typical_p" interval;
+    /// Keeps the shortest prefix of mass p: nucleus sampling (arXiv:1904.09751).
+    TopP = "top_p" prefix listed;
+    /// Keeps what is at least `min_p` times as likely as the best (arXiv:2407.01082).
+    MinP = "min_p" prefix listed;
+    /// Keeps probabilities of at least `top_a` times the square of the best one's.
+    TopA = "top_a" listed;
+    /// Keeps probabilities of at least the sum of the squares of all (arXiv:2509.23234).
+    PLess = "p_less";
+    /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
+    EpsilonCutoff = "epsilon_cutoff" listed;
+    /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
+    EtaCutoff = "eta_cutoff";
+    /// Sometimes drops all likely tokens but the least likely of them: "exclude top choices".
+    Xtc = "xtc" listed interval;
+}
 
 params! {
     /// A request's parameters: they decide how its tokens are chosen.
