@@ -6,8 +6,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use gumball_cli::sampling::SamplingArgs;
 use gumball_inspect::command::with_signs;
 use gumball_spec::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameters,
-    SamplingParams, Scope,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameter,
+    Parameters, SamplingParams, Scope,
 };
 use support::Files;
 
@@ -30,9 +30,15 @@ fn no_flags_are_the_neutral_parameters() {
 
 #[test]
 fn every_knob_has_a_flag() {
-    let flags = "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --top-k 40 --top-p 0.9 --min-p 0.05 \
-        --typical-p 0.8 --top-n-sigma 1.5 --top-a 0.25 --p-less --epsilon-cutoff 0.001 --eta-cutoff 0.002 --xtc-probability 0.5 \
-        --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
+    let mut filters = SamplingParams::default();
+    let mut flags = String::new();
+    for filter in Filter::ALL {
+        let Parameter { name, usual, range, .. } = *filter.parameter();
+        filters = filters.with_filter(filter, usual);
+        let value = if range.is_some() { usual.to_string() } else { String::new() };
+        flags += &format!("--{} {value} ", name.replace('_', "-"));
+    }
+    flags += "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
         --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --dry-multiplier 0.8 \
         --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
         --logit-bias 8=2,9=-inf --allowed-ids 1-3 --banned-ids 5 --bad-words 1,2 --bad-words 3 \
@@ -41,16 +47,6 @@ fn every_knob_has_a_flag() {
     let expected = SamplingParams {
         temperature: 0.7,
         dynamic_temperature: Some(DynamicTemperature { min: 0.5, max: 1.5, exponent: 2.0 }),
-        top_k: 40,
-        top_p: 0.9,
-        typical_p: 0.8,
-        min_p: 0.05,
-        top_n_sigma: 1.5,
-        top_a: 0.25,
-        p_less: true,
-        epsilon_cutoff: 0.001,
-        eta_cutoff: 0.002,
-        xtc_probability: 0.5,
         xtc_threshold: 0.2,
         mirostat: Some(Mirostat { tau: 5.0, eta: 0.1, mu: None }),
         repetition_penalty: 1.1,
@@ -70,8 +66,9 @@ fn every_knob_has_a_flag() {
         logprobs: Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 5, ids: vec![4] }),
         order: FilterOrder::List(vec![Filter::TopP, Filter::TopK]),
         temperature_last: true,
+        ..filters
     };
-    assert_eq!(params(flags), expected);
+    assert_eq!(params(&flags), expected);
 }
 
 #[test]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams
+from gumball import FILTERS, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams
 
 # What these meet depends on chance, so they run in `ci/long python` for as long as one likes, and not in every run.
 pytestmark = pytest.mark.slow
@@ -64,13 +64,14 @@ PARAMS = {
     "typical_p": SamplingParams(seed=1, typical_p=0.8),
     "joint": SamplingParams(seed=1, top_k=2000, top_p=0.9, min_p=0.001, order="joint"),
     "xtc": SamplingParams(seed=1, xtc_probability=1, xtc_threshold=0.001),
-    "cutoffs": SamplingParams(seed=1, top_a=0.02, epsilon_cutoff=1e-4, eta_cutoff=1e-4),
     "top_n_sigma": SamplingParams(seed=1, top_n_sigma=1),
     "mirostat": SamplingParams(seed=1, mirostat=Mirostat(4, 0.1)),
     "dynamic": SamplingParams(seed=1, dynamic_temperature=DynamicTemperature(0.5, 2)),
     "logprobs": SamplingParams(seed=1, top_p=0.9, logprobs=LogprobsParams("processed", 20, [1, 2, 31_999])),
     "edits": SamplingParams(seed=1, repetition_penalty=1.3, logit_bias={5: 3.0}, banned_ids=[7], top_k=40),
 }
+LESS = {name: getattr(SamplingParams(), name) is False or 1e-3 for name in FILTERS if name not in PARAMS}
+PARAMS |= {name: SamplingParams(seed=1, **{name: value}) for name, value in LESS.items()}
 LEVELS = ["scalar", None]
 
 

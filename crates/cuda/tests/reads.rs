@@ -10,7 +10,7 @@ use gumball_cuda::{
     IntType, Prepared, Rows, Runtime, StepInput, Workspace, WorkspaceLimits,
 };
 use gumball_spec::verify::by_probabilities::Judgement;
-use gumball_spec::{DynamicTemperature, FilterOrder, Mirostat, SamplingParams, TILE, Widths};
+use gumball_spec::{DynamicTemperature, Filter, FilterOrder, Mirostat, SamplingParams, TILE, Widths};
 
 /// The emulator counts the reads of all its callers together, so one test runs at a time.
 static COUNTING: Mutex<()> = Mutex::new(());
@@ -47,7 +47,15 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
     let top_p = SamplingParams { top_p: 0.95, ..any() };
     let typical = SamplingParams { typical_p: 0.9, ..any() };
     let xtc = SamplingParams { xtc_probability: 1.0, xtc_threshold: 1e-5, ..any() };
-    vec![
+    // What no line below has; a bar that compares with the mass alone is the rule.
+    let alone = |filter: Filter| match filter {
+        Filter::TopK | Filter::TopP | Filter::MinP | Filter::Xtc => None,
+        Filter::PLess => Some((filter.name(), filter.alone(), 300, 325)),
+        Filter::TypicalP => Some((filter.name(), filter.alone(), 500, 450)),
+        Filter::TopNSigma | Filter::EtaCutoff => Some((filter.name(), filter.alone(), 200, 150)),
+        _ => Some((filter.name(), filter.alone(), 200, 225)),
+    };
+    let mut requests = vec![
         ("greedy", SamplingParams { temperature: 0.0, ..any() }, 0, 0),
         ("plain", any(), 75, 25),
         ("min-p", SamplingParams { min_p: 0.05, ..any() }, 60, 25),
@@ -56,10 +64,6 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         ("top-p", top_p.clone(), 150, 150),
         ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 450, 350),
         ("joint", SamplingParams { top_k: 5000, order: FilterOrder::Joint, ..top_p.clone() }, 650, 450),
-        ("top-a", SamplingParams { top_a: 0.02, ..any() }, 200, 225),
-        ("p-less", SamplingParams { p_less: true, ..any() }, 300, 325),
-        ("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }, 200, 225),
-        ("top-n-sigma", SamplingParams { top_n_sigma: 1.0, ..any() }, 200, 150),
         ("top-p, xtc", SamplingParams { top_p: 0.95, ..xtc }, 700, 525),
         (
             "mirostat",
@@ -67,16 +71,16 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
             110,
             310,
         ),
-        ("typical", typical.clone(), 500, 450),
         ("typical, top-p", SamplingParams { top_p: 0.95, ..typical }, 1050, 750),
-        ("eta", SamplingParams { eta_cutoff: 3e-4, ..any() }, 200, 150),
         (
             "dynamic temperature, top-p",
             SamplingParams { dynamic_temperature: Some(DynamicTemperature::new(0.5, 1.5)), ..top_p.clone() },
             250,
             250,
         ),
-    ]
+    ];
+    requests.extend(Filter::ALL.into_iter().filter_map(alone));
+    requests
 }
 
 #[test]

@@ -10,12 +10,18 @@ from recorded_model import EOS, PAD, row_of
 
 import gumball
 from gumball import Dry, DynamicTemperature, Mirostat
+from gumball.compat.transformers import OUR_NAMES
 from gumball.transformers import FOLDER
 
 PROMPT, LENGTH = [1, 4093, 338, 264, 1123], 24
 OURS = {"custom_generate": FOLDER, "trust_remote_code": True}
 # Off where a test does not say otherwise; top_k would be 50.
 DRAWS = {"do_sample": True, "top_k": 0, "max_new_tokens": LENGTH}
+
+# Filters that transformers has not, each at a value.
+OUR_FILTERS = {
+    name: getattr(gumball.SamplingParams(), name) is False or 0.5 for name in gumball.FILTERS if name in OUR_NAMES
+}
 
 # What a call of generate says, and what it is here. It ends by EOS only where one is named.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -60,9 +66,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"xtc_probability": 0.7, "top_p": 0.9, "min_p": 0.01},
         {"xtc_probability": 0.7, "top_p": 0.9, "min_p": 0.01},
     ),
-    "top-n-sigma": ({"top_n_sigma": 1.5}, {"top_n_sigma": 1.5}),
-    "p-less": ({"p_less": True}, {"p_less": True}),
-    "top-a": ({"top_a": 0.02}, {"top_a": 0.02}),
     "mirostat": ({"mirostat_tau": 3.0}, {"mirostat": Mirostat(3.0, 0.1)}),
     "other penalties": (
         {"frequency_penalty": 0.5, "presence_penalty": 0.3, "repetition_penalty": 1.2, "repetition_scope": "output"},
@@ -72,6 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"dynamic_temperature_min": 0.3, "dynamic_temperature_max": 1.5},
         {"dynamic_temperature": DynamicTemperature(0.3, 1.5)},
     ),
+    **{name: ({name: value}, {name: value}) for name, value in OUR_FILTERS.items()},
     "an order of ours": (
         {"top_p": 0.8, "min_p": 0.1, "order": "min_p,top_p", "temperature": 1.7, "temperature_last": True},
         {"top_p": 0.8, "min_p": 0.1, "order": ["min_p", "top_p"], "temperature": 1.7, "temperature_last": True},

@@ -45,9 +45,9 @@ def test_our_names_at_the_top_of_a_request_are_refused(kind: Any, body: dict[str
 def test_other_names_among_the_extra_ones_are_said_once(caplog: Any) -> None:
     from vllm import SamplingParams
 
-    theirs = SamplingParams(extra_args={"somebody_elses": 1, "kv_transfer_params": {}, "top_a": 0.1})
+    theirs = SamplingParams(extra_args={"somebody_elses": 1, "kv_transfer_params": {}, "top_n_sigma": 1.5})
     for _ in range(2):
-        assert params_of(theirs).top_a == 0.1
+        assert params_of(theirs).top_n_sigma == 1.5
     assert [record.message.split(":")[0] for record in caplog.records] == [
         "'somebody_elses' in extra_args of a request"
     ]

@@ -51,10 +51,9 @@ static void parameters(void) {
     REFUSED(gumball_params_set(params, "top_k", 0.5), GUMBALL_OUT_OF_RANGE, "top_k is 0.5, but must be an integer");
     REFUSED(gumball_params_set(params, "min_tokens", -1), GUMBALL_OUT_OF_RANGE,
             "min_tokens is -1, but must be an integer in 0..2^32");
-    REFUSED(gumball_params_set_text(params, "order", "top_q"), GUMBALL_UNKNOWN,
-            "filter \"top_q\" is not known; known are: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, "
-            "epsilon_cutoff, "
-            "eta_cutoff, xtc; do you mean \"top_k\"?");
+    CHECK(gumball_params_set_text(params, "order", "top_q") == GUMBALL_UNKNOWN);
+    CHECK(strstr(gumball_error_message(), "filter \"top_q\" is not known; known are: top_n_sigma, top_k, ") != NULL);
+    CHECK(strstr(gumball_error_message(), ", xtc; do you mean \"top_k\"?") != NULL);
     CHECK(strcmp(gumball_error_parameter(), "filter") == 0 && strcmp(gumball_error_value(), "top_q") == 0);
     CHECK(gumball_params_set(params, "topk", 1) == GUMBALL_UNKNOWN);
     CHECK(strstr(gumball_error_message(), "name \"topk\" is not known; known are: temperature, top_k") != NULL);

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .params import FILTERS
+
 __all__ = ["DRAFTS", "EDITS", "SAMPLING", "said_by", "switched_off"]
 
 # How generate draws: `SamplingParams` says that.
 SAMPLING = (
     "temperature",
-    "top_k",
-    "top_p",
+    *FILTERS,
     "top_h",
-    "min_p",
-    "typical_p",
-    "top_a",
-    "p_less",
-    "epsilon_cutoff",
-    "eta_cutoff",
     "repetition_penalty",
     "renormalize_logits",
     "penalty_alpha",

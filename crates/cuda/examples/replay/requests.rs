@@ -1,7 +1,9 @@
 //! The requests that rows make, by name.
 
 use gumball_bench_protocol::Words;
-use gumball_spec::{Dry, DynamicTemperature, FilterOrder, LogprobsParams, Mirostat, SamplingParams, Scope};
+use gumball_spec::{
+    Dry, DynamicTemperature, Filter, FilterOrder, LogprobsParams, Mirostat, SamplingParams, Scope,
+};
 
 use crate::rows::Like;
 
@@ -115,15 +117,13 @@ fn others(vocab: usize) -> Vec<Request> {
     let request = |name, params| Request::new(Group::Other, name, params);
     let mix = |name, params| Request { params, ..request(name, any()) };
     let masked = |request| Request { masked: true, ..request };
-    vec![
+    let mut all = vec![
         request("plain-t1", any()),
         request("top-k-top-p-t1", SamplingParams { top_k: 50, top_p: 0.9, ..any() }),
         request("top-p-95", top_p.clone()),
         request("top-k-1000", SamplingParams { top_k: 1000, ..any() }),
         request("top-k-1000-top-p", SamplingParams { top_k: 1000, ..top_p.clone() }),
         request("joint", SamplingParams { top_k: 1000, order: FilterOrder::Joint, ..top_p.clone() }),
-        request("top-a", SamplingParams { top_a: 0.02, ..any() }),
-        request("p-less", SamplingParams { p_less: true, ..any() }),
         request("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }),
         request("top-p-epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..top_p.clone() }),
         request("top-n-sigma", sigma.clone()),
@@ -141,7 +141,13 @@ fn others(vocab: usize) -> Vec<Request> {
         request("repetition-top-p", repetition.clone()),
         masked(request("everything", everything(repetition))),
         masked(mix("mixture-everything", mixture().into_iter().map(everything).collect())),
-    ]
+    ];
+    let lacks = |filter: &Filter| {
+        !all.iter().flat_map(|request| &request.params).any(|params| params.is_on(*filter, vocab))
+    };
+    let lacking: Vec<Filter> = Filter::ALL.into_iter().filter(lacks).collect();
+    all.extend(lacking.into_iter().map(|filter| request(filter.name(), filter.alone())));
+    all
 }
 
 /// Returns what the rows of a server ask for at the same time.

@@ -7,7 +7,7 @@ use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
 use gumball_engine::dist::{Error as DistError, PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype,
-    Kind, Outputs, PADDING, SamplingParams, Slot, Widths,
+    Filter, Kind, Outputs, PADDING, SamplingParams, Slot, Widths,
 };
 
 use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
@@ -107,18 +107,25 @@ fn decide_in_shards(dice: &mut Dice, batch: &mut Batch) {
         *params = match dice.below(if is_listed { 4 } else { 2 }) {
             0 => SamplingParams { temperature, ..plain },
             1 => SamplingParams { temperature, min_p: dice.pick(&[1e-6, 0.05, 0.7, 1.0]), ..plain },
-            _ => SamplingParams {
-                temperature,
-                temperature_last,
-                top_k,
-                top_p: dice.pick(&[1.0, 1.0, 0.9, 0.3]),
-                min_p: dice.pick(&[0.0, 0.0, 0.02]),
-                top_a: dice.pick(&[0.0, 0.0, 0.02]),
-                epsilon_cutoff: dice.pick(&[0.0, 0.0, 0.01]),
-                xtc_probability: dice.pick(&[0.0, 0.0, 0.5]),
-                xtc_threshold: 0.05,
-                ..plain
-            },
+            _ => {
+                let top_p = dice.pick(&[1.0, 1.0, 0.9, 0.3]);
+                let plain = SamplingParams {
+                    temperature,
+                    temperature_last,
+                    top_k,
+                    top_p,
+                    xtc_threshold: 0.05,
+                    ..plain
+                };
+                let others = Filter::ALL
+                    .into_iter()
+                    .filter(|filter| filter.kind().listed && !plain.is_on(*filter, usize::MAX));
+                let others: Vec<Filter> =
+                    others.filter(|filter| *filter != Filter::TopP && dice.one_in(3)).collect();
+                others
+                    .into_iter()
+                    .fold(plain, |params, filter| params.with_filter(filter, filter.parameter().usual))
+            }
         };
     }
 }

@@ -151,7 +151,6 @@ mod tests {
             top_p: -0.5 => "top_p is -0.5, but must be in 0..=1 (1: off)",
             top_p: 1.9 => "top_p is 1.9, but must be in 0..=1 (1: off)",
             typical_p: f32::NAN => "typical_p is NaN, but must be in 0..=1 (1: off)",
-            top_a: 1.5 => "top_a is 1.5, but must be in 0..=1 (0: off)",
             epsilon_cutoff: 2.0 => "epsilon_cutoff is 2, but must be in 0..=1 (0: off)",
             xtc_threshold: 0.0 => "xtc_threshold is 0, but must be in (0, 1]",
             top_n_sigma: f32::INFINITY => "top_n_sigma is inf, but must be finite and at least 0 (0: off)",

@@ -100,7 +100,6 @@ fn mixed() -> SamplingParams {
         typical_p: 0.93,
         top_p: 0.95,
         min_p: 0.06,
-        top_a: 0.3,
         epsilon_cutoff: 0.01,
         xtc_probability: 0.5,
         xtc_threshold: 0.2,
