@@ -1248,11 +1248,6 @@ void gumball_device_free(gumball_device *device);
 // Returns its name, which stays as long as the handle. NULL after an error.
 const char *gumball_device_name(const gumball_device *device);
 
-// Registers a route through a device under a name, so that a sampler draws there: one row of the host at a time. A pool on
-// the device is the faster way by far. A registered route stays.
-gumball_code gumball_register_device_route(const char *name,
-                                           const gumball_device *device);
-
 // Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
 gumball_buffer *gumball_buffer_new(const gumball_device *device, size_t bytes);
 

@@ -2,9 +2,8 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
-use std::sync::Arc;
 
-use gumball_engine::{DeviceBuffer, DeviceRoute, Error, routes};
+use gumball_engine::{DeviceBuffer, Error};
 
 use crate::error::{Code, Result, words};
 use crate::ffi::{call, call_or, end, make, out_slice, require, slice, text};
@@ -75,18 +74,6 @@ pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_device_name(device: Option<&Device>) -> *const c_char {
     call_or(ptr::null(), || Ok(require("device", device)?.name.as_ptr()))
-}
-
-/// Registers a route through a device under a name, so that a sampler draws there: one row of the host at a time. A pool on
-/// the device is the faster way by far. A registered route stays.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_register_device_route(name: *const c_char, device: Option<&Device>) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { text("route", name) }?;
-        let route = DeviceRoute::new(name, require("device", device)?.inner.clone());
-        Ok(routes().register(Arc::new(route))?)
-    })
 }
 
 /// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.

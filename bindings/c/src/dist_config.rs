@@ -223,7 +223,7 @@ impl DistConfig {
         }
         // SAFETY: the caller ensures that `route` is NULL or ends with a NUL.
         if let Some(route) = unsafe { optional_text("route", self.route) }? {
-            config.route = route.to_owned();
+            config.route = route.parse()?;
         }
         // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
         if let Some(level) = unsafe { optional_text("level", self.level) }? {

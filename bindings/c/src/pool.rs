@@ -97,6 +97,13 @@ unsafe impl VersionedStruct for DevicePoolConfig {
     const LEAST: usize = offset_of!(Self, keep_histories) + size_of::<u32>();
 }
 
+#[doc(hidden)]
+impl From<gumball_engine::Pool> for Pool {
+    fn from(pool: gumball_engine::Pool) -> Self {
+        Self::of(Home::Host(Box::new(pool)))
+    }
+}
+
 impl Pool {
     fn of(home: Home) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -141,13 +148,13 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
         }
         // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
         if let Some(route) = unsafe { optional_text("route", given.route) }? {
-            config.route = route.to_owned();
+            config.route = route.parse()?;
         }
         // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
         if let Some(level) = unsafe { optional_text("level", given.level) }? {
             config.level = Some(level.parse()?);
         }
-        Ok(Pool::of(Home::Host(Box::new(gumball_engine::Pool::new(config)?))))
+        Ok(gumball_engine::Pool::new(config)?.into())
     })
 }
 

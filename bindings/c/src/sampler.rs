@@ -108,7 +108,7 @@ unsafe fn open(
         sampler = sampler.with_level(level.parse()?)?;
     }
     if let Some(route) = route {
-        sampler = sampler.with_route(route)?;
+        sampler = sampler.with_route(route.parse()?)?;
     }
     sampler = sampler.with_draw(config.draw);
     if let Some(state) = state {

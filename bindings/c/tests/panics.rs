@@ -3,35 +3,17 @@
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball::*;
-use gumball_engine::{Level, Logprobs, RACE, Route, Row, Stages, routes};
+use gumball_engine::{Logprobs, RACE, Route, Row, Stages};
 
 /// Whether the route panics.
 static BREAKS: AtomicBool = AtomicBool::new(false);
 
-/// The default route, until it is told to break.
-#[derive(Debug)]
-struct Breaking;
-
+/// The stages of the default route, until they are told to break after their row.
 #[derive(Debug)]
 struct BreakingStages(Box<dyn Stages>);
-
-impl Route for Breaking {
-    fn name(&self) -> &str {
-        "breaking"
-    }
-
-    fn about(&self) -> &str {
-        "the default route, which panics when it is told to"
-    }
-
-    fn open(&self, level: Level) -> gumball_engine::Result<Box<dyn Stages>> {
-        Ok(Box::new(BreakingStages(routes().get(RACE)?.open(level)?)))
-    }
-}
 
 impl Stages for BreakingStages {
     fn sample(
@@ -67,19 +49,11 @@ fn message() -> String {
 }
 
 /// A pool with a request in each of three slots.
-fn pool(route: &CStr, threads: usize) -> Box<Pool> {
-    let config = PoolConfig {
-        struct_size: size_of::<PoolConfig>(),
-        vocab: VOCAB,
-        slots: ROWS,
-        threads,
-        top_n: 0,
-        ids: 0,
-        route: route.as_ptr(),
-        level: null(),
-    };
-    // SAFETY: the struct is of its size.
-    let mut pool = unsafe { gumball_pool_new(&raw const config) }.expect("a pool");
+fn pool(route: Route, threads: usize) -> Box<Pool> {
+    let threads = Some(threads);
+    let config =
+        gumball_engine::PoolConfig { slots: ROWS, threads, route, ..gumball_engine::PoolConfig::new(VOCAB) };
+    let mut pool = Box::new(Pool::from(gumball_engine::Pool::new(config).expect("a pool")));
     let json = c"{\"seed\": 5, \"top_p\": 0.9, \"repetition_penalty\": 1.2}";
     // SAFETY: it is a text.
     let params = unsafe { gumball_params_from_json(json.as_ptr()) }.expect("parameters");
@@ -130,10 +104,10 @@ fn step(pool: &mut Pool, row: &[f32], outputs: &mut Outputs) -> (Code, Vec<i32>)
 
 #[test]
 fn a_panic_in_a_step_is_told_in_words_and_moves_no_sequence() {
-    let _ = routes().register(Arc::new(Breaking));
+    let breaking = Route::Of("breaking", |level| Ok(Box::new(BreakingStages(RACE.open(level)?))));
     let rows: Vec<f32> = (0..ROWS * VOCAB).map(|id| (id * 7919 % 1000) as f32 / 100.0).collect();
     for threads in [1, 3] {
-        let (mut broken, mut sound) = (pool(c"breaking", threads), pool(c"race", threads));
+        let (mut broken, mut sound) = (pool(breaking.clone(), threads), pool(RACE, threads));
         let mut outputs = gumball_outputs_new(1).expect("outputs");
         let mut wanted = gumball_outputs_new(1).expect("outputs");
         for round in 0..3 {

@@ -118,7 +118,7 @@ impl Sampler {
         let make = || {
             let mut sampler = EngineSampler::new(params, vocab)?.with_prompt(&prompt).with_draw(draw);
             if let Some(route) = route {
-                sampler = sampler.with_route(route)?;
+                sampler = sampler.with_route(route.parse()?)?;
             }
             match level {
                 Some(level) => sampler.with_level(level.parse()?),

@@ -82,7 +82,7 @@ impl Pool {
         };
         config.level = options.text("level")?.map(|level| level.parse()).transpose()?;
         if let Some(route) = options.text("route")? {
-            config.route = route;
+            config.route = route.parse()?;
         }
         let keeps = options.truth("kept")?;
         let out = if keeps { Outputs::with_kept() } else { Outputs::new() };

@@ -32,7 +32,7 @@ impl Sampler {
     fn made(inner: Engine, options: &Options<'_>) -> Result<Self> {
         let mut inner = inner;
         if let Some(route) = options.text("route")? {
-            inner = inner.with_route(&route)?;
+            inner = inner.with_route(route.parse()?)?;
         }
         if let Some(level) = options.text("level")? {
             inner = inner.with_level(level.parse()?)?;

@@ -60,7 +60,7 @@ impl Pool {
     /// - [`Error::OutOfRange`] if the slot is vacant.
     pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
         let task = self.sequence(slot)?.task(Kind::Logits, None, None);
-        if ![RACE, ORACLE].contains(&self.route()) {
+        if ![RACE, ORACLE].contains(self.route()) {
             return Ok(Some(WholeRow::Route));
         }
         Ok(Certified::decisive(&task, hooked, with_kept).err())

@@ -172,7 +172,7 @@ impl Pool {
         computed.clear();
         // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
         if let Head::Certified(certified) = head
-            && [RACE, ORACLE].contains(&self.route())
+            && [RACE, ORACLE].contains(self.route())
         {
             for row in 0..states.rows() {
                 if let Needs::Deciding(tokens) = tasks.needs(row)

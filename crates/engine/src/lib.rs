@@ -16,8 +16,7 @@
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
 //! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
-//! | let a sampler draw on a GPU | [`DeviceRoute`] |
-//! | add a way from logits to a token beside the default one | [`Route`], [`routes`] |
+//! | choose the way from logits to a token; let a sampler draw on a GPU | [`Route`] |
 //!
 //! ```
 //! use gumball_engine::{Sampler, SamplingParams};
@@ -59,9 +58,9 @@ struct Speculation;
 
 mod entropy;
 mod probabilities;
-mod registry;
 mod route;
 mod sequence;
+mod stages;
 mod state;
 
 mod sampler;
@@ -124,7 +123,6 @@ pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};
 pub use ranks::DistPool;
-pub use registry::{Registry, routes};
 pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
 pub use sampler::{Sampler, Token};
 pub use score::Scored;

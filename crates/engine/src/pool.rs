@@ -4,8 +4,7 @@ use gumball_cpu::Level;
 use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use crate::lm_head::HeadBuffers;
-use crate::registry::routes;
-use crate::route::RACE;
+use crate::route::{RACE, Route};
 use crate::sequence::Sequence;
 use crate::state::State;
 use crate::workers::{Threads, Workers};
@@ -38,8 +37,8 @@ pub struct PoolConfig {
     pub level: Option<Level>,
     /// How many logprobs the outputs have places for, both in 0..=2^20; a request may ask for no more.
     pub widths: Widths,
-    /// The route, by its name in [`routes`].
-    pub route: String,
+    /// The route.
+    pub route: Route,
 }
 
 impl PoolConfig {
@@ -47,14 +46,7 @@ impl PoolConfig {
     /// [`RACE`], a place for the token's logprob and none besides.
     #[must_use]
     pub fn new(vocab: usize) -> Self {
-        Self {
-            vocab,
-            slots: 256,
-            threads: None,
-            level: None,
-            widths: Widths::default(),
-            route: RACE.to_owned(),
-        }
+        Self { vocab, slots: 256, threads: None, level: None, widths: Widths::default(), route: RACE }
     }
 }
 
@@ -84,7 +76,6 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] for a vocabulary, number of slots or threads, or width outside its range, or
     ///   a level that this machine lacks.
-    /// - [`Error::Unknown`] for a route that is not registered.
     /// - [`Error::Unavailable`] if the threads cannot be started, or the system refuses the memory of the slots.
     pub fn new(config: PoolConfig) -> Result<Self> {
         SamplingParams::default().validate(config.vocab)?;
@@ -94,7 +85,7 @@ impl Pool {
         Threads::check(config.threads)?;
         config.widths.check()?;
         let level = config.level.map_or_else(Level::detect, Level::check)?;
-        let workers = Workers::new(routes().get(&config.route)?, level, config.threads)?;
+        let workers = Workers::new(config.route, level, config.threads)?;
         Ok(Self {
             vocab: config.vocab,
             widths: config.widths,
@@ -220,10 +211,10 @@ impl Pool {
         self.workers.level()
     }
 
-    /// Returns the name of the route in use.
+    /// Returns the route in use.
     #[must_use]
-    pub fn route(&self) -> &str {
-        self.workers.route().name()
+    pub fn route(&self) -> &Route {
+        self.workers.route()
     }
 
     /// Checks the slots of a step as [`check_slots`] does.

@@ -10,25 +10,7 @@ use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::{Error, Kind, LogprobMode, Parameter, Parameters, Result, Row, SamplingParams, Stage};
 
-use crate::route::{PROBABILITIES, Route, Stages};
-
-/// The route [`PROBABILITIES`].
-#[derive(Debug)]
-pub(crate) struct Probabilities;
-
-impl Route for Probabilities {
-    fn name(&self) -> &str {
-        PROBABILITIES
-    }
-
-    fn about(&self) -> &str {
-        "a softmax in f32, then filters and race on its probabilities: for rows that must be probabilities anyway"
-    }
-
-    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(ProbabilityStages::new(level, None)?))
-    }
-}
+use crate::stages::Stages;
 
 /// The stages of the route, whose edits and softmax run on the host.
 #[derive(Debug)]

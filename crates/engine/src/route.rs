@@ -1,252 +1,136 @@
-//! Routes: named ways from logits to a token.
+//! Routes: the ways from logits to a token.
 //!
-//! A route says how to open its stages; opened stages carry one row at a time and own whatever buffers that
-//! takes, so each thread opens its own. Three routes are always there: [`RACE`], the engine proper, [`PROBABILITIES`], which
-//! makes a row of probabilities on the way, and [`ORACLE`], the definition itself, naive and slow, to check others against.
+//! A route opens its stages; the stages own the buffers for a row, so each thread opens its own.
 
 use std::fmt;
+use std::str::FromStr;
 
-use gumball_cpu::{Chosen, FloatEnv, Level, Output, RowMut, Task, Workspace};
-use gumball_spec::edit::Hook;
-use gumball_spec::logprobs::Logprobs;
-use gumball_spec::verify::draft::{DraftWords, draft};
-use gumball_spec::{Error, Request, Result, Row, oracle};
+use gumball_cpu::{Level, Workspace};
+use gumball_spec::{Error, Result};
 
-/// The name of the default route: an exponential race over SIMD lanes.
-pub const RACE: &str = "race";
+#[cfg(feature = "cuda")]
+use crate::device::DeviceRoute;
+use crate::probabilities::ProbabilityStages;
+use crate::stages::OracleStages;
 
-/// The name of the route that turns logits into probabilities first, and filters and draws from those.
-pub const PROBABILITIES: &str = "probabilities";
+pub use crate::stages::Stages;
 
-/// The name of the route that is the definition: every stage naive, for checking others.
-pub const ORACLE: &str = "oracle";
+/// The default route.
+pub const RACE: Route = Route::Race;
 
-/// A named way from logits to a token.
+/// The route that turns logits into probabilities first, and filters and draws from those.
+pub const PROBABILITIES: Route = Route::Probabilities;
+
+/// The route that is the definition.
+pub const ORACLE: Route = Route::Oracle;
+
+/// A way from logits to a token. The routes of [`Route::ALL`] can be parsed from their names.
 ///
-/// A route that claims to be exact returns, for every row and task, what the route [`ORACLE`] returns.
-pub trait Route: fmt::Debug + Send + Sync {
-    /// Returns the name it is found by, in lower case.
-    fn name(&self) -> &str;
+/// Every route draws the tokens of the route [`ORACLE`], except [`PROBABILITIES`], where a rounding of the probabilities may decide a
+/// near-tie.
+#[derive(Clone, Debug, Default)]
+pub enum Route {
+    /// An exponential race over SIMD lanes.
+    #[default]
+    Race,
+    /// A softmax, then filters and race on its probabilities.
+    Probabilities,
+    /// The definition itself, naive and slow.
+    Oracle,
+    /// The kernels of a device.
+    #[cfg(feature = "cuda")]
+    Device(DeviceRoute),
+    /// A name, and the stages that a test opens under it.
+    #[doc(hidden)]
+    Of(&'static str, fn(Level) -> Result<Box<dyn Stages>>),
+}
+
+impl Route {
+    /// The routes that need no device.
+    pub const ALL: [Self; 3] = [RACE, PROBABILITIES, ORACLE];
+
+    /// Returns the name, in lower case.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Race => "race",
+            Self::Probabilities => "probabilities",
+            Self::Oracle => "oracle",
+            #[cfg(feature = "cuda")]
+            Self::Device(route) => route.name(),
+            Self::Of(name, _) => name,
+        }
+    }
 
     /// Returns what it does, in a sentence for a list of routes.
-    fn about(&self) -> &str;
+    #[must_use]
+    pub fn about(&self) -> &str {
+        match self {
+            Self::Race => "an exponential race over SIMD lanes: one pass over the row for most parameters",
+            Self::Probabilities => {
+                "a softmax in f32, then filters and race on its probabilities: for rows that must be probabilities anyway"
+            }
+            Self::Oracle => "the definition itself, every stage naive and slow: to check others against",
+            #[cfg(feature = "cuda")]
+            Self::Device(_) => "the kernels of a device, a row at a time",
+            Self::Of(..) => "a test's own",
+        }
+    }
 
     /// Opens the stages for one thread.
     ///
     /// # Errors
     /// - [`OutOfRange`](crate::Error::OutOfRange) if this machine lacks the level.
-    fn open(&self, level: Level) -> Result<Box<dyn Stages>>;
-}
-
-/// The stages of a route, with the buffers that they keep from row to row.
-pub trait Stages: fmt::Debug + Send {
-    /// Chooses the next token of a row. What a row gives depends on no row before it.
-    ///
-    /// # Errors
-    /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.
-    /// - [`OutOfRange`](crate::Error::OutOfRange) if the forced token is outside it.
-    /// - For a row of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
-    ///   [`Conflict`](crate::Error::Conflict) if there is a hook.
-    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
-
-    /// Writes the probabilities that the token of a row would be drawn by, f32 numbers (rule P4), which
-    /// [`Pool::verify`](crate::Pool::verify) judges drafts by in some modes. A forced token does not matter.
-    ///
-    /// # Errors
-    /// - Those of [`Stages::sample`].
-    /// - [`Unavailable`](crate::Error::Unavailable) if the route knows none, as it is unless a route implements this.
-    fn probabilities(
-        &mut self,
-        _row: Row<'_>,
-        _task: &Task<'_>,
-        _hook: Option<Hook<'_>>,
-        _out: &mut [f32],
-    ) -> Result<()> {
-        let reason = "verify coupled, or take the route race".to_owned();
-        Err(Error::Unavailable { resource: "probabilities of rows on this route", reason })
-    }
-
-    /// Draws as many drafts from the row of a drafter as there are places for, [`NONE`](crate::NONE) where there are no more (rule
-    /// S8), for [`Pool::draft`](crate::Pool::draft). A route that does not implement this draws one draft, by the words of its
-    /// position.
-    ///
-    /// # Errors
-    /// - Those of [`Stages::sample`].
-    /// - [`Unavailable`](crate::Error::Unavailable) for what a route cannot draw.
-    fn draft(
-        &mut self,
-        row: Row<'_>,
-        task: &Task<'_>,
-        hook: Option<Hook<'_>>,
-        words: DraftWords,
-        drafts: &mut [i32],
-    ) -> Result<()> {
-        let ([draft], DraftWords::Position) = (drafts, words) else {
-            let reason = "draft one a row, for another mode than block, or take the route race".to_owned();
-            return Err(Error::Unavailable {
-                resource: "siblings and drafts of blocks on this route",
-                reason,
-            });
-        };
-        *draft = self.sample(row, task, hook)?.token;
-        Ok(())
-    }
-
-    /// Returns the logprobs of the last row, if its parameters asked for them.
-    fn logprobs(&self) -> Option<&Logprobs>;
-
-    /// Asks for the kept set of every row from now on, or for none.
-    fn keep_ids(&mut self, on: bool);
-
-    /// Returns the kept set of the last row, in the order of tokens, if it was asked for before that row;
-    /// empty if the row was.
-    fn kept(&self) -> &[u32];
-}
-
-/// The route [`RACE`].
-#[derive(Debug)]
-pub(crate) struct Race;
-
-impl Route for Race {
-    fn name(&self) -> &str {
-        RACE
-    }
-
-    fn about(&self) -> &str {
-        "an exponential race over SIMD lanes: one pass over the row for most parameters"
-    }
-
-    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(Workspace::new(level)?))
-    }
-}
-
-impl Stages for Workspace {
-    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
-        Workspace::sample(self, row, task, hook)
-    }
-
-    fn probabilities(
-        &mut self,
-        row: Row<'_>,
-        task: &Task<'_>,
-        hook: Option<Hook<'_>>,
-        out: &mut [f32],
-    ) -> Result<()> {
-        self.write(row, task, hook, Output::Probabilities, RowMut::F32(out)).map(drop)
-    }
-
-    fn draft(
-        &mut self,
-        row: Row<'_>,
-        task: &Task<'_>,
-        hook: Option<Hook<'_>>,
-        words: DraftWords,
-        drafts: &mut [i32],
-    ) -> Result<()> {
-        Workspace::draft(self, row, task, hook, words, drafts)
-    }
-
-    fn logprobs(&self) -> Option<&Logprobs> {
-        Workspace::logprobs(self)
-    }
-
-    fn keep_ids(&mut self, on: bool) {
-        Workspace::keep_ids(self, on);
-    }
-
-    fn kept(&self) -> &[u32] {
-        Workspace::kept(self)
-    }
-}
-
-/// The route [`ORACLE`].
-#[derive(Debug)]
-pub(crate) struct Oracle;
-
-impl Route for Oracle {
-    fn name(&self) -> &str {
-        ORACLE
-    }
-
-    fn about(&self) -> &str {
-        "the definition itself, every stage naive and slow: to check others against"
-    }
-
-    fn open(&self, _level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(OracleStages::default()))
-    }
-}
-
-/// Returns a task as the oracle takes it.
-fn request<'a>(task: &Task<'a>) -> Request<'a> {
-    Request {
-        params: task.prepared.params(),
-        kind: task.kind,
-        prompt: task.history.prompt(),
-        output: task.history.output(),
-        seed: task.seed,
-        position: task.position,
-        draw: task.draw,
-        mu: task.mu,
-        mask: task.mask,
-        forced: task.forced,
-    }
-}
-
-#[derive(Debug, Default)]
-struct OracleStages {
-    outcome: Option<oracle::Outcome>,
-    keep_ids: bool,
-}
-
-impl Stages for OracleStages {
-    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
-        let _env = FloatEnv::enter();
-        let outcome = self.outcome.insert(oracle::sample(row, &request(task), hook)?);
-        Ok(Chosen {
-            token: outcome.token,
-            status: outcome.status,
-            mu: outcome.mu,
-            temperature: outcome.temperature,
+    pub fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
+        Ok(match self {
+            Self::Race => Box::new(Workspace::new(level)?),
+            Self::Probabilities => Box::new(ProbabilityStages::new(level, None)?),
+            Self::Oracle => Box::new(OracleStages::default()),
+            #[cfg(feature = "cuda")]
+            Self::Device(route) => route.open(level)?,
+            Self::Of(_, open) => open(level)?,
         })
     }
+}
 
-    fn probabilities(
-        &mut self,
-        row: Row<'_>,
-        task: &Task<'_>,
-        hook: Option<Hook<'_>>,
-        out: &mut [f32],
-    ) -> Result<()> {
-        let _env = FloatEnv::enter();
-        out.copy_from_slice(&oracle::sample(row, &request(task), hook)?.probabilities());
-        Ok(())
+/// Routes of one name are one.
+impl PartialEq for Route {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
     }
+}
 
-    fn draft(
-        &mut self,
-        row: Row<'_>,
-        task: &Task<'_>,
-        hook: Option<Hook<'_>>,
-        words: DraftWords,
-        drafts: &mut [i32],
-    ) -> Result<()> {
-        let _env = FloatEnv::enter();
-        drafts.copy_from_slice(&draft(row, &request(task), words, drafts.len(), hook)?);
-        Ok(())
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
+}
 
-    fn logprobs(&self) -> Option<&Logprobs> {
-        self.outcome.as_ref()?.logprobs.as_ref()
+impl FromStr for Route {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|route| route.name() == name);
+        found.ok_or_else(|| Error::Unknown {
+            parameter: "route",
+            name: name.to_owned(),
+            known: Self::ALL.map(|route| route.name().to_owned()).join(", "),
+        })
     }
+}
 
-    fn keep_ids(&mut self, on: bool) {
-        self.keep_ids = on;
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn kept(&self) -> &[u32] {
-        let outcome = self.outcome.as_ref().filter(|_| self.keep_ids);
-        outcome.map_or(&[], |outcome| outcome.kept_ids())
+    #[test]
+    fn a_route_is_read_from_its_name_and_an_unknown_one_is_named_with_the_known_ones() {
+        for route in Route::ALL {
+            assert_eq!(route.name().parse::<Route>().unwrap(), route);
+        }
+        let error = "rase".parse::<Route>().unwrap_err();
+        let said =
+            "route \"rase\" is not known; known are: race, probabilities, oracle; do you mean \"race\"?";
+        assert_eq!(error.to_string(), said);
     }
 }

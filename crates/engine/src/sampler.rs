@@ -1,14 +1,11 @@
 //! The sampler: one sequence, its state and its stages in one value.
 
-use std::sync::Arc;
-
 use gumball_cpu::{Chosen, History, Level};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
 
 use crate::options::StepOptions;
-use crate::registry::routes;
 use crate::route::{RACE, Route, Stages};
 use crate::sequence::Sequence;
 use crate::state::State;
@@ -33,7 +30,7 @@ pub struct Token {
 #[derive(Debug)]
 pub struct Sampler {
     sequence: Sequence,
-    route: Arc<dyn Route>,
+    route: Route,
     level: Level,
     /// None after a panic in the stages, which may have left them in any state: the next call opens new ones.
     stages: Option<Box<dyn Stages>>,
@@ -49,7 +46,7 @@ impl Sampler {
     /// - [`Error::Unknown`] or [`Error::OutOfRange`] if the environment asks for a level that is not there.
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         let sequence = Sequence::new(params, vocab, &[])?;
-        let (route, level) = (routes().get(RACE)?, Level::detect()?);
+        let (route, level) = (RACE, Level::detect()?);
         let stages = Some(route.open(level)?);
         Ok(Self { sequence, route, level, stages, keep_ids: false })
     }
@@ -79,12 +76,12 @@ impl Sampler {
         self
     }
 
-    /// Takes a route by its name in [`routes`].
+    /// Takes a route.
     ///
     /// # Errors
-    /// - [`Error::Unknown`] if there is none of that name.
-    pub fn with_route(mut self, name: &str) -> Result<Self> {
-        self.route = routes().get(name)?;
+    /// The errors of [`Route::open`].
+    pub fn with_route(mut self, route: Route) -> Result<Self> {
+        self.route = route;
         self.reopen()
     }
 
@@ -103,7 +100,7 @@ impl Sampler {
     /// Those of opening the route once more.
     pub fn fork(&self, draw: u32) -> Result<Self> {
         let stages = Some(self.open()?);
-        let (sequence, route) = (self.sequence.fork(draw), Arc::clone(&self.route));
+        let (sequence, route) = (self.sequence.fork(draw), self.route.clone());
         Ok(Self { sequence, route, level: self.level, stages, keep_ids: self.keep_ids })
     }
 
@@ -248,10 +245,10 @@ impl Sampler {
         self.level
     }
 
-    /// Returns the name of the route in use.
+    /// Returns the route in use.
     #[must_use]
-    pub fn route(&self) -> &str {
-        self.route.name()
+    pub fn route(&self) -> &Route {
+        &self.route
     }
 
     /// Returns the logprobs of the last row, if the parameters ask for them.

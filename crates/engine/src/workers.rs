@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gumball_cpu::Level;
 use gumball_spec::{Error, Result};
@@ -191,7 +191,7 @@ fn as_many(count: usize) -> Option<rayon::ThreadPool> {
 
 #[derive(Debug)]
 pub(crate) struct Workers {
-    route: Arc<dyn Route>,
+    route: Route,
     level: Level,
     threads: Threads,
     /// Opened stages that no thread is using. A stack rather than one per thread: a hook may itself wait
@@ -200,7 +200,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(crate) fn new(route: Arc<dyn Route>, level: Level, threads: Option<usize>) -> Result<Self> {
+    pub(crate) fn new(route: Route, level: Level, threads: Option<usize>) -> Result<Self> {
         let count = threads.unwrap_or(1);
         // Looks at the number first.
         let threads = Threads::new(threads)?;
@@ -208,8 +208,8 @@ impl Workers {
         Ok(Self { route, level, threads, idle: Mutex::new(idle) })
     }
 
-    pub(crate) fn route(&self) -> &dyn Route {
-        &*self.route
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
     }
 
     pub(crate) fn threads(&self) -> &Threads {

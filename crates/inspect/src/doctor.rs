@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use gumball_engine::{Level, routes};
+use gumball_engine::{Level, Route};
 use gumball_spec::DEFINITION;
 use serde::Serialize;
 
@@ -114,11 +114,7 @@ impl Report {
     /// What a backend refuses, which would be a defect of ours.
     pub fn make(known: Known<'_>) -> Result<Self> {
         Ok(Self {
-            routes: routes()
-                .all()
-                .iter()
-                .map(|route| (route.name().to_owned(), route.about().to_owned()))
-                .collect(),
+            routes: Route::ALL.map(|route| (route.name().to_owned(), route.about().to_owned())).to_vec(),
             model: known.model,
             python: known.python,
             version: env!("CARGO_PKG_VERSION"),

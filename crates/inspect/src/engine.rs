@@ -1,10 +1,9 @@
 //! The way to the tokens: on which device, by which route of the engine, at which SIMD level.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use clap::Args;
-use gumball_engine::{Device, DeviceRoute, Level, PoolRoute, RACE, Route, routes};
+use gumball_engine::{Device, DeviceRoute, Level, PoolRoute, Route};
 
 use crate::{Error, Result};
 
@@ -58,7 +57,7 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// The way from logits to a token, by its name; on a device race or probabilities
-    #[arg(long, value_name = "NAME", default_value = RACE)]
+    #[arg(long, value_name = "NAME", default_value = "race")]
     pub route: String,
     /// The SIMD level: scalar, avx2, avx512 or neon; the best if absent
     #[arg(long, value_name = "LEVEL")]
@@ -96,17 +95,14 @@ impl EngineArgs {
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
     /// - Those of [`EngineArgs::device`].
-    pub fn route(&self, kernels: Option<&Path>) -> Result<Arc<dyn Route>> {
-        let Some(device) = self.device(kernels)? else { return Ok(routes().get(&self.route)?) };
+    pub fn route(&self, kernels: Option<&Path>) -> Result<Route> {
+        let Some(device) = self.device(kernels)? else { return Ok(self.route.parse()?) };
         let through = self.pool_route()?;
         let name = match through {
             PoolRoute::Race => self.device.device.clone(),
             PoolRoute::Probabilities => format!("{}/{through}", self.device.device),
         };
-        if routes().get(&name).is_err() {
-            routes().register(Arc::new(DeviceRoute::new(&name, device).through(through)))?;
-        }
-        Ok(routes().get(&name)?)
+        Ok(Route::Device(DeviceRoute::new(&name, device).through(through)))
     }
 
     /// Returns the level.

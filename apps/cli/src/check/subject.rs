@@ -1,8 +1,8 @@
 //! What is checked: any way from logits to tokens.
 
 use gumball_engine::{
-    BatchOptions, History, Level, Logits, Masks, Outputs, Pool, PoolConfig, Prepared, Row, SamplingParams,
-    Stages, Task, Widths, routes,
+    BatchOptions, History, Level, Logits, Masks, Outputs, Pool, PoolConfig, Prepared, Route, Row,
+    SamplingParams, Stages, Task, Widths,
 };
 
 use crate::Result;
@@ -61,8 +61,8 @@ pub trait Opened {
 /// The engine: a route at a level.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// The route, by its name.
-    pub route: String,
+    /// The route.
+    pub route: Route,
     /// The level.
     pub level: Level,
 }
@@ -76,7 +76,7 @@ impl Subject for Engine {
         let mut history = History::new(&state.prompt);
         state.output.iter().for_each(|id| history.push(*id));
         let prepared = Prepared::new(params.clone(), vocab)?;
-        let stages = routes().get(&self.route)?.open(self.level)?;
+        let stages = self.route.open(self.level)?;
         Ok(Box::new(OpenedEngine {
             engine: self.clone(),
             prepared,

@@ -66,11 +66,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
     let subject: Box<dyn Subject> = match args.engine.device(None)? {
-        Some(device) if args.engine.route == RACE => Box::new(OnDevice { device }),
-        _ => Box::new(Engine {
-            level: args.engine.level()?,
-            route: args.engine.route(None)?.name().to_owned(),
-        }),
+        Some(device) if args.engine.route == RACE.name() => Box::new(OnDevice { device }),
+        _ => Box::new(Engine { level: args.engine.level()?, route: args.engine.route(None)? }),
     };
     let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();
     if let Some(flag) = args.state.given().filter(|_| !is_given) {

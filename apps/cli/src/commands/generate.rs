@@ -113,7 +113,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         threads: Some(1),
         level: Some(level),
         widths,
-        route: route.name().to_owned(),
+        route,
         ..PoolConfig::new(session.model.vocab())
     })?;
     let slot = pool.admit(params, &session.prompt)?;
@@ -152,7 +152,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let (counts, tokens) = (request.pool.head_counts().since(of_drafts), decoded.tokens.len());
     let report = Report {
         model: session.name.clone(),
-        route: request.pool.route().to_owned(),
+        route: request.pool.route().to_string(),
         level: request.pool.level().name(),
         seed: sequence.seed(),
         params: sequence.params().clone(),

@@ -364,7 +364,7 @@ int main(int count, char **arguments) {
     OK(gumball_pool_step(pool, &logits, slots, ROWS, NULL, seen));
     same(wanted, seen);
 
-    // Scores, half precision, and a sampler that draws there.
+    // Scores, and half precision.
     const uint32_t ids[] = {7, 8, 7, 9};
     gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"tempered\", \"top_n\": 2}, \"seed\": 5}");
     SIZED(gumball_scored, scored);
@@ -379,17 +379,6 @@ int main(int count, char **arguments) {
     OK(gumball_pool_score(host, &brain, &scored, 3, NULL, wanted));
     OK(gumball_pool_score(pool, &brain, &scored, 3, NULL, seen));
     same(wanted, seen);
-    OK(gumball_register_device_route("there", device));
-    CHECK(gumball_register_device_route("there", device) == GUMBALL_OUT_OF_RANGE);
-    SIZED(gumball_sampler_config, config);
-    config.vocab = VOCAB;
-    gumball_sampler *here = gumball_sampler_new(params, &config);
-    config.route = "there";
-    gumball_sampler *there = gumball_sampler_new(params, &config);
-    gumball_token a, b;
-    OK(gumball_sampler_sample(here, rows[0], GUMBALL_F32, VOCAB, NULL, &a));
-    OK(gumball_sampler_sample(there, rows[0], GUMBALL_F32, VOCAB, NULL, &b));
-    CHECK(a.id == b.id && a.logprob == b.logprob && a.rank == b.rank);
 
     operators_read_and_write_the_devices_memory(device);
     steps_over_probabilities(device, &plain);
@@ -418,8 +407,6 @@ int main(int count, char **arguments) {
     OK(gumball_pool_fetch(pool, seen));
     CHECK(gumball_outputs_tokens(seen)[0] == -1 && gumball_outputs_tokens(seen)[1] >= 0);
 
-    gumball_sampler_free(here);
-    gumball_sampler_free(there);
     gumball_params_free(params);
     gumball_device_free(device);
     gumball_pool_free(pool);

@@ -207,7 +207,7 @@ impl DistPool {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
             config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
             config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
-            config.route = route.map_or(config.route, str::to_owned);
+            config.route = route.map_or(Ok(config.route), str::parse).map_err(to_py_err)?;
             let join = || -> dist::Result<Home> {
                 Ok(Home::Host(Box::new(gumball_engine::DistPool::new(config, planner, connect()?)?)))
             };

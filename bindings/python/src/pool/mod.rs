@@ -228,7 +228,7 @@ impl Pool {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
             config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
             config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
-            config.route = route.map_or(config.route, str::to_owned);
+            config.route = route.map_or(Ok(config.route), str::parse).map_err(to_py_err)?;
             let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(to_py_err)?;
             (Backend::Host(Box::new(HostPool::new(pool))), Location::Host)
         } else {

@@ -17,7 +17,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 /// A maximum over a row, at one level of the processor.
 trait Maximum: Copy + 'static {
-    /// What it is, in words.
+    /// The operation and the instructions, in words.
     const DOES: &'static str;
 
     /// The largest of finite logits.

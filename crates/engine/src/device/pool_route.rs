@@ -7,15 +7,14 @@ use std::str::FromStr;
 use gumball_spec::{Error, Parameter, Result, SamplingParams, Stage};
 
 use crate::probabilities::Parts;
-use crate::route::{PROBABILITIES, RACE};
 
 /// How the steps of a pool on a device get from logits to tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolRoute {
-    /// A race over the logits, as on the route [`RACE`] of the host.
+    /// A race over the logits, as on the route [`RACE`](crate::RACE) of the host.
     #[default]
     Race,
-    /// A softmax in f32, then filters and race on its probabilities, as on the route [`PROBABILITIES`] of the host.
+    /// A softmax in f32, then filters and race on its probabilities, as on the route [`PROBABILITIES`](crate::PROBABILITIES) of the host.
     ///
     /// The softmax edits nothing: penalties, biases, bans, bitmasks, row indices and dynamic temperature are
     /// refused, and so are rows that hold probabilities already. The pool takes memory for `rows` rows of f32.
@@ -30,8 +29,8 @@ impl PoolRoute {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Race => RACE,
-            Self::Probabilities => PROBABILITIES,
+            Self::Race => "race",
+            Self::Probabilities => "probabilities",
         }
     }
 }

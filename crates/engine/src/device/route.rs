@@ -18,13 +18,12 @@ use super::Device;
 use super::input::copy_up;
 use super::pool_route::PoolRoute;
 use crate::probabilities::ProbabilityStages;
-use crate::route::{Route, Stages};
+use crate::stages::Stages;
 
-/// A route through a device, to be [registered](crate::Registry::register).
+/// A route through a device, for [`Route::Device`](crate::Route::Device).
 #[derive(Clone, Debug)]
 pub struct DeviceRoute {
     name: String,
-    about: String,
     device: Device,
     through: PoolRoute,
 }
@@ -33,32 +32,27 @@ impl DeviceRoute {
     /// Makes a route with a name.
     #[must_use]
     pub fn new(name: &str, device: Device) -> Self {
-        let about = format!("the kernels on {}, a row at a time", device.name());
-        Self { name: name.to_owned(), about, device, through: PoolRoute::Race }
+        Self { name: name.to_owned(), device, through: PoolRoute::Race }
     }
 
     /// Returns this route with another way on the device. On [`PoolRoute::Probabilities`] the host edits each row and
     /// makes it probabilities, from which the device draws; no parameter is refused that the host's route takes.
     #[must_use]
     pub fn through(self, through: PoolRoute) -> Self {
-        let about = match through {
-            PoolRoute::Race => self.about,
-            PoolRoute::Probabilities => format!("{}, from probabilities that the host makes", self.about),
-        };
-        Self { through, about, ..self }
+        Self { through, ..self }
     }
-}
 
-impl Route for DeviceRoute {
-    fn name(&self) -> &str {
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn about(&self) -> &str {
-        &self.about
-    }
-
-    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
+    /// Opens the stages, those on the host at a level.
+    ///
+    /// # Errors
+    /// - [`OutOfRange`](crate::Error::OutOfRange) if this machine lacks the level.
+    pub fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
         let stages = Box::new(DeviceStages {
             device: self.device.clone(),
             workspace: None,

@@ -63,7 +63,7 @@ impl DistPool {
         let parameters = [
             ("slots", config.slots.to_string()),
             ("widths", format!("{:?}", config.widths)),
-            ("route", config.route.clone()),
+            ("route", config.route.to_string()),
         ];
         let (pool, planner) = (Pool::new(config)?, Planner::new(planner)?);
         let group = Group::join(transport, planner.config(), &parameters)?;

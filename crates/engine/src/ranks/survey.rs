@@ -25,7 +25,7 @@ impl DistPool {
         if logits.kind() == Kind::Probabilities {
             return conflict("probabilities", "only logits are surveyed where they are; take gather or swap");
         }
-        if self.pool.route() != RACE {
+        if *self.pool.route() != RACE {
             return conflict("route", "only the route race surveys rows where they are; take gather or swap");
         }
         Ok(())

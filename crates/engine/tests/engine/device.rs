@@ -1,12 +1,10 @@
 //! A pool on a device, which the host emulates here, does what a pool of the host does.
 
-use std::sync::Arc;
-
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook,
-    Sampler, SamplingParams, Scored, Slot, Widths, routes,
+    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RACE,
+    Route, RowHook, Sampler, SamplingParams, Scored, Slot, Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -257,9 +255,9 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
 #[test]
 fn a_sampler_draws_through_a_device_as_through_the_host() {
     let Some(device) = device() else { return };
-    routes().register(Arc::new(DeviceRoute::new("emulated", device.clone()))).unwrap();
+    let routes = [RACE, Route::Device(DeviceRoute::new("emulated", device))];
     for params in requests() {
-        let [mut host, mut through] = ["race", "emulated"].map(|route| {
+        let [mut host, mut through] = routes.clone().map(|route| {
             Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
         });
         for step in 0..4 {

@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     BatchOptions, Drafts, Error, Logits, NONE, ORACLE, PADDING, PROBABILITIES, Paths, Pool, PoolConfig,
-    Proposals, SamplingParams, Slot, Verification, VerifyMode,
+    Proposals, RACE, SamplingParams, Slot, Verification, VerifyMode,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -70,8 +70,8 @@ fn a_draft_model_that_is_the_target_is_always_right() {
 
 #[test]
 fn siblings_and_probabilities_are_the_definitions_on_any_number_of_threads() {
-    let pools = [(1, "race"), (3, "race"), (1, ORACLE)].map(|(threads, route)| {
-        let config = PoolConfig { threads: Some(threads), route: route.to_owned(), ..PoolConfig::new(VOCAB) };
+    let pools = [(1, RACE), (3, RACE), (1, ORACLE)].map(|(threads, route)| {
+        let config = PoolConfig { threads: Some(threads), route, ..PoolConfig::new(VOCAB) };
         let mut pool = Pool::new(config).unwrap();
         let kinds = (0..KINDS).filter(|kind| *kind != MIROSTAT);
         let params = kinds.map(|kind| SamplingParams { logprobs: None, ..params(kind, 9) });
@@ -165,7 +165,7 @@ fn a_row_has_no_more_siblings_than_a_verification_takes() {
 
 #[test]
 fn routes_without_siblings_say_so() {
-    let config = PoolConfig { route: PROBABILITIES.to_owned(), ..PoolConfig::new(VOCAB) };
+    let config = PoolConfig { route: PROBABILITIES, ..PoolConfig::new(VOCAB) };
     let mut pool = Pool::new(config).unwrap();
     let slot = pool.admit(SamplingParams { seed: Some(3), top_p: 0.8, ..Default::default() }, &[1]).unwrap();
     let data = row(1);

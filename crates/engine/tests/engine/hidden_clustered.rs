@@ -74,7 +74,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
             let config = || PoolConfig {
                 threads: Some(threads),
                 widths,
-                route: route.to_owned(),
+                route: route.clone(),
                 ..PoolConfig::new(VOCAB)
             };
             let mut pools = [Pool::new(config()).unwrap(), Pool::new(config()).unwrap()];

@@ -3,8 +3,8 @@
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
     BatchOptions, Drafts, Error, Filter, Head, Logits, LogprobMode, LogprobsParams, Masks, NONE, ORACLE,
-    Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RACE, Row, RowHook, SamplingParams, Scored, Slot,
-    Verification, VerifyMode, Widths, bf16,
+    Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RACE, Route, Row, RowHook, SamplingParams, Scored,
+    Slot, Verification, VerifyMode, Widths, bf16,
 };
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::num::philox4x32_10;
@@ -47,9 +47,9 @@ fn request(kind: usize) -> SamplingParams {
 
 const REQUESTS: usize = 4 + KINDS;
 
-fn pool(threads: usize, route: &str) -> Pool {
+fn pool(threads: usize, route: Route) -> Pool {
     let (threads, widths) = (Some(threads), Widths { top_n: 3, ids: 2 });
-    Pool::new(PoolConfig { threads, widths, route: route.to_owned(), ..PoolConfig::new(VOCAB) }).unwrap()
+    Pool::new(PoolConfig { threads, widths, route, ..PoolConfig::new(VOCAB) }).unwrap()
 }
 
 struct Both<'w> {
@@ -69,12 +69,12 @@ impl<'w> Both<'w> {
 }
 
 /// Holds verification, in some mode, to that from logits, over a few passes.
-fn verifies(route: &str, threads: usize, mode: VerifyMode, with_kept: bool) {
+fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
     let new = || if with_kept { Verification::with_kept() } else { Verification::new() };
     for head in both.heads() {
-        let mut pools = [pool(threads, route), pool(threads, route)];
+        let mut pools = [pool(threads, route.clone()), pool(threads, route.clone())];
         let kinds: Vec<usize> = (0..REQUESTS).filter(|kind| *kind != 4 + MIROSTAT).collect();
         let mut slots = vec![PADDING];
         for kind in &kinds {

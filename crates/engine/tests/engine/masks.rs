@@ -1,16 +1,16 @@
 //! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
 
 use gumball_engine::{
-    BatchOptions, Kind, Logits, Masks, ORACLE, Outputs, PROBABILITIES, Pool, PoolConfig, RACE, Sampler,
-    SamplingParams, Scored, Slot, Status, StepOptions, routes,
+    BatchOptions, Kind, Logits, Masks, ORACLE, Outputs, Pool, PoolConfig, RACE, Route, Sampler,
+    SamplingParams, Scored, Slot, Status, StepOptions,
 };
 
 use crate::cases::{VOCAB, params, rows};
 
 /// Returns the status and the token of a row of ones and its like under a mask.
-fn sampled(route: &str, kind: Kind, mask: Option<&[u32]>) -> (Option<u32>, bool) {
+fn sampled(route: &Route, kind: Kind, mask: Option<&[u32]>) -> (Option<u32>, bool) {
     let params = SamplingParams { seed: Some(3), ..Default::default() };
-    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(route).unwrap();
+    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(route.clone()).unwrap();
     let options = StepOptions { kind, mask, ..Default::default() };
     let token = sampler.sample_with(&vec![1.0f32; VOCAB], options).unwrap();
     assert_eq!(sampler.position(), u32::from(token.id.is_some()));
@@ -19,10 +19,7 @@ fn sampled(route: &str, kind: Kind, mask: Option<&[u32]>) -> (Option<u32>, bool)
 
 #[test]
 fn a_mask_of_no_words_forbids_every_id_on_every_route() {
-    for route in routes().all().iter().map(|route| route.name().to_owned()) {
-        if ![RACE, PROBABILITIES, ORACLE].contains(&&*route) {
-            continue;
-        }
+    for route in Route::ALL {
         for kind in [Kind::Logits, Kind::Probabilities] {
             assert_eq!(sampled(&route, kind, Some(&[])), (None, true), "{route} {kind:?}");
             let (free, empty) = sampled(&route, kind, None);
@@ -32,9 +29,9 @@ fn a_mask_of_no_words_forbids_every_id_on_every_route() {
 }
 
 /// Returns a pool and its slots, with requests of several kinds.
-fn admitted(route: &str) -> (Pool, Vec<Slot>) {
+fn admitted(route: Route) -> (Pool, Vec<Slot>) {
     let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
-    let config = PoolConfig { threads: Some(2), widths, route: route.to_owned(), ..PoolConfig::new(VOCAB) };
+    let config = PoolConfig { threads: Some(2), widths, route, ..PoolConfig::new(VOCAB) };
     let mut pool = Pool::new(config).unwrap();
     let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
     (pool, slots.to_vec())
@@ -133,9 +130,9 @@ fn lines_without_words_forbid_every_id_on_a_device() {
     assert_eq!(out.words(), wanted.words());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
 
-    let _ = routes().register(std::sync::Arc::new(DeviceRoute::new("masked emulated", device)));
+    let route = Route::Device(DeviceRoute::new("emulated", device));
     for kind in [Kind::Logits, Kind::Probabilities] {
-        assert_eq!(sampled("masked emulated", kind, Some(&[])), (None, true), "{kind:?}");
+        assert_eq!(sampled(&route, kind, Some(&[])), (None, true), "{kind:?}");
     }
 }
 

@@ -1,12 +1,11 @@
 //! A panic on the way to a token, in a hook or in a route, moves no sequence, and what it went through works on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Level, Logits, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Sampler,
-    Slot, Stages, StepOptions, routes,
+    BatchOptions, Logits, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Sampler, Slot,
+    Stages, StepOptions,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
@@ -14,26 +13,11 @@ use crate::cases::{KINDS, VOCAB, params, row, rows};
 /// Whether the route panics.
 static BREAKS: AtomicBool = AtomicBool::new(false);
 
-/// The default route, until it is told to break after its row.
-#[derive(Debug)]
-struct Breaking;
-
+/// The stages of the default route, until they are told to break after their row.
 #[derive(Debug)]
 struct BreakingStages(Box<dyn Stages>);
 
-impl Route for Breaking {
-    fn name(&self) -> &str {
-        "breaking"
-    }
-
-    fn about(&self) -> &str {
-        "the default route, which panics when it is told to"
-    }
-
-    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(BreakingStages(routes().get(RACE)?.open(level)?)))
-    }
-}
+const BREAKING: Route = Route::Of("breaking", |level| Ok(Box::new(BreakingStages(RACE.open(level)?))));
 
 impl Stages for BreakingStages {
     fn sample(
@@ -66,22 +50,16 @@ fn breaks<R>(work: impl FnOnce() -> R) -> bool {
 
 #[test]
 fn a_pool_goes_on_after_a_panic_in_its_route_as_if_nothing_had_been() {
-    let _ = routes().register(Arc::new(Breaking));
     for threads in [1, 3] {
         let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
-        let made = |route: &str| {
-            let config = PoolConfig {
-                threads: Some(threads),
-                widths,
-                route: route.to_owned(),
-                ..PoolConfig::new(VOCAB)
-            };
+        let made = |route: Route| {
+            let config = PoolConfig { threads: Some(threads), widths, route, ..PoolConfig::new(VOCAB) };
             let mut pool = Pool::new(config).unwrap();
             let slots: Vec<Slot> =
                 (0..KINDS).map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap()).collect();
             (pool, slots)
         };
-        let ((mut pool, slots), (mut sound, _)) = (made("breaking"), made(RACE));
+        let ((mut pool, slots), (mut sound, _)) = (made(BREAKING), made(RACE));
         let (mut out, mut wanted) = (Outputs::with_kept(), Outputs::with_kept());
         for round in 0..4 {
             let data = rows(round..round + slots.len() as u64);

@@ -1,13 +1,11 @@
 //! The route `probabilities` of a pool on a device yields what it yields on the host.
 
-use std::sync::Arc;
-
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, Logits, LogprobMode,
-    LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Sampler,
-    SamplingParams, Scored, Slot, Status, Widths, bf16, routes,
+    LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Route,
+    Sampler, SamplingParams, Scored, Slot, Status, Widths, bf16,
 };
 
 use crate::cases::{VOCAB, row, rows};
@@ -202,7 +200,7 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
 fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
     let Some(device) = device() else { return };
     let route = DeviceRoute::new("emulated/probabilities", device).through(PoolRoute::Probabilities);
-    routes().register(Arc::new(route)).unwrap();
+    let routes = [PROBABILITIES, Route::Device(route)];
     let edited = SamplingParams {
         repetition_penalty: 1.2,
         dynamic_temperature: Some(DynamicTemperature { min: 0.0, max: 1.5, exponent: 1.0 }),
@@ -211,7 +209,7 @@ fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
         ..SamplingParams::default()
     };
     for params in requests().into_iter().chain([edited]) {
-        let [mut host, mut through] = [PROBABILITIES, "emulated/probabilities"].map(|route| {
+        let [mut host, mut through] = routes.clone().map(|route| {
             Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
         });
         for step in 0..3 {

@@ -568,8 +568,7 @@ fn what_a_mode_cannot_judge_is_refused() {
     refused(tree, VerifyMode::Block, "parents is -1 for node 1 of request 0, but must be 0 in a chain");
     refused(short, VerifyMode::Rejection, "drafts.probs has length 2699, but must have 2700");
 
-    let mut pool =
-        Pool::new(PoolConfig { route: PROBABILITIES.to_owned(), ..PoolConfig::new(VOCAB) }).unwrap();
+    let mut pool = Pool::new(PoolConfig { route: PROBABILITIES, ..PoolConfig::new(VOCAB) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let (out, none) = (&mut Verification::new(), BatchOptions::default());
     let error = pool.verify(logits, &[slot], &drafts, VerifyMode::Rejection, &none, out).unwrap_err();

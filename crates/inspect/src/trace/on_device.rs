@@ -1,7 +1,7 @@
 //! What a device made of the row that is traced, held to the definition.
 
 #[cfg(feature = "command")]
-use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Route, Task};
+use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Task};
 #[cfg(feature = "command")]
 use gumball_spec::{Kind, NONE, Request, Row, oracle};
 use serde::Serialize;
