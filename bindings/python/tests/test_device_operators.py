@@ -222,6 +222,27 @@ def test_chains_are_the_hosts(emulated: None, logits: Any) -> None:
     assert none.tokens.shape == (6, 1) and (none.tokens >= 0).all()
 
 
+def test_offsets_zeros_and_added_counts_are_the_hosts(emulated: None, logits: Any) -> None:
+    logits[3] = -torch.inf
+    offsets = torch.tensor([5, 1 << 32 | 5, -(1 << 32) + 5, 7 << 32, 0, 1, (1 << 62) + 9])
+    draws: dict[str, Any] = {"seed": torch.arange(7), "position": offsets, "offsets": True, "zero_for_none": True}
+
+    def chains() -> list[Any]:
+        probs = gumball.softmax(logits[:6])
+        q, p = probs[:4].reshape(2, 2, VOCAB), probs.reshape(2, 3, VOCAB)
+        added = torch.tensor([10, 20], dtype=torch.int32), torch.tensor([30, 40], dtype=torch.int32)
+        keys: dict[str, Any] = {"seed": torch.arange(2), "position": offsets[1:3].clone(), "offsets": True}
+        ids = torch.zeros(2, 2, dtype=torch.int32)
+        return list(gumball.chain_speculative_sampling(q, ids, p, zero_for_none=True, added=added, **keys)[:3])
+
+    for got, wanted in zip(
+        [gumball.sampling_from_logits(logits, **draws), *chains()],
+        on_host(lambda: [gumball.sampling_from_logits(logits, **draws), *chains()]),
+        strict=True,
+    ):
+        assert torch.equal(got, wanted) and (got >= -1).all()
+
+
 def test_mistakes_of_draws_are_named(emulated: None, logits: Any) -> None:
     draw = gumball.sampling_from_logits
     p = torch.full((2, 3, VOCAB), 1 / VOCAB)

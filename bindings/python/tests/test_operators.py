@@ -244,6 +244,70 @@ def test_mistakes_are_named_and_nothing_is_written(batch: np.ndarray, probs: np.
     assert (batch == before).all()
 
 
+def test_the_high_word_of_an_offset_moves_the_seed(batch: np.ndarray, probs: np.ndarray) -> None:
+    offsets = np.array([5, 1 << 32 | 5, -(1 << 32) + 5, 7 << 32, 0, 1, (1 << 62) + 9])
+    step = 0x9E3779B97F4A7C15
+    seeds = [(40 + (int(offset) >> 32) * step) % 2**64 for offset in offsets]
+    lows = [int(offset) % 2**32 for offset in offsets]
+    for draw, rows in ((gumball.sampling_from_logits, batch), (gumball.sampling_from_probs, probs)):
+        got = draw(rows, seed=40, position=offsets, offsets=True)
+        assert (got == draw(rows, seed=seeds, position=lows)).all()
+        with pytest.raises(ValueError, match="position"):
+            draw(rows, seed=40, position=offsets)
+    q, p, ids = probs[:4].reshape(2, 2, VOCAB), probs[:6].reshape(2, 3, VOCAB), np.zeros((2, 2), np.int32)
+    chains = gumball.chain_speculative_sampling
+    got = chains(q, ids, p, seed=40, position=offsets[1:3], offsets=True)
+    assert (got.tokens == chains(q, ids, p, seed=seeds[1:3], position=lows[1:3]).tokens).all()
+
+
+def test_zero_may_stand_for_no_token(probs: np.ndarray) -> None:
+    probs[3] = 0
+    logits = np.log(probs, where=probs > 0, out=np.full_like(probs, -np.inf))
+    pools: dict[str, Any] = {"slots": np.arange(7), "seed": np.arange(7)}
+    for work in (
+        lambda **o: gumball.sampling_from_probs(probs, seed=1, **o),
+        lambda **o: gumball.sampling_from_logits(logits, seed=1, **o),
+        lambda **o: gumball.sampling_from_pools(logits, **pools, **o),
+    ):
+        wanted = work()
+        assert wanted[3] == NONE and (work(zero_for_none=True) == np.where(wanted < 0, 0, wanted)).all()
+    none, ids = np.zeros((1, 3, VOCAB), np.float32), np.array([[5, 6]], np.int32)
+    for drafts, judge in ((none[:, :2], gumball.chain_speculative_sampling), (none, None)):
+        for zeros, token in ((False, NONE), (True, 0)):
+            if judge is None:
+                got = gumball.tree_speculative_sampling(drafts, ids, None, none, seed=1, zero_for_none=zeros)
+            else:
+                got = judge(drafts, ids, none, seed=1, zero_for_none=zeros)
+            assert got.tokens.tolist() == [[token, NONE, NONE]]
+
+
+def test_counts_of_chains_are_added_to_the_callers(probs: np.ndarray) -> None:
+    q, p, ids = probs[:4].reshape(2, 2, VOCAB), probs[:6].reshape(2, 3, VOCAB), np.zeros((2, 2), np.int32)
+    wanted = gumball.chain_speculative_sampling(q, ids, p, seed=3)
+    added = np.array([10, 20], np.int32), np.array([30, 40], np.int32)
+    got = gumball.chain_speculative_sampling(q, ids, p, seed=3, added=added)
+    assert got.accepted is added[0] and got.emitted is added[1] and got.statuses is None
+    assert (got.tokens == wanted.tokens).all()
+    assert (added[0] == wanted.accepted + [10, 20]).all() and (added[1] == wanted.emitted + [30, 40]).all()
+    for accepted, kind, text in (
+        (np.zeros(3, np.int32), ValueError, "accepted has length 3, but must have one per chain, 2, side by side"),
+        (np.zeros(4, np.int32)[::2], ValueError, "accepted has length 2"),
+        (np.zeros(2, np.int64), TypeError, "accepted is of int64"),
+    ):
+        with pytest.raises(kind, match=text):
+            gumball.chain_speculative_sampling(q, ids, p, seed=3, added=(accepted, added[1]))
+    assert (added[1] == wanted.emitted + [30, 40]).all()
+
+
+def test_rows_are_counted_as_operators_read_them(batch: np.ndarray) -> None:
+    count = gumball.operators.row_count
+    assert (count(batch), count(batch[0]), count(batch[:0]), count(batch[::2, :5])) == (7, 1, 0, 4)
+    with pytest.raises(TypeError, match="probs is of float64"):
+        count(batch.astype(np.float64), "probs")
+    with pytest.raises(ValueError, match="rows has 3 dimensions"):
+        count(batch[None])
+
+
 def test_torch_tensors_come_back_as_such(batch: np.ndarray) -> None:
     torch = pytest.importorskip("torch")
     logits = torch.from_numpy(batch)

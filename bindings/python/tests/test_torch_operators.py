@@ -116,3 +116,7 @@ def test_mistakes_are_told(logits: Any) -> None:
         ops.softmax(logits, -1.0)
     with pytest.raises(TypeError, match="seed"):
         ops.sampling_from_probs(logits)
+    counts = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(TypeError, match="added is not for what is compiled"):
+        ids = torch.zeros(1, 2, dtype=torch.int32)
+        ops.chain_speculative_sampling(logits[None, :2], ids, logits[None, :3], seed=1, added=(counts, counts))

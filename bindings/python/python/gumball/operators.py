@@ -30,6 +30,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from . import _gumball
 from ._gumball import judge_trees, sample_from_pools, sample_rows, token_logprobs, verify_chains, write_rows
 from .errors import InvalidValueError
 from .params import SamplingParams
@@ -41,6 +42,7 @@ __all__ = [
     "mask_logits",
     "min_p_renorm_probs",
     "probabilities",
+    "row_count",
     "sampling_from_logits",
     "sampling_from_pools",
     "sampling_from_probs",
@@ -68,7 +70,7 @@ class DraftChainSamples(NamedTuple):
     tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32,
     the number of drafts that would be accepted if each were tested independently. emitted: [chains] uint32, the
     number of drafts that were emitted: accepted, with all drafts before them accepted too; the token drawn after them
-    is not counted. statuses: [chains] uint32, of the row that this token was drawn from.
+    is not counted. statuses: [chains] uint32, of the row that this token was drawn from; None if counts were `added`.
     """
 
     tokens: Any
@@ -326,6 +328,8 @@ class Operators:
         seed: _Integers | None = None,
         position: _Integers = 0,
         draw: _Integers | None = None,
+        offsets: bool = False,
+        zero_for_none: bool = False,
         dtype: str = "int32",
         out: _Array | None = None,
         return_statuses: bool = False,
@@ -342,10 +346,15 @@ class Operators:
         None takes each output's own index, so that outputs with equal seed and position draw independently. The token
         equals that of a Pool whose sequence has this seed, position and draw index.
 
+        offsets: position holds numbers of 64 bits. The low word of each is the position; the high word, with its sign,
+        times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share random numbers.
+        zero_for_none: a row without a token gives 0, and not -1; its status says EMPTY either way.
+
         With return_statuses, the statuses are those of the row that each output reads, in the outputs' shape.
         """
         filters = _filters(None, top_k, top_p, min_p, order, params)
-        outputs, keys, plain = (indices, n, dtype, out), (seed, position, draw), (return_statuses, stream)
+        outputs, keys = (indices, n, dtype, out), (seed, position, draw)
+        plain = (return_statuses, stream, offsets, zero_for_none)
         return self._sample(probs, "probabilities", outputs, keys, plain, filters)
 
     def sampling_from_logits(
@@ -363,6 +372,8 @@ class Operators:
         seed: _Integers | None = None,
         position: _Integers = 0,
         draw: _Integers | None = None,
+        offsets: bool = False,
+        zero_for_none: bool = False,
         dtype: str = "int32",
         out: _Array | None = None,
         return_statuses: bool = False,
@@ -370,7 +381,8 @@ class Operators:
     ) -> Any:
         """Draws a token for each row of logits, after temperature and filters; otherwise as sampling_from_probs."""
         filters = _filters(temperature, top_k, top_p, min_p, order, params)
-        outputs, keys, plain = (indices, n, dtype, out), (seed, position, draw), (return_statuses, stream)
+        outputs, keys = (indices, n, dtype, out), (seed, position, draw)
+        plain = (return_statuses, stream, offsets, zero_for_none)
         return self._sample(logits, "logits", outputs, keys, plain, filters)
 
     def chain_speculative_sampling(
@@ -382,6 +394,9 @@ class Operators:
         seed: _Integers | None = None,
         position: _Integers = 0,
         draw: _Integers | None = None,
+        offsets: bool = False,
+        zero_for_none: bool = False,
+        added: tuple[_Array, _Array] | None = None,
         dtype: str = "int32",
         stream: _Stream | None = None,
     ) -> DraftChainSamples:
@@ -392,14 +407,17 @@ class Operators:
         vocabulary marks a draft that was not drawn; its token is drawn from the target's row alone and ends the chain.
         target_probs: [chains, drafts + 1, vocab] float32. Probabilities are read without a copy if they are contiguous.
         seed, position (of the first draft) and draw are a number, or one per chain; draw None takes the chain's own
-        index.
+        index. offsets, zero_for_none: as of sampling_from_probs.
+
+        added: two arrays, [chains] int32 without gaps, beside the rows. The numbers of accepted and of emitted drafts are
+        added to them, and they are the result's `accepted` and `emitted`; its `statuses` is None then. Raises ValueError
+        for arrays of another shape, and TypeError for another type.
         """
         shape = chain_shape(draft_probs, draft_token_ids, target_probs)
         _check_dtype(dtype)
         seed = self._fresh_seed() if seed is None else seed
-        verified = self._verify_chains(
-            draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream
-        )
+        arrays, keys = (draft_probs, draft_token_ids, target_probs), (seed, position, draw)
+        verified = self._verify_chains(*arrays, shape, *keys, dtype, stream, added, offsets, zero_for_none)
         return DraftChainSamples(*verified)
 
 
@@ -415,6 +433,7 @@ def tree_speculative_sampling(
     seed: _Integers | None = None,
     position: _Integers = 0,
     draw: _Integers | None = None,
+    zero_for_none: bool = False,
     dtype: str = "int32",
     stream: _Stream | None = None,
 ) -> DraftTreeSamples:
@@ -431,7 +450,7 @@ def tree_speculative_sampling(
     the one behind each draft. draft_probs: the same of the drafter, where rows without children are not read, nor any for
     "threshold"; None if it has no probabilities, or drafts were not drawn from them one after the other without replacement.
     For "block" drafts must not have been drawn by the random words of their positions. seed, position (of the first draft) and draw
-    are a number, or one per tree; draw None takes the tree's own index.
+    are a number, or one per tree; draw None takes the tree's own index. zero_for_none: a last row without a token gives 0, and not -1.
 
     On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.
     """
@@ -452,6 +471,7 @@ def tree_speculative_sampling(
         draw,
         dtype,
         stream,
+        zero_for_none,
     )
     return DraftTreeSamples(*judged)
 
@@ -471,6 +491,7 @@ def sampling_from_pools(
     order: _Order | None = None,
     params: SamplingParams | None = None,
     high_draws: bool = False,
+    zero_for_none: bool = False,
     kind: str = "logits",
     dtype: str = "int32",
     out: _Array | None = None,
@@ -493,7 +514,7 @@ def sampling_from_pools(
     name = "logits" if kind == "logits" else "probs"
     keys = seed, position, draw, high_draws
     return sample_from_pools(
-        logits, name, out, kind, slots, rows_per_slot, *keys, dtype, return_statuses, stream, **filters
+        logits, name, out, kind, slots, rows_per_slot, *keys, dtype, return_statuses, stream, zero_for_none, **filters
     )
 
 
@@ -521,6 +542,15 @@ def selected_logprobs(
     """
     name = "logits" if kind == "logits" else "probs"
     return token_logprobs(logits, name, tokens, out, kind, return_ranks, return_statuses, stream)
+
+
+def row_count(rows: _Array, name: str = "rows") -> int:
+    """Returns the number of rows that an operator would read: the first of two dimensions, or 1 for a row alone.
+
+    rows: [rows, vocab] or [vocab], as for all functions here; nothing of them is read. name: what errors call them. Raises
+    as the operators do for an array that they do not take, by shape, type or place.
+    """
+    return _gumball.row_count(rows, name)
 
 
 _OPERATORS = Operators(write_rows, sample_rows, verify_chains, fresh_seed)

@@ -232,11 +232,13 @@ def _call_verify_chains(
     draw: Any,
     dtype: str,
     stream: Any,
-    added: None = None,
+    added: Any = None,
     offsets: bool = False,
     zero_for_none: bool = False,
 ) -> Any:
     _check_plain(False, stream)
+    if added is not None:
+        raise InvalidTypeError("added is not for what is compiled; add the counts that come out instead")
     keys = _keys(seed, position, draw, offsets, zero_for_none)
     return torch.ops.gumball.verify_chains(draft_probs, draft_token_ids, target_probs, dtype, *keys)
 

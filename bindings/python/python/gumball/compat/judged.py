@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from .._gumball import judge_trees, verify_chains
+from ..operators import chain_speculative_sampling, tree_speculative_sampling
 
 __all__ = ["Keys", "judged", "judged_chains", "seeds_of"]
 
@@ -47,9 +47,19 @@ def judged(
     Returns tokens and their rows, [requests, nodes] int32, and the number of accepted drafts, [requests] int32. A row
     without a token gives token 0.
     """
-    shape = target_probs.shape[0], target_probs.shape[1] - 1, target_probs.shape[2]
-    tokens, rows, accepted, _ = judge_trees(
-        draft_probs, drafts, parents, target_probs, shape, rule, thresholds, *keys, 0, "int32", None, True
+    (single, acc), (seed, position) = thresholds, keys
+    tokens, rows, accepted, _ = tree_speculative_sampling(
+        draft_probs,
+        drafts,
+        parents,
+        target_probs,
+        rule=rule,
+        threshold_single=single,
+        threshold_acc=acc,
+        seed=seed,
+        position=position,
+        draw=0,
+        zero_for_none=True,
     )
     return torch.as_tensor(tokens), torch.as_tensor(rows), _counts(accepted)
 
@@ -58,9 +68,9 @@ def judged_chains(
     draft_probs: torch.Tensor, drafts: torch.Tensor, target_probs: torch.Tensor, keys: Keys
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Judges chains by rejection. draft_probs: [requests, drafts, vocab]. Returns tokens and the number of accepted drafts."""
-    shape = drafts.shape[0], drafts.shape[1], target_probs.shape[2]
-    tokens, _, emitted, _ = verify_chains(
-        draft_probs, drafts, target_probs, shape, *keys, 0, "int32", None, None, False, True
+    seed, position = keys
+    tokens, _, emitted, _ = chain_speculative_sampling(
+        draft_probs, drafts, target_probs, seed=seed, position=position, draw=0, zero_for_none=True
     )
     return torch.as_tensor(tokens), _counts(emitted)
 

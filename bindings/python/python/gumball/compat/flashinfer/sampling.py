@@ -28,8 +28,9 @@ from typing import Any
 import torch
 
 # With the latter there, what torch compiles has operators of torch in the place of the former.
-from ... import operators, torch_operators
-from ..._gumball import sample_rows, verify_chains
+import gumball.torch
+
+from ... import operators
 from .places import checked, get_seed_and_offset
 
 __all__ = [
@@ -115,13 +116,22 @@ def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[An
     outputs = rows.size(0) if indices is None else indices.size(0)
     places = checked(seed, offset, generator, rows.device, outputs, outputs * per_output)
     dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
-    top_k, top_p, min_p, order = filters
-    named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
-    kind, zeros = "logits" if name == "logits" else "probabilities", not return_valid
-    samples = sample_rows(
-        rows, name, None, kind, indices, None, *places, None, dtype, False, None, True, zeros, **named
+    draws = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
+    (top_k, top_p, min_p, order), (seed, position) = filters, places
+    samples = draws(
+        rows,
+        indices,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        order=order,
+        seed=seed,
+        position=position,
+        offsets=True,
+        zero_for_none=not return_valid,
+        dtype=dtype,
     )
-    if zeros:
+    if not return_valid:
         return samples
     valid = samples >= 0
     return samples.clamp_(min=0), valid
@@ -361,10 +371,11 @@ def chain_speculative_sampling(
     places = checked(seed, offset, generator, draft_probs.device, chains, chains * (drafts + 1))
     chain = (_as(draft_probs, torch.float32), _as(draft_token_ids, torch.int32), _as(target_probs, torch.float32))
     onto = (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num)
-    shape = operators.chain_shape(*chain)
     adds = not torch.compiler.is_compiling() and _fit(onto, chains)
-    added = onto if adds else None
-    tokens, accepted, emitted, _ = verify_chains(*chain, shape, *places, None, "int32", None, added, True, True)
+    (seed, position), added = places, onto if adds else None
+    tokens, accepted, emitted, _ = operators.chain_speculative_sampling(
+        *chain, seed=seed, position=position, offsets=True, zero_for_none=True, added=added
+    )
     if adds:
         return tokens, accepted, emitted
     return tokens, _added(_counted(accepted), onto[0]), _added(_counted(emitted), onto[1])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._gumball import row_count
-from ...operators import softmax
+from ...operators import row_count, softmax
 
 __all__ = ["fused_temperature_softmax", "fused_temperature_softmax_inplace", "warmup_fused_temperature_softmax"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..._gumball import Pool
+from ... import Pool
 from ..errors import CallerError
 from ..states import admit
 from . import ranks

@@ -15,9 +15,11 @@ errors of :func:`gumball.sampling_from_pools`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from ..._gumball import sample_from_pools
+from ... import operators
 
 __all__ = [
     "gather_and_expand_scalars",
@@ -77,7 +79,7 @@ def _repeated(index: torch.Tensor, n: int) -> torch.Tensor:
 def _drawn(
     logits: torch.Tensor,
     req_pool_indices: torch.Tensor,
-    pools: dict[str, torch.Tensor | None],
+    pools: dict[str, Any],
     seed_pool: torch.Tensor,
     offsets_pool: torch.Tensor,
     out: torch.Tensor,
@@ -99,21 +101,16 @@ def _drawn(
     # The low half of an offset is the position, the high half the draw index.
     offsets = offsets_pool.to(torch.int64)
     dtype = "int64" if out.dtype is torch.int64 else "int32"
-    drawn: torch.Tensor = sample_from_pools(
+    drawn: torch.Tensor = operators.sampling_from_pools(
         logits,
-        "logits",
-        out[:rows],
-        "logits",
         req_pool_indices,
-        n,
-        seed_pool,
-        offsets,
-        None,
-        True,
-        dtype,
-        False,
-        None,
-        True,
+        seed=seed_pool,
+        position=offsets,
+        rows_per_slot=n,
+        high_draws=True,
+        zero_for_none=True,
+        dtype=dtype,
+        out=out[:rows],
         **pools,
     )
     return drawn
@@ -135,7 +132,7 @@ def gumbel_sample_from_pools(
 
     logits: [rows, vocab]. The other arguments, and errors: as this module says.
     """
-    pools: dict[str, torch.Tensor | None] = {"temperature": temperature_pool}
+    pools: dict[str, Any] = {"temperature": temperature_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -151,7 +148,7 @@ def gumbel_sample_from_pools_compact(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from each row of logits, without filters. Returns `out[:rows]`."""
-    pools: dict[str, torch.Tensor | None] = {"temperature": temperature_pool}
+    pools: dict[str, Any] = {"temperature": temperature_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -169,7 +166,12 @@ def gumbel_sample_from_pools_generic(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-k, then top-p, then min-p keep of each row. Returns `out[:rows]`."""
-    pools = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool, "min_p": min_p_pool}
+    pools: dict[str, Any] = {
+        "temperature": temperature_pool,
+        "top_k": top_k_pool,
+        "top_p": top_p_pool,
+        "min_p": min_p_pool,
+    }
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -185,7 +187,7 @@ def gumbel_sample_min_p_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what min-p keeps of each row. Returns `out[:rows]`."""
-    pools: dict[str, torch.Tensor | None] = {"temperature": temperature_pool, "min_p": min_p_pool}
+    pools: dict[str, Any] = {"temperature": temperature_pool, "min_p": min_p_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -204,7 +206,7 @@ def gumbel_sample_min_p_from_pools_parallel(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what min-p keeps of each row. Returns `out[:rows]`."""
-    pools: dict[str, torch.Tensor | None] = {"temperature": temperature_pool, "min_p": min_p_pool}
+    pools: dict[str, Any] = {"temperature": temperature_pool, "min_p": min_p_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -226,7 +228,12 @@ def gumbel_sample_top_k_top_p_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-k, then top-p, then min-p keep of each row. Returns `out[:rows]`."""
-    pools = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool, "min_p": min_p_pool}
+    pools: dict[str, Any] = {
+        "temperature": temperature_pool,
+        "top_k": top_k_pool,
+        "top_p": top_p_pool,
+        "min_p": min_p_pool,
+    }
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -246,7 +253,7 @@ def gumbel_sample_top_k_top_p_qrita_from_pools(
     num_programs: int | None = None,
 ) -> torch.Tensor:
     """Draws a token from what top-k and then top-p keep of each row. Returns `out[:rows]`."""
-    pools: dict[str, torch.Tensor | None] = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool}
+    pools: dict[str, Any] = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -276,5 +283,5 @@ def gumbel_sample_top_p_parallel_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-p keeps of each row. Returns `out[:rows]`."""
-    pools: dict[str, torch.Tensor | None] = {"temperature": temperature_pool, "top_p": top_p_pool}
+    pools: dict[str, Any] = {"temperature": temperature_pool, "top_p": top_p_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..._gumball import Head, Outputs, Pool
+from ... import Head, Outputs, Pool
 from ...params import SamplingParams
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..._gumball import Outputs
+from ... import Outputs
 from .heads import over
 from .listed import Listed, listed_on_device, named_ids, upload
 from .requests import Requests

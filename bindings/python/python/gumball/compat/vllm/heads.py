@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..._gumball import DeviceHead, Head, Pool
+from ... import DeviceHead, Head, Pool
 from ..errors import RefusedError
 from .params import TOP_LIMIT, bias_first
 

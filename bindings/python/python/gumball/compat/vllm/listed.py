@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..._gumball import DeviceArray, Pool
+from ... import DeviceArray, Pool
 from ...params import LogprobsParams
 
 __all__ = ["Listed", "OnDevice", "listed_on_device", "merged", "named_ids", "upload"]

@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
-from ..._gumball import Pool
+from ... import Pool
 from ...params import SamplingParams
 from ..states import admit, mirostat_start
 from .heads import AnyHead, over

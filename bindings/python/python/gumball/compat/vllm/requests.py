@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..._gumball import Pool
+from ... import Pool
 from ...params import SamplingParams
 from ..states import admit
 from .heads import AnyHead

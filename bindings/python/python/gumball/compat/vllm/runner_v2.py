@@ -21,7 +21,6 @@ from typing import Any
 import torch
 
 from ... import operators
-from ..._gumball import sample_rows
 from ..judged import judged, judged_chains
 from ..walks import accepted_in_chains, write_at
 
@@ -274,21 +273,14 @@ def _drawn(logits: torch.Tensor, states: Any, index: torch.Tensor, pos: torch.Te
     """A token of each row, int64. logits: divided by the temperature; index: each row's request state; pos: the token before."""
     # What is left of the temperature is whether a request is greedy.
     temperature = (states.temperature.gpu[index] != 0).to(torch.float32)
-    drawn = sample_rows(
+    drawn = operators.sampling_from_logits(
         logits,
-        "logits",
-        None,
-        "logits",
-        None,
-        None,
+        temperature=temperature,
         seed=states.seeds.gpu[index],
         position=pos.to(torch.int64) + 1,
         draw=0,
-        dtype="int64",
-        return_statuses=False,
-        stream=None,
         zero_for_none=True,
-        temperature=temperature,
+        dtype="int64",
     )
     return torch.as_tensor(drawn)
 
