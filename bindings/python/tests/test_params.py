@@ -12,8 +12,8 @@ import pytest
 import gumball
 import gumball.dist
 from gumball import Dry, DynamicTemperature, LogprobsParams, Mirostat, Sampler, SamplingParams, State, _gumball
-from gumball.compat.errors import RefusedError
-from gumball.compat.flat import FLAT_NAMES, flat_params, refuse_near_misses
+from gumball.errors import RefusedError
+from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
 
 FULL = SamplingParams(
     temperature=0.8,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gumball
-from gumball.compat.releases import warn_if_untried
+from gumball.releases import warn_if_untried
 
 INTEGRATIONS = Path(__file__).parents[3] / "integrations"
 

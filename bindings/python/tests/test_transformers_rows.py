@@ -12,7 +12,7 @@ from gumball import Dry, Sampler, SamplingParams, State
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from gumball.compat.transformers import Sequences, words_of
+from gumball.transformers.sequences import Sequences, words_of
 
 VOCAB = 60
 ROWS = torch.randn(17, VOCAB, generator=torch.Generator().manual_seed(1)) * 3

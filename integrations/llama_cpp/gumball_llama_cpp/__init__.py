@@ -14,7 +14,7 @@ What it adapts is in :mod:`gumball.compat.llama_cpp`.
 
 from __future__ import annotations
 
-from gumball.compat.releases import warn_if_untried
+from gumball.releases import warn_if_untried
 
 from .llama import Llama
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gumball.compat.releases import taking_places
+from gumball.releases import taking_places
 
 from . import BACKEND, TRIED
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gumball.compat.errors import RefusedError
 from gumball.compat.tokenspeed import KNOWN, params_of
+from gumball.errors import RefusedError
 
 __all__ = ["refuse", "told"]
 

@@ -11,7 +11,7 @@ import torch
 from transformers import LogitsProcessorList
 
 from calls import CASES, DRAWS, LENGTH, PROMPT, generate, new
-from gumball.compat.transformers import OUR_NAMES
+from gumball.transformers import OUR_NAMES
 
 THEIRS = [name for name, (theirs, _) in CASES.items() if not set(theirs) & {*OUR_NAMES, "repetition_scope"}]
 ASKED = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}

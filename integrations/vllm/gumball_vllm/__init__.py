@@ -31,7 +31,7 @@ def register() -> None:
     Warns of a release of vLLM that this was not tried with. Raises RuntimeError if this release of vLLM lacks one of the places where they go.
     """
     if is_on():
-        from gumball.compat.releases import warn_if_untried
+        from gumball.releases import warn_if_untried
 
         from . import places
 

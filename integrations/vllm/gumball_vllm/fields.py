@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gumball.compat.flat import FLAT_NAMES, refuse_near_misses
 from gumball.compat.vllm import RefusedError
 from gumball.compat.vllm.params import say_once
+from gumball.flat import FLAT_NAMES, refuse_near_misses
 
 __all__ = ["checked", "take"]
 

@@ -19,9 +19,9 @@ import sys
 from typing import Any
 
 import gumball
-from gumball.compat.releases import taking_places
 from gumball.compat.vllm import RejectionSampler, sampler_of
 from gumball.compat.vllm.heads import chosen_head
+from gumball.releases import taking_places
 
 from . import SWITCH, TRIED, heads, requests
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CallError", "Error", "InvalidTypeError", "InvalidValueError", "UnavailableError"]
+__all__ = ["CallError", "Error", "InvalidTypeError", "InvalidValueError", "RefusedError", "UnavailableError"]
 
 
 class Error(Exception):
@@ -15,6 +15,10 @@ class InvalidValueError(Error, ValueError):
 
 class InvalidTypeError(Error, TypeError):
     """An object of the wrong type: the text names the argument and the allowed types. Nothing was changed."""
+
+
+class RefusedError(Error, ValueError):
+    """A request, written for another engine, asks for what cannot be given. The text says what to do."""
 
 
 class CallError(Error, RuntimeError):

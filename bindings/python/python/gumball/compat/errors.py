@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import Error
+from ..errors import Error, RefusedError
 
 __all__ = ["CallerError", "RefusedError"]
 
 
 class CallerError(Error, ValueError, AssertionError):
     """A caller's mistake, where the other package asserts that there is none."""
-
-
-class RefusedError(Error, ValueError):
-    """A request asks for what cannot be given. The text says what to do."""

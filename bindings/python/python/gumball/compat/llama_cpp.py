@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import RefusedError
+from ..flat import FLAT_NAMES, flat_params
 from ..params import FILTERS, Mirostat, SamplingParams
-from .errors import RefusedError
-from .flat import FLAT_NAMES, flat_params
 
 __all__ = ["OUR_NAMES", "RANDOM_SEED", "params_of"]
 

@@ -17,20 +17,22 @@ head reads about half of the layer's weights for a token, a clustered one a part
     with gumball.Head.replace(model, kind="certified"):
         ids = generate(model, SamplingParams(temperature=0.8, seed=7), **inputs)
 
-What it adapts is in :mod:`gumball.compat.transformers`. Importing this module imports torch and transformers.
+What it takes of transformers' list of processors is in :mod:`.params`, and the rows of a call in :mod:`.sequences`. Importing this module imports torch and transformers.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..compat.releases import warn_if_untried
+from ..releases import warn_if_untried
 from .entry import generate
 from .heads import HeadLayer, ReplacedHead, replace_head
 from .outputs import GumballEncoderDecoderOutput, GumballOutput
+from .params import OUR_NAMES
 
 __all__ = [
     "FOLDER",
+    "OUR_NAMES",
     "TRIED",
     "GumballEncoderDecoderOutput",
     "GumballOutput",

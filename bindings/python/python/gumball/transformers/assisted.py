@@ -15,9 +15,11 @@ from transformers.generation.candidate_generator import (
     _prepare_token_type_ids,
 )
 
-from ..compat.transformers import CACHE, MOST_DRAFTS, RefusedError, Sequences, no_token
+from ..errors import RefusedError
 from ..generation import EDITS, SAMPLING
+from .calls import CACHE, no_token
 from .decoding import Call
+from .sequences import MOST_DRAFTS, Sequences
 
 __all__ = ["assisted"]
 

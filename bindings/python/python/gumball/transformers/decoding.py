@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from transformers import LogitsProcessorList
 
-from ..compat.transformers import RefusedError, Sequences, Words, no_token, prompts_of, taken, words_of
+from ..errors import RefusedError
 from ..params import LogprobsParams, SamplingParams
+from .calls import no_token, prompts_of
 from .heads import HeadLayer
 from .outputs import Recorder
+from .params import taken
+from .sequences import Sequences, Words, words_of
 
 __all__ = ["Asked", "Call", "decode"]
 

@@ -10,12 +10,14 @@ import torch
 from transformers import StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 
-from ..compat.transformers import OUR_NAMES, RefusedError, stop_strings
+from ..errors import RefusedError
 from ..generation import SAMPLING, said_by, switched_off
 from ..params import SamplingParams
 from .assisted import assisted
+from .calls import stop_strings
 from .decoding import Asked, Call, decode
 from .heads import head_of
+from .params import OUR_NAMES
 
 __all__ = ["generate"]
 
@@ -44,7 +46,7 @@ def generate(
     Without params they are what transformers' own arguments and generation_config say, with these besides: seed, one for the call, whose rows then have draw indices of
     their own, or a list with one for each prompt; without it one is taken from torch's default generator. logprobs: how many of the most likely tokens to
     list with the logprob of each token, at least 0; it needs return_dict_in_generate. logprobs_mode: "raw", "edited", "tempered" or "processed". And the names
-    of `gumball.compat.transformers.OUR_NAMES`.
+    of `gumball.transformers.OUR_NAMES`.
 
     Under return_dict_in_generate a `GumballOutput` is returned, or a `GumballEncoderDecoderOutput`.
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
-from ..compat.transformers import CACHE, Drawn
+from .calls import CACHE
+from .sequences import Drawn
 
 __all__ = ["GumballEncoderDecoderOutput", "GumballOutput", "Recorder"]
 

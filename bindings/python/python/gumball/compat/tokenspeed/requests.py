@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from ...errors import RefusedError
+from ...flat import FLAT_NAMES, flat_params, refuse_near_misses
 from ...params import LogprobsParams, SamplingParams
-from ..errors import RefusedError
-from ..flat import FLAT_NAMES, flat_params, refuse_near_misses
 
 __all__ = ["KNOWN", "SamplingBackendConfig", "SpeculativeSamplingPools", "known_of", "params_of"]
 

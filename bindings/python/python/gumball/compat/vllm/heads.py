@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ... import DeviceHead, Head, Pool
-from ..errors import RefusedError
+from ...errors import RefusedError
 from .params import TOP_LIMIT, bias_first
 
 __all__ = ["HEAD", "AnyHead", "chosen_head", "over", "refuse_head", "refuse_without_logits"]

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ...errors import RefusedError
+from ...flat import FLAT_NAMES, flat_params, refuse_near_misses
 from ...params import FILTERS, LogprobsParams, SamplingParams
-from ..errors import RefusedError
-from ..flat import FLAT_NAMES, flat_params, refuse_near_misses
 
 __all__ = ["TOP_LIMIT", "bias_first", "params_of", "refuse_misplaced", "say_once"]
 

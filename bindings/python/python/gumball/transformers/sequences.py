@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ... import Head, Outputs, Pool
-from ...params import SamplingParams
+from .. import Head, Outputs, Pool
+from ..params import SamplingParams
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
 

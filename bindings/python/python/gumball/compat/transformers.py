@@ -5,9 +5,9 @@ of a call with a pool. The loop around them is :func:`gumball.transformers.gener
 from __future__ import annotations
 
 from ..errors import RefusedError
-from .calls import CACHE, no_token, prompts_of, stop_strings
-from .params import OUR_NAMES, taken
-from .sequences import MOST_DRAFTS, Drawn, Sequences, Words, words_of
+from ..transformers.calls import CACHE, no_token, prompts_of, stop_strings
+from ..transformers.params import OUR_NAMES, taken
+from ..transformers.sequences import MOST_DRAFTS, Drawn, Sequences, Words, words_of
 
 __all__ = [
     "CACHE",

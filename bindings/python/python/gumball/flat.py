@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from .._gumball import nearest_name
-from ..params import Dry, DynamicTemperature, Mirostat, SamplingParams
+from ._gumball import nearest_name
 from .errors import RefusedError
+from .params import Dry, DynamicTemperature, Mirostat, SamplingParams
 
 __all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "refuse_near_misses"]
 
