@@ -20,7 +20,6 @@
 //!
 //! `operators` holds functions over arrays for work without requests, such as softmax and sampling from
 //! probabilities. `python/gumball/operators.py` gives them their public names and allocates outputs.
-//! `python/gumball/compat` wraps them, in plain Python, under the names of other samplers.
 
 mod modules;
 

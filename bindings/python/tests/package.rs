@@ -1,4 +1,5 @@
-//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there.
+//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there; then those of gumball-compat, and
+//! the laws of sampling.
 //!
 //! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
 //! skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages import are skipped without these:
@@ -7,14 +8,13 @@
 //! calls for cargo (`ci/lib/workspace-cargo`).
 
 use std::env;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use gumball_bench_protocol::skipped::skip;
 
 /// What building and testing takes.
-const TOOLS: [&str; 5] = ["maturin>=1.9.4,<2", "numpy", "ml_dtypes", "pytest", "mypy"];
+const TOOLS: [&str; 6] = ["maturin>=1.9.4,<2", "setuptools>=77", "numpy", "ml_dtypes", "pytest", "mypy"];
 
 /// The oldest Python that the package runs on.
 const OLDEST: &str = "import sys; sys.exit(sys.version_info < (3, 10))";
@@ -72,6 +72,7 @@ fn pip(python: &Path) -> Command {
 #[test]
 fn the_wheel_passes_its_tests() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let integrations = here.join("../../integrations");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
     let Some(python) = environment(&folder.join("environment")) else { return };
 
@@ -82,6 +83,7 @@ fn the_wheel_passes_its_tests() {
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
     let mut install = pip(&python);
     install.args(["install", "--no-build-isolation", "--no-deps", "--force-reinstall"]).arg(here);
+    install.arg(integrations.join("compat"));
     install
         .env("MATURIN_PEP517_ARGS", "--profile dev --features emulator")
         // To compile kernels takes minutes. Without a compiler the package is built without them.
@@ -93,31 +95,31 @@ fn the_wheel_passes_its_tests() {
     }
     assert!(succeeds(&mut install), "pip install . fails");
 
-    // Elsewhere than beside the sources, so that the package is the installed one.
-    let mut tests = Command::new(&python);
-    let options = [OsStr::new("-m"), "pytest".as_ref(), "-ra".as_ref(), "--durations=3".as_ref()];
-    tests.args(options).arg("--rootdir").arg(here).arg(here.join("tests")).current_dir(&folder);
     // In two processes, where the environment beside has what pytest takes for that.
     let in_two = succeeds(Command::new(&python).args(["-c", "import xdist"]));
     let processes: &[&str] = if in_two { &["-n", "2"] } else { &[] };
-    tests.args(processes);
-    if env::var_os("GUMBALL_TEST_SLOW").is_some() {
-        tests.args(["-s", "-m", "slow or not slow"]);
-    }
+    let slow: &[&str] =
+        if env::var_os("GUMBALL_TEST_SLOW").is_some() { &["-s", "-m", "slow or not slow"] } else { &[] };
     let compiled = env::var_os("PYTHONPYCACHEPREFIX").unwrap_or_else(|| folder.join("pycache").into());
-    tests.env("PYTHONPYCACHEPREFIX", &compiled);
-    let status = tests.stdin(Stdio::null()).status().expect("it was just there");
-    assert!(status.success(), "the package's own tests fail");
-
-    // The laws of sampling, tried on the installed package and on what they must notice.
-    let laws = here.join("../../integrations/laws");
-    let mut tests = Command::new(&python);
-    tests.args(["-m", "pytest", "--durations=3", "--rootdir"]).arg(&laws).arg(laws.join("tests"));
-    tests.args(processes);
-    let mut path = vec![laws];
+    // The laws are tried on the installed package and on what they must notice; they are not installed themselves.
+    let laws = integrations.join("laws");
+    let mut path = vec![laws.clone()];
     path.extend(env::split_paths(&env::var_os("PYTHONPATH").unwrap_or_default()));
-    tests.env("PYTHONPATH", env::join_paths(path).expect("paths"));
-    tests.env("PYTHONPYCACHEPREFIX", &compiled).current_dir(&folder);
-    let status = tests.stdin(Stdio::null()).status().expect("it was just there");
-    assert!(status.success(), "Gumball breaks a law of sampling, or a law does not notice a fault");
+    let path = env::join_paths(path).expect("paths");
+    for (package, options, fault) in [
+        (here, slow, "the package's own tests fail"),
+        (&integrations.join("compat"), &[], "the tests of gumball-compat fail"),
+        (&laws, &[], "Gumball breaks a law of sampling, or a law does not notice a fault"),
+    ] {
+        // Elsewhere than beside the sources, so that the packages are the installed ones.
+        let mut tests = Command::new(&python);
+        tests
+            .args(["-m", "pytest", "-ra", "--durations=3", "--rootdir"])
+            .arg(package)
+            .arg(package.join("tests"));
+        tests.args(processes).args(options).current_dir(&folder);
+        tests.env("PYTHONPYCACHEPREFIX", &compiled).env("PYTHONPATH", &path);
+        let status = tests.stdin(Stdio::null()).status().expect("it was just there");
+        assert!(status.success(), "{fault}");
+    }
 }

@@ -12,7 +12,6 @@ import pytest
 import gumball
 from conftest import VOCAB
 from gumball import Status, _gumball
-from gumball.compat import sglang
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
@@ -81,15 +80,6 @@ def test_arrays_that_are_not_torchs_need_a_place(emulated: None, batch: np.ndarr
     out = np.empty_like(batch)
     assert gumball.softmax(batch, 0.7, out) is out
     assert (out == on_host(lambda: gumball.softmax(batch, 0.7))).all()
-
-
-def test_sglangs_names_work_there_too(emulated: None, logits: Any) -> None:
-    temps = torch.linspace(0.5, 2, 7).reshape(7, 1)
-    got = sglang.fused_temperature_softmax(logits, temps)
-    assert torch.allclose(got, (logits / temps).softmax(-1), atol=1e-6)
-    narrow = logits.to(torch.bfloat16)
-    sglang.fused_temperature_softmax_inplace(narrow, temps)
-    assert torch.equal(narrow, got.to(torch.bfloat16))
 
 
 def test_mistakes_are_named_and_nothing_is_written(emulated: None, logits: Any) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import gumball
 from gumball import DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State
-from gumball.compat import sglang
 from test_running import CALLS, holds
 
 VOCAB = 16
@@ -34,9 +33,6 @@ OPERATORS: dict[str, Operator] = {
     ),
     "sampling_from_logits": lambda rows, column: gumball.sampling_from_logits(
         rows, n=3, temperature=0.5, dtype="int64"
-    ),
-    "fused_temperature_softmax": lambda rows, column: sglang.fused_temperature_softmax(
-        rows, np.ones((2, 1), np.float32)
     ),
 }
 
@@ -65,25 +61,6 @@ def test_operators_over_tensors_leak_nothing(name: str) -> None:
     torch = pytest.importorskip("torch")
     rows, column, operator = torch.full((2, VOCAB), 0.5), torch.tensor([1, 0]), OPERATORS[name]
     holds(lambda: operator(rows, column), rows, column)
-
-
-def test_flashinfers_names_leak_nothing() -> None:
-    torch = pytest.importorskip("torch")
-    from gumball.compat import flashinfer
-
-    probs, ids = torch.full((2, VOCAB), 0.5), torch.tensor([1, 0], dtype=torch.int32)
-    pipe = flashinfer.logits_processor.LogitsPipe(
-        [flashinfer.logits_processor.TopK(), flashinfer.logits_processor.Sample()],
-        input_type=flashinfer.logits_processor.TensorType.PROBS,
-    )
-
-    def work() -> None:
-        flashinfer.sampling.softmax(probs, temperature=0.5)
-        flashinfer.sampling.top_k_top_p_sampling_from_probs(probs, 3, 0.9, indices=ids)
-        flashinfer.sampling.top_p_renorm_probs(probs, 0.5)
-        pipe(probs, top_k=2)
-
-    holds(work, probs, ids, pipe, calls=CALLS // 10)
 
 
 def test_loans_by_dlpack_end() -> None:

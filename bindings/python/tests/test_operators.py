@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 
 import gumball
+from float64 import softmax64
 from gumball import LogprobsParams, Pool, Sampler, SamplingParams, Status
-from gumball.compat import sglang
 
 VOCAB = 900
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 NONE = -1
-
-
-def softmax64(logits: np.ndarray, temperature: Any = 1.0) -> np.ndarray:
-    z = logits.astype(np.float64) / np.asarray(temperature, np.float64).reshape(-1, 1)
-    weights = np.exp(z - z.max(1, keepdims=True))
-    return weights / weights.sum(1, keepdims=True)
 
 
 @pytest.fixture
@@ -318,17 +312,6 @@ def test_torch_tensors_come_back_as_such(batch: np.ndarray) -> None:
         assert gumball.top_k_renorm_probs(got.to(dtype), torch.full((7,), 4)).dtype == dtype
     drawn = gumball.sampling_from_probs(got, torch.tensor([1, 1, 5]), seed=torch.tensor([-1, 2, 3]), dtype="int64")
     assert drawn.dtype == torch.int64 and drawn.shape == (3,)
-
-
-def test_sglangs_names_are_the_softmax(batch: np.ndarray) -> None:
-    temps = np.linspace(0.5, 2, 7, dtype=np.float32).reshape(7, 1)
-    got = sglang.fused_temperature_softmax(batch, temps)
-    np.testing.assert_allclose(got, softmax64(batch, temps), rtol=1e-5, atol=1e-5)
-    narrow = batch.astype(ml_dtypes.bfloat16)
-    assert sglang.fused_temperature_softmax_inplace(narrow, temps) is None
-    assert (narrow == got.astype(ml_dtypes.bfloat16)).all()
-    with pytest.raises(ValueError, match=r"temperatures has shape \(7, 2\), but must have \(7, 1\)"):
-        sglang.fused_temperature_softmax(batch, np.ones((7, 2), np.float32))
 
 
 def test_logprobs_of_tokens_come_with_ranks_and_statuses(batch: np.ndarray) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball.compat import sglang
 
 ROWS, VOCAB = 4, 96
 Operator = Callable[..., Any]
@@ -17,10 +16,6 @@ Operator = Callable[..., Any]
 # Operators that write rows: how they are called, and what their rows are called.
 WRITERS: dict[str, tuple[Operator, str]] = {
     "softmax": (lambda rows, **o: gumball.softmax(rows, 0.7, **o), "logits"),
-    "fused_temperature_softmax": (
-        lambda rows: sglang.fused_temperature_softmax(rows, np.ones((ROWS, 1), np.float32)),
-        "logits",
-    ),
     "probabilities": (lambda rows, **o: gumball.probabilities(rows, top_k=5, **o), "rows"),
     "top_k_renorm_probs": (lambda rows, **o: gumball.top_k_renorm_probs(rows, 5, **o), "probs"),
     "top_p_renorm_probs": (lambda rows, **o: gumball.top_p_renorm_probs(rows, 0.5, **o), "probs"),
@@ -95,16 +90,12 @@ def test_rows_that_do_not_fit_are_told(name: str, bad: str, rows: np.ndarray) ->
     operator, argument = (WRITERS | DRAWERS)[name]
     make, kind, text = BAD_ROWS[bad]
     wrong = make(rows)
-    if name == "fused_temperature_softmax" and bad == "too large a vocabulary":
-        text = "temperatures has shape"
     refuses(lambda: operator(wrong), kind, text.format(argument), wrong)
 
 
 @pytest.mark.parametrize("bad", BAD_OUT)
 @pytest.mark.parametrize("name", [*WRITERS, *DRAWERS])
 def test_a_place_for_the_result_that_does_not_fit_is_told(name: str, bad: str, rows: np.ndarray) -> None:
-    if name == "fused_temperature_softmax":
-        pytest.skip("left out: it has none")
     operator, _ = (WRITERS | DRAWERS)[name]
     out = np.full(ROWS, 77, np.int32) if name in DRAWERS else np.full(rows.shape, 0.5, np.float32)
     make, kind, text = BAD_OUT[bad]
@@ -114,8 +105,6 @@ def test_a_place_for_the_result_that_does_not_fit_is_told(name: str, bad: str, r
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_overlapping_results_are_told(name: str, rows: np.ndarray) -> None:
-    if name == "fused_temperature_softmax":
-        pytest.skip("left out: it has none")
     operator, argument = WRITERS[name]
     for out in (rows[1:], rows.ravel()[7 : 7 + 3 * VOCAB].reshape(3, VOCAB)):
         refuses(lambda out=out: operator(rows[:3], out=out), ValueError, f"out shares memory with {argument}", rows)

@@ -54,6 +54,9 @@ def test_a_plug_in_and_its_package_say_the_same_releases(name: str) -> None:
 
 def test_each_package_of_the_integrations_takes_gumball_of_this_minor_version() -> None:
     major, minor = map(int, gumball.__version__.split(".")[:2])
-    for package in INTEGRATIONS.glob("*/pyproject.toml"):
-        bounds = re.findall(r'"gumball>=([0-9.]+),<([0-9.]+)"', package.read_text())
-        assert bounds == [(f"{major}.{minor}", f"{major}.{minor + 1}")], package
+    for package in (*INTEGRATIONS.glob("*/pyproject.toml"), Path(__file__).parents[1] / "pyproject.toml"):
+        bounds = re.findall(r'"(gumball|gumball-compat)>=([0-9.]+),<([0-9.]+)"', package.read_text())
+        assert bounds and {one[1:] for one in bounds} == {(f"{major}.{minor}", f"{major}.{minor + 1}")}, package
+        # What imports gumball_compat asks for it.
+        uses = any("gumball_compat" in path.read_text() for path in package.parent.glob("gumball_*/*.py"))
+        assert ("gumball-compat" in [name for name, *_ in bounds]) == uses or package.parent.name in ("compat", "python")

@@ -9,7 +9,7 @@ from typing import Any
 
 import llama_cpp
 
-from gumball.compat.llama_cpp import params_of
+from gumball_compat.llama_cpp import params_of
 
 from .steps import Steps
 

@@ -12,7 +12,7 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 import gumball
 from gumball import Dry, Mirostat
-from gumball.compat.llama_cpp import RANDOM_SEED
+from gumball_compat.llama_cpp import RANDOM_SEED
 
 TEXT, LENGTH = "The sky is blue because", 20
 OFF = {"temp": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}

@@ -8,7 +8,7 @@ import torch
 from sglang.srt.layers import sampler as theirs
 from sglang.srt.runtime_context import get_exec
 
-from gumball.compat.sglang.sampler import draw, logprobs
+from gumball_compat.sglang.sampler import draw, logprobs
 
 __all__ = ["Sampler", "refuse_masks"]
 

@@ -41,7 +41,7 @@ def take() -> None:
         backends = registry._BACKEND_REGISTRY
         tokenize, check = InputProcessor.tokenize_one_request, MsgpackRecvSocket._validation_error
         gather, _ = EventLoop._gather_sampling_params, (RequestState.set_cached_id, settings["sampling_backend"])
-    from gumball.compat import tokenspeed
+    from gumball_compat import tokenspeed
 
     from .requests import refuse, told
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gumball.compat.tokenspeed import KNOWN, params_of
 from gumball.errors import RefusedError
+from gumball_compat.tokenspeed import KNOWN, params_of
 
 __all__ = ["refuse", "told"]
 

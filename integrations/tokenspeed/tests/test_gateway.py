@@ -22,7 +22,7 @@ from test_steps import Engine, rows_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from gumball import Sampler
-from gumball.compat.tokenspeed import params_of
+from gumball_compat.tokenspeed import params_of
 
 SETTING = {"temperature": 0.9, "top_k": 40}
 PROMPT, COUNT, PATIENCE_S = "hi", 8, 60.0

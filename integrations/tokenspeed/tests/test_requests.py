@@ -12,7 +12,7 @@ from gumball_tokenspeed import places
 from gumball_tokenspeed.requests import told
 
 from gumball import Dry
-from gumball.compat.tokenspeed import GumballSamplingBackend, known_of, params_of
+from gumball_compat.tokenspeed import GumballSamplingBackend, known_of, params_of
 
 VOCAB = 300
 EOS = 2

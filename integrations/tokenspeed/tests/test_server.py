@@ -15,7 +15,7 @@ import tokenspeed
 from gumball_tokenspeed import __main__ as start
 from gumball_tokenspeed import places
 
-from gumball.compat.tokenspeed import GumballSamplingBackend
+from gumball_compat.tokenspeed import GumballSamplingBackend
 
 ROUTES = ["gumball", "greedy", "flashinfer", "flashinfer_full", "triton", "triton_full"]
 

@@ -10,7 +10,7 @@ import torch
 from test_requests import VOCAB, Step, entered, state_of
 
 from gumball import Sampler
-from gumball.compat.tokenspeed import params_of
+from gumball_compat.tokenspeed import params_of
 
 REQUESTS: list[dict[str, Any]] = [
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1},

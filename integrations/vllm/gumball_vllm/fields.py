@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gumball.compat.vllm import RefusedError
-from gumball.compat.vllm.params import say_once
 from gumball.flat import FLAT_NAMES, refuse_near_misses
+from gumball_compat.vllm import RefusedError
+from gumball_compat.vllm.params import say_once
 
 __all__ = ["checked", "take"]
 

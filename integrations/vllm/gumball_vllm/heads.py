@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import torch
 
 from gumball import DeviceHead, Head
-from gumball.compat.vllm.heads import HEAD, AnyHead, chosen_head, refuse_head
-from gumball.compat.vllm.params import BUILT_IN, MODES
+from gumball_compat.vllm.heads import HEAD, AnyHead, chosen_head, refuse_head
+from gumball_compat.vllm.params import BUILT_IN, MODES
 
 from .requests import follower_of
 

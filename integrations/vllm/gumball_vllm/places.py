@@ -19,9 +19,9 @@ import sys
 from typing import Any
 
 import gumball
-from gumball.compat.vllm import RejectionSampler, sampler_of
-from gumball.compat.vllm.heads import chosen_head
 from gumball.releases import taking_places
+from gumball_compat.vllm import RejectionSampler, sampler_of
+from gumball_compat.vllm.heads import chosen_head
 
 from . import SWITCH, TRIED, heads, requests
 
@@ -82,7 +82,7 @@ def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
     if requests.draws_alone(self.vllm_config):
         ours = sampler_of(sampler)
         return ours, None if speculation is None else RejectionSampler(ours, speculation, self.device)
-    from gumball.compat.vllm.pooled import Sequences, pooled
+    from gumball_compat.vllm.pooled import Sequences, pooled
 
     model = self.vllm_config.model_config
     sequences = Sequences(

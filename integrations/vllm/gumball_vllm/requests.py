@@ -16,10 +16,10 @@ from vllm.v1.sample.logits_processor import (
     MoveDirectionality,
 )
 
-from gumball.compat.vllm import RefusedError, Requests, params_of
-from gumball.compat.vllm.heads import chosen_head, refuse_without_logits
-from gumball.compat.vllm.params import refuse_misplaced
 from gumball.flat import FLAT_NAMES
+from gumball_compat.vllm import RefusedError, Requests, params_of
+from gumball_compat.vllm.heads import chosen_head, refuse_without_logits
+from gumball_compat.vllm.params import refuse_misplaced
 
 __all__ = ["Follower", "builder", "draws_alone", "follower_of", "namer", "validator"]
 

@@ -15,9 +15,9 @@ from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler as VllmRejectionSampler
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from gumball.compat.vllm import biased, draw, verify
-from gumball.compat.vllm.listed import Listed, merged, upload
-from gumball.compat.vllm.params import TOP_LIMIT
+from gumball_compat.vllm import biased, draw, verify
+from gumball_compat.vllm.listed import Listed, merged, upload
+from gumball_compat.vllm.params import TOP_LIMIT
 
 from .requests import Follower, follower_of
 

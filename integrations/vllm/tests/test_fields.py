@@ -10,7 +10,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMValidationError
 
-from gumball.compat.vllm import params, params_of
+from gumball_compat.vllm import params, params_of
 
 KINDS = [
     (CompletionRequest, {"model": "m", "prompt": "The"}),

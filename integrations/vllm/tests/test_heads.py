@@ -23,7 +23,8 @@ from vllm.v1.worker.gpu_worker import Worker
 
 import gumball
 from conftest import closing
-from gumball.compat.vllm.heads import HEAD, chosen_head
+from gumball_compat.vllm import params_of
+from gumball_compat.vllm.heads import HEAD, chosen_head
 
 PROGRAM = """
 from vllm.plugins import load_general_plugins
@@ -112,7 +113,7 @@ def test_tokens_are_those_of_the_head(served: Any, monkeypatch: Any) -> None:
     counts = {"tokens": 0, "tokens of the exact head": 0}
     pool = gumball.Pool(head.vocab, slots=1, top_n=3)
     for i, out in enumerate(outs):
-        translated = gumball.compat.vllm.params_of(params[i], vocab=head.vocab)
+        translated = params_of(params[i], vocab=head.vocab)
         alone = gumball.Sampler(translated, head.vocab, prompt=out.prompt_token_ids)
         slot = pool.admit(translated, out.prompt_token_ids)
         (line,) = out.outputs

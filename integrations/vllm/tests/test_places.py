@@ -16,7 +16,7 @@ import torch
 from gumball_vllm import places
 
 import gumball
-from gumball.compat import vllm as compat
+from gumball_compat import vllm as compat
 
 PROGRAM = """
 from vllm.plugins import load_general_plugins

@@ -18,8 +18,8 @@ from vllm.v1.worker.gpu.sample.sampler import Sampler
 
 import gumball
 from gumball import Mirostat
-from gumball.compat.vllm import pooled as pooled_module
-from gumball.compat.vllm.pooled import Sequences, pooled
+from gumball_compat.vllm import pooled as pooled_module
+from gumball_compat.vllm.pooled import Sequences, pooled
 
 VOCAB, MOST, STEPS, LENGTH = 40, 6, 3, 14
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3

@@ -10,12 +10,7 @@ say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
 let ``model.generate`` draw        :mod:`gumball.transformers`
-what FlashInfer's callers know     :mod:`gumball.compat.flashinfer`
-what SGLang calls by other names   :mod:`gumball.compat.sglang`
-where TokenSpeed has its sampler   :mod:`gumball.compat.tokenspeed`
-where vLLM judges drafts           :mod:`gumball.compat.vllm`
-read transformers' processors     :mod:`gumball.compat.transformers`
-what llama-cpp-python calls it     :mod:`gumball.compat.llama_cpp`
+other packages' names              :mod:`gumball.compat`, if gumball-compat is installed
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 

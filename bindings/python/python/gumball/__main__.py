@@ -21,7 +21,7 @@ PACKAGES = (
     ("vllm", "samples by the plug-in gumball-vllm"),
     ("sglang", "samples by the plug-in gumball-sglang"),
     ("tokenspeed", "samples by the plug-in gumball-tokenspeed"),
-    ("flashinfer-python", "its names are also those of gumball.compat.flashinfer"),
+    ("gumball-compat", "gumball.compat: the names of FlashInfer, SGLang, TokenSpeed, vLLM and others"),
 )
 
 

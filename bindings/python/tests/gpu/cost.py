@@ -1,7 +1,7 @@
 """What a call costs on a GPU from Python, in microseconds: `python cost.py [FILE.json]`. Medians and p95 of single calls.
 
 host: until the call returns, the device idle before it. synchronised: until torch.cuda.synchronize after it returns, the
-device idle before it. Rivals, where they are installed: torch's own operators, FlashInfer.
+device idle before it. torch's own operators stand beside; FlashInfer does in gumball-compat's cost_of_names.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 
 import gumball.torch
 from gumball import Pool, SamplingParams
-from gumball.compat.flashinfer import sampling as compat
 
 VOCAB, WARM, RUNS = 151_936, 50, 400
 
@@ -86,36 +85,13 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball chain_speculative_sampling, 3 drafts"] = lambda: gumball.chain_speculative_sampling(
         draft, drafts, target, seed=7
     )
-    given = {"seed": torch.tensor([7], device="cuda"), "offset": torch.tensor([0], device="cuda")}
-    counts = [torch.zeros(rows, device="cuda", dtype=torch.int32) for _ in range(2)]
-    found["compat softmax"] = lambda: compat.softmax(logits, column)
-    found["compat sampling_from_probs"] = lambda: compat.sampling_from_probs(probs, **given)
-    found["compat sampling_from_probs, a generator"] = lambda: compat.sampling_from_probs(probs)
-    found["compat top_k_sampling_from_probs"] = lambda: compat.top_k_sampling_from_probs(probs, ks, **given)
-    found["compat top_k_top_p_sampling_from_probs"] = lambda: compat.top_k_top_p_sampling_from_probs(
-        probs, ks, column, **given
-    )
-    found["compat top_k_renorm_probs"] = lambda: compat.top_k_renorm_probs(probs, ks)
-    found["compat chain_speculative_sampling"] = lambda: compat.chain_speculative_sampling(
-        draft, drafts, target, *counts, **given
-    )
     found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
     found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
     found["torch empty_like"] = lambda: torch.empty_like(logits)
-    try:
-        from flashinfer import sampling
-    except ImportError:
-        return found
-    found["flashinfer softmax"] = lambda: sampling.softmax(logits, column)
-    found["flashinfer sampling_from_logits"] = lambda: sampling.sampling_from_logits(logits)
-    found["flashinfer sampling_from_probs"] = lambda: sampling.sampling_from_probs(probs)
-    found["flashinfer top_k_top_p_sampling_from_probs"] = lambda: sampling.top_k_top_p_sampling_from_probs(
-        probs, 50, 0.9
-    )
     return found
 
 
-def main() -> None:
+def main(calls: Callable[[int], dict[str, Callable[[], Any]]] = calls) -> None:
     record: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "vocab": VOCAB}
     for rows in (1, 8, 32, 128):
         print(f"{rows} rows of {VOCAB} f32:  host (p95)  synchronised (p95), microseconds")

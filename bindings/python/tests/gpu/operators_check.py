@@ -124,19 +124,6 @@ def softmax_compiled() -> str:
 
 
 @check
-def sglangs_softmax() -> str:
-    from gumball.compat import sglang
-
-    logits, temps = torch.randn(64, 128_256, device="cuda"), torch.rand(64, 1, device="cuda") + 0.3
-    near(sglang.fused_temperature_softmax(logits, temps), softmax64(logits, temps))
-    narrow = logits.bfloat16()
-    wanted = softmax64(narrow, temps)
-    assert sglang.fused_temperature_softmax_inplace(narrow, temps) is None
-    torch.testing.assert_close(narrow.cpu().double(), wanted, rtol=1e-1, atol=2e-2)
-    return "64 rows"
-
-
-@check
 def draws() -> str:
     """Draws from logits are the host's: columns, lists, lines, several a row; on a stream, in a graph, compiled."""
     import gumball.torch

@@ -24,7 +24,6 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import gumball  # noqa: E402
 import laws  # noqa: E402
 from gumball import Pool, SamplingParams  # noqa: E402
-from gumball.compat import sglang  # noqa: E402
 
 PROOFS: dict[str, Callable[[], str]] = {}
 CALLS = 100_000
@@ -95,7 +94,6 @@ def operators(rows: torch.Tensor, probs: torch.Tensor) -> dict[str, Callable[[],
     top_p, heat = torch.full((count,), 0.9, device="cuda"), torch.full((count, 1), 0.7, device="cuda")
     return {
         "softmax": lambda: gumball.softmax(rows, heat),
-        "fused_temperature_softmax": lambda: sglang.fused_temperature_softmax(rows, heat),
         "probabilities": lambda: gumball.probabilities(rows, top_k=top_k, top_p=top_p),
         "top_k_renorm_probs": lambda: gumball.top_k_renorm_probs(probs, top_k),
         "top_p_renorm_probs": lambda: gumball.top_p_renorm_probs(probs, top_p),

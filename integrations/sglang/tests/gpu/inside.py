@@ -39,7 +39,7 @@ def register() -> None:
     if os.environ.get("GUMBALL_EAGLE") == "1":
         from sglang.srt.speculative import eagle_utils, eagle_worker_common, ngram_worker
 
-        from gumball.compat.sglang import eagle_sample
+        from gumball_compat.sglang import eagle_sample
 
         for module in (eagle_utils, eagle_worker_common, ngram_worker):
             module.eagle_sample = eagle_sample

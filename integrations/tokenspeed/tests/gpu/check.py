@@ -21,7 +21,7 @@ from gumball_tokenspeed.requests import told
 from served import PROMPT, VOCAB, Server, request
 
 import gumball
-from gumball.compat.tokenspeed import params_of
+from gumball_compat.tokenspeed import params_of
 
 COUNT, LENGTH, TABLE = 48, 24, 256
 KINDS: list[dict[str, Any]] = [

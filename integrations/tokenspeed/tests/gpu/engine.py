@@ -91,7 +91,7 @@ def drawn_again(number: int, name: str, folder: str, length: int) -> list[int]:
     from tokenspeed.runtime.sampling.sampling_params import SamplingParams
 
     import gumball
-    from gumball.compat.tokenspeed import params_of
+    from gumball_compat.tokenspeed import params_of
 
     params = params_of(SamplingParams(**asked(number)))
     rows = numpy.fromfile(Path(folder, name), dtype=numpy.uint16).astype(numpy.uint32).reshape(-1, VOCAB) << 16

@@ -17,7 +17,7 @@ def register() -> None:
         return
     import torch
 
-    from gumball.compat.tokenspeed import GumballSamplingBackend
+    from gumball_compat.tokenspeed import GumballSamplingBackend
 
     make, prepare, step = (
         GumballSamplingBackend.__init__,

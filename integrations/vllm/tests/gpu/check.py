@@ -74,7 +74,7 @@ class Watched:
     def watch(self) -> None:
         from gumball_vllm import samplers
 
-        from gumball.compat.vllm import pooled
+        from gumball_compat.vllm import pooled
 
         edited, draw = pooled._Pooled._edited, samplers.draw
 
@@ -129,7 +129,7 @@ def said(out: Any) -> dict[str, Any]:
 def redrawn(kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any]) -> list[int]:
     """The text that a sampler on the CPU draws from these rows, which have biases where vLLM adds them before the penalties."""
     import gumball
-    from gumball.compat.vllm import params_of
+    from gumball_compat.vllm import params_of
 
     alone = gumball.Sampler(params_of(params(kind, seed)).replace(seed=seed), len(rows[0]), prompt=prompt)
     for row in rows:

@@ -9,7 +9,7 @@ from engines.surface import way
 from measure import Way
 
 try:
-    from gumball.compat.flashinfer import sampling as compat
+    from gumball_compat.flashinfer import sampling as compat
 except ImportError:
     compat = None
 

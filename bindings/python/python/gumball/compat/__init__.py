@@ -1,32 +1,47 @@
-"""Gumball's functions under the names of other packages, for programs that call those.
+"""Gumball's functions under the names of other packages, if the package gumball-compat is installed.
 
-Each module replaces one package. Importing this module imports neither torch nor those packages.
-:mod:`gumball.compat.flashinfer`, :mod:`gumball.compat.tokenspeed` and :mod:`gumball.compat.vllm` import torch,
-:mod:`gumball.compat.transformers` also transformers.
+``import gumball.compat.flashinfer`` gives the module ``gumball_compat.flashinfer`` itself: each is loaded once, under either name. Nothing
+of it lies here, so the two packages are installed, upgraded and removed one without the other.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
-__all__ = ["flashinfer_path"]
+_REAL = "gumball_compat"
+
+if importlib.util.find_spec(_REAL) is None:
+    raise ModuleNotFoundError("gumball.compat is a package of its own: pip install gumball-compat", name=_REAL)
+
+# A package, of which no folder has modules.
+__path__ = []
 
 
-def flashinfer_path() -> str:
-    """Returns the folder with Gumball's package named `flashinfer`, to be put first in `sys.path` or `PYTHONPATH`.
+class _Alias(MetaPathFinder, Loader):
+    """Finds the modules of this package under their own names."""
 
-    ::
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not name.startswith(f"{__name__}."):
+            return None
+        real = importlib.util.find_spec(_REAL + name.removeprefix(__name__))
+        return None if real is None else ModuleSpec(name, self, loader_state=real)
 
-        import sys, gumball.compat
-        sys.path.insert(0, gumball.compat.flashinfer_path())
-        import flashinfer                       # sampling and logits_processor, drawn by Gumball
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return importlib.import_module(spec.loader_state.name)
 
-    or, for an unchanged program::
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has put the other name's here.
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
 
-        PYTHONPATH=$(python -c "import gumball.compat; print(gumball.compat.flashinfer_path())") python serve.py
 
-    Nothing adds the folder to the path by itself. While it comes first, it hides an installed FlashInfer. The package
-    has `flashinfer.sampling` and `flashinfer.logits_processor`, and what FlashInfer exports of them at its top level;
-    nothing more.
-    """
-    return str(Path(__file__).parent.parent / "shims")
+# Before the finder of folders, which would load what lies in those of gumball_compat a second time.
+sys.meta_path.insert(0, _Alias())

@@ -1,0 +1,71 @@
+"""What llama-cpp-python's calls say of sampling, in Gumball's words, for the package `gumball-llama-cpp`.
+
+Nothing of llama.cpp is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gumball.errors import RefusedError
+from gumball.flat import FLAT_NAMES, flat_params
+from gumball.params import FILTERS, Mirostat, SamplingParams
+
+__all__ = ["OUR_NAMES", "RANDOM_SEED", "params_of"]
+
+# What llama-cpp-python has itself.
+_THEIRS = {"typical_p", "mirostat_tau", "mirostat_eta", "mirostat_mu"}
+
+OUR_NAMES = tuple(name for name in FLAT_NAMES if name not in _THEIRS)
+"""The names of parameters that llama-cpp-python's calls have not."""
+
+RANDOM_SEED = 0xFFFFFFFF
+"""llama.cpp's seed that asks for another one each time. llama-cpp-python calls it -1, too."""
+
+
+def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) -> SamplingParams:
+    """Returns the parameters of a call.
+
+    theirs: the arguments of llama-cpp-python's `_init_sampler`, by name. seed: that of the `Llama`; -1 or `RANDOM_SEED` for another one each time. ours: parameters
+    under the names of `OUR_NAMES`.
+
+    Raises RefusedError for mirostat of version 1, for a value outside its range, and for parameters that do not go together.
+    """
+    unknown = [name for name in ours if name not in OUR_NAMES]
+    if unknown:
+        raise RefusedError(f"{unknown[0]} is no parameter of Gumball alone; those are {', '.join(OUR_NAMES)}")
+    chosen: dict[str, Any] = {
+        "repetition_penalty": theirs["repeat_penalty"],
+        # Its chain is not told the prompt.
+        "repetition_scope": "output",
+        "frequency_penalty": theirs["frequency_penalty"],
+        "presence_penalty": theirs["presence_penalty"],
+        "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64,
+    }
+    temperature, mode = theirs["temp"], theirs["mirostat_mode"]
+    if temperature != temperature:
+        raise RefusedError("temperature is NaN, but must be a number")
+    if temperature == 0:
+        chosen["temperature"] = 0.0
+    elif temperature > 0 and mode == 1:
+        raise RefusedError("mirostat_mode is 1, which Gumball has not; pass 2, or 0 for none")
+    elif temperature > 0 and mode == 2:
+        # There the temperature does not enter.
+        chosen["mirostat"] = Mirostat(theirs["mirostat_tau"], theirs["mirostat_eta"])
+    elif temperature > 0:
+        chosen |= {
+            "temperature": temperature,
+            "temperature_last": True,
+            "top_k": max(theirs["top_k"], 0),
+            # There 1 and more is off.
+            "typical_p": min(theirs["typical_p"], 1.0),
+            "top_p": min(theirs["top_p"], 1.0),
+            "min_p": max(theirs["min_p"], 0.0),
+            # The sequence of its chain, of which the draw alone is tempered.
+            "order": FILTERS,
+        }
+    try:
+        return SamplingParams(**(chosen | flat_params(ours, "gumball")))
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"Gumball refuses the call: {error}") from error

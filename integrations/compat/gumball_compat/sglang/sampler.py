@@ -1,0 +1,91 @@
+"""What a sampler of SGLang 0.5.23 is made of, over Gumball's operators: the draw of a batch, and a seed for each request.
+
+SGLang's sampler is handed logits that the engine has edited, and a batch's tensors of parameters. It has the requests' own seeds only where the whole server is
+deterministic; `Seeds` keeps them beside each batch, so that each request has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+
+from gumball import operators
+
+__all__ = ["Seeds", "draw", "logprobs"]
+
+_NAME = "gumball_seeds"
+
+
+class Seeds:
+    """The seeds of a batch's requests, in the batch's own turn, through everything that happens to it.
+
+    The methods are called behind those of SGLang's `SamplingBatchInfo` that they name, with its result first. Seeds are int64, [rows], and lie
+    where the batch's other tensors do: a step must not wait for a copy behind the forward pass.
+    """
+
+    @staticmethod
+    def from_schedule_batch(result: Any, kind: Any, batch: Any, vocab_size: int) -> Any:
+        """Gives a new batch its requests' seeds: their own, or one made of the request's id, which all ranks know."""
+        like = result.temperatures
+        seeds = torch.tensor([_seed(request) for request in batch.reqs], dtype=torch.int64, pin_memory=like.is_cuda)
+        setattr(result, _NAME, seeds.to(like.device, non_blocking=True))
+        return result
+
+    @staticmethod
+    def filter_batch(result: Any, info: Any, keep_indices: Any, keep_indices_device: Any) -> None:
+        """Keeps the seeds of the requests that stay."""
+        setattr(info, _NAME, getattr(info, _NAME)[keep_indices_device])
+
+    @staticmethod
+    def merge_batch(result: Any, info: Any, other: Any) -> None:
+        """Puts the seeds of another batch behind these."""
+        setattr(info, _NAME, torch.cat([getattr(info, _NAME), getattr(other, _NAME)]))
+
+    @staticmethod
+    def copy_for_forward(result: Any, info: Any) -> Any:
+        """Hands the seeds to the copy that a step works with."""
+        setattr(result, _NAME, getattr(info, _NAME))
+        return result
+
+
+def _seed(request: Any) -> int:
+    seed = request.sampling_params.sampling_seed
+    if seed is None:
+        return int.from_bytes(hashlib.blake2b(str(request.rid).encode(), digest_size=8).digest(), "little", signed=True)
+    return (int(seed) + 2**63) % 2**64 - 2**63
+
+
+def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor:
+    """Returns the next token of each row, [rows] int64.
+
+    logits: [rows, vocab], edited by the engine, before the temperature; they stay as they are. info: SGLang's `SamplingBatchInfo` with seeds. positions: [rows],
+    that of the token before; the draw is at the next one. Each filter sees the whole row (SGLang's joint order). A row without a token gives 0.
+    """
+    seeds = getattr(info, _NAME, None)
+    if seeds is None or len(seeds) != len(logits):
+        found = "none" if seeds is None else len(seeds)
+        raise RuntimeError(
+            f"a batch of {len(logits)} rows has {found} seeds; SGLang's SamplingBatchInfo was made or changed in a way that gumball-sglang does not know"
+        )
+    tokens = operators.sampling_from_logits(
+        logits,
+        temperature=info.temperatures.view(-1),
+        top_k=info.top_ks if info.need_top_k_sampling else None,
+        top_p=info.top_ps if info.need_top_p_sampling else None,
+        min_p=info.min_ps if info.need_min_p_sampling else None,
+        order="joint",
+        seed=seeds,
+        position=positions.to(torch.int64) + 1,
+        draw=0,
+        dtype="int64",
+    )
+    return tokens.clamp(min=0)
+
+
+def logprobs(logits: torch.Tensor, info: Any, original: bool) -> torch.Tensor:
+    """The rows from which SGLang lists logprobs: at the temperature, unless all requests are greedy or `original` is asked for."""
+    if info.is_all_greedy or original:
+        return torch.log_softmax(logits, dim=-1)
+    return torch.log_softmax(logits / info.temperatures, dim=-1)

@@ -1,0 +1,159 @@
+"""The backend's pool over tensor-parallel ranks: each verifies its own requests, and all get what came out.
+
+TokenSpeed hands every rank the whole rows of a part of the requests, `bucket_bs / tp_size` neighbours, and wants the results of all of
+them. That is a :class:`gumball.dist.DistPool` with the layout "replicated". Steps for which every rank has all rows go the same way: a rank
+takes those of its own requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gumball import dist
+from gumball.params import SamplingParams, State, Variant
+
+__all__ = ["RankPool", "join_ranks"]
+
+PADDING = -1
+
+
+def join_ranks(topology: Any, vocab: int, **options: Any) -> dist.DistPool:
+    """Makes the pool of this rank of TokenSpeed's tensor-parallel group, once all its ranks have come."""
+    from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
+
+    group = process_group_manager.get_device_process_group(topology.tp_group)
+    return dist.join(vocab, group=group, **options)
+
+
+class RankPool:
+    """A DistPool with those calls of :class:`gumball.Pool` that the backend makes.
+
+    pool: one whose layout is "replicated", with owners in blocks. Batches are padded to a multiple of the ranks, so that each owns as many requests.
+    """
+
+    def __init__(self, pool: dist.DistPool) -> None:
+        self.pool = pool
+        self.device = pool.device
+        # The slots of the assigned requests, with the padding, the tokens of each, and their plan.
+        self._rows: list[int] = []
+        self._width = 1
+        self._plan: Any = None
+        # What came out on the host.
+        self._outputs: Any = None
+        # A token on its way from a GPU, and what says that it has come.
+        self._token: torch.Tensor | None = None
+        self._came: Any = None
+
+    def refuse_lost(self) -> None:
+        """Raises the error of an exchange that failed, once its results have arrived. Waits for nothing on a GPU, so it may be steps late.
+
+        A failed exchange leaves results of padding, in which no request has a token.
+        """
+        first = next((row for row, slot in enumerate(self._rows) if slot != PADDING), None)
+        if first is None or self.device == "cpu":
+            return
+        token = torch.from_dlpack(self.pool.outputs_on_device("tokens"))[first * self._width]
+        if not token.is_cuda:
+            none = int(token) < 0
+        else:
+            held, came = self._token, self._came
+            if held is None:
+                held = self._token = torch.empty_like(token, device="cpu", pin_memory=True)
+            arrived = came is None or came.query()
+            none = came is not None and arrived and int(held) < 0
+            if arrived:
+                held.copy_(token, non_blocking=True)
+                self._came = torch.cuda.Event()
+                self._came.record()
+        if none:
+            # The error, if it was that; a row whose logits are all -inf has no token either.
+            self.pool.fetch()
+
+    def admit(self, params: SamplingParams, prompt: Any = ()) -> int:
+        return self.pool.admit(params, prompt)
+
+    def resume(self, params: SamplingParams, state: State) -> int:
+        return self.pool.resume(params, state)
+
+    def release(self, slot: int) -> None:
+        self.pool.release(slot)
+
+    def shorten(self, slots: list[int], counts: list[int]) -> None:
+        self.pool.shorten(slots, counts)
+
+    def enqueue_shorten(self, counts: Any) -> None:
+        """Takes tokens of the assigned requests away; those of padding keep theirs."""
+        if not isinstance(counts, torch.Tensor):
+            counts = torch.tensor(counts, dtype=torch.int64, device=_place(self.device))
+        self.pool.enqueue_shorten(_padded(counts, len(self._rows)))
+
+    def variants(self) -> list[Any]:
+        """Returns the one variant that graphs over ranks have."""
+        return [Variant("full", "all requests", sum(self.pool.served().values()))]
+
+    def needed_variant(self) -> str:
+        return "full"
+
+    def reserve_replays(self, steps: int = 1, *, variant: str = "full") -> None:
+        if self.device != "cpu":
+            self.pool.reserve_replays(steps)
+
+    def _plan_of(self, rows: list[int], drafts: int) -> None:
+        world = self.pool.world
+        self._rows, self._width = rows + [PADDING] * (-len(rows) % world), drafts + 1
+        self._plan = self.pool.plan(self._rows, drafts=drafts, step="verify" if drafts else "decode")
+
+    def assign(self, rows: list[int]) -> None:
+        self._plan_of(rows, 0)
+        if self.device != "cpu":
+            self.pool.assign(self._rows, plan=self._plan)
+
+    def assign_drafts(self, rows: list[int], counts: list[int]) -> None:
+        self._plan_of(rows, max(counts, default=0))
+        counts = counts + [max(counts, default=0)] * (len(self._rows) - len(rows))
+        self.pool.assign_drafts(self._rows, counts, plan=self._plan)
+
+    def _own(self, logits: torch.Tensor, width: int) -> torch.Tensor:
+        """Returns the rows of this rank's requests, of which there may be more than the batch has."""
+        count = len(self._rows) // self.pool.world * width
+        if logits.shape[0] == count:
+            return logits
+        own = logits[self.pool.rank * count :][:count]
+        return _padded(own, count)
+
+    def enqueue(self, logits: torch.Tensor, *, variant: str | None = None) -> None:
+        own = self._own(logits, 1)
+        if self.device == "cpu":
+            self._outputs = self.pool.step(own, self._rows, plan=self._plan)
+        else:
+            self.pool.enqueue(own)
+
+    def enqueue_verify(
+        self, logits: torch.Tensor, drafts: torch.Tensor, *, parents: Any = None, variant: str | None = None
+    ) -> None:
+        own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
+        above = None if parents is None else _padded(parents, requests, -1)
+        self.pool.enqueue_verify(own, _padded(drafts, requests), parents=above)
+
+    def verify(self, logits: torch.Tensor, rows: list[int], drafts: torch.Tensor, *, parents: Any = None) -> Any:
+        self._plan_of(rows, drafts.shape[1])
+        own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
+        above = None if parents is None else _padded(parents, requests, -1)
+        return self.pool.verify(own, self._rows, _padded(drafts, requests), parents=above, plan=self._plan)
+
+    def outputs_on_device(self, name: str) -> Any:
+        return getattr(self._outputs, name) if self.device == "cpu" else self.pool.outputs_on_device(name)
+
+
+def _place(device: str) -> str:
+    return device if device.startswith("cuda") else "cpu"
+
+
+def _padded(rows: torch.Tensor, count: int, value: int = 0) -> torch.Tensor:
+    """Returns as many rows, of which those behind the given ones have a value that nobody reads."""
+    missing = count - rows.shape[0]
+    if missing == 0:
+        return rows
+    return torch.cat([rows, rows.new_full((missing, *rows.shape[1:]), value)])

@@ -1,0 +1,80 @@
+"""A head of Gumball's in place of a model's last product: a pool then draws from hidden states, and nobody computes rows of logits for it.
+
+This module needs no vLLM; `gumball_vllm.heads` makes the head and puts it into the engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from gumball import DeviceHead, Head, Pool
+from gumball.errors import RefusedError
+
+from .params import TOP_LIMIT, bias_first
+
+__all__ = ["HEAD", "AnyHead", "chosen_head", "over", "refuse_head", "refuse_without_logits"]
+
+AnyHead = Head | DeviceHead
+
+HEAD = "GUMBALL_VLLM_HEAD"
+"""The environment variable that names the kind of head, and what else `gumball.Head` is told: `certified`, or `clustered,file=clusters.safetensors,probes=256`."""
+
+_KINDS = ("certified", "clustered", "exact", "fast")
+
+
+def chosen_head() -> dict[str, Any] | None:
+    """What the variable asks for, as arguments of `gumball.Head`; None if it is empty or not there. Raises ValueError for another word."""
+    value = os.environ.get(HEAD, "")
+    if not value:
+        return None
+    kind, *rest = value.split(",")
+    options: dict[str, Any] = {"kind": kind}
+    for word in rest:
+        name, _, text = word.partition("=")
+        if name == "file" and text:
+            options[name] = text
+        elif name == "probes" and text.isdecimal():
+            options[name] = int(text)
+        else:
+            refuse_head(f"{word!r} is neither file=PATH nor probes=NUMBER")
+    if kind not in _KINDS:
+        refuse_head(f"the kind must be one of {', '.join(_KINDS)}")
+    if kind == "fast" and rest:
+        refuse_head("a fast head has neither a file nor probes")
+    return options
+
+
+def refuse_head(reason: str) -> NoReturn:
+    """Raises ValueError for a head that this engine cannot have."""
+    raise ValueError(f"{HEAD} is {os.environ.get(HEAD)!r}, but {reason}; change it, or leave it out")
+
+
+def over(pool: Pool, head: AnyHead | None, name: str) -> Callable[..., Any]:
+    """A method of the pool over rows of logits, or, with a head, the one over rows of hidden states."""
+    return getattr(pool, name) if head is None else functools.partial(getattr(pool, f"{name}_hidden"), head)
+
+
+def refuse_without_logits(theirs: Any, kind: str) -> None:
+    """Raises RefusedError for a request that needs what a head has not.
+
+    theirs: vLLM's `SamplingParams`. kind: the head's.
+    """
+    count = theirs.logprobs or 0
+    for asked, what in (
+        (theirs.structured_outputs is not None, "structured_outputs"),
+        (theirs.thinking_token_budget is not None, "thinking_token_budget"),
+        (bias_first(theirs), "logit_bias beside repetition_penalty"),
+        (not 0 <= count <= TOP_LIMIT, f"logprobs {count}, with more than {TOP_LIMIT} lines of a token"),
+        (
+            kind == "clustered" and bool(theirs.allowed_token_ids),
+            "allowed_token_ids, all of which a clustered head may leave out",
+        ),
+    ):
+        if asked:
+            raise RefusedError(
+                f"Gumball refuses the request: it has {what}, which needs all logits, but this server's tokens are drawn from hidden "
+                f"states by a {kind} head; leave it out, or start the server without {HEAD}"
+            )

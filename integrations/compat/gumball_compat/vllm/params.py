@@ -1,0 +1,142 @@
+"""A request's parameters: what vLLM's `SamplingParams` says, in Gumball's words, or why it cannot be had.
+
+Names of Gumball alone come in vLLM's `extra_args` (`vllm_xargs` of its OpenAI server) under flat names, since that field
+holds numbers, strings and lists of them. Other keys there belong to others and are left alone, which a warning says once, unless one is a near
+miss, or a parameter of vLLM's own, which it would not read there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from gumball.errors import RefusedError
+from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
+from gumball.params import FILTERS, LogprobsParams, SamplingParams
+
+__all__ = ["TOP_LIMIT", "bias_first", "params_of", "refuse_misplaced", "say_once"]
+
+# The largest list of most likely tokens that a pool makes; vLLM's own functions make longer ones.
+TOP_LIMIT = 128
+
+# The most ids that a request of vLLM may name for logprobs.
+IDS = 128
+
+# How many requests that left are remembered; those that were preempted come back.
+MOST_DEPARTED = 4096
+
+# How many logits processors model runner V2 makes itself, whose work the pool does: bias, penalties, bad words.
+BUILT_IN = 3
+
+# What vLLM itself puts into `extra_args`, or reads there.
+_VLLMS = ("kv_transfer_params", "ec_transfer_params", "session_id")
+
+# The most names that are remembered as said: requests may bring any.
+_MOST_SAID = 1000
+
+# vLLM's modes, and ours. Of the other two vLLM hands out logits.
+MODES = {"raw_logprobs": "raw", "processed_logprobs": "processed"}
+
+# vLLM applies min-p before top-k and top-p, so that the mass of top-p excludes what min-p dropped.
+_OTHERS = [name for name in FILTERS if name != "min_p"]
+MIN_P_FIRST = (*_OTHERS[: _OTHERS.index("top_k")], "min_p", *_OTHERS[_OTHERS.index("top_k") :])
+
+
+def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | None = None) -> SamplingParams:
+    """Returns a request's parameters.
+
+    theirs: vLLM's `SamplingParams`, as its engine passes them on: verified, with stop ids and words as ids. Its seed counts modulo
+    2^64. logprobs_mode: the engine's. vocab: if given, what depends on it is checked too. Without a seed ours has none either.
+
+    A logit bias beside a repetition penalty is left out: vLLM adds it before it divides, so it is for :func:`bias_first`.
+    Raises RefusedError for what Gumball has not, for a value outside its range, and for a key of `extra_args` that is nearly one of ours, or
+    vLLM's own.
+    """
+    greedy = theirs.temperature < 1e-5
+    chosen: dict[str, Any] = {
+        "temperature": 0.0 if greedy else theirs.temperature,
+        "top_k": 0 if greedy else max(theirs.top_k, 0),
+        "top_p": 1.0 if greedy else theirs.top_p,
+        "min_p": 0.0 if greedy else theirs.min_p,
+        "repetition_penalty": theirs.repetition_penalty,
+        "frequency_penalty": theirs.frequency_penalty,
+        "presence_penalty": theirs.presence_penalty,
+        "allowed_ids": theirs.allowed_token_ids or None,
+        "bad_words": theirs.bad_words_token_ids or (),
+        "min_tokens": theirs.min_tokens,
+        "stop_ids": sorted(theirs.all_stop_token_ids) if theirs.min_tokens else (),
+        "seed": None if theirs.seed is None else theirs.seed % 2**64,
+        "logprobs": _logprobs(theirs, logprobs_mode),
+    }
+    if theirs.logit_bias and not bias_first(theirs):
+        chosen["logit_bias"] = {int(id): float(bias) for id, bias in theirs.logit_bias.items()}
+    extra = theirs.extra_args or {}
+    try:
+        refuse_misplaced(extra, theirs)
+        chosen |= flat_params({name: extra[name] for name in FLAT_NAMES if name in extra}, _SOURCE)
+        for id in extra.get("dry_breakers", ()):
+            if vocab is not None and not 0 <= id < vocab:
+                raise RefusedError(f"{_SOURCE} has dry_breakers with {id}, which is no id of a vocabulary of {vocab}")
+        if "order" not in chosen and chosen["min_p"] > 0 and chosen["top_p"] < 1:
+            chosen["order"] = MIN_P_FIRST
+        made = SamplingParams(**chosen)
+        if vocab is not None:
+            made.validate(vocab)
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"Gumball refuses the request: {error}") from error
+    return made
+
+
+# As programs call it, and as clients of the server do.
+_SOURCE = "extra_args (vllm_xargs of the server)"
+
+
+def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
+    """Raises RefusedError for a key of `extra_args` that is nearly one of ours, or that is a parameter of vLLM's own.
+
+    theirs: vLLM's `SamplingParams`. Warns, once for each, of other names that neither Gumball nor vLLM knows.
+    """
+    own = getattr(type(theirs), "__struct_fields__", None) or vars(theirs)
+    for name in extra:
+        if name in own:
+            raise RefusedError(
+                f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
+            )
+    refuse_near_misses(extra, _SOURCE)
+    for name in extra:
+        if name not in FLAT_NAMES and name not in _VLLMS:
+            say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")
+
+
+_said: set[str] = set()
+
+
+def say_once(name: str, what: str) -> None:
+    """Warns of a name in requests, the first time that it comes."""
+    if name not in _said and len(_said) < _MOST_SAID:
+        _said.add(name)
+        logging.getLogger("gumball").warning("%r in %s", name[:100], what)
+
+
+def bias_first(theirs: Any) -> bool:
+    """Whether a request's bias must be added before its penalties, since the two do not commute (vLLM's order)."""
+    return bool(theirs.logit_bias) and theirs.repetition_penalty != 1.0
+
+
+def _logprobs(theirs: Any, logprobs_mode: str) -> LogprobsParams | None:
+    """None where no logprobs are asked for, or where vLLM's own functions make them."""
+    ids, count = theirs.logprob_token_ids or (), theirs.logprobs
+    if (not ids and count is None) or logprobs_mode not in MODES:
+        return None
+    if ids:
+        return LogprobsParams(mode=MODES[logprobs_mode], ids=ids)
+    if 0 <= count <= TOP_LIMIT:
+        return LogprobsParams(mode=MODES[logprobs_mode], top_n=count)
+    if logprobs_mode == "processed_logprobs":
+        asked = "all" if count < 0 else count
+        raise RefusedError(
+            f"logprobs is {asked}, but with --logprobs-mode processed_logprobs Gumball lists at most {TOP_LIMIT}; "
+            "ask for fewer, or start the server with raw_logprobs"
+        )
+    return None

@@ -1,0 +1,264 @@
+"""The rows of vLLM's batch as sequences of a pool: who came, went, moved, was preempted and came back (model runner V1).
+
+vLLM tells its logits processors of each change of a batch, by row: removed, added, moved. The engine's own count of a request's output tokens
+is the truth about its length: a token drawn of a prompt that is not read to its end, or thrown away for another reason, is not in it, and the
+sequence is taken back to it. With asynchronous scheduling the engine counts tokens that it has not read yet, and nothing here waits for them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gumball import Pool
+from gumball.params import SamplingParams
+
+from ..states import admit
+from .heads import AnyHead
+from .listed import OnDevice
+from .params import IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
+
+__all__ = ["Request", "Requests"]
+
+# The count of a sequence whose length only the device knows: drafts of it were verified there.
+_UNKNOWN = -1
+
+
+class Request:
+    """A request in a batch.
+
+    name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
+    may lag behind its count of them. slot: that in the pool, once it has drawn, or None. bias: ids and values that are added to its logits
+    before its penalties, or None.
+    """
+
+    def __init__(
+        self, name: Hashable, theirs: Any, prompt: Sequence[int], output: list[int], params: SamplingParams
+    ) -> None:
+        self.name, self.theirs, self.prompt, self.output, self.params = name, theirs, prompt, output, params
+        self.slot: int | None = None
+        self.seed = 0
+        self.bias: tuple[torch.Tensor, torch.Tensor] | None = None
+        if bias_first(theirs):
+            ids, values = zip(*theirs.logit_bias.items(), strict=True)
+            self.bias = torch.tensor(ids, dtype=torch.int64), torch.tensor(values, dtype=torch.float32)
+
+    @property
+    def lists_apart(self) -> bool:
+        """Whether the engine makes its logprobs, with `logprobs_mode` raw: a list that is too long for the pool, or logits edited before it."""
+        theirs = self.theirs
+        if theirs.logprobs is None and not theirs.logprob_token_ids:
+            return False
+        return self.params.logprobs is None or self.bias is not None or theirs.thinking_token_budget is not None
+
+
+class _Departed(NamedTuple):
+    """What is kept of a request that left the batch: its parameters and its seed."""
+
+    theirs: Any
+    seed: int
+
+
+class Requests:
+    """The requests of a batch, by row, and the pool that has their sequences.
+
+    rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
+    draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
+    logprobs that a request may ask for. device: the pool's; None for that of the first logits.
+
+    The sequence of a request that leaves stays in the pool, which has twice as many slots, until its slot is needed: a request that comes
+    back goes on with tokens that the host may never have seen.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        most_drafts: int = 0,
+        seed: int = 0,
+        logprobs_mode: str = "raw_logprobs",
+        top_n: int = TOP_LIMIT,
+        device: str | None = None,
+    ) -> None:
+        self.most_rows, self.most_drafts, self.logprobs_mode = rows, most_drafts, logprobs_mode
+        self.top_n = min(top_n, TOP_LIMIT) if top_n >= 0 else TOP_LIMIT
+        self.device = device
+        self.rows: list[Request | None] = []
+        self.lengths: Callable[[int], NDArray[Any]] | None = None
+        """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
+        self.pool: Pool | None = None
+        self.outputs: OnDevice
+        self.head: AnyHead | None = None
+        """What makes the logits, if the engine gives hidden states in their place."""
+        self._seeds = random.Random(seed)
+        self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
+        # Slots of requests that left, the longest gone first.
+        self._parked: OrderedDict[Hashable, int] = OrderedDict()
+        # The slot of each row, -1 for none; None after a change of the batch. The number of output tokens in each slot.
+        self._slots: NDArray[np.int32] | None = None
+        self._counts = np.zeros(2 * rows, np.int64)
+
+    def listed_apart(self, every: bool) -> NDArray[np.bool_]:
+        """Whose logprobs the engine makes of the logits as they came, by row. every: whether the logits of all rows were edited."""
+        if self.logprobs_mode == "processed_logprobs":
+            return np.zeros(len(self.rows), bool)
+        every |= self.logprobs_mode not in MODES
+        return np.array([every or (one is not None and one.lists_apart) for one in self.rows], bool)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the pool computes on the host, so that a step's tokens are known when it returns."""
+        assert self.pool is not None
+        return self.pool.device == "cpu"
+
+    def update(
+        self,
+        removed: Iterable[int],
+        added: Iterable[tuple[int, Hashable, Any, Sequence[int] | None, list[int]]],
+        moved: Iterable[tuple[int, int, bool]],
+        batch_size: int,
+    ) -> None:
+        """Takes over a change of the batch, in this order: removed rows, added requests, moved rows.
+
+        added: row, the engine's name of the request, vLLM's parameters, prompt, the engine's list of output tokens. A request that was removed
+        and is added again under its name, with the same object of parameters, goes on with its seed and its sequence, also with fewer tokens
+        than it had. moved: from, to, and whether the two are swapped.
+        """
+        rows, arrived = self.rows, []
+        for row in removed:
+            self._depart(row)
+        for row, name, theirs, prompt, output in added:
+            self._depart(row)
+            request = Request(name, theirs, prompt or (), output, params_of(theirs, logprobs_mode=self.logprobs_mode))
+            rows.extend([None] * (row + 1 - len(rows)))
+            rows[row] = request
+            arrived.append(request)
+        for one, other, swapped in moved:
+            rows.extend([None] * (max(one, other) + 1 - len(rows)))
+            if not swapped:
+                self._depart(other)
+            rows[one], rows[other] = rows[other], rows[one]
+        for row in range(batch_size, len(rows)):
+            self._depart(row)
+        del rows[batch_size:]
+        for request in arrived:
+            self._arrive(request)
+        self._slots = None
+
+    def slots(self, logits: torch.Tensor) -> NDArray[np.int32]:
+        """Returns the pool's slot of each row, with the sequences as long as the engine says they are.
+
+        logits: rows of the batch, of which vocabulary and device count; with a head rows of hidden states.
+        """
+        if self.pool is None:
+            self.pool = self._made(logits)
+            self.outputs = OnDevice(self.pool)
+        if self._slots is None:
+            for request in self.rows:
+                if request is not None and request.slot is None:
+                    request.slot = self._admitted(request)
+            slots = [-1 if request is None or request.slot is None else request.slot for request in self.rows]
+            self._slots = np.array(slots, np.int32)
+        surplus = self._counts[self._slots] - self._lengths()
+        surplus[self._slots < 0] = 0
+        if surplus.max(initial=0) > 0:
+            self._take_back(np.maximum(surplus, 0))
+            assert self._slots is not None
+        return self._slots
+
+    def advance(self, emitted: Sequence[int] | None = None) -> None:
+        """Counts the tokens that the rows' sequences have got: one each, or as many as `emitted` says, -1 where only the device knows."""
+        assert self._slots is not None
+        drawn = self._slots >= 0
+        slots = self._slots[drawn]
+        more = np.ones(len(slots), np.int64) if emitted is None else np.asarray(emitted, np.int64)[drawn]
+        counts = self._counts[slots]
+        self._counts[slots] = np.where((counts < 0) | (more < 0), _UNKNOWN, counts + more)
+
+    def _lengths(self) -> NDArray[Any]:
+        if self.lengths is not None:
+            return self.lengths(len(self.rows))
+        return np.array([0 if request is None else len(request.output) for request in self.rows], np.int64)
+
+    def _take_back(self, surplus: NDArray[np.int64]) -> None:
+        """Takes the last tokens of sequences away; surplus: how many of each row."""
+        assert self.pool is not None and self._slots is not None
+        slots = self._slots
+        self._counts[slots[slots >= 0]] -= surplus[slots >= 0]
+        if self.on_host:
+            for row in np.flatnonzero(surplus):
+                self.pool.truncate(int(slots[row]), int(self._counts[slots[row]]))
+            return
+        for row in np.flatnonzero(surplus > 1):
+            request = self.rows[row]
+            if request is not None and request.params.mirostat is not None:
+                # A device has mirostat's last two limits, so this one starts again.
+                self.pool.release(int(slots[row]))
+                request.slot = slots[row] = self._admitted(request)
+                surplus[row] = 0
+        self.pool.assign(slots)
+        self.pool.enqueue_shorten(surplus.tolist())
+
+    def _made(self, logits: torch.Tensor) -> Pool:
+        rows = self.most_rows * (1 + self.most_drafts)
+        listed = self.logprobs_mode in MODES
+        vocab = logits.shape[1] if self.head is None else self.head.vocab
+        return Pool(
+            vocab,
+            device=self.device or logits.device,
+            slots=2 * self.most_rows,
+            rows=rows,
+            top_n=min(self.top_n, vocab) if listed else 0,
+            ids=IDS if listed else 0,
+        )
+
+    def _admitted(self, request: Request) -> int:
+        pool = self.pool
+        assert pool is not None
+        if len(pool) == pool.capacity:
+            _, vacated = self._parked.popitem(last=False)
+            pool.release(vacated)
+        output = list(request.output)
+        slot = admit(pool, request.params, request.prompt, output, request.seed)
+        self._counts[slot] = len(output)
+        return slot
+
+    def _arrive(self, request: Request) -> None:
+        """Gives a request the seed and the sequence that it had, or else the seed of its parameters, or a new one."""
+        former, slot = self._departed.pop(request.name, None), self._parked.pop(request.name, None)
+        # Another request may come under the same name; and after drafts only the engine's list says which tokens were kept.
+        known = former is not None and former.theirs is request.theirs
+        if slot is not None:
+            assert self.pool is not None
+            if known and self._counts[slot] != _UNKNOWN:
+                request.slot = slot
+            else:
+                self.pool.release(slot)
+        if former is not None and known:
+            request.seed = former.seed
+        elif request.params.seed is not None:
+            request.seed = request.params.seed
+        else:
+            request.seed = self._seeds.getrandbits(64)
+
+    def _depart(self, row: int) -> None:
+        """Takes a request out of its row, and keeps its seed and its sequence."""
+        request = self.rows[row] if row < len(self.rows) else None
+        if request is None:
+            return
+        self.rows[row] = None
+        self._departed[request.name] = _Departed(request.theirs, request.seed)
+        if request.slot is not None:
+            self._parked[request.name] = request.slot
+        while len(self._departed) > MOST_DEPARTED:
+            name, _ = self._departed.popitem(last=False)
+            slot = self._parked.pop(name, None)
+            if slot is not None:
+                assert self.pool is not None
+                self.pool.release(slot)

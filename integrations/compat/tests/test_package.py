@@ -1,0 +1,118 @@
+"""The package itself: its two names, what it takes of `gumball`, and its types."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gumball
+import gumball_compat
+
+FOLDER = Path(gumball_compat.__file__).parent
+SOURCES = {path.relative_to(FOLDER.parent): ast.parse(path.read_text()) for path in FOLDER.rglob("*.py")}
+# What needs neither torch nor another package.
+PLAIN = ("errors", "llama_cpp", "sglang", "sglang.fused_sampling", "states")
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_module_is_the_same_under_either_name(name: str) -> None:
+    real = importlib.import_module(f"gumball_compat.{name}")
+    assert importlib.import_module(f"gumball.compat.{name}") is real
+    assert real.__name__ == real.__spec__.name == f"gumball_compat.{name}"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import gumball.compat.sglang as a; import gumball_compat.sglang as b; assert a is b",
+        "from gumball.compat import sglang as a; import gumball_compat.sglang as b; assert a is b",
+        "import gumball_compat.sglang as b, gumball.compat.sglang; assert gumball.compat.sglang is b",
+        "import importlib, gumball.compat.sglang as a; assert importlib.reload(a) is a",
+        "import gumball.compat, sys; assert not {'numpy', 'torch'} & set(sys.modules)",
+        "from gumball.compat.sglang import nothing_of_that_name",
+        "import gumball.compat.nothing_of_that_name",
+    ],
+)
+def test_whichever_name_comes_first(program: str) -> None:
+    done = run(program)
+    assert (done.returncode == 0) == ("nothing_of_that_name" not in program), done.stderr
+    assert not done.returncode or "Error: " in done.stderr and "nothing_of_that_name" in done.stderr
+
+
+def test_without_the_package_an_import_says_what_to_install() -> None:
+    hidden = """
+import sys
+sys.modules["gumball_compat"] = None
+try:
+    import gumball.compat.flashinfer
+except ModuleNotFoundError as error:
+    assert "pip install gumball-compat" in str(error) and error.name == "gumball_compat", error
+else:
+    raise AssertionError("it is there")
+import gumball, gumball.operators
+"""
+    done = run(hidden)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_folders_on_the_path_are_enough_in_either_order(first: int, tmp_path: Path) -> None:
+    # As checkouts on PYTHONPATH and editable installs have them; the installed packages come behind.
+    places = [str(Path(package.__file__).parents[1]) for package in (gumball, gumball_compat)]
+    for number, (package, place) in enumerate(zip(("gumball", "gumball_compat"), places)):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / package).symlink_to(Path(place) / package)
+    path = os.pathsep.join(str(tmp_path / str(number)) for number in (first, 1 - first))
+    program = "import gumball.compat.llama_cpp as a, gumball_compat; print(gumball_compat.__file__, a.__name__)"
+    done = run(program, PYTHONPATH=path)
+    assert done.stdout.split() == [str(tmp_path / "1/gumball_compat/__init__.py"), "gumball_compat.llama_cpp"], done
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    """The names that stand for `gumball`, its modules and what is in them."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {one.asname or "gumball" for one in node.names if one.name.split(".")[0] == "gumball"}
+        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "gumball":
+            found |= {one.asname or one.name for one in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_it_takes_what_is_public_alone(path: Path) -> None:
+    tree, private = SOURCES[path], []
+    ours = names_of(tree)
+    for node in ast.walk(tree):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [f"{node.module}.{one.name}" for one in node.names]
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            root = ast.unparse(node).split(".")[0]
+            private += [ast.unparse(node)] if root in ours and not node.attr.startswith("__") else []
+        for module in modules:
+            parts = module.split(".")
+            if parts[0] == "gumball" and any(part.startswith("_") for part in parts):
+                private.append(module)
+    assert not private
+
+
+def test_it_types_strictly(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    settings = Path(__file__).parents[1] / "pyproject.toml"
+    command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "-p", "gumball_compat"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

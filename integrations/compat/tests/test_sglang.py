@@ -1,0 +1,76 @@
+"""SGLang's names: the fused softmax of its pull request 22166, its warm-up, and the path it is imported by."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gumball.compat.sglang import fused_sampling
+
+from float64 import softmax64
+from gumball import _gumball
+from gumball.compat import sglang
+
+NAMES = ["fused_temperature_softmax", "fused_temperature_softmax_inplace", "warmup_fused_temperature_softmax"]
+
+
+def test_the_names_and_parameters_are_sglangs() -> None:
+    assert fused_sampling.__all__ == NAMES and set(NAMES) < set(sglang.__all__)
+    for name in NAMES:
+        assert getattr(sglang, name) is getattr(fused_sampling, name)
+    given = [list(inspect.signature(getattr(sglang, name)).parameters) for name in NAMES]
+    assert given == [["logits", "temperatures"]] * 2 + [["vocab_size", "device", "logits_dtype"]]
+
+
+def test_they_are_the_softmax(batch: np.ndarray) -> None:
+    temps = np.linspace(0.5, 2, 7, dtype=np.float32).reshape(7, 1)
+    got = sglang.fused_temperature_softmax(batch, temps)
+    np.testing.assert_allclose(got, softmax64(batch, temps), rtol=1e-5, atol=1e-5)
+    narrow = batch.astype(ml_dtypes.bfloat16)
+    assert sglang.fused_temperature_softmax_inplace(narrow, temps) is None
+    assert (narrow == got.astype(ml_dtypes.bfloat16)).all()
+    for wrong in (np.ones((7, 2), np.float32), np.ones(6, np.float32), [1.0] * 7, 0.7):
+        with pytest.raises(ValueError, match=r"temperatures has shape \(.*\), but must have \(7, 1\)"):
+            sglang.fused_temperature_softmax(batch, wrong)
+
+
+@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
+def test_they_work_on_a_device(batch: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    logits, temps = torch.from_numpy(batch), torch.linspace(0.5, 2, 7).reshape(7, 1)
+    narrow = logits.to(torch.bfloat16)
+    _gumball.emulate(True)
+    try:
+        got = sglang.fused_temperature_softmax(logits, temps)
+        sglang.fused_temperature_softmax_inplace(narrow, temps)
+    finally:
+        _gumball.emulate(False)
+    assert torch.allclose(got, (logits / temps).softmax(-1), atol=1e-6)
+    assert torch.equal(narrow, got.to(torch.bfloat16))
+
+
+def test_a_warm_up_computes_a_row_of_every_type_and_changes_nothing(batch: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    temps = np.full((len(batch), 1), 0.7, np.float32)
+    before = sglang.fused_temperature_softmax(batch, temps)
+    for dtype in (None, torch.float32, torch.bfloat16, torch.float16):
+        assert sglang.warmup_fused_temperature_softmax(900, device="cpu", logits_dtype=dtype) is None
+    sglang.warmup_fused_temperature_softmax(900)
+    assert (sglang.fused_temperature_softmax(batch, temps) == before).all()
+    with pytest.raises(TypeError, match="float64"):
+        sglang.warmup_fused_temperature_softmax(900, device="cpu", logits_dtype=torch.float64)
+
+
+def test_registered_it_is_imported_by_sglangs_path() -> None:
+    program = """
+from gumball.compat import sglang
+sglang.register()
+from sglang.srt.layers.fused_sampling import fused_temperature_softmax as softmax
+assert softmax is sglang.fused_temperature_softmax
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
