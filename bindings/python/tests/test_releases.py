@@ -59,4 +59,7 @@ def test_each_package_of_the_integrations_takes_gumball_of_this_minor_version() 
         assert bounds and {one[1:] for one in bounds} == {(f"{major}.{minor}", f"{major}.{minor + 1}")}, package
         # What imports gumball_compat asks for it.
         uses = any("gumball_compat" in path.read_text() for path in package.parent.glob("gumball_*/*.py"))
-        assert ("gumball-compat" in [name for name, *_ in bounds]) == uses or package.parent.name in ("compat", "python")
+        assert ("gumball-compat" in [name for name, *_ in bounds]) == uses or package.parent.name in (
+            "compat",
+            "python",
+        )

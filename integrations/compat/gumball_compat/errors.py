@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gumball.errors import Error, RefusedError
 
-__all__ = ["CallerError", "RefusedError"]
+__all__ = ["CallerError", "RefusedError", "refuse_unless"]
 
 
 class CallerError(Error, ValueError, AssertionError):
     """A caller's mistake, where the other package asserts that there is none."""
+
+
+def refuse_unless(harmless: object, given: Mapping[str, Any], remedy: str) -> None:
+    """Raises RefusedError for an argument that would be left without its effect.
+
+    harmless: the one value that asks for nothing. given: arguments by name. remedy: what to do instead, for the text.
+    """
+    for name, value in given.items():
+        if harmless is None and value is not None:
+            raise RefusedError(f"{name} is given, but must be None here; {remedy}")
+        if value != harmless:
+            raise RefusedError(f"{name} is {value!r}, but must be {harmless!r} here; {remedy}")

@@ -17,6 +17,11 @@ __all__ = ["OUR_NAMES", "RANDOM_SEED", "params_of"]
 # What llama-cpp-python has itself.
 _THEIRS = {"typical_p", "mirostat_tau", "mirostat_eta", "mirostat_mu"}
 
+# What is read of a call; and what llama.cpp has no more, with the values that ask for nothing.
+_READ = {"temp", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "frequency_penalty", "presence_penalty"}
+_READ |= {"mirostat_mode", "mirostat_tau", "mirostat_eta"}
+_GONE = {"tfs_z": 1.0, "penalize_nl": True}
+
 OUR_NAMES = tuple(name for name in FLAT_NAMES if name not in _THEIRS)
 """The names of parameters that llama-cpp-python's calls have not."""
 
@@ -30,8 +35,14 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
     theirs: the arguments of llama-cpp-python's `_init_sampler`, by name. seed: that of the `Llama`; -1 or `RANDOM_SEED` for another one each time. ours: parameters
     under the names of `OUR_NAMES`.
 
-    Raises RefusedError for mirostat of version 1, for a value outside its range, and for parameters that do not go together.
+    Raises RefusedError for mirostat of version 1, for a value outside its range, for parameters that do not go together, and for one of theirs that would
+    have no effect.
     """
+    for name, value in theirs.items():
+        if name not in _READ and (name not in _GONE or value != _GONE[name]):
+            raise RefusedError(
+                f"{name} is {value!r}, but llama.cpp applies it no more, and Gumball does not; leave it out"
+            )
     unknown = [name for name in ours if name not in OUR_NAMES]
     if unknown:
         raise RefusedError(f"{unknown[0]} is no parameter of Gumball alone; those are {', '.join(OUR_NAMES)}")

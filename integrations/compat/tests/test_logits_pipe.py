@@ -110,7 +110,8 @@ def test_pipes_are_the_functions_of_sampling(logits: Any, probs: Any) -> None:
         return function(rows, *given, generator=generators()[0], **more)
 
     def piped(processors: Any, rows: Any, kind: Any = PROBS, **params: Any) -> Any:
-        return LogitsPipe(processors, input_type=kind)(rows, **params, generator=generators()[0])
+        draws = {"generator": generators()[0]} if isinstance(processors[-1], Sample) else {}
+        return LogitsPipe(processors, input_type=kind)(rows, **params, **draws)
 
     joint = {"filter_apply_order": "joint"}
     both: dict[str, Any] = {"top_k": 40, "top_p": 0.5}

@@ -72,7 +72,7 @@ def test_a_path_that_does_not_fit_ends_sooner() -> None:
     assert made[1].tolist() == [[0, 3], [6, 10]] and made[2].tolist() == [1, 1]
     assert made[0].tolist() == [3, -1, -1, 4, -1, -1, 11, -1, -1, -1, 12, -1]
     again, coins = outputs(2, 6, 2), (torch.rand(2, 6), torch.rand(2))
-    sglang.tree_speculative_sampling_target_only(*again, *published().values(), *coins, probs, probs)
+    sglang.tree_speculative_sampling_target_only(*again, *published().values(), *coins, probs, torch.zeros_like(probs))
     assert all(map(torch.equal, made, again))
 
 
@@ -105,7 +105,9 @@ def test_trees_may_be_numbered_in_any_way(nodes: int) -> None:
     coins = torch.rand(requests, nodes), torch.rand(requests)
     greedy, judged = outputs(requests, nodes, nodes), outputs(requests, nodes, nodes)
     sglang.verify_tree_greedy(*greedy, candidates, places, *links, picks)
-    sglang.tree_speculative_sampling_target_only(*judged, candidates, places, *links, *coins, probs, probs)
+    sglang.tree_speculative_sampling_target_only(
+        *judged, candidates, places, *links, *coins, probs, torch.zeros_like(probs)
+    )
     wanted = [-1] * (requests * nodes)
     for i, (_, _, children) in enumerate(trees):
         path = [0]
@@ -144,18 +146,18 @@ def test_emitted_tokens_have_the_law_of_the_thresholds() -> None:
     ):
         made = outputs(requests, 3, 2)
         given = {"threshold_single": single, "threshold_acc": acc}
-        sglang.tree_speculative_sampling_target_only(*made, *tree, *coins, probs, probs, **given)
+        sglang.tree_speculative_sampling_target_only(*made, *tree, *coins, probs, torch.zeros_like(probs), **given)
         seen = torch.bincount(made[0].view(requests, 3)[:, 0], minlength=5) / requests
         assert (seen - torch.tensor(law)).abs().max() < 0.015, (single, acc, seen)
         again = outputs(requests, 3, 2)
         # Equal numbers give equal tokens, whatever the batch; the numbers of other columns are not used.
         coins[0][:, 1:] = 0.5
-        sglang.tree_speculative_sampling_target_only(*again, *tree, *coins, probs, probs, **given)
+        sglang.tree_speculative_sampling_target_only(*again, *tree, *coins, probs, torch.zeros_like(probs), **given)
         assert all(map(torch.equal, made, again))
         part, some = outputs(7, 3, 2), slice(100, 107)
         one = (tree[0][some], tree[1][:7], tree[2][some], tree[3][some])
         few = (coins[0][some], coins[1][some], probs[some].contiguous())
-        sglang.tree_speculative_sampling_target_only(*part, *one, *few, probs, **given)
+        sglang.tree_speculative_sampling_target_only(*part, *one, *few, torch.zeros_like(few[-1]), **given)
         assert torch.equal(part[0], made[0][300:321]) and torch.equal(part[2], made[2][some])
     assert p.sum() == 1
 
@@ -163,7 +165,7 @@ def test_emitted_tokens_have_the_law_of_the_thresholds() -> None:
 def test_numbers_are_seeds() -> None:
     p, probs, tree, coins = forest(50)
     made = outputs(50, 3, 2)
-    sglang.tree_speculative_sampling_target_only(*made, *tree, *coins, probs, probs, 0.9, 0.8)
+    sglang.tree_speculative_sampling_target_only(*made, *tree, *coins, probs, torch.zeros_like(probs), 0.9, 0.8)
     bits = [part.contiguous().view(torch.int32).tolist() for part in (coins[1], coins[0][:, 0])]
     seeds = [high % 2**32 << 32 | low % 2**32 for high, low in zip(*bits, strict=True)]
     drafts = torch.tensor([[3, 1]] * 50)
@@ -249,12 +251,21 @@ def test_mistakes_are_named() -> None:
     short = given | {"retrive_next_token": given["retrive_next_token"][:, :5]}
     few = made[0][:11], *made[1:]
     mistakes: list[tuple[str, Any]] = [
-        ("retrive_next_token has shape", lambda: tree(*made, *short.values(), *coins, probs, probs)),
-        ("predicts has shape", lambda: tree(*few, *given.values(), *coins, probs, probs)),
-        ("accept_token_num has shape", lambda: tree(*made[:2], made[2][:1], *given.values(), *coins, probs, probs)),
-        ("float32", lambda: tree(*made, *given.values(), coins[0].double(), coins[1].double(), probs, probs)),
-        ("uniform samples have shapes", lambda: tree(*made, *given.values(), coins[0], coins[1][:1], probs, probs)),
-        ("threshold_acc", lambda: tree(*made, *given.values(), *coins, probs, probs, 1.0, 1.5)),
+        ("retrive_next_token has shape", lambda: tree(*made, *short.values(), *coins, probs, torch.zeros_like(probs))),
+        ("predicts has shape", lambda: tree(*few, *given.values(), *coins, probs, torch.zeros_like(probs))),
+        (
+            "accept_token_num has shape",
+            lambda: tree(*made[:2], made[2][:1], *given.values(), *coins, probs, torch.zeros_like(probs)),
+        ),
+        (
+            "float32",
+            lambda: tree(*made, *given.values(), coins[0].double(), coins[1].double(), probs, torch.zeros_like(probs)),
+        ),
+        (
+            "uniform samples have shapes",
+            lambda: tree(*made, *given.values(), coins[0], coins[1][:1], probs, torch.zeros_like(probs)),
+        ),
+        ("threshold_acc", lambda: tree(*made, *given.values(), *coins, probs, torch.zeros_like(probs), 1.0, 1.5)),
     ]
     for text, mistake in mistakes:
         with pytest.raises(ValueError, match=text):

@@ -8,6 +8,7 @@ import torch
 
 from gumball import operators
 
+from ..errors import refuse_unless
 from ..walks import in_link_order
 from .speculative import judge_chains_at, judge_in_order, verify_tree_greedy
 
@@ -37,9 +38,11 @@ def eagle_sample(
     machine and in any batch; without one, seeds come from torch's generator. A tree whose links lead backwards accepts no draft
     in a sampled batch; SGLang builds none.
 
-    SGLang's settings are read by its `get_spec`. uno_target_max_top_k has no effect. Raises NotImplementedError for watermarks and
+    SGLang's settings are read by its `get_spec`. Raises RefusedError for a uno_target_max_top_k, NotImplementedError for watermarks and
     simulated acceptance, and the errors of :func:`gumball.tree_speculative_sampling`.
     """
+    remedy = "leave SGLang's own eagle_sample in place for its uno drafts"
+    refuse_unless(None, {"uno_target_max_top_k": uno_target_max_top_k}, remedy)
     device, info = batch.device, batch.sampling_info
     if batch.forward_mode.is_idle():
         empty = torch.empty(0, dtype=torch.int32, device=device)

@@ -9,13 +9,15 @@ would not fit a row of `accept_index` are not judged.
 The uniform numbers are the only source of randomness, and serve as seeds: see :mod:`gumball.compat.judged`.
 
 Nothing waits for a device, and all can be captured in a graph, but for one look at the links on the host. The errors are
-those of :func:`gumball.tree_speculative_sampling`, and ValueError for shapes that do not fit.
+those of :func:`gumball.tree_speculative_sampling`, ValueError for shapes that do not fit, and RefusedError, a ValueError, for
+arguments that would have no effect.
 """
 
 from __future__ import annotations
 
 import torch
 
+from ..errors import RefusedError, refuse_unless
 from ..judged import Keys, judged, judged_chains, seeds_of
 from ..walks import accepted_in_trees, in_link_order, packed, write_at
 
@@ -27,6 +29,9 @@ __all__ = [
     "tree_speculative_sampling_target_only",
     "verify_tree_greedy",
 ]
+
+
+_NO_THRESHOLDS = "drafts are judged by the drafter's probabilities, without thresholds; those are of tree_speculative_sampling_target_only"
 
 
 def _check(
@@ -86,12 +91,17 @@ def tree_speculative_sampling_target_only(
     retrive_next_token, retrive_next_sibling: the first child and next sibling of each, or -1. uniform_samples: [requests,
     nodes] and uniform_samples_for_final_sampling: [requests], float32; the bits of the latter, then those of the
     former's first column, are each request's seed, so that equal numbers give equal tokens, though not SGLang's.
-    target_probs: [requests, nodes, vocab] float32. draft_probs is neither read nor written; SGLang hands in zeros.
-    deterministic has no effect: all is. On a GPU the rows of target_probs are copied, since nodes may have to be numbered anew.
+    target_probs: [requests, nodes, vocab] float32. draft_probs: zeros, as SGLang hands in, which the host looks at and a GPU,
+    where that would be a wait, does not. deterministic has no effect: all is. On a GPU the rows of target_probs are copied, since nodes may have to be numbered anew.
     """
     outputs = predicts, accept_index, accept_token_num
     links = {"retrive_next_token": retrive_next_token, "retrive_next_sibling": retrive_next_sibling}
     _check(outputs, candidates, retrive_index=retrive_index, uniform_samples=uniform_samples, **links)
+    if not draft_probs.is_cuda and draft_probs.any():
+        raise RefusedError(
+            "draft_probs has numbers other than 0, but must be zeros: the drafter's probabilities do not enter by this rule; "
+            "judge chains by them with chain_speculative_sampling_triton"
+        )
     order, parents = in_link_order(retrive_next_token, retrive_next_sibling, accept_index.shape[1] - 1)
     if order.is_cuda or not torch.equal(order, torch.arange(order.shape[1]).expand_as(order)):
         target_probs = target_probs.gather(1, order.unsqueeze(2).expand_as(target_probs))
@@ -179,11 +189,12 @@ def chain_speculative_sampling_triton(
     """Judges chains by the drafter's probabilities: by rejection (rule S4), or as blocks (S6).
 
     draft_probs: [requests, nodes or nodes - 1, vocab] float32; row i is what node i + 1 was drawn from. A draft whose
-    probability there is not above 0 and at most 1 cannot have been drawn. The links, thresholds and deterministic have
-    no effect. The other arguments: as for tree_speculative_sampling_target_only.
+    probability there is not above 0 and at most 1 cannot have been drawn. The thresholds must be 1, as this rule has none. The links,
+    which say nothing of chains, and deterministic have no effect. The other arguments: as for tree_speculative_sampling_target_only.
     """
     outputs = predicts, accept_index, accept_token_num
     _check(outputs, candidates, retrive_index=retrive_index, uniform_samples=uniform_samples)
+    refuse_unless(1.0, {"threshold_single": threshold_single, "threshold_acc": threshold_acc}, _NO_THRESHOLDS)
     keys = seeds_of(uniform_samples, uniform_samples_for_final_sampling)
     judge_chains_at(outputs, candidates, retrive_index, target_probs, draft_probs, keys, 1.0, block=block_verification)
 
@@ -238,9 +249,9 @@ def chain_speculative_sampling_target_only(
 
     Node i of request r has place `r * nodes + i`. use_draft_prob: judge by draft_probs, [requests, nodes, vocab], whose
     row i is what node i + 1 was drawn from; a draft whose probability there is above reject_draft_prob_threshold, which is at least
-    1, or not above 0, cannot have been drawn, and ends the chain. Else draft_probs is not read. deterministic and enable_pdl
-    have no effect. The other arguments: as for tree_speculative_sampling_target_only. Raises ValueError if use_draft_prob
-    comes without draft_probs, and for a reject_draft_prob_threshold below 1.
+    1, or not above 0, cannot have been drawn, and ends the chain. The thresholds must be 1 then, and without it draft_probs None.
+    deterministic and enable_pdl have no effect. The other arguments: as for tree_speculative_sampling_target_only. Raises ValueError if
+    use_draft_prob comes without draft_probs, and for a reject_draft_prob_threshold below 1.
     """
     outputs = predicts, accept_index, accept_token_num
     _check(outputs, candidates, uniform_samples=uniform_samples)
@@ -252,9 +263,15 @@ def chain_speculative_sampling_target_only(
             raise ValueError("use_draft_prob needs draft_probs")
         if not reject_draft_prob_threshold >= 1:
             raise ValueError(f"reject_draft_prob_threshold is {reject_draft_prob_threshold}, but must be at least 1")
+        refuse_unless(1.0, {"threshold_single": threshold_single, "threshold_acc": threshold_acc}, _NO_THRESHOLDS)
         most = reject_draft_prob_threshold
         judge_chains_at(outputs, candidates, places, target_probs, draft_probs, keys, most)
         return
+    refuse_unless(
+        None,
+        {"draft_probs": draft_probs},
+        "by thresholds they are not read; leave them out, or pass use_draft_prob=True",
+    )
     drafts, thresholds = candidates[:, 1:].contiguous(), (threshold_single, threshold_acc)
     tokens, _, accepted = judged(None, drafts, None, target_probs.contiguous(), "threshold", thresholds, keys)
     _write(outputs, places, tokens, accepted)

@@ -14,6 +14,8 @@ import torch
 from gumball import dist
 from gumball.params import SamplingParams, State, Variant
 
+from ..errors import RefusedError
+
 __all__ = ["RankPool", "join_ranks"]
 
 PADDING = -1
@@ -97,6 +99,7 @@ class RankPool:
         return "full"
 
     def reserve_replays(self, steps: int = 1, *, variant: str = "full") -> None:
+        _check_variant(variant)
         if self.device != "cpu":
             self.pool.reserve_replays(steps)
 
@@ -124,6 +127,7 @@ class RankPool:
         return _padded(own, count)
 
     def enqueue(self, logits: torch.Tensor, *, variant: str | None = None) -> None:
+        _check_variant(variant)
         own = self._own(logits, 1)
         if self.device == "cpu":
             self._outputs = self.pool.step(own, self._rows, plan=self._plan)
@@ -133,6 +137,7 @@ class RankPool:
     def enqueue_verify(
         self, logits: torch.Tensor, drafts: torch.Tensor, *, parents: Any = None, variant: str | None = None
     ) -> None:
+        _check_variant(variant)
         own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
         above = None if parents is None else _padded(parents, requests, -1)
         self.pool.enqueue_verify(own, _padded(drafts, requests), parents=above)
@@ -145,6 +150,13 @@ class RankPool:
 
     def outputs_on_device(self, name: str) -> Any:
         return getattr(self._outputs, name) if self.device == "cpu" else self.pool.outputs_on_device(name)
+
+
+def _check_variant(variant: str | None) -> None:
+    if variant not in (None, "full"):
+        raise RefusedError(
+            f"variant is {variant!r}, but must be 'full', the only one that graphs over ranks have; leave it out"
+        )
 
 
 def _place(device: str) -> str:

@@ -36,7 +36,12 @@ class Op(ABC):
 
 
 class ParameterizedOp(Op):
-    """A step with parameters; those of a call come before those it was made with."""
+    """A step with parameters; those of a call come before those it was made with.
+
+    TAKES: their names; None for any. A pipe refuses a parameter that none of its steps takes.
+    """
+
+    TAKES: frozenset[str] | None = None
 
     def __init__(self, **default_params: Any) -> None:
         super().__init__()

@@ -29,6 +29,10 @@ __all__ = [
 ]
 
 
+# What a draw takes besides its filters; `deterministic` has no effect, as all is.
+_DRAW = ("indices", "generator", "deterministic")
+
+
 class _Step(ParameterizedOp):
     """A step that is one function of a tensor and parameters."""
 
@@ -66,6 +70,7 @@ class TemperatureOp(_Step):
     """Logits divided by their temperature: a number, [rows], or what torch divides logits by."""
 
     IN = OUT = TensorType.LOGITS
+    TAKES = frozenset(("temperature",))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         temperature = self._temperature(kwargs)
@@ -77,6 +82,7 @@ class SoftmaxOp(_Step):
     """The softmax, in the logits' own type."""
 
     IN, OUT = TensorType.LOGITS, TensorType.PROBS
+    TAKES = frozenset(("enable_pdl",))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         logits = sampling.rows_of(data, "logits")
@@ -87,6 +93,7 @@ class LogitsTopKOp(_Step):
     """Top-k of logits: the rest is -inf."""
 
     IN = OUT = TensorType.LOGITS
+    TAKES = frozenset(("top_k",))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.top_k_mask_logits(data, self._top_k(kwargs))
@@ -96,6 +103,7 @@ class ProbsTopKOp(_Step):
     """Top-k of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
+    TAKES = frozenset(("top_k",))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.top_k_renorm_probs(data, self._top_k(kwargs))
@@ -105,6 +113,7 @@ class TopPOp(_Step):
     """Top-p of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
+    TAKES = frozenset(("top_p",))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.top_p_renorm_probs(data, self._share("top_p", kwargs))
@@ -114,6 +123,7 @@ class MinPOp(_Step):
     """Min-p of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
+    TAKES = frozenset(("min_p",))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return gumball.min_p_renorm_probs(sampling.rows_of(data, "probs"), self._share("min_p", kwargs))
@@ -123,6 +133,7 @@ class LogitsSampleOp(_Step):
     """A token of each row of logits."""
 
     IN, OUT = TensorType.LOGITS, TensorType.INDICES
+    TAKES = frozenset((*_DRAW,))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.sampling_from_logits(data, **self._draw(kwargs))
@@ -132,6 +143,7 @@ class ProbsSampleOp(_Step):
     """A token of each row of probabilities."""
 
     IN, OUT = TensorType.PROBS, TensorType.INDICES
+    TAKES = frozenset((*_DRAW,))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.sampling_from_probs(data, **self._draw(kwargs))
@@ -141,6 +153,7 @@ class FusedTemperatureSoftmaxOp(_Step):
     """Temperature and softmax, float32."""
 
     IN, OUT = TensorType.LOGITS, TensorType.PROBS
+    TAKES = frozenset(("temperature", "enable_pdl"))
 
     def __init__(self, enable_pdl: bool | None = None, **default_params: Any) -> None:
         super().__init__(enable_pdl=enable_pdl, **default_params)
@@ -161,12 +174,16 @@ class _FusedSample(_Step):
 class FusedProbsTopKSampleOp(_FusedSample):
     """Top-k and draw."""
 
+    TAKES = frozenset(("top_k", *_DRAW))
+
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.top_k_sampling_from_probs(data, self._top_k(kwargs), **self._draw(kwargs))
 
 
 class FusedProbsTopPSampleOp(_FusedSample):
     """Top-p and draw."""
+
+    TAKES = frozenset(("top_p", *_DRAW))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.top_p_sampling_from_probs(data, self._share("top_p", kwargs), **self._draw(kwargs))
@@ -175,12 +192,16 @@ class FusedProbsTopPSampleOp(_FusedSample):
 class FusedProbsMinPSampleOp(_FusedSample):
     """Min-p and draw."""
 
+    TAKES = frozenset(("min_p", *_DRAW))
+
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         return sampling.min_p_sampling_from_probs(data, self._share("min_p", kwargs), **self._draw(kwargs))
 
 
 class FusedProbsTopKTopPSampleOp(_FusedSample):
     """Top-k and top-p, both of the whole row, and draw."""
+
+    TAKES = frozenset(("top_k", "top_p", *_DRAW))
 
     def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
         top_k, top_p = self._top_k(kwargs), self._share("top_p", kwargs)

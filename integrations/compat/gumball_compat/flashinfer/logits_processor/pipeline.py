@@ -13,7 +13,7 @@ from .legalization import LegalizationError, infer_initial_type, legalize_proces
 from .op import Op
 from .processors import LogitsProcessor
 from .types import TaggedTensor, TensorType
-from .validators import CompileError, ValidityCheck
+from .validators import CompileError, ValidityCheck, refuse_without_effect
 
 __all__ = ["LogitsPipe"]
 
@@ -33,7 +33,7 @@ class LogitsPipe:
 
     Called with a tensor, [rows, vocab], and the processors' parameters by name: each takes what is its own, and a
     filter and a draw that are fused take both. What a processor was made with stands in for what a call leaves out.
-    Raises ValueError, which names the operator that failed.
+    Raises ValueError, which names the operator that failed, and RefusedError, a ValueError, for a parameter that no processor takes.
     """
 
     def __init__(
@@ -64,8 +64,10 @@ class LogitsPipe:
         """Runs the pipe over logits or probabilities."""
         if self.compiled_ops is None:
             _LOGGER.warning("Pipeline is not compiled, running discrete ops.")
+        ops = self.ops if self.compiled_ops is None else self.compiled_ops
+        refuse_without_effect(ops, kwargs)
         tensor = x if isinstance(x, TaggedTensor) else TaggedTensor(x, self._initial_type)
-        for i, op in enumerate(self.ops if self.compiled_ops is None else self.compiled_ops):
+        for i, op in enumerate(ops):
             try:
                 tensor = op(tensor, **kwargs)
             except Exception as error:

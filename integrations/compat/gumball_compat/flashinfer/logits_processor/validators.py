@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from .op import Op
+from ...errors import RefusedError
+from .op import Op, ParameterizedOp
 from .operators import SoftmaxOp
 from .types import TensorType
 
-__all__ = ["CompileError", "ValidityCheck", "get_default_validity_checks", "validate_pipeline"]
+__all__ = [
+    "CompileError",
+    "ValidityCheck",
+    "get_default_validity_checks",
+    "refuse_without_effect",
+    "validate_pipeline",
+]
 
 # Raises CompileError if the operators break its rule.
 ValidityCheck = Callable[[list[Op]], None]
@@ -44,3 +51,28 @@ def validate_pipeline(ops: list[Op], custom_checks: list[ValidityCheck] | None =
         raise CompileError("Pipeline cannot be empty")
     for check in [*get_default_validity_checks(), *(custom_checks or [])]:
         check(ops)
+
+
+def refuse_without_effect(ops: list[Op], given: Iterable[str]) -> None:
+    """Raises RefusedError for a parameter, of a call or of what a processor was made with, that none of the operators takes.
+
+    Operators of a caller's own may take any.
+    """
+    taken: set[str] = set()
+    for op in ops:
+        if not isinstance(op, ParameterizedOp) or op.TAKES is None:
+            return
+        taken |= op.TAKES
+    names = set(given)
+    for op in ops:
+        made = getattr(op, "default_params", {})
+        if made.get("joint_topk_topp"):
+            raise RefusedError(
+                "joint_topk_topp is True, but both filters look at the whole row only where TopK, TopP and Sample of probabilities "
+                "follow each other in a pipe that is compiled; put them so, or leave it out"
+            )
+        names |= made.keys() - {"joint_topk_topp"}
+    if unknown := sorted(names - taken):
+        raise RefusedError(
+            f"{unknown[0]} is given, but no operator of the pipe takes it; those take {', '.join(sorted(taken))}"
+        )

@@ -1,0 +1,148 @@
+"""No argument is accepted and ignored: each is read, or refused where it would have no effect, or the page says why it may have none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gumball_compat
+from gumball.errors import RefusedError
+
+FOLDER = Path(gumball_compat.__file__).parent
+PAGE = Path(__file__).parents[1] / "README.md"
+
+
+def arguments(function: ast.FunctionDef) -> list[str]:
+    given = function.args
+    rest = [one for one in (given.vararg, given.kwarg) if one is not None]
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, *rest)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def unread(body: list[ast.stmt]) -> set[tuple[str, str]]:
+    """The arguments that nobody reads, as (function, argument), of functions and methods without an underscore before their names."""
+    found = set()
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            found |= {(f"{node.name}.{function}", one) for function, one in unread(node.body)}
+        if not isinstance(node, ast.FunctionDef) or re.match("_(?!_)", node.name):
+            continue
+        if any(isinstance(one, ast.Name) and one.id == "abstractmethod" for one in node.decorator_list):
+            continue
+        read = {one.id for part in node.body for one in ast.walk(part) if isinstance(one, ast.Name)}
+        found |= {(node.name, one) for one in arguments(node) if one not in read}
+    return found
+
+
+def test_an_argument_that_nobody_reads_stands_on_the_page() -> None:
+    ignored = set()
+    for path in FOLDER.rglob("*.py"):
+        package = path.relative_to(FOLDER).parts[0].removesuffix(".py")
+        ignored |= {(package, *one) for one in unread(ast.parse(path.read_text()).body)}
+    table = re.search(r"^## Arguments that change nothing$.*?(^\|.*?)^$", PAGE.read_text(), re.M | re.S)
+    assert table is not None
+    said = set()
+    for line in table[1].splitlines()[2:]:
+        package, functions, names, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        for function in re.findall(r"`([^`]+)`", functions):
+            said |= {(package, function, name) for name in re.findall(r"`([^`]+)`", names)}
+    assert ignored == said, f"not on the page: {sorted(ignored - said)}; read: {sorted(said - ignored)}"
+
+
+def test_llama_cpps_arguments_that_it_applies_no_more() -> None:
+    from gumball.compat import llama_cpp
+
+    theirs: dict[str, Any] = dict(top_k=40, top_p=0.95, min_p=0.05, typical_p=1.0, temp=0.8, repeat_penalty=1.0)
+    theirs |= dict(frequency_penalty=0.0, presence_penalty=0.0, mirostat_mode=0, mirostat_tau=5.0, mirostat_eta=0.1)
+    plain = llama_cpp.params_of(theirs, seed=1, ours={})
+    assert llama_cpp.params_of(theirs | {"tfs_z": 1.0, "penalize_nl": True}, seed=1, ours={}) == plain
+    for name, value in (("tfs_z", 0.9), ("penalize_nl", False), ("of_another_release", 1)):
+        with pytest.raises(RefusedError, match=f"{name} is {value}, .*; leave it out"):
+            llama_cpp.params_of(theirs | {name: value}, seed=1, ours={})
+
+
+def test_drafts_arguments_without_effect_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    from gumball.compat import sglang
+
+    def places() -> Any:
+        return torch.arange(2).view(1, 2)
+
+    probs, ids, none = torch.full((1, 2, 4), 0.25), torch.zeros(1, 2, dtype=torch.int32), torch.full((1, 2), -1)
+    made = torch.full((2,), -1, dtype=torch.int32), torch.full((1, 2), -1, dtype=torch.int32), torch.zeros(1).int()
+    coins = torch.rand(1, 2), torch.rand(1)
+    links = torch.tensor([[1, -1]]), none
+    tree = [*made, ids, places(), *links, *coins, probs]
+    chain = [*made, ids, *coins, probs]
+    by_drafter: dict[str, Any] = {"use_draft_prob": True, "reject_draft_prob_threshold": 1.0}
+    by_thresholds = by_drafter | {"use_draft_prob": False}
+    triton, only = sglang.chain_speculative_sampling_triton, sglang.chain_speculative_sampling_target_only
+    for text, mistake in [
+        ("draft_probs has numbers other than 0", lambda: sglang.tree_speculative_sampling_target_only(*tree, probs)),
+        ("threshold_single is 0.9, but must be 1.0 here; ", lambda: triton(*tree, probs, 0.9, 1.0, True)),
+        ("threshold_acc is 0.5, but must be 1.0 here; ", lambda: triton(*tree, probs, 1.0, 0.5, True)),
+        ("threshold_acc is 0.5, but", lambda: only(*chain, probs, 1.0, 0.5, **by_drafter)),
+        ("draft_probs is given, but must be None here; .*use_draft_prob", lambda: only(*chain, probs, **by_thresholds)),
+        (
+            "uno_target_max_top_k is given, but must be None here; leave SGLang's own",
+            lambda: sglang.eagle_sample(None, None, None, uno_target_max_top_k=20),
+        ),
+    ]:
+        with pytest.raises(RefusedError, match=text):
+            mistake()
+    assert (made[0] == -1).all() and (made[1] == -1).all()
+    sglang.tree_speculative_sampling_target_only(*tree, torch.zeros_like(probs))
+    triton(*tree, probs, 1, 1, False)
+    only(*chain, probs, 1.0, 1.0, **by_drafter)
+    only(*chain, None, 0.9, 0.5, **by_thresholds)
+
+
+def test_a_pipe_refuses_what_none_of_its_processors_takes() -> None:
+    torch = pytest.importorskip("torch")
+    from gumball.compat.flashinfer.logits_processor import (
+        LogitsPipe,
+        Sample,
+        Softmax,
+        Temperature,
+        TensorType,
+        TopK,
+        TopP,
+    )
+
+    logits, filters = torch.zeros(2, 8), {"top_k": 3, "top_p": 0.9}
+    plain, probs = [Temperature(), Softmax(), TopK(), TopP(), Sample()], logits.softmax(-1)
+    joint = [TopK(joint_topk_topp=True), TopP(), Sample()]
+    for compiled in (True, False):
+        pipe = LogitsPipe(plain, compile=compiled)
+        pipe(logits, temperature=0.5, **filters, generator=None, indices=None)
+        with pytest.raises(
+            RefusedError, match="min_p is given, but no operator of the pipe takes it; those take .*top_k"
+        ):
+            pipe(logits, temperature=0.5, **filters, min_p=0.1)
+    with pytest.raises(RefusedError, match="seed is given"):
+        LogitsPipe([Sample(seed=3)], input_type=TensorType.PROBS)(probs)
+    LogitsPipe(joint, input_type=TensorType.PROBS)(probs, **filters)
+    for apart, kind, compiled in (
+        (joint, TensorType.PROBS, False),
+        ([TopK(joint_topk_topp=True), Softmax(), TopP(), Sample()], TensorType.LOGITS, True),
+    ):
+        with pytest.raises(RefusedError, match="joint_topk_topp is True, but .*; put them so, or leave it out"):
+            LogitsPipe(apart, compile=compiled, input_type=kind)(logits, **filters)
+
+
+def test_graphs_over_ranks_have_one_variant() -> None:
+    pytest.importorskip("torch")
+    from gumball.compat.tokenspeed.ranks import RankPool
+
+    pool: Any = RankPool.__new__(RankPool)
+    for call in (
+        lambda: pool.enqueue(None, variant="top_k"),
+        lambda: pool.enqueue_verify(None, None, variant="top_k"),
+        lambda: pool.reserve_replays(variant="top_k"),
+    ):
+        with pytest.raises(RefusedError, match="variant is 'top_k', but must be 'full', .*; leave it out"):
+            call()
