@@ -1,5 +1,5 @@
-//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there; then those of gumball-compat, and
-//! the laws of sampling.
+//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there; then the tests of
+//! gumball-compat, and the laws of sampling.
 //!
 //! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
 //! skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages import are skipped without these:
@@ -101,7 +101,7 @@ fn the_wheel_passes_its_tests() {
     let slow: &[&str] =
         if env::var_os("GUMBALL_TEST_SLOW").is_some() { &["-s", "-m", "slow or not slow"] } else { &[] };
     let compiled = env::var_os("PYTHONPYCACHEPREFIX").unwrap_or_else(|| folder.join("pycache").into());
-    // The laws are tried on the installed package and on what they must notice; they are not installed themselves.
+    // The laws lie on the path, since they are no part of a wheel.
     let laws = integrations.join("laws");
     let mut path = vec![laws.clone()];
     path.extend(env::split_paths(&env::var_os("PYTHONPATH").unwrap_or_default()));

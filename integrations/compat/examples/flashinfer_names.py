@@ -1,4 +1,4 @@
-"""A sampler that was written for FlashInfer, with Gumball behind it: its import lines say `gumball.compat.flashinfer` in the place of `flashinfer`.
+"""A sampler that was written for FlashInfer and draws with Gumball: its import lines name `gumball.compat.flashinfer`, not `flashinfer`.
 
     python flashinfer_names.py
 

@@ -15,9 +15,9 @@ class CallerError(Error, ValueError, AssertionError):
 
 
 def refuse_unless(harmless: object, given: Mapping[str, Any], remedy: str) -> None:
-    """Raises RefusedError for an argument that would be left without its effect.
+    """Raises RefusedError for an argument that would have no effect here.
 
-    harmless: the one value that asks for nothing. given: arguments by name. remedy: what to do instead, for the text.
+    harmless: the only value that asks for nothing. given: arguments by name. remedy: what to do instead, for the text.
     """
     for name, value in given.items():
         if harmless is None and value is not None:

@@ -17,7 +17,7 @@ __all__ = ["OUR_NAMES", "RANDOM_SEED", "params_of"]
 # What llama-cpp-python has itself.
 _THEIRS = {"typical_p", "mirostat_tau", "mirostat_eta", "mirostat_mu"}
 
-# What is read of a call; and what llama.cpp has no more, with the values that ask for nothing.
+# The arguments of a call that are read; and those that llama.cpp no longer applies, each with the value that asks for nothing.
 _READ = {"temp", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "frequency_penalty", "presence_penalty"}
 _READ |= {"mirostat_mode", "mirostat_tau", "mirostat_eta"}
 _GONE = {"tfs_z": 1.0, "penalize_nl": True}
@@ -40,9 +40,7 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
     """
     for name, value in theirs.items():
         if name not in _READ and (name not in _GONE or value != _GONE[name]):
-            raise RefusedError(
-                f"{name} is {value!r}, but llama.cpp applies it no more, and Gumball does not; leave it out"
-            )
+            raise RefusedError(f"{name} is {value!r}, but Gumball does not apply it; leave it out")
     unknown = [name for name in ours if name not in OUR_NAMES]
     if unknown:
         raise RefusedError(f"{unknown[0]} is no parameter of Gumball alone; those are {', '.join(OUR_NAMES)}")

@@ -1,4 +1,4 @@
-"""What the tests share with those of the package `gumball`, which lie beside its sources: devices, batches, what is held in float64."""
+"""Takes fixtures and functions of the tests of `gumball`, which lie beside its sources: devices, batches, filters in float64."""
 
 from __future__ import annotations
 

@@ -43,5 +43,5 @@ class _Alias(MetaPathFinder, Loader):
         module.__spec__ = module.__spec__.loader_state
 
 
-# Before the finder of folders, which would load what lies in those of gumball_compat a second time.
+# First in the list: the finder of folders would load the files of gumball_compat a second time.
 sys.meta_path.insert(0, _Alias())

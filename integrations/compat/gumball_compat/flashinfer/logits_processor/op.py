@@ -38,7 +38,7 @@ class Op(ABC):
 class ParameterizedOp(Op):
     """A step with parameters; those of a call come before those it was made with.
 
-    TAKES: their names; None for any. A pipe refuses a parameter that none of its steps takes.
+    TAKES: the names of its parameters; None if it takes any. A pipe refuses a parameter that none of its steps takes.
     """
 
     TAKES: frozenset[str] | None = None

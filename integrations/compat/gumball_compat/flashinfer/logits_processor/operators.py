@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-# What a draw takes besides its filters; `deterministic` has no effect, as all is.
+# The parameters of a draw besides its filters; `deterministic` has no effect, since every draw is.
 _DRAW = ("indices", "generator", "deterministic")
 
 

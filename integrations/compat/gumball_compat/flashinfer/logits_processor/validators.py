@@ -54,7 +54,7 @@ def validate_pipeline(ops: list[Op], custom_checks: list[ValidityCheck] | None =
 
 
 def refuse_without_effect(ops: list[Op], given: Iterable[str]) -> None:
-    """Raises RefusedError for a parameter, of a call or of what a processor was made with, that none of the operators takes.
+    """Raises RefusedError for a parameter that none of the operators takes, of a call or of a processor.
 
     Operators of a caller's own may take any.
     """
