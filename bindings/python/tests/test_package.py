@@ -61,6 +61,12 @@ def test_the_package_has_both_licences_and_says_who_made_it() -> None:
     assert "Operating System :: POSIX :: Linux" in said.get_all("Classifier", [])
 
 
+def test_other_packages_names_are_a_package_of_their_own() -> None:
+    there = [str(path) for path in importlib.metadata.files("gumball") or [] if path.suffix == ".py"]
+    assert [path for path in there if "compat" in path or "shims" in path] == ["gumball/compat/__init__.py"]
+    assert len(there) < 30, there
+
+
 @pytest.fixture
 def backend() -> Any:
     pytest.importorskip("maturin")
