@@ -169,10 +169,7 @@ pub unsafe extern "C" fn gumball_dist_verify(
         let logits = select(logits, &options)?;
         verification.fill(&options, |batch, out| {
             let verified = pool.inner.verify(&plan, logits, slots, &drafts, given.mode, batch, out);
-            Ok(verified.map_err(|error| match error {
-                gumball_engine::dist::Error::Call(error) => own_names(error).into(),
-                other => other,
-            })?)
+            Ok(verified.map_err(own_names)?)
         })
     })
 }

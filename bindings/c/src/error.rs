@@ -6,8 +6,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 
-use gumball_engine::Error;
-use gumball_engine::dist::Error as DistError;
+use gumball_engine::{Error, RanksError};
 
 /// What a call came to.
 #[repr(i32)]
@@ -121,33 +120,33 @@ impl From<Error> for Failure {
             Error::Unavailable { resource, reason } => {
                 (Code::GUMBALL_UNAVAILABLE, resource, String::new(), reason)
             }
+            Error::Ranks(error) => return (*error).into(),
             _ => (Code::GUMBALL_PANIC, "", String::new(), String::new()),
         };
         Self { code, parameter: parameter.to_owned(), value, allowed, message }
     }
 }
 
-impl From<DistError> for Failure {
+impl From<RanksError> for Failure {
     /// The parameter is `rank` with its number, or what processes disagree on with the other's value; what is allowed is the reason, or the
     /// value that this process has.
-    fn from(error: DistError) -> Self {
+    fn from(error: RanksError) -> Self {
         let message = error.to_string();
         let of_rank =
             |code, rank: usize, allowed: String| (code, "rank".to_owned(), rank.to_string(), allowed);
         let (code, parameter, value, allowed) = match error {
-            DistError::Call(error) => return error.into(),
-            DistError::Lost { rank, reason } => of_rank(Code::GUMBALL_LOST, rank, reason),
-            DistError::TimedOut { rank, waited } => {
+            RanksError::Lost { rank, reason } => of_rank(Code::GUMBALL_LOST, rank, reason),
+            RanksError::TimedOut { rank, waited } => {
                 of_rank(Code::GUMBALL_LATE, rank, format!("within {waited:?}"))
             }
-            DistError::Disagree { what, ours, theirs, .. } => {
+            RanksError::Disagree { what, ours, theirs, .. } => {
                 (Code::GUMBALL_DISAGREE, what.to_owned(), theirs, ours)
             }
-            DistError::Corrupt { rank, what } => of_rank(Code::GUMBALL_CORRUPT, rank, what),
-            DistError::Unavailable { what, reason } => {
+            RanksError::Corrupt { rank, what } => of_rank(Code::GUMBALL_CORRUPT, rank, what),
+            RanksError::Unavailable { what, reason } => {
                 (Code::GUMBALL_UNAVAILABLE, what, String::new(), reason)
             }
-            DistError::Broken(_) => (Code::GUMBALL_BROKEN, String::new(), String::new(), String::new()),
+            RanksError::Broken(_) => (Code::GUMBALL_BROKEN, String::new(), String::new(), String::new()),
             _ => (Code::GUMBALL_PANIC, String::new(), String::new(), String::new()),
         };
         Self { code, parameter, value, allowed, message }

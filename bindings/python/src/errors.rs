@@ -8,6 +8,8 @@ use gumball_engine::Error;
 use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::dist::ranks_err;
+
 pyo3::import_exception!(gumball.errors, InvalidTypeError);
 pyo3::import_exception!(gumball.errors, InvalidValueError);
 pyo3::import_exception!(gumball.errors, CallError);
@@ -17,6 +19,7 @@ pyo3::import_exception!(gumball.errors, UnavailableError);
 pub fn to_py_err(error: Error) -> PyErr {
     match error {
         Error::Unavailable { .. } => UnavailableError::new_err(error.to_string()),
+        Error::Ranks(error) => ranks_err(*error),
         _ => InvalidValueError::new_err(error.to_string()),
     }
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::digest::{StepDigest, StepPart};
-use crate::error::{Error, Result};
 use crate::planner::PlannerConfig;
 use crate::transport::{Bounds, Transport};
 use crate::words::{bytes_of, words_of};
+use gumball_spec::{Error, RanksError, Result};
 
 /// What an exchange is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,8 +78,8 @@ impl Group {
     /// are names and values besides those of `config`.
     ///
     /// # Errors
-    /// - [`Error::Disagree`] with what differs first, on all ranks that see it.
-    /// - [`gumball_spec::Error::OutOfRange`] if the split is for another number of ranks.
+    /// - [`RanksError::Disagree`] with what differs first, on all ranks that see it.
+    /// - [`Error::OutOfRange`] if the split is for another number of ranks.
     /// - Those of [`Transport::all_to_all`].
     pub fn join(
         transport: Box<dyn Transport>,
@@ -89,7 +89,7 @@ impl Group {
         let world = transport.world();
         if config.split.world() != world {
             let allowed = format!("{world} parts, one for each rank");
-            return Err(gumball_spec::Error::length("split", config.split.world(), allowed).into());
+            return Err(Error::length("split", config.split.world(), allowed));
         }
         let (receive, left) = (vec![Vec::new(); world], transport.timeout());
         let (digest, broken, traffic) = (StepDigest::default(), None, BTreeMap::new());
@@ -118,7 +118,7 @@ impl Group {
                 let other =
                     theirs.iter().find(|(other, _)| other == name).map_or("nothing", |(_, value)| value);
                 if other != value {
-                    return Err(Error::disagree(rank, name, value, other));
+                    return Err(RanksError::disagree(rank, name, value, other).into());
                 }
             }
         }
@@ -162,8 +162,8 @@ impl Group {
     /// Sends a message to each rank and returns the messages that came, by rank. `most_bytes`: the longest that a rank may send.
     ///
     /// # Errors
-    /// - The errors of [`Transport::all_to_all`], and [`Error::Disagree`] if a rank is at another turn or step.
-    /// - [`Error::Broken`] after any of these: the group cannot be used again.
+    /// - The errors of [`Transport::all_to_all`], and [`RanksError::Disagree`] if a rank is at another turn or step.
+    /// - [`RanksError::Broken`] after any of these: the group cannot be used again.
     pub fn all_to_all(
         &mut self,
         what: What,
@@ -171,7 +171,7 @@ impl Group {
         most_bytes: impl Fn(usize) -> usize,
     ) -> Result<Vec<Vec<u8>>> {
         if let Some(error) = &self.broken {
-            return Err(Error::Broken(Box::new(error.clone())));
+            return Err(RanksError::Broken(Box::new(error.clone())).into());
         }
         let most_bytes: Vec<usize> = (0..self.world()).map(|rank| HEADER_BYTES + most_bytes(rank)).collect();
         let result = self.exchange(what, messages, &most_bytes);
@@ -206,7 +206,7 @@ impl Group {
     /// this call; it waits for `patience` at most.
     ///
     /// # Errors
-    /// The errors of [`Group::all_to_all`], such as [`Error::Disagree`] with the part of the step. The group may be used again, to end it.
+    /// The errors of [`Group::all_to_all`], such as [`RanksError::Disagree`] with the part of the step. The group may be used again, to end it.
     pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
         self.begin(digest);
         self.left = self.left.min(patience);
@@ -216,7 +216,7 @@ impl Group {
 
     /// Notes that a rank sent what none sends, and returns the error.
     pub fn corrupt(&mut self, rank: usize, what: impl Into<String>) -> Error {
-        let error = Error::Corrupt { rank, what: what.into() };
+        let error = Error::from(RanksError::Corrupt { rank, what: what.into() });
         self.broken.get_or_insert_with(|| error.clone());
         error
     }
@@ -234,7 +234,10 @@ impl Group {
         self.left = self.left.saturating_sub(since.elapsed());
         if let Err(error) = exchanged {
             // A rank that is at another step may have gone, or sent a message that would be too long for this one.
-            let theirs = error.rank().and_then(|rank| Some((rank, Header::of(&self.receive[rank])?)));
+            let theirs = error
+                .of_ranks()
+                .and_then(RanksError::rank)
+                .and_then(|rank| Some((rank, Header::of(&self.receive[rank])?)));
             return Err(theirs.and_then(|(rank, theirs)| header.differs(rank, &theirs)).unwrap_or(error));
         }
         let traffic = self.traffic.entry(what).or_default();
@@ -243,7 +246,7 @@ impl Group {
             let message = &self.receive[rank];
             let Some(theirs) = Header::of(message) else {
                 let what = format!("{} bytes where a header was due", message.len());
-                return Err(Error::Corrupt { rank, what });
+                return Err(RanksError::Corrupt { rank, what }.into());
             };
             header.differs(rank, &theirs).map_or(Ok(()), Err)?;
             traffic.sent_bytes += messages[rank].len() as u64;
@@ -279,19 +282,20 @@ impl Header {
     /// Returns the error of a rank whose message has another header.
     fn differs(&self, rank: usize, theirs: &Self) -> Option<Error> {
         if theirs.what == What::Windows as u32 && self.what == What::Step as u32 {
-            return Some(Error::Lost { rank, reason: "it has closed its pool".to_owned() });
+            return Some(RanksError::Lost { rank, reason: "it has closed its pool".to_owned() }.into());
         }
         if self.turn != theirs.turn {
-            return Some(Error::disagree(rank, "the turn", self.turn, theirs.turn));
+            return Some(RanksError::disagree(rank, "the turn", self.turn, theirs.turn).into());
         }
         let parts = StepPart::ALL.into_iter().zip(self.parts.iter().zip(theirs.parts));
         for (part, (ours, theirs)) in parts {
             if *ours != theirs {
                 let told = |digest: u32| format!("digest {digest:08x}");
-                return Some(Error::disagree(rank, part.name(), told(*ours), told(theirs)));
+                return Some(RanksError::disagree(rank, part.name(), told(*ours), told(theirs)).into());
             }
         }
-        (self.what != theirs.what).then(|| Error::disagree(rank, "the exchange", self.what, theirs.what))
+        (self.what != theirs.what)
+            .then(|| RanksError::disagree(rank, "the exchange", self.what, theirs.what).into())
     }
 }
 
@@ -367,9 +371,13 @@ mod tests {
             group.begin(of(group.rank() as u64));
             // That what they exchange is longer than it may be is no matter then.
             let error = group.all_gather(What::Outputs, &[0; 9], |_| 0).unwrap_err();
-            assert!(matches!(error, Error::Disagree { what: "the masks of the step", .. }), "{error}");
+            let told = error.of_ranks();
+            assert!(
+                matches!(told, Some(RanksError::Disagree { what: "the masks of the step", .. })),
+                "{error}"
+            );
             let again = group.all_gather(What::Outputs, &[], |_| 0).unwrap_err();
-            assert_eq!(again, Error::Broken(Box::new(error)));
+            assert_eq!(again, Error::from(RanksError::Broken(Box::new(error))));
         });
     }
 

@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 mod digest;
-mod error;
 mod group;
 mod layout;
 mod planner;
@@ -28,7 +27,6 @@ mod transport;
 mod words;
 
 pub use digest::{Digest, StepDigest, StepPart};
-pub use error::{Error, Result, quoted};
 pub use group::{Group, HEADER_BYTES, Traffic, What};
 pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape, Thresholds, decide};
 pub use planner::{Plan, Planner, PlannerConfig};

@@ -6,9 +6,9 @@ use bytemuck::Pod;
 use gumball_spec::Row;
 use half::{bf16, f16};
 
-use crate::error::Result;
 use crate::group::{Group, What};
 use crate::share::VocabSplit;
+use gumball_spec::Result;
 
 /// Whole rows, one after the other.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl WholeRows {
 /// `like` is a row of the type of all parts, for a rank that has none.
 ///
 /// # Errors
-/// Those of [`Group::all_to_all`], and [`Error::Corrupt`](crate::Error::Corrupt) for a message of another length.
+/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a message of another length.
 pub fn whole_rows<'a>(
     group: &mut Group,
     split: &VocabSplit,

@@ -14,9 +14,8 @@
 use gumball_cpu::{About, Chosen, PartRow, Query, Shard, Task, Winner, Workspace, has_raw_row};
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::num::key_id;
-use gumball_spec::{Error, NONE, Row, SamplingParams, Status};
+use gumball_spec::{Error, NONE, Result, Row, SamplingParams, Status};
 
-use crate::error::Result;
 use crate::group::{Group, What};
 use crate::layout::Needs;
 use crate::share::VocabSplit;
@@ -46,8 +45,8 @@ pub trait Spread {
     fn each<T: Send>(
         &self,
         items: Vec<T>,
-        work: impl Fn(&mut T, &mut Workspace) -> gumball_spec::Result<()> + Sync,
-    ) -> gumball_spec::Result<Vec<T>>;
+        work: impl Fn(&mut T, &mut Workspace) -> Result<()> + Sync,
+    ) -> Result<Vec<T>>;
 }
 
 /// What came out of a row.
@@ -65,7 +64,7 @@ pub struct Surveyed<'a> {
 /// its owner.
 ///
 /// # Errors
-/// Those of [`Group::all_to_all`], and [`Error::Corrupt`](crate::Error::Corrupt) for a message that says what no rank says.
+/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a message that says what no rank says.
 ///
 /// # Panics
 /// If a row needs to be [whole](Needs::Whole).
@@ -388,7 +387,7 @@ impl<S: Spread> Step<'_, '_, S> {
         for (rank, _, response) in &all {
             if messages[*rank].try_reserve(WORD * response.len()).is_err() {
                 let reason = format!("the responses to the queries of rank {rank} do not fit");
-                return Err(Error::Unavailable { resource: "memory for an exchange", reason }.into());
+                return Err(Error::Unavailable { resource: "memory for an exchange", reason });
             }
             messages[*rank].extend(bytes_of(response));
         }

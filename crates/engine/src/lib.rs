@@ -99,8 +99,8 @@ pub use gumball_spec::verify::by_probabilities::Judgement;
 pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
-    MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, Result, Row, SamplingParams, Scope, Status, TILE,
-    Widths,
+    MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, RanksError, Result, Row, SamplingParams, Scope, Status,
+    TILE, Widths,
 };
 pub use half::{bf16, f16};
 

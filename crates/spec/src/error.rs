@@ -1,8 +1,13 @@
-//! What a caller can do wrong, as data: the parameter, its value, and what is allowed.
+//! What can go wrong, as data: a caller's mistake with the parameter, its value, and what is allowed; what a machine lacks; what
+//! failed between ranks.
+
+mod ranks;
 
 use crate::near::hint;
 
-/// A caller's mistake. Nothing was launched, drawn or changed.
+pub use ranks::{RanksError, quoted};
+
+/// Why a call did nothing: no sequence was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -54,9 +59,18 @@ pub enum Error {
         /// What the machine said, and what to do instead.
         reason: String,
     },
+    /// Something failed between the ranks of a group: no mistake of the caller's.
+    #[error(transparent)]
+    Ranks(Box<RanksError>),
 }
 
-/// A result whose error is a caller's mistake.
+impl From<RanksError> for Error {
+    fn from(error: RanksError) -> Self {
+        Self::Ranks(Box::new(error))
+    }
+}
+
+/// A result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -78,8 +92,17 @@ impl Error {
             | Self::Conflict { parameter, .. }
             | Self::Length { parameter, .. }
             | Self::Unknown { parameter, .. } => *parameter = name(parameter),
-            Self::Unavailable { .. } => {}
+            Self::Unavailable { .. } | Self::Ranks(_) => {}
         }
         self
+    }
+
+    /// Returns what failed between ranks, if it was that.
+    #[must_use]
+    pub fn of_ranks(&self) -> Option<&RanksError> {
+        match self {
+            Self::Ranks(error) => Some(error),
+            _ => None,
+        }
     }
 }

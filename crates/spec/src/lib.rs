@@ -39,7 +39,7 @@ pub mod oracle;
 /// The version of the definition: it rises when a token, a kept set or a logprob changes that was drawn or computed before.
 pub const DEFINITION: u32 = 1;
 
-pub use error::{Error, Result};
+pub use error::{Error, RanksError, Result};
 pub use layout::{Layout, Widths};
 pub use params::{
     Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobsParams,

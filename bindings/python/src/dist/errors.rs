@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gumball_engine::dist::{Error, Patience};
+use gumball_engine::dist::Patience;
+use gumball_engine::{Error, RanksError};
 use pyo3::prelude::*;
 
 use crate::errors::{UnavailableError, draft_names, to_py_err};
@@ -15,21 +16,20 @@ pyo3::import_exception!(gumball.errors, DisagreeError);
 pyo3::import_exception!(gumball.errors, CorruptError);
 pyo3::import_exception!(gumball.errors, BrokenError);
 
-/// Returns the exception for an error of a group: a caller's mistake is what it is in a `Pool`.
-pub fn dist_err(error: Error) -> PyErr {
+/// Returns the exception for what failed between ranks.
+pub fn ranks_err(error: RanksError) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Call(error) => to_py_err(draft_names(error)),
-        Error::Unavailable { .. } => UnavailableError::new_err(text),
-        Error::Lost { rank, .. } => of_rank(LostError::new_err(text), Some(rank)),
-        Error::TimedOut { rank, waited } => late(LateError::new_err(text), rank, waited),
-        Error::Disagree { rank, what, ours, theirs } => {
+        RanksError::Unavailable { .. } => UnavailableError::new_err(text),
+        RanksError::Lost { rank, .. } => of_rank(LostError::new_err(text), Some(rank)),
+        RanksError::TimedOut { rank, waited } => late(LateError::new_err(text), rank, waited),
+        RanksError::Disagree { rank, what, ours, theirs } => {
             let error = of_rank(DisagreeError::new_err(text), Some(rank));
             set(&error, &[("what", what), ("ours", &ours), ("theirs", &theirs)]);
             error
         }
-        Error::Corrupt { rank, .. } => of_rank(CorruptError::new_err(text), Some(rank)),
-        Error::Broken(_) => of_rank(BrokenError::new_err(text), None),
+        RanksError::Corrupt { rank, .. } => of_rank(CorruptError::new_err(text), Some(rank)),
+        RanksError::Broken(_) => of_rank(BrokenError::new_err(text), None),
         _ => of_rank(DistError::new_err(text), None),
     }
 }
@@ -57,10 +57,8 @@ impl Signals {
 
     /// Returns the exception for an error of a group.
     pub fn error(&self, error: Error) -> PyErr {
-        match error {
-            Error::Interrupted => self.raised().unwrap_or_else(|| dist_err(error)),
-            error => dist_err(error),
-        }
+        let raised = if error.of_ranks() == Some(&RanksError::Interrupted) { self.raised() } else { None };
+        raised.unwrap_or_else(|| to_py_err(draft_names(error)))
     }
 }
 

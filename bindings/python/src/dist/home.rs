@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::{Error, PlannerConfig, Result, StepKind, StepShape, Transport};
-use gumball_engine::{CudaThreadState, Device, DeviceDistPool, DevicePoolConfig, DistPool, Gpu, Slot};
+use gumball_engine::dist::{PlannerConfig, StepKind, StepShape, Transport};
+use gumball_engine::{
+    CudaThreadState, Device, DeviceDistPool, DevicePoolConfig, DistPool, Gpu, RanksError, Result, Slot,
+};
 use pyo3::prelude::*;
 
 use crate::devices;
@@ -38,7 +40,8 @@ impl Home {
             Self::Device(pool) => Ok(pool),
             Self::Host(_) => {
                 let reason = "the pool is on cpu, where step does all at once".to_owned();
-                Err(Error::Unavailable { what: "steps in the memory of a device".to_owned(), reason })
+                Err(RanksError::Unavailable { what: "steps in the memory of a device".to_owned(), reason }
+                    .into())
             }
         }
     }
@@ -55,8 +58,7 @@ impl Home {
         let Some(gpu) = self.gpu() else { return Ok(()) };
         for stream in streams.iter().flatten() {
             // SAFETY: the array's owner names the live stream of this device on which it writes the array.
-            unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }
-                .map_err(gumball_engine::Error::from)?;
+            unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }?;
         }
         Ok(())
     }
@@ -103,7 +105,7 @@ pub fn join(
         None => (Device::open(name)?, None),
         Some(ordinal) => {
             let state = CudaThreadState::save();
-            let gpu = devices::gpu(ordinal)?.on_new_stream().map_err(gumball_engine::Error::from)?;
+            let gpu = devices::gpu(ordinal)?.on_new_stream()?;
             (Device::from(gpu), state)
         }
     };

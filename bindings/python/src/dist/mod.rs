@@ -30,7 +30,9 @@ use pyo3::types::PyDict;
 
 use self::config::{Given, Joined};
 use self::errors::Signals;
-pub use self::errors::{BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError};
+pub use self::errors::{
+    BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, ranks_err,
+};
 use self::home::{Home, either};
 pub use self::plan::DistPlan;
 use crate::arrays::{Location, torch_stream};
@@ -93,14 +95,14 @@ impl DistPool {
     fn with<R: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut Home) -> dist::Result<R> + Send,
+        work: impl FnOnce(&mut Home) -> gumball_engine::Result<R> + Send,
     ) -> PyResult<R> {
         let stream = self.on(py)?;
         if matches!(self.location, Location::Cuda(_)) {
             forks::refuse_gpu_of(self.process)?;
         }
         let work = |home: &mut Option<Home>| {
-            let home = home.as_mut().ok_or_else(|| dist::Error::Unavailable {
+            let home = home.as_mut().ok_or_else(|| gumball_engine::RanksError::Unavailable {
                 what: "pool".to_owned(),
                 reason: "this one was closed; make another".to_owned(),
             })?;
@@ -109,7 +111,7 @@ impl DistPool {
             if let (Some(gpu), Some(stream)) = (gpu, stream) {
                 // SAFETY: torch's streams live until the process ends. The constructor requires that a stream the caller
                 // names lives as long as the pool.
-                unsafe { gpu.use_stream(stream) }.map_err(gumball_engine::Error::from)?;
+                unsafe { gpu.use_stream(stream) }?;
             }
             work(home)
         };
@@ -125,7 +127,7 @@ impl DistPool {
     pub fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         self.with(py, |home| match home.gpu() {
             // SAFETY: the reader of a device array names the live stream of this device on which it will read.
-            Some(gpu) => Ok(unsafe { gpu.order_before(stream) }.map_err(gumball_engine::Error::from)?),
+            Some(gpu) => Ok(unsafe { gpu.order_before(stream) }?),
             None => Ok(()),
         })
     }
@@ -208,7 +210,7 @@ impl DistPool {
             config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
             config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
             config.route = route.map_or(Ok(config.route), str::parse).map_err(to_py_err)?;
-            let join = || -> dist::Result<Home> {
+            let join = || -> gumball_engine::Result<Home> {
                 Ok(Home::Host(Box::new(gumball_engine::DistPool::new(config, planner, connect()?)?)))
             };
             (py.detach(|| caught(UNMADE, join))?.map_err(failed)?, Location::Host)

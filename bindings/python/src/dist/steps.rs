@@ -56,7 +56,7 @@ pub(super) fn planned(
     slots: &[Slot],
     drafts: usize,
     kind: StepKind,
-) -> gumball_engine::dist::Result<Plan> {
+) -> gumball_engine::Result<Plan> {
     match plan {
         Some(plan) => Ok(plan),
         None => {

@@ -1,7 +1,7 @@
 //! Which transport a group takes: the caller's word, the environment's, or that of its addresses.
 
 use super::{Address, Patience, Sockets, Transport};
-use crate::error::{Error, Result};
+use gumball_spec::{Error, RanksError, Result};
 
 /// The transports that a group of processes can be asked to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,10 +22,10 @@ impl TransportKind {
     /// Returns the kind of a name.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unknown`] if there is none.
-    pub fn of_name(name: &str) -> gumball_spec::Result<Self> {
+    /// - [`Error::Unknown`] if there is none.
+    pub fn of_name(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|(_, known)| *known == name);
-        found.map(|(kind, _)| kind).ok_or_else(|| gumball_spec::Error::Unknown {
+        found.map(|(kind, _)| kind).ok_or_else(|| Error::Unknown {
             parameter: "transport",
             name: name.to_owned(),
             known: Self::ALL.map(|(_, name)| name).join(", "),
@@ -36,7 +36,7 @@ impl TransportKind {
     ///
     /// # Errors
     /// Those of [`TransportKind::of_name`].
-    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> gumball_spec::Result<Self> {
+    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         variable("GUMBALL_DIST_TRANSPORT").map_or(Ok(Self::Auto), |name| Self::of_name(&name))
     }
 }
@@ -44,7 +44,7 @@ impl TransportKind {
 /// Connects a rank by the transport of a kind.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if that kind is forced and does not fit the addresses.
+/// - [`RanksError::Unavailable`] if that kind is forced and does not fit the addresses.
 /// - Those of [`Sockets::connect`].
 pub fn choose(
     kind: TransportKind,
@@ -52,16 +52,16 @@ pub fn choose(
     addresses: &[Address],
     patience: impl Into<Patience>,
 ) -> Result<Box<dyn Transport>> {
-    let unfit = |what: &str, wanted: &str| Error::Unavailable {
+    let unfit = |what: &str, wanted: &str| RanksError::Unavailable {
         what: format!("transport {what}"),
         reason: format!("it needs addresses that begin with {wanted}, for all ranks"),
     };
     match kind {
         TransportKind::Unix if !addresses.iter().all(|address| matches!(address, Address::Unix(_))) => {
-            return Err(unfit("unix", "unix:"));
+            return Err(unfit("unix", "unix:").into());
         }
         TransportKind::Tcp if !addresses.iter().all(|address| matches!(address, Address::Tcp(_))) => {
-            return Err(unfit("tcp", "tcp:"));
+            return Err(unfit("tcp", "tcp:").into());
         }
         _ => {}
     }

@@ -10,7 +10,7 @@ use super::address::{Listener, Stream};
 use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
 use super::{Address, Duration};
-use crate::error::{Error, Result};
+use gumball_spec::{Error, RanksError, Result};
 
 /// The first bytes of a greeting: the name of the protocol, and its version.
 const GREETING: [u8; 8] = *b"gumball2";
@@ -68,7 +68,7 @@ struct Joining<'a> {
 /// Connects a rank with all others; returns the connections by rank, none in this rank's place.
 pub(super) fn join(rank: usize, addresses: &[Address], patience: &Patience) -> Result<Vec<Option<Stream>>> {
     let world = addresses.len();
-    let unavailable = |error: io::Error| Error::Unavailable {
+    let unavailable = |error: io::Error| RanksError::Unavailable {
         what: format!("place to listen at {}", addresses[rank]),
         reason: error.to_string(),
     };
@@ -147,7 +147,9 @@ impl Joining<'_> {
             if let Some(greeted) = call.take_if(|_| is_read) {
                 let ours = greeting(peer, self.streams.len());
                 if greeted.theirs != ours {
-                    return Err(Error::disagree(peer, "the greeting", hex(&ours), hex(&greeted.theirs)));
+                    return Err(
+                        RanksError::disagree(peer, "the greeting", hex(&ours), hex(&greeted.theirs)).into()
+                    );
                 }
                 self.streams[peer] = Some(greeted.stream);
             }
@@ -182,7 +184,7 @@ impl Joining<'_> {
             return None;
         }
         if their_world != world {
-            self.stray.get_or_insert_with(|| Error::disagree(peer, "world", world, their_world));
+            self.stray.get_or_insert_with(|| RanksError::disagree(peer, "world", world, their_world).into());
             return None;
         }
         (self.rank + 1..world).contains(&peer).then_some(peer)
@@ -195,9 +197,10 @@ impl Joining<'_> {
         }
         let failed = self.calls.get_mut(missing).and_then(|(_, failed)| failed.take());
         match failed.filter(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            Some(error) => Error::Lost { rank: missing, reason: error.to_string() },
-            None => Error::TimedOut { rank: missing, waited },
+            Some(error) => RanksError::Lost { rank: missing, reason: error.to_string() },
+            None => RanksError::TimedOut { rank: missing, waited },
         }
+        .into()
     }
 }
 

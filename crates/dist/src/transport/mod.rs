@@ -22,7 +22,7 @@ pub use patience::Patience;
 pub use sockets::Sockets;
 pub use threads::{Threads, threads};
 
-use crate::error::{Error, Result};
+use gumball_spec::{Error, RanksError, Result};
 
 /// Moves bytes between the ranks of a group.
 ///
@@ -45,10 +45,10 @@ pub trait Transport: fmt::Debug + Send {
     /// need not know. After an error `receive[r]` holds what came of the message of the rank that the error names.
     ///
     /// # Errors
-    /// - [`Error::TimedOut`] if a rank sends nothing in time.
-    /// - [`Error::Lost`] if a rank ended.
-    /// - [`Error::Corrupt`] for a message that no rank sends, such as one that is longer than its bound.
-    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    /// - [`RanksError::TimedOut`] if a rank sends nothing in time.
+    /// - [`RanksError::Lost`] if a rank ended.
+    /// - [`RanksError::Corrupt`] for a message that no rank sends, such as one that is longer than its bound.
+    /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
     fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>], bounds: Bounds<'_>) -> Result<()>;
 
     /// Waits until all ranks have come here.
@@ -64,8 +64,8 @@ pub trait Transport: fmt::Debug + Send {
     /// Looks after the other ranks between exchanges, without a wait.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if a rank has ended, or begun an exchange that this rank has not begun.
-    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that this rank has not begun.
+    /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
     fn watch(&mut self) -> Result<()>;
 }
 
@@ -80,12 +80,14 @@ pub struct Bounds<'a> {
 
 /// Returns the error of a rank that has ended, or begun an exchange that this rank has not begun.
 fn left(rank: usize) -> Error {
-    Error::Lost { rank, reason: "it has ended, closed its pool, or given this step up".to_owned() }
+    let reason = "it has ended, closed its pool, or given this step up".to_owned();
+    RanksError::Lost { rank, reason }.into()
 }
 
 /// Returns the error of a message that is longer than its bound.
 fn too_long(rank: usize, bytes: u64, most: usize) -> Error {
-    Error::Corrupt { rank, what: format!("a message of {bytes} bytes where at most {most} were due") }
+    let what = format!("a message of {bytes} bytes where at most {most} were due");
+    RanksError::Corrupt { rank, what }.into()
 }
 
 /// How long a rank is waited for unless said otherwise.

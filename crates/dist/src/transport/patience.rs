@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use gumball_spec::{RanksError, Result};
 
 /// How often a wait looks whether the program wants it to end.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ impl Patience {
     /// Asks the program whether it wants to wait on.
     pub(crate) fn ask(&self) -> Result<()> {
         match &self.ends {
-            Some(ends) if ends() => Err(Error::Interrupted),
+            Some(ends) if ends() => Err(RanksError::Interrupted.into()),
             _ => Ok(()),
         }
     }

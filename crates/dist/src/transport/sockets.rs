@@ -10,7 +10,7 @@ use super::joining::join;
 use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
 use super::{Address, Bounds, Duration, Transport, left, too_long};
-use crate::error::{Error, Result};
+use gumball_spec::{Error, RanksError, Result};
 
 /// One rank among processes.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ impl Sockets {
     /// above it, and connects to those below, which may start later. All of this takes no longer than the timeout.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::OutOfRange`] if there is no such rank.
-    /// - [`Error::Unavailable`] if the rank cannot listen at its address: something lies there that is no socket of a process that ended, say.
-    /// - [`Error::TimedOut`] or [`Error::Lost`] if another is not there within the timeout, [`Error::Disagree`] if one of another world is.
-    /// - [`Error::Interrupted`] if the program wants to wait no longer.
+    /// - [`Error::OutOfRange`] if there is no such rank.
+    /// - [`RanksError::Unavailable`] if the rank cannot listen at its address: something lies there that is no socket of a process that ended, say.
+    /// - [`RanksError::TimedOut`] or [`RanksError::Lost`] if another is not there within the timeout, [`RanksError::Disagree`] if one of another world is.
+    /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
     pub fn connect(rank: usize, addresses: &[Address], patience: impl Into<Patience>) -> Result<Self> {
         let (world, patience) = (addresses.len(), patience.into());
         if rank >= world {
-            return Err(gumball_spec::Error::out_of_range("rank", rank, format!("in 0..{world}")).into());
+            return Err(Error::out_of_range("rank", rank, format!("in 0..{world}")));
         }
         let peers = join(rank, addresses, &patience)?;
         let is_unix = addresses.iter().all(|address| matches!(address, Address::Unix(_)));
@@ -82,7 +82,7 @@ impl Transport for Sockets {
             let Some(late) = (0..world).find(is_late) else { return Ok(()) };
             let left = waiting.left(bounds.patience);
             if left.is_zero() {
-                return Err(Error::TimedOut { rank: late, waited: self.patience.timeout() });
+                return Err(RanksError::TimedOut { rank: late, waited: self.patience.timeout() }.into());
             }
             waiting.look()?;
             if !has_moved {
@@ -112,7 +112,7 @@ fn lost(rank: usize, error: &io::Error) -> Error {
         }
         _ => error.to_string(),
     };
-    Error::Lost { rank, reason }
+    RanksError::Lost { rank, reason }.into()
 }
 
 /// A message to a peer and one from it, under way.
@@ -184,11 +184,7 @@ impl Transfer {
                 let wanted = usize::try_from(length).map_or(most, |length| length.min(most));
                 if to.capacity() < wanted && to.try_reserve_exact(wanted).is_err() {
                     let reason = format!("a message of {length} bytes does not fit");
-                    return Err(gumball_spec::Error::Unavailable {
-                        resource: "memory for an exchange",
-                        reason,
-                    }
-                    .into());
+                    return Err(Error::Unavailable { resource: "memory for an exchange", reason });
                 }
                 let left = (wanted - to.len()) as u64;
                 // Bytes that have arrived are in `to` even if it returns an error.
@@ -277,8 +273,9 @@ mod tests {
                 transport.barrier().err()
             }
         });
-        assert!(matches!(errors[1], Some(Error::Lost { rank: 0, .. })), "{errors:?}");
-        assert!(matches!(errors[2], Some(Error::Lost { rank: 0 | 1, .. })), "{errors:?}");
+        let told = |rank: usize| errors[rank].as_ref().and_then(Error::of_ranks);
+        assert!(matches!(told(1), Some(RanksError::Lost { rank: 0, .. })), "{errors:?}");
+        assert!(matches!(told(2), Some(RanksError::Lost { rank: 0 | 1, .. })), "{errors:?}");
 
         let since = Instant::now();
         let errors = on_each_rank(&unix(2, "late"), 200, |mut transport| {
@@ -288,7 +285,10 @@ mod tests {
             }
             error
         });
-        assert_eq!(errors[0], Some(Error::TimedOut { rank: 1, waited: Duration::from_millis(200) }));
+        assert_eq!(
+            errors[0],
+            Some(RanksError::TimedOut { rank: 1, waited: Duration::from_millis(200) }.into())
+        );
         assert!(since.elapsed() < Duration::from_secs(10));
     }
 
@@ -304,7 +304,8 @@ mod tests {
                     while transport.watch().is_ok() && since.elapsed() < Duration::from_secs(20) {
                         std::thread::sleep(AGAIN);
                     }
-                    assert!(matches!(transport.watch(), Err(Error::Lost { rank: 1, .. })));
+                    let error = transport.watch().unwrap_err();
+                    assert!(matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. })));
                 } else {
                     here.wait();
                 }
@@ -319,9 +320,9 @@ mod tests {
     fn a_rank_that_never_comes_is_named() {
         let addresses = unix(2, "never");
         let error = Sockets::connect(0, &addresses, Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error, Error::TimedOut { rank: 1, waited: Duration::from_millis(50) });
+        assert_eq!(error, RanksError::TimedOut { rank: 1, waited: Duration::from_millis(50) }.into());
         let error = Sockets::connect(1, &addresses, Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error, Error::TimedOut { rank: 0, waited: Duration::from_millis(50) });
+        assert_eq!(error, RanksError::TimedOut { rank: 0, waited: Duration::from_millis(50) }.into());
         let error = Sockets::connect(2, &addresses, Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.to_string(), "rank is 2, but must be in 0..2");
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Bounds, Transport, left, too_long};
-use crate::error::{Error, Result};
+use gumball_spec::{RanksError, Result};
 
 /// What the ranks share.
 #[derive(Debug)]
@@ -56,10 +56,10 @@ impl Threads {
             }
             if state.gone[from] {
                 let reason = "its thread gave up its place in the group".to_owned();
-                return Err(Error::Lost { rank: from, reason });
+                return Err(RanksError::Lost { rank: from, reason }.into());
             }
             let Some(left) = patience.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) else {
-                return Err(Error::TimedOut { rank: from, waited: self.timeout });
+                return Err(RanksError::TimedOut { rank: from, waited: self.timeout }.into());
             };
             let woken = self.hub.changed.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -157,10 +157,11 @@ mod tests {
         let mut ranks = threads(3, Duration::from_millis(30));
         let (mut last, mut second) = (ranks.pop().unwrap(), ranks.pop().unwrap());
         let error = second.barrier().unwrap_err();
-        assert_eq!(error, Error::TimedOut { rank: 0, waited: Duration::from_millis(30) });
+        assert_eq!(error, RanksError::TimedOut { rank: 0, waited: Duration::from_millis(30) }.into());
         drop(ranks);
         let since = Instant::now();
-        assert!(matches!(last.barrier().unwrap_err(), Error::Lost { rank: 0, .. }));
+        let error = last.barrier().unwrap_err();
+        assert!(matches!(error.of_ranks(), Some(RanksError::Lost { rank: 0, .. })));
         assert!(since.elapsed() < Duration::from_secs(5));
     }
 }

@@ -12,11 +12,10 @@ use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
 use gumball_dist::{
-    Error as DistError, Group, Plan, Planner, PlannerConfig, Result, StepDigest, StepKind, StepPart,
-    StepShape, Transport,
+    Group, LogitsLayout, Needs, Plan, Planner, PlannerConfig, StepDigest, StepKind, StepPart, StepShape,
+    Transport,
 };
-use gumball_dist::{LogitsLayout, Needs};
-use gumball_spec::{Error, Kind, SamplingParams};
+use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use self::alike::{Requests, add_options, digest_of};
 use crate::logits::Logits;
@@ -58,7 +57,7 @@ impl DistPool {
     pub fn new(config: PoolConfig, planner: PlannerConfig, transport: Box<dyn Transport>) -> Result<Self> {
         if planner.split.vocab() != config.vocab {
             let allowed = format!("{} ids, the vocabulary of the pool", config.vocab);
-            return Err(Error::length("split", planner.split.vocab(), allowed).into());
+            return Err(Error::length("split", planner.split.vocab(), allowed));
         }
         let parameters = [
             ("slots", config.slots.to_string()),
@@ -113,9 +112,7 @@ impl DistPool {
     /// - Those of [`Pool::admit`].
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         if params.seed.is_none() {
-            return Err(
-                Error::out_of_range("seed", "absent", "given, so that all ranks have the same").into()
-            );
+            return Err(Error::out_of_range("seed", "absent", "given, so that all ranks have the same"));
         }
         let digest = digest_of(&params);
         let slot = self.pool.admit(params, prompt)?;
@@ -149,7 +146,7 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::release`].
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        Ok(self.pool.release(slot)?)
+        self.pool.release(slot)
     }
 
     /// Takes a sequence back, as [`Pool::truncate`] does.
@@ -157,7 +154,7 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::truncate`].
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        Ok(self.pool.truncate(slot, output_len)?)
+        self.pool.truncate(slot, output_len)
     }
 
     /// Appends a token that was chosen elsewhere, as [`Pool::push`] does.
@@ -175,7 +172,7 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::shorten`].
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-        Ok(self.pool.shorten(slots, counts)?)
+        self.pool.shorten(slots, counts)
     }
 
     /// Returns the state of a slot.
@@ -183,7 +180,7 @@ impl DistPool {
     /// # Errors
     /// Those of [`Pool::sequence`].
     pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
-        Ok(self.pool.sequence(slot)?)
+        self.pool.sequence(slot)
     }
 
     /// Returns the shape of a step of these slots, for [`DistPool::plan`]: what their requests need, without a graph.
@@ -204,7 +201,7 @@ impl DistPool {
     /// # Errors
     /// Those of [`Planner::plan`].
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
-        Ok(self.planner.plan(shape)?)
+        self.planner.plan(shape)
     }
 
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
@@ -213,7 +210,7 @@ impl DistPool {
         let requests = starts.len() - 1;
         if plan.shares.requests() != requests {
             let allowed = format!("{}, as many as were planned for", plan.shares.requests());
-            return Err(Error::length("slots", requests, allowed).into());
+            return Err(Error::length("slots", requests, allowed));
         }
         let (split, rank) = (self.planner.split(), self.group.rank());
         let (rows, columns) = match plan.layout {
@@ -232,10 +229,10 @@ impl DistPool {
                     columns[0], columns[1]
                 ),
             };
-            return Err(Error::length("logits", logits.vocab(), allowed).into());
+            return Err(Error::length("logits", logits.vocab(), allowed));
         }
         if logits.rows() != rows {
-            return Err(Error::length("logits", logits.rows(), format!("{rows} rows")).into());
+            return Err(Error::length("logits", logits.rows(), format!("{rows} rows")));
         }
         Ok(())
     }
@@ -275,12 +272,12 @@ impl DistPool {
 pub(crate) fn refuse_survey(plan: &Plan) -> Result<()> {
     if plan.layout == LogitsLayout::Survey {
         let reason = "rows of drafts are not surveyed where they are; take gather or swap";
-        return Err(Error::Conflict { parameter: "layout", other: "drafts", reason }.into());
+        return Err(Error::Conflict { parameter: "layout", other: "drafts", reason });
     }
     Ok(())
 }
 
 /// The error of a message that ends too early, or says what no rank says.
-fn corrupt(group: &mut Group, rank: usize) -> DistError {
+fn corrupt(group: &mut Group, rank: usize) -> Error {
     group.corrupt(rank, "outputs that are none")
 }

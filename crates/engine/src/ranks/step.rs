@@ -1,8 +1,8 @@
 //! A step over ranks: one token for each row, under the layout that was planned.
 
-use gumball_dist::{LogitsLayout, Plan, Result, What, WholeRows, bytes_of, whole_rows, words_of};
+use gumball_dist::{LogitsLayout, Plan, What, WholeRows, bytes_of, whole_rows, words_of};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE};
+use gumball_spec::{NONE, Result};
 
 use super::{DistPool, corrupt};
 use crate::logits::Logits;
@@ -129,6 +129,6 @@ pub(super) fn logits_of<'a>(
     rows: usize,
     vocab: usize,
     like: Logits<'_>,
-) -> std::result::Result<Logits<'a>, Error> {
+) -> Result<Logits<'a>> {
     Ok(Logits::new(whole.as_row(), rows, vocab)?.with_kind(like.kind()))
 }

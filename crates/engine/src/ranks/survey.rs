@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Workspace;
-use gumball_dist::{Needs, Plan, Result, Spread, SurveyRow, Surveyed, survey_rows};
+use gumball_dist::{Needs, Plan, Spread, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, Kind, Row};
+use gumball_spec::{Error, Kind, Result, Row};
 
 use super::DistPool;
 use crate::logits::Logits;
@@ -18,7 +18,7 @@ use crate::workers::Workers;
 impl DistPool {
     /// Checks that rows can be surveyed: each is logits that nobody changes whole, on the route of the race.
     pub(super) fn check_survey(&self, logits: Logits<'_>, options: &BatchOptions<'_>) -> Result<()> {
-        let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason }.into());
+        let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason });
         if options.hooks.iter().any(Option::is_some) {
             return conflict("hooks", "a hook sees a whole row, and no rank has one; take gather or swap");
         }
@@ -91,8 +91,8 @@ impl Spread for Spreader<'_> {
     fn each<T: Send>(
         &self,
         mut items: Vec<T>,
-        work: impl Fn(&mut T, &mut Workspace) -> gumball_spec::Result<()> + Sync,
-    ) -> gumball_spec::Result<Vec<T>> {
+        work: impl Fn(&mut T, &mut Workspace) -> Result<()> + Sync,
+    ) -> Result<Vec<T>> {
         let one = |item: &mut T| {
             let popped = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut stages = popped.map_or_else(|| Workspace::new(self.workers.level()), Ok)?;

@@ -1,8 +1,8 @@
 //! A verification over ranks: the rows of a request's drafts stay on one rank.
 
-use gumball_dist::{LogitsLayout, Plan, Result, What, bytes_of, words_of};
-use gumball_spec::NONE;
+use gumball_dist::{LogitsLayout, Plan, What, bytes_of, words_of};
 use gumball_spec::layout::Layout;
+use gumball_spec::{NONE, Result};
 
 use super::step::logits_of;
 use super::{DistPool, corrupt, refuse_survey};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use gumball_engine::dist::{
-    Error, LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
+    LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    DistPool, Kind, Logits, Pool, PoolConfig, Row, SamplingParams, Sequence, Slot, Widths, bf16, f16,
+    DistPool, Error, Kind, Logits, Pool, PoolConfig, Row, SamplingParams, Sequence, Slot, Widths, bf16, f16,
 };
 
 use crate::cases::{self, Dice};

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Error as DistError, Ownership, StepKind, Transport};
+use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
     BatchOptions, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice,
-    Drafts, Dtype, IntType, Outputs, PADDING, Pool, Slot, Verification, VerifyMode,
+    Drafts, Dtype, IntType, Outputs, PADDING, Pool, RanksError, Slot, Verification, VerifyMode,
 };
 
 use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
@@ -340,7 +340,7 @@ fn a_verification_over_devices_is_not_surveyed() {
         let plan = pool.planner().plan_as(Swap, &shape);
         for counts in [&[0; 4][..], &[0; 2]] {
             let error = pool.assign_drafts(&plan, &slots, counts, VerifyMode::Coupled, &options).unwrap_err();
-            assert!(matches!(error, DistError::Call(_)), "{error}");
+            assert_eq!(error.of_ranks(), None, "{error}");
         }
     });
 }
@@ -365,7 +365,7 @@ fn ranks_that_verify_different_drafts_are_told_so() {
                 pool.verify(&plan, logits, &slots, &drafts, VerifyMode::Coupled, &options, &mut out);
             let error = verified.unwrap_err();
             assert!(
-                matches!(error, DistError::Disagree { what: "the drafts of the step", .. }),
+                matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the drafts of the step", .. })),
                 "{layout:?}: {error}"
             );
             for (slot, before) in slots.iter().zip(before) {
@@ -398,9 +398,9 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
             let (options, mut out, mode) =
                 (BatchOptions::default(), Verification::new(), VerifyMode::Coupled);
             let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
-            assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout }, "{layout:?}");
+            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{layout:?}");
             let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
-            assert!(matches!(error, DistError::Broken(_)), "{layout:?}: {error}");
+            assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{layout:?}: {error}");
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{layout:?}");
             }

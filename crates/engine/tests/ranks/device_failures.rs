@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Error as DistError, Ownership, StepKind, Transport};
+use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
     BatchOptions, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind,
-    Masks, Outputs, SamplingParams, Verification, VerifyMode,
+    Masks, Outputs, RanksError, SamplingParams, Verification, VerifyMode,
 };
 
 use crate::batch::{Numbers, part, state, with_patience};
@@ -48,7 +48,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
         }
         pool.enqueue_shorten(&DeviceSlice::of(&ones, IntType::I32)).unwrap();
         let error = pool.fetch(&mut out).unwrap_err();
-        assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout });
+        assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
         for (slot, before) in slots.iter().zip(before) {
             assert_eq!(state(pool.sequence(*slot).unwrap()), before);
         }
@@ -80,7 +80,7 @@ fn results_of_a_failed_verification_are_padding() {
             }
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
-            assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout }, "{layout:?}");
+            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{layout:?}");
 
             // A graph of the host program reads the results where they lie, before anyone has fetched the failure.
             let (results, requests) = pool.results_layout();
@@ -129,13 +129,16 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 let logits = part.numbers.logits(part.rows, part.columns, kind);
                 let mut out = Outputs::new();
                 let stepped = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out);
-                match stepped.unwrap_err() {
-                    DistError::Disagree { what: "the type or kind of the rows", ours, theirs, .. } => {
+                let error = stepped.unwrap_err();
+                match error.of_ranks() {
+                    Some(RanksError::Disagree {
+                        what: "the type or kind of the rows", ours, theirs, ..
+                    }) => {
                         assert_ne!(ours, theirs, "{layout:?}");
                     }
                     // Probabilities are not surveyed but swapped, so only one of the ranks sends rows.
-                    DistError::TimedOut { .. } if is_swapped => {}
-                    error => panic!("{layout:?}, {dtype}, {kind:?}: {error}"),
+                    Some(RanksError::TimedOut { .. }) if is_swapped => {}
+                    _ => panic!("{layout:?}, {dtype}, {kind:?}: {error}"),
                 }
             });
         }
@@ -161,11 +164,14 @@ fn a_rank_that_closes_its_pool_is_lost_to_the_others_at_once() {
             let (options, mut out) = (BatchOptions::default(), Outputs::new());
             let since = Instant::now();
             let error = pool.step(&plan, logits, &slots, &options, &mut out).unwrap_err();
-            assert!(matches!(error, DistError::Lost { rank: 1, .. }), "{layout:?}: {error}");
+            assert!(
+                matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. })),
+                "{layout:?}: {error}"
+            );
             assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let again = pool.step(&plan, logits, &slots, &options, &mut out).unwrap_err();
-            assert_eq!(again, DistError::Broken(Box::new(error)), "{layout:?}");
+            assert_eq!(again, RanksError::Broken(Box::new(error)).into(), "{layout:?}");
         });
     }
 }
@@ -212,7 +218,9 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let error = pool.step(&plan, logits, &slots, &options, &mut Outputs::new()).unwrap_err();
-            let DistError::Disagree { what, .. } = &error else { panic!("{layout:?}, {differs}: {error}") };
+            let Some(RanksError::Disagree { what, .. }) = error.of_ranks() else {
+                panic!("{layout:?}, {differs}: {error}")
+            };
             assert_eq!(*what, name, "{layout:?}, {differs}");
         });
     }

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
-use gumball_engine::dist::{Error as DistError, PlannerConfig, StepKind, Threads, Transport};
+use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype,
-    Filter, Kind, Outputs, PADDING, SamplingParams, Slot, Widths,
+    Filter, Kind, Outputs, PADDING, RanksError, SamplingParams, Slot, Widths,
 };
 
 use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
@@ -203,10 +203,10 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let (mut out, began) = (Outputs::new(), Instant::now());
             let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
-            assert_eq!(error, DistError::TimedOut { rank: 1, waited: timeout });
+            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
             let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
-            assert!(matches!(error, DistError::Broken(_)), "{error}");
+            assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{error}");
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before);
             }
@@ -229,6 +229,9 @@ fn ranks_that_take_different_steps_are_told_so() {
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();
         let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
-        assert!(matches!(error, DistError::Disagree { what: "the slots of the step", .. }), "{error}");
+        assert!(
+            matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the slots of the step", .. })),
+            "{error}"
+        );
     });
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Error, PlannerConfig, StepKind, VocabSplit, threads};
-use gumball_engine::{BatchOptions, DistPool, Logits, Masks, Outputs, PoolConfig, SamplingParams, Slot};
+use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit, threads};
+use gumball_engine::{
+    BatchOptions, DistPool, Error, Logits, Masks, Outputs, PoolConfig, RanksError, SamplingParams, Slot,
+};
 
 use crate::batch::with_patience;
 
@@ -124,10 +126,13 @@ fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn
             }
             let before = pool.sequence(slot).unwrap().position();
             let error = step_with(&mut pool, slot, layout, &options).unwrap_err();
-            let Error::Disagree { what, .. } = &error else { panic!("{layout:?}, {differs}: {error}") };
+            let Some(RanksError::Disagree { what, .. }) = error.of_ranks() else {
+                panic!("{layout:?}, {differs}: {error}")
+            };
             assert_eq!(*what, name, "{layout:?}, {differs}: {error}");
             assert_eq!(pool.sequence(slot).unwrap().position(), before);
-            assert!(matches!(step(&mut pool, slot, layout), Err(Error::Broken(_))));
+            let again = step(&mut pool, slot, layout).unwrap_err();
+            assert!(matches!(again.of_ranks(), Some(RanksError::Broken(_))));
         });
     }
 }

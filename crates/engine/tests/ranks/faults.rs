@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Bounds, Error, HEADER_BYTES, StepKind, Threads, Transport};
-use gumball_engine::{BatchOptions, LogprobMode, LogprobsParams, Outputs, SamplingParams, Slot};
+use gumball_engine::dist::{Bounds, HEADER_BYTES, StepKind, Threads, Transport};
+use gumball_engine::{
+    BatchOptions, Error, LogprobMode, LogprobsParams, Outputs, RanksError, SamplingParams, Slot,
+};
 
 use crate::batch::{Batch, PATIENCE, part, state, with_patience};
 use crate::cases::Dice;
@@ -59,7 +61,7 @@ impl Transport for Faulty {
         receive: &mut [Vec<u8>],
         bounds: Bounds<'_>,
     ) -> Result<(), Error> {
-        let ended = || Error::Lost { rank: 0, reason: "it ended itself".to_owned() };
+        let ended = || Error::from(RanksError::Lost { rank: 0, reason: "it ended itself".to_owned() });
         let is_faulty = self.before == 0;
         self.before = self.before.wrapping_sub(1);
         let inner = self.inner.as_mut().ok_or_else(ended)?;
@@ -180,7 +182,10 @@ fn a_rank_that_ends_at_any_exchange_is_lost_to_the_others() {
         for before in 0..count {
             for (result, is_unchanged) in step_with(Fault::Ends, before, layout, Duration::from_secs(20)) {
                 let error = result.unwrap_err();
-                assert!(matches!(error, Error::Lost { .. }), "{layout:?} at {before}: {error}");
+                assert!(
+                    matches!(error.of_ranks(), Some(RanksError::Lost { .. })),
+                    "{layout:?} at {before}: {error}"
+                );
                 assert!(is_unchanged, "{layout:?} at {before}");
             }
         }
@@ -197,7 +202,8 @@ fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
             drop(ranks.remove(1));
             for (result, is_unchanged) in ranks {
                 let error = result.unwrap_err();
-                let is_told = matches!(error, Error::Lost { .. } | Error::TimedOut { .. });
+                let told = error.of_ranks();
+                let is_told = matches!(told, Some(RanksError::Lost { .. } | RanksError::TimedOut { .. }));
                 assert!(is_told && is_unchanged, "{layout:?} at {before}: {error}");
             }
         }
@@ -218,11 +224,13 @@ fn other_bytes_are_an_error_or_stay_in_their_rows() {
                         Ok(out) => assert!(out.tokens().iter().all(|token| (-1..1500).contains(token))),
                         Err(error) => {
                             let is_told = matches!(
-                                error,
-                                Error::Corrupt { .. }
-                                    | Error::Lost { .. }
-                                    | Error::TimedOut { .. }
-                                    | Error::Disagree { .. }
+                                error.of_ranks(),
+                                Some(
+                                    RanksError::Corrupt { .. }
+                                        | RanksError::Lost { .. }
+                                        | RanksError::TimedOut { .. }
+                                        | RanksError::Disagree { .. }
+                                )
                             );
                             assert!(is_told && is_unchanged, "{layout:?} at {before}, {seed}: {error}");
                         }

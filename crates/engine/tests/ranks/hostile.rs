@@ -9,9 +9,11 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::{
-    Address, Error, HEADER_BYTES, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit,
+    Address, HEADER_BYTES, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit,
 };
-use gumball_engine::{BatchOptions, DistPool, Logits, Outputs, PADDING, PoolConfig, SamplingParams};
+use gumball_engine::{
+    BatchOptions, DistPool, Error, Logits, Outputs, PADDING, PoolConfig, RanksError, SamplingParams,
+};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
 const VOCAB: usize = 600;
@@ -78,7 +80,7 @@ fn who_says_nothing_or_something_else_keeps_no_rank_from_joining() {
 #[test]
 fn the_timeout_bounds_joining_whatever_comes() {
     let timeout = Duration::from_millis(300);
-    let late = Error::TimedOut { rank: 1, waited: timeout };
+    let late = Error::from(RanksError::TimedOut { rank: 1, waited: timeout });
     let (group, took) = joined(timeout, |addresses| {
         let silent: Vec<UnixStream> = (0..20).map(|_| connect(addresses)).collect();
         let mut slow = connect(addresses);
@@ -107,7 +109,7 @@ fn who_accepts_no_more_connections_holds_nobody_up() {
     let _waiting = UnixStream::connect(path(&addresses[0])).unwrap();
     let (since, timeout) = (Instant::now(), Duration::from_millis(100));
     let error = Sockets::connect(1, &addresses, timeout).unwrap_err();
-    assert_eq!(error, Error::TimedOut { rank: 0, waited: timeout });
+    assert_eq!(error, RanksError::TimedOut { rank: 0, waited: timeout }.into());
     let error = Sockets::connect(0, &addresses, timeout).unwrap_err();
     assert!(error.to_string().ends_with(": another process has its socket there"), "{error}");
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
@@ -118,13 +120,13 @@ fn who_accepts_no_more_connections_holds_nobody_up() {
 fn a_program_that_wants_to_wait_no_longer_does_not() {
     let patience = gumball_engine::dist::Patience::from(Duration::from_secs(3600)).unless(|| true);
     let error = Sockets::connect(0, &addresses(), patience.clone()).unwrap_err();
-    assert_eq!(error, Error::Interrupted);
+    assert_eq!(error, RanksError::Interrupted.into());
 
     let addresses = addresses();
     let own = addresses.clone();
     let rank = spawn(move || Sockets::connect(0, &own, patience).unwrap().barrier());
     let peer = Sockets::connect(1, &addresses, PATIENCE).unwrap();
-    assert_eq!(rank.join().unwrap(), Err(Error::Interrupted));
+    assert_eq!(rank.join().unwrap(), Err(RanksError::Interrupted.into()));
     drop(peer);
 }
 
@@ -213,7 +215,9 @@ fn parameters_that_are_none_are_shown_as_text_that_does_no_harm() {
         let garbled = text.replace("race", &format!("race\0\x1b[2J{}", "x".repeat(20_000)));
         peer.send(garbled.len(), &header, garbled.as_bytes());
     });
-    let Error::Disagree { rank: 1, what: "route", theirs, .. } = &error else { panic!("{error}") };
+    let Some(RanksError::Disagree { rank: 1, what: "route", theirs, .. }) = error.of_ranks() else {
+        panic!("{error}")
+    };
     assert!(theirs.starts_with("race\\u{0}\\u{1b}[2Jxx"), "{error}");
     assert!(error.to_string().len() < 200 && !error.to_string().contains('\x1b'), "{error}");
 
@@ -221,13 +225,15 @@ fn parameters_that_are_none_are_shown_as_text_that_does_no_harm() {
         let (header, _) = peer.next().unwrap();
         peer.send(3, &header, &[0xFF, 0, b'\n']);
     });
-    assert!(matches!(error, Error::Disagree { rank: 1, what: "definition", .. }), "{error}");
+    assert!(
+        matches!(error.of_ranks(), Some(RanksError::Disagree { rank: 1, what: "definition", .. })),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_message_that_is_longer_than_what_is_due_is_an_error_before_memory_is_taken_for_it() {
-    let is_too_long =
-        |error: &Error| matches!(error, Error::Corrupt { rank: 1, what } if what.contains("at most"));
+    let is_too_long = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Corrupt { rank: 1, what }) if what.contains("at most"));
     for length in [1 << 20, 1 << 36, usize::MAX >> 1] {
         let error = stepped(PATIENCE, |peer| {
             let (header, _) = peer.next().unwrap();
@@ -246,8 +252,7 @@ fn a_message_that_is_longer_than_what_is_due_is_an_error_before_memory_is_taken_
 
 #[test]
 fn a_row_is_asked_about_once_in_a_round_and_not_once_it_is_done() {
-    let is_no_query =
-        |error: &Error| matches!(error, Error::Corrupt { rank: 1, what } if what == "a query that is none");
+    let is_no_query = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Corrupt { rank: 1, what }) if what == "a query that is none");
     for queries in [[query(0), query(0)].concat(), query(1).to_vec(), query(0)[..2].to_vec(), vec![0, 77, 0]]
     {
         let error = stepped(PATIENCE, |peer| {
@@ -277,7 +282,7 @@ fn queries_have_an_end_by_their_number_and_by_the_clock() {
     assert_eq!(error.to_string(), "rank 1 sent more queries than a row has");
     let timeout = Duration::from_millis(300);
     let error = stepped(timeout, endless(Duration::from_millis(60)));
-    assert_eq!(error, Error::TimedOut { rank: 1, waited: timeout });
+    assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
 }
 
 #[test]
@@ -290,6 +295,6 @@ fn a_rank_that_goes_is_lost_at_once_wherever_it_goes() {
                 peer.send(message.len(), &header, &message);
             }
         });
-        assert!(matches!(error, Error::Lost { rank: 1, .. }), "{exchanges}: {error}");
+        assert!(matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. })), "{exchanges}: {error}");
     }
 }

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Address, Error, StepKind, TransportKind, choose};
-use gumball_engine::{BatchOptions, DistPool, Outputs, Slot};
+use gumball_engine::dist::{Address, StepKind, TransportKind, choose};
+use gumball_engine::{BatchOptions, DistPool, Error, Outputs, Slot};
 
 use crate::batch::{Batch, Numbers, part};
 use crate::cases::Dice;

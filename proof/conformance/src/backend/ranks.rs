@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use gumball_engine::dist::{
-    self, LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, Transport, VocabSplit, threads,
+    LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
     BatchOptions, DistPool, Drafts, Kind, Logits, Outputs, PoolConfig, SamplingParams, Sequence, Slot, State,
@@ -92,7 +92,7 @@ impl Ranks<DeviceDistPool> {
 impl<P: Send> Ranks<P> {
     fn of(
         vocab: usize,
-        make: impl Fn(PlannerConfig, Box<dyn Transport>) -> dist::Result<P> + Sync,
+        make: impl Fn(PlannerConfig, Box<dyn Transport>) -> Result<P> + Sync,
     ) -> Result<Self> {
         let borders = [0, vocab * 37 / 100, vocab * 71 / 100, vocab];
         let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -131,10 +131,7 @@ impl<P: Send> Ranks<P> {
     }
 
     /// Does the same on all ranks, one after the other.
-    fn on_each<T: PartialEq + std::fmt::Debug>(
-        &mut self,
-        work: impl Fn(&mut P) -> dist::Result<T>,
-    ) -> Result<T> {
+    fn on_each<T: PartialEq + std::fmt::Debug>(&mut self, work: impl Fn(&mut P) -> Result<T>) -> Result<T> {
         let mut results = self.pools.iter_mut().map(work);
         let first = results.next().expect("a rank");
         results.for_each(|other| assert_eq!(other, first, "all ranks come to the same"));
@@ -142,9 +139,9 @@ impl<P: Send> Ranks<P> {
     }
 
     /// Does the same on all ranks at once, by their numbers.
-    fn at_once<T: Send>(&mut self, work: impl Fn(usize, &mut P) -> dist::Result<T> + Sync) -> Result<Vec<T>> {
+    fn at_once<T: Send>(&mut self, work: impl Fn(usize, &mut P) -> Result<T> + Sync) -> Result<Vec<T>> {
         let work = &work;
-        let results: Vec<dist::Result<T>> = std::thread::scope(|scope| {
+        let results: Vec<Result<T>> = std::thread::scope(|scope| {
             let ranks = self.pools.iter_mut().enumerate();
             let ranks: Vec<_> = ranks.map(|(rank, pool)| scope.spawn(move || work(rank, pool))).collect();
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
@@ -162,12 +159,9 @@ impl<P: Send> Drop for Ranks<P> {
     }
 }
 
-/// Returns the error that one process would have; a group that breaks is no case of a rule.
-fn of_caller<T>(result: dist::Result<T>) -> Result<T> {
-    result.map_err(|error| match error {
-        dist::Error::Call(error) => error,
-        error => panic!("a group broke: {error}"),
-    })
+/// Returns what one process would have; a group that breaks is no case of a rule.
+fn of_caller<T>(result: Result<T>) -> Result<T> {
+    result.inspect_err(|error| assert_eq!(error.of_ranks(), None, "a group broke"))
 }
 
 /// Holds what ranks computed to be the same on all.
@@ -383,7 +377,7 @@ impl Ranks<DeviceDistPool> {
     fn on_devices_of(
         &mut self,
         work: &Work<'_>,
-        call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>, &DeviceOptions<'_>) -> dist::Result<()> + Sync,
+        call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>, &DeviceOptions<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
         let Work { slots, options, drafts, .. } = *work;
         let logits = work.logits()?;

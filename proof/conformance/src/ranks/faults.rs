@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use gumball_engine::dist::{Error, LogitsLayout, PlannerConfig, Result, StepKind, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Masks,
-    Outputs, SamplingParams,
+    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Error, Masks,
+    Outputs, RanksError, Result, SamplingParams,
 };
 
 use super::{Connect, PATIENCE};
@@ -38,11 +38,12 @@ pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usi
     for (layout, fault) in all {
         let since = Instant::now();
         let stepped = step(device, connect, LAST_GROUP - count, layout, fault);
-        let is_told = match (&stepped, fault) {
-            (Err(Error::Disagree { what, .. }), Fault::Prompt) => *what == "the prompt of a request",
-            (Err(Error::Disagree { what, .. }), Fault::Masks) => *what == "the masks of the step",
-            (Err(Error::Lost { .. }), Fault::Closes) => since.elapsed() < SOON,
-            (Ok(is_last), Fault::Closes) => *is_last,
+        let told = stepped.as_ref().err().and_then(Error::of_ranks);
+        let is_told = match (told, fault) {
+            (Some(RanksError::Disagree { what, .. }), Fault::Prompt) => *what == "the prompt of a request",
+            (Some(RanksError::Disagree { what, .. }), Fault::Masks) => *what == "the masks of the step",
+            (Some(RanksError::Lost { .. }), Fault::Closes) => since.elapsed() < SOON,
+            (None, Fault::Closes) => stepped == Ok(true),
             _ => false,
         };
         if !is_told {
@@ -61,7 +62,7 @@ fn step(
     layout: LogitsLayout,
     fault: Fault,
 ) -> Result<bool> {
-    let unconnected = |reason| Error::Unavailable { what: "connection".to_owned(), reason };
+    let unconnected = |reason| RanksError::Unavailable { what: "connection".to_owned(), reason };
     let transport = connect.connect(group).map_err(unconnected)?;
     let (rank, world) = (transport.rank(), transport.world());
     let is_last = rank + 1 == world;
@@ -86,7 +87,7 @@ fn step(
         if layout == LogitsLayout::Replicated { VOCAB } else { pool.planner().split().ids(rank).len() };
     let rows = if layout == LogitsLayout::Replicated { plan.shares.of(rank).count() } else { world };
     let bytes = rows * columns * Dtype::F32.bytes();
-    let buffer = DeviceBuffer::zeroed(device.runtime(), bytes).map_err(gumball_engine::Error::from)?;
+    let buffer = DeviceBuffer::zeroed(device.runtime(), bytes)?;
     let logits = DeviceLogits::of(&buffer, Dtype::F32, 0, rows, columns, columns)?;
     pool.enqueue(&plan, logits, &slots, &DeviceOptions { masks, ..DeviceOptions::default() })?;
     pool.fetch(&mut Outputs::new()).map(|()| false)

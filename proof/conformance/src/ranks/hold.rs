@@ -43,7 +43,7 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
         ..PlannerConfig::new(batch.split.clone())
     };
     let distinct: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| distinct(batch.vocab, seed)).collect();
-    let run = || -> Result<Option<String>, gumball_engine::dist::Error> {
+    let run = || -> gumball_spec::Result<Option<String>> {
         let mut one = DevicePool::new(device.clone(), config)?;
         let mut many = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
         let mut slots: Vec<Slot> = Vec::new();

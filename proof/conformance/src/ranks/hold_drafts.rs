@@ -2,7 +2,7 @@
 
 use gumball_cuda::{DeviceSlice, DraftIds, IntType, Rows};
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
-use gumball_engine::dist::{Error, StepKind};
+use gumball_engine::dist::StepKind;
 use gumball_engine::{
     DeviceBuffer, DeviceDistPool, DeviceInput, DeviceOptions, DevicePool, Slot, Verification, VerifyMode,
 };
@@ -42,7 +42,7 @@ pub(super) fn hold_drafts<'b>(
     (one, many): (&mut DevicePool, &mut DeviceDistPool),
     slots: &[Slot],
     (whole, part): (Rows<'b>, Rows<'b>),
-) -> Result<Option<String>, Error> {
+) -> gumball_spec::Result<Option<String>> {
     let (rank, counts) = (many.group().rank(), counts(batch));
     let slots = &slots[..counts.len()];
     let mut starts = vec![0];

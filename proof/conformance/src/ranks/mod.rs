@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use gumball_cuda::CudaInfo;
 use gumball_engine::dist::{
-    self, Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
+    Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Error,
-    PADDING,
+    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, PADDING,
 };
 
 pub use faults::faults;
@@ -115,14 +114,14 @@ fn warm(device: &Device, connect: &dyn Connect) -> Result<(), String> {
 }
 
 /// Captures a step over one rank, which loads all kernels for a type of rows.
-fn capture_one(device: &Device, dtype: Dtype) -> dist::Result<()> {
+fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     let vocab = 1000;
     let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(vocab) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(vocab, 1)?) };
     let alone = threads(1, HOST_PATIENCE).into_iter().map(Box::new).next().expect("a rank");
     let mut pool = DeviceDistPool::new(device.clone(), config, planner, alone, PATIENCE)?;
-    let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes()).map_err(Error::from)?;
+    let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes())?;
     let rows = DeviceLogits::of(&row, dtype, 0, 1, vocab, vocab)?;
     for layout in LogitsLayout::ALL {
         let plan = pool.planner().plan_as(layout, &pool.shape(&[PADDING], 0, StepKind::Decode)?);

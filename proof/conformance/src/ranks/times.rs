@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use gumball_cuda::{Dtype, Graph, Rows};
-use gumball_engine::dist::{self, LogitsLayout, PlannerConfig, StepKind, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceOptions, DevicePool, DevicePoolConfig, Error, SamplingParams,
-    Slot,
+    Device, DeviceBuffer, DeviceDistPool, DeviceOptions, DevicePool, DevicePoolConfig, RanksError,
+    SamplingParams, Slot,
 };
 use serde_json::json;
 
@@ -75,14 +75,7 @@ impl Timed for DevicePool {
 
 impl Timed for DeviceDistPool {
     fn replay_once(&mut self, graph: &Graph<'_>) -> gumball_spec::Result<()> {
-        self.replay(graph).map_err(of_ranks)
-    }
-}
-
-fn of_ranks(error: dist::Error) -> Error {
-    match error {
-        dist::Error::Call(error) => error,
-        error => Error::Unavailable { resource: "ranks", reason: error.to_string() },
+        self.replay(graph)
     }
 }
 
@@ -139,7 +132,7 @@ fn time_one(
     time(device, &mut one, &graph, replays)
 }
 
-fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> Result<Vec<String>, dist::Error> {
+fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> gumball_spec::Result<Vec<String>> {
     let Extent { vocab, resident, replays, .. } = extent;
     // Groups of `hold` have smaller numbers.
     let mut group = 1 << 20;
@@ -167,7 +160,7 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> Result<
             line("one device", 1, time_one(device, &of, (&whole, vocab), (rows, steps), replays)?);
             let transport = connect
                 .connect(group)
-                .map_err(|reason| dist::Error::Unavailable { what: "group".to_owned(), reason })?;
+                .map_err(|reason| RanksError::Unavailable { what: "group".to_owned(), reason })?;
             group += 1;
             let (rank, world) = (transport.rank(), transport.world());
             let split = VocabSplit::even(vocab, world)?;
@@ -180,7 +173,8 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> Result<
             line("one device, its part", 1, time_one(device, &of, (part, width), (rows, steps), replays)?);
             let planner = PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split) };
             let mut many = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
-            let slots = (0..rows).map(|row| many.admit(of(row), &[])).collect::<dist::Result<Vec<Slot>>>()?;
+            let slots =
+                (0..rows).map(|row| many.admit(of(row), &[])).collect::<gumball_spec::Result<Vec<Slot>>>()?;
             for layout in LogitsLayout::ALL {
                 let plan = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
                 many.assign(&plan, &slots, &DeviceOptions::default())?;

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use gumball_cuda::{MemoryHandle, Windows};
 use gumball_dist::{
-    Error as DistError, Group, LogitsLayout, Needs, Plan, Planner, PlannerConfig, Result, StepDigest,
-    StepKind, StepShape, Transport, What, quoted,
+    Group, LogitsLayout, Needs, Plan, Planner, PlannerConfig, StepDigest, StepKind, StepShape, Transport,
+    What,
 };
-use gumball_spec::{Error, SamplingParams};
+use gumball_spec::error::quoted;
+use gumball_spec::{Error, RanksError, Result, SamplingParams};
 
 use super::Device;
 use super::pool::{DevicePool, DevicePoolConfig};
@@ -45,9 +46,9 @@ pub struct DeviceDistPool {
     timeout: Duration,
     requests: Requests,
     assigned: Assigned,
-    broken: Option<DistError>,
+    broken: Option<Error>,
     /// Why the waits of the device were ended, if they were.
-    gone: Option<DistError>,
+    gone: Option<Error>,
 }
 
 /// The assignment of the next steps, in the order of the batch.
@@ -78,7 +79,7 @@ impl DeviceDistPool {
     /// - Those of [`DevicePool::new`], [`Planner::new`] and [`Group::join`]; ranks must agree on the pool's vocabulary, slots, rows and widths.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary, [`Error::OutOfRange`] for more than 8 ranks.
     /// - [`Error::Conflict`] for the route `probabilities`, which is not spread over devices.
-    /// - [`DistError::Unavailable`] on all ranks if a device cannot reach another's memory.
+    /// - [`RanksError::Unavailable`] on all ranks if a device cannot reach another's memory.
     pub fn new(
         device: Device,
         config: DevicePoolConfig,
@@ -88,10 +89,10 @@ impl DeviceDistPool {
     ) -> Result<Self> {
         if planner.split.vocab() != config.vocab {
             let allowed = format!("{} ids, the vocabulary of the pool", config.vocab);
-            return Err(Error::length("split", planner.split.vocab(), allowed).into());
+            return Err(Error::length("split", planner.split.vocab(), allowed));
         }
         if config.route == PoolRoute::Probabilities {
-            return Err(refused("ranks").into());
+            return Err(refused("ranks"));
         }
         let parameters = [
             ("slots", config.slots.to_string()),
@@ -139,10 +140,11 @@ impl DeviceDistPool {
         let reasons = self.group.all_gather(What::Windows, said, |_| MOST_REASON)?;
         match reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
             None => Ok(()),
-            Some((rank, reason)) => Err(DistError::Unavailable {
+            Some((rank, reason)) => Err(RanksError::Unavailable {
                 what: "access between devices".to_owned(),
                 reason: format!("rank {rank}: {}", quoted(reason, MOST_REASON)),
-            }),
+            }
+            .into()),
         }
     }
 
@@ -172,7 +174,7 @@ impl DeviceDistPool {
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         if params.seed.is_none() {
             let allowed = "given, so that all ranks have the same";
-            return Err(Error::out_of_range("seed", "absent", allowed).into());
+            return Err(Error::out_of_range("seed", "absent", allowed));
         }
         let digest = digest_of(&params);
         let slot = self.pool.admit(params, prompt)?;
@@ -209,7 +211,7 @@ impl DeviceDistPool {
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         let assigned = self.assigned.slots.iter_mut().filter(|assigned| **assigned == slot);
         assigned.for_each(|assigned| *assigned = PADDING);
-        Ok(self.pool.release(slot)?)
+        self.pool.release(slot)
     }
 
     /// Takes a sequence back, as [`DevicePool::truncate`] does.
@@ -240,7 +242,7 @@ impl DeviceDistPool {
     /// Those of [`DevicePool::sequence`] and [`DeviceDistPool::fetch`]. After a failed exchange the state is that of the last fetch.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.observe_last_step()?;
-        Ok(self.pool.sequence(slot)?)
+        self.pool.sequence(slot)
     }
 
     /// Returns the shape of a step of these slots, for [`DeviceDistPool::plan`]: what their requests need, without a graph. `drafts`: the most
@@ -263,8 +265,13 @@ impl DeviceDistPool {
     /// # Errors
     /// Those of [`Planner::plan`].
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
-        Ok(self.planner.plan(shape)?)
+        self.planner.plan(shape)
     }
+}
+
+/// Returns whether an error says that a rank has ended.
+fn is_lost(error: &Error) -> bool {
+    matches!(error.of_ranks(), Some(RanksError::Lost { .. }))
 }
 
 impl Drop for DeviceDistPool {
@@ -277,7 +284,7 @@ impl Drop for DeviceDistPool {
         self.group.begin(StepDigest::default());
         match self.group.all_gather(What::Windows, &[], |_| 0) {
             Ok(_) => {}
-            Err(DistError::Lost { .. }) if self.group.world() == 2 => {}
+            Err(error) if is_lost(&error) && self.group.world() == 2 => {}
             Err(_) => self.windows.abandon(),
         }
     }

@@ -1,8 +1,7 @@
 //! Taking emitted tokens away again, on the devices of all ranks alike.
 
 use gumball_cuda::DeviceSlice;
-use gumball_dist::Result;
-use gumball_spec::Error;
+use gumball_spec::{Error, Result};
 
 use super::DeviceDistPool;
 use crate::pool::Slot;
@@ -28,13 +27,13 @@ impl DeviceDistPool {
     /// # Errors
     /// - Those of [`DevicePool::enqueue_shorten`](crate::DevicePool::enqueue_shorten).
     /// - [`Error::Conflict`] if the requests of ranks are not neighbours in the batch: the numbers come in its order.
-    /// - [`DistError::Broken`](gumball_dist::Error::Broken) after an exchange that failed.
+    /// - [`RanksError::Broken`](gumball_spec::RanksError::Broken) after an exchange that failed.
     pub fn enqueue_shorten(&mut self, counts: &DeviceSlice<'_>) -> Result<()> {
         self.check_broken()?;
         if !self.assigned.batch_rows.is_empty() {
             let reason = "the requests were assigned in another order than the batch's; own them in blocks";
-            return Err(Error::Conflict { parameter: "ownership", other: "counts", reason }.into());
+            return Err(Error::Conflict { parameter: "ownership", other: "counts", reason });
         }
-        Ok(self.pool.enqueue_shorten(counts)?)
+        self.pool.enqueue_shorten(counts)
     }
 }

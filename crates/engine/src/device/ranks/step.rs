@@ -1,14 +1,14 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepInput, StepVariant};
-use gumball_dist::{Error as DistError, LogitsLayout, Plan, Planner, Result, StepDigest, StepPart};
+use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepPart};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE};
+use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::input::{DeviceOptions, copy_up};
 use super::super::sequences::Shortened;
 use super::watch::beside;
-use super::{Assigned, DeviceDistPool};
+use super::{Assigned, DeviceDistPool, is_lost};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
@@ -48,11 +48,11 @@ impl DeviceDistPool {
         let (data, lines, stride, select) = logits.matrix();
         if select.is_some() {
             let reason = "each row of a step over ranks has logits of its own";
-            return Err(Error::Conflict { parameter: "logits", other: "ranks", reason }.into());
+            return Err(Error::Conflict { parameter: "logits", other: "ranks", reason });
         }
         let (buffer, dtype) = copy_up(self.pool.device.runtime(), &mut self.pool.upload, data)?;
         let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
-        let done = rows.map_err(Into::into).and_then(|rows| work(self, rows.with_kind(logits.kind())));
+        let done = rows.and_then(|rows| work(self, rows.with_kind(logits.kind())));
         self.pool.upload = Some(buffer);
         done
     }
@@ -83,7 +83,7 @@ impl DeviceDistPool {
     /// - Those of [`DevicePool::assign`](crate::DevicePool::assign), and [`Error::OutOfRange`] for a layout that was not configured.
     /// - [`Error::Length`] if there are not as many slots as were planned for.
     /// - [`Error::Conflict`] for row indices.
-    /// - [`DistError::Broken`] after an exchange that failed.
+    /// - [`RanksError::Broken`] after an exchange that failed.
     pub fn assign(&mut self, plan: &Plan, slots: &[Slot], options: &DeviceOptions<'_>) -> Result<()> {
         self.check_assignment(plan, slots, options)?;
         options.on_host().check(slots.len(), self.pool.vocab())?;
@@ -112,11 +112,11 @@ impl DeviceDistPool {
         self.planner.check(plan.layout)?;
         if plan.shares.requests() != slots.len() {
             let allowed = format!("{}, as many as were planned for", plan.shares.requests());
-            return Err(Error::length("slots", slots.len(), allowed).into());
+            return Err(Error::length("slots", slots.len(), allowed));
         }
         if !options.row_indices.is_empty() {
             let reason = "each row of a step over ranks has logits of its own";
-            return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason }.into());
+            return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason });
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl DeviceDistPool {
     /// # Errors
     /// - Those of [`DevicePool::enqueue_assigned`](crate::DevicePool::enqueue_assigned), and [`Error::Length`] for rows of another shape than the
     ///   layout has.
-    /// - [`DistError::Broken`] after an exchange that failed.
+    /// - [`RanksError::Broken`] after an exchange that failed.
     pub fn enqueue_assigned(&mut self, rows: Rows<'_>) -> Result<()> {
         self.check_broken()?;
         let Self { pool, group, windows, .. } = self;
@@ -213,8 +213,8 @@ impl DeviceDistPool {
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
         let ranks = Some((&self.windows, &spread));
         let step = |rows: &Rows<'b>| self.pool.workspace.fix(&StepInput { ranks, ..StepInput::of(rows) });
-        let steps: Vec<Step<'b>> = rows.iter().map(step).collect::<gumball_spec::Result<_>>()?;
-        Ok(self.pool.workspace.capture(&steps)?)
+        let steps: Vec<Step<'b>> = rows.iter().map(step).collect::<Result<_>>()?;
+        self.pool.workspace.capture(&steps)
     }
 
     /// Enqueues the steps or verifications of a graph.
@@ -222,7 +222,7 @@ impl DeviceDistPool {
     /// # Errors
     /// - Those of [`DevicePool::replay`](crate::DevicePool::replay).
     /// - [`Error::Conflict`] if the assignment has another layout than the capture's had, or other numbers of rows of ranks.
-    /// - [`DistError::Broken`] after an exchange that failed.
+    /// - [`RanksError::Broken`] after an exchange that failed.
     ///
     /// # Panics
     /// If another pool captured the graph.
@@ -243,7 +243,7 @@ impl DeviceDistPool {
     ///
     /// # Errors
     /// - Those of [`DevicePool::reserve_replays`](crate::DevicePool::reserve_replays).
-    /// - [`DistError::Broken`] after an exchange that failed.
+    /// - [`RanksError::Broken`] after an exchange that failed.
     pub fn reserve_replays(&mut self, steps: usize) -> Result<()> {
         self.check_broken()?;
         self.pool.reserve_replays(steps, StepVariant::Full)?;
@@ -261,8 +261,8 @@ impl DeviceDistPool {
     /// Waits for the enqueued steps and copies the results of the last one into `out`: the whole batch, on every rank.
     ///
     /// # Errors
-    /// - [`DistError::TimedOut`] if a rank was late, [`DistError::Lost`] if it was gone, [`DistError::Disagree`] if it took another step,
-    ///   [`DistError::Interrupted`] if the program wants to wait no longer. The group is broken then.
+    /// - [`RanksError::TimedOut`] if a rank was late, [`RanksError::Lost`] if it was gone, [`RanksError::Disagree`] if it took another step,
+    ///   [`RanksError::Interrupted`] if the program wants to wait no longer. The group is broken then.
     /// - [`Error::Conflict`] if `out` collects kept sets.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
@@ -276,13 +276,13 @@ impl DeviceDistPool {
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
     pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
         let Some(failure) = self.read_results(words)? else {
-            return Ok(self.pool.apply(layout, words)?);
+            return self.pool.apply(layout, words);
         };
-        let has_gone = matches!(self.gone, Some(DistError::Lost { .. }));
+        let has_gone = self.gone.as_ref().is_some_and(is_lost);
         if has_gone && matches!(failure, ExchangeFailure::GivenUp { .. }) && self.is_drawn(layout, words) {
             // The rank went after it had sent what this step needs; the next one is an error.
             self.broken = self.gone.take();
-            return Ok(self.pool.apply(layout, words)?);
+            return self.pool.apply(layout, words);
         }
         let error = self.failed(failure);
         self.broken = Some(error.clone());
@@ -343,7 +343,7 @@ impl DeviceDistPool {
     }
 
     pub(super) fn check_broken(&self) -> Result<()> {
-        self.broken.as_ref().map_or(Ok(()), |error| Err(DistError::Broken(Box::new(error.clone()))))
+        self.broken.as_ref().map_or(Ok(()), |error| Err(RanksError::Broken(Box::new(error.clone())).into()))
     }
 }
 
@@ -351,7 +351,7 @@ impl DeviceDistPool {
 pub(super) fn refuse_kept(out: &Outputs) -> Result<()> {
     if out.collects_kept() {
         let reason = "kept sets are not sent to other ranks";
-        return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "ranks", reason }.into());
+        return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "ranks", reason });
     }
     Ok(())
 }
@@ -366,7 +366,7 @@ pub(super) fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize)
         Some(LogitsLayout::Replicated) => ExchangeLayout::Replicated,
         None => {
             let reason = "assign rows under a layout first";
-            return Err(Error::Conflict { parameter: "assignment", other: "step", reason }.into());
+            return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
         }
     };
     let ids = planner.split().ids(rank);

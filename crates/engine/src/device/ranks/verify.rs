@@ -1,7 +1,8 @@
 //! A verification over the devices of ranks: the rows of a request's drafts stay with one owner, and its walk comes back to all.
 
 use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, StepInput};
-use gumball_dist::{Plan, Result, StepPart};
+use gumball_dist::{Plan, StepPart};
+use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
 use super::super::input::DeviceOptions;
@@ -67,7 +68,7 @@ impl DeviceDistPool {
         self.pool.check_host_drafts(slots, drafts, mode)?;
         self.assign_draft_ids(plan, slots, (drafts.counts, drafts.ids), mode, options)?;
         let uploaded = self.pool.upload_drafts(drafts)?;
-        let on_device = uploaded.ids(drafts, self.pool.vocab()).map_err(Into::into);
+        let on_device = uploaded.ids(drafts, self.pool.vocab());
         let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(rows, &on_device));
         self.pool.keep_uploaded(uploaded);
         enqueued
@@ -160,7 +161,7 @@ impl DeviceDistPool {
     /// # Errors
     /// - Those of [`DevicePool::enqueue_verify_assigned`](crate::DevicePool::enqueue_verify_assigned), and [`Error::Length`](gumball_spec::Error::Length) for rows of another
     ///   shape than the layout has.
-    /// - [`DistError::Broken`](gumball_dist::Error::Broken) after an exchange that failed.
+    /// - [`RanksError::Broken`](gumball_spec::RanksError::Broken) after an exchange that failed.
     pub fn enqueue_verify_assigned<'b>(&mut self, rows: Rows<'b>, drafts: &DraftIds<'b>) -> Result<()> {
         self.check_broken()?;
         let Self { pool, group, windows, .. } = self;
@@ -192,8 +193,8 @@ impl DeviceDistPool {
             let (drafts, ranks) = (Some(*drafts), Some((&self.windows, &spread)));
             self.pool.workspace.fix(&StepInput { drafts, ranks, ..StepInput::of(rows) })
         };
-        let steps: Vec<Step<'b>> = inputs.iter().map(step).collect::<gumball_spec::Result<_>>()?;
-        Ok(self.pool.workspace.capture(&steps)?)
+        let steps: Vec<Step<'b>> = inputs.iter().map(step).collect::<Result<_>>()?;
+        self.pool.workspace.capture(&steps)
     }
 
     /// Waits for the enqueued work and copies what came out of the last verification into `out`: the whole batch, on every rank.

@@ -4,9 +4,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
-use gumball_dist::{Error as DistError, Group, Result};
+use gumball_dist::Group;
+use gumball_spec::{Error, RanksError, Result};
 
-use super::DeviceDistPool;
+use super::{DeviceDistPool, is_lost};
 
 /// How often the other ranks are looked after.
 const LOOK: Duration = Duration::from_millis(20);
@@ -28,7 +29,7 @@ struct Watch<'a> {
     looked: Instant,
     gone: Option<Instant>,
     /// Why the device's waits were ended, if they were.
-    told: Option<DistError>,
+    told: Option<Error>,
 }
 
 impl<'a> Watch<'a> {
@@ -46,9 +47,10 @@ impl<'a> Watch<'a> {
         self.looked = Instant::now();
         let Err(error) = self.group.watch() else { return };
         let since = *self.gone.get_or_insert(self.looked);
-        if error == DistError::Interrupted || since.elapsed() >= GRACE {
+        let told = error.of_ranks();
+        if told == Some(&RanksError::Interrupted) || since.elapsed() >= GRACE {
             // A device that has failed ends its waits, and returns its own error.
-            let _ = self.giving_up.give_up(error.rank().unwrap_or(self.group.rank()));
+            let _ = self.giving_up.give_up(told.and_then(RanksError::rank).unwrap_or(self.group.rank()));
             self.told = Some(error);
         }
     }
@@ -71,7 +73,7 @@ pub(super) fn beside<T>(
     windows: &Windows,
     is_emulated: bool,
     work: impl FnOnce() -> T,
-) -> (T, Option<DistError>) {
+) -> (T, Option<Error>) {
     if !is_emulated {
         return (work(), None);
     }
@@ -96,33 +98,35 @@ impl DeviceDistPool {
         let mut watch = Watch::new(&mut self.group, &self.windows);
         let read = self.windows.read_results(words, &mut || watch.wait());
         self.gone = self.gone.take().or(watch.told);
-        Ok(read?)
+        read
     }
 
     /// Returns the error of an exchange between devices that failed.
-    pub(super) fn failed(&mut self, failure: ExchangeFailure) -> DistError {
-        let told = match (failure, self.gone.take()) {
-            (_, Some(DistError::Interrupted)) => return DistError::Interrupted,
+    pub(super) fn failed(&mut self, failure: ExchangeFailure) -> Error {
+        let gone = self.gone.take();
+        let told = match (failure, gone) {
+            (_, Some(gone)) if gone.of_ranks() == Some(&RanksError::Interrupted) => return gone,
             (ExchangeFailure::Corrupt { rank }, _) => {
-                return DistError::Corrupt { rank, what: "results that no rank sends".to_owned() };
+                return RanksError::Corrupt { rank, what: "results that no rank sends".to_owned() }.into();
             }
             (ExchangeFailure::TimedOut { rank }, None) => {
-                return DistError::TimedOut { rank, waited: self.timeout };
+                return RanksError::TimedOut { rank, waited: self.timeout }.into();
             }
             (ExchangeFailure::OtherStep { rank, ours, theirs }, _) => {
                 let told = |digest: u32| format!("digest {digest:08x}");
                 let what = "the type or kind of the rows";
-                DistError::Disagree { rank, what, ours: told(ours), theirs: told(theirs) }
+                RanksError::Disagree { rank, what, ours: told(ours), theirs: told(theirs) }.into()
             }
             (_, Some(gone)) => gone,
             (ExchangeFailure::GivenUp { rank }, None) => {
-                DistError::Lost { rank, reason: "it went before".to_owned() }
+                RanksError::Lost { rank, reason: "it went before".to_owned() }.into()
             }
         };
         // All ranks that notice tell each other which step they are at.
-        match self.group.compare(self.assigned.digest, COMPARED.min(self.timeout)) {
-            Err(error @ DistError::Disagree { .. }) => error,
-            Err(error @ DistError::Lost { .. }) if !matches!(told, DistError::Disagree { .. }) => error,
+        let compared = self.group.compare(self.assigned.digest, COMPARED.min(self.timeout));
+        let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
+        match compared {
+            Err(error) if disagrees(&error) || is_lost(&error) && !disagrees(&told) => error,
             _ => told,
         }
     }

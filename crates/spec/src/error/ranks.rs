@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use super::Error;
+
 /// Why a group of ranks could not do what was asked. No sequence was changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// A caller's mistake, found before anything was sent.
-    #[error(transparent)]
-    Call(#[from] gumball_spec::Error),
+pub enum RanksError {
     /// A rank ended, or its connection broke.
     #[error("rank {rank} is gone: {reason}")]
     Lost {
@@ -61,17 +60,10 @@ pub enum Error {
     Broken(Box<Error>),
 }
 
-/// A result of an exchange between ranks.
-pub type Result<T> = std::result::Result<T, Error>;
-
-impl Error {
-    /// Makes an [`Error::Disagree`].
-    pub(crate) fn disagree(
-        rank: usize,
-        what: &'static str,
-        ours: impl ToString,
-        theirs: impl ToString,
-    ) -> Self {
+impl RanksError {
+    /// Makes a [`RanksError::Disagree`], with what the other rank has as [`quoted`] shows it.
+    #[must_use]
+    pub fn disagree(rank: usize, what: &'static str, ours: impl ToString, theirs: impl ToString) -> Self {
         let theirs = quoted(theirs.to_string().as_bytes(), MOST_QUOTED);
         Self::Disagree { rank, what, ours: ours.to_string(), theirs }
     }
@@ -120,7 +112,36 @@ mod tests {
         // Bytes that are no text, and characters that turn the text around.
         assert_eq!(quoted("\u{202e}".as_bytes(), 64), "\\u{202e}");
         assert_eq!(quoted(b"\xff", 64), "\\u{fffd}");
-        let long = Error::disagree(1, "route", "race", "x".repeat(1 << 20)).to_string();
+        let long = RanksError::disagree(1, "route", "race", "x".repeat(1 << 20)).to_string();
         assert_eq!(long, format!("rank 1 disagrees on route: it has {}.., this rank race", "x".repeat(64)));
+    }
+
+    #[test]
+    fn the_texts_stay_as_they_are() {
+        let lost = RanksError::Lost { rank: 1, reason: "it ended".to_owned() };
+        let (ours, theirs) = ("race".to_owned(), "oracle".to_owned());
+        let corrupt = RanksError::Corrupt { rank: 3, what: "outputs that are none".to_owned() };
+        let unavailable =
+            RanksError::Unavailable { what: "pool".to_owned(), reason: "it was closed".to_owned() };
+        for (error, text) in [
+            (lost.clone(), "rank 1 is gone: it ended"),
+            (
+                RanksError::TimedOut { rank: 2, waited: Duration::from_millis(30) },
+                "rank 2 sent nothing for 30ms",
+            ),
+            (
+                RanksError::Disagree { rank: 1, what: "route", ours, theirs },
+                "rank 1 disagrees on route: it has oracle, this rank race",
+            ),
+            (RanksError::Interrupted, "the wait for other ranks was interrupted"),
+            (corrupt, "rank 3 sent outputs that are none"),
+            (unavailable, "no pool: it was closed"),
+            (
+                RanksError::Broken(Box::new(lost.into())),
+                "this group broke at an earlier exchange: rank 1 is gone: it ended",
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
     }
 }
