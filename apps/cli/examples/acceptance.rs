@@ -28,8 +28,8 @@ use candle_core::{Device, Tensor};
 use gumball_cli::model::{Llama, Message, Model};
 use gumball_cli::speculate::lookup;
 use gumball_engine::{
-    BatchOptions, Drafts, Logits, LogitsMut, Operators, Paths, Pool, PoolConfig, Proposals, RowParams,
-    Sampler, SamplingParams, Slot, Verification, VerifyMode,
+    Batch, Drafts, Logits, LogitsMut, Matrix, Operators, Pool, PoolConfig, Proposals, RowParams, Rows,
+    Sampler, SamplingParams, Slot, Tree, Verification, VerifyMode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -290,7 +290,7 @@ impl Window {
             Some(given) => ids.fill(given.clone()),
             None => {
                 for (depth, width) in widths.iter().enumerate() {
-                    self.draft(&pool, &slots, &tree, depth, *width, mode, &mut ids)?;
+                    self.draft(&mut pool, &slots, &tree, depth, *width, mode, &mut ids)?;
                 }
             }
         }
@@ -298,15 +298,17 @@ impl Window {
         let all_lines = lines.repeat(count);
         let reads_probs = matches!(mode, VerifyMode::Rejection | VerifyMode::Block) && self.given.is_none();
         let probs = if reads_probs { Some(self.probs(params, &lines, count)?) } else { None };
+        let matrix = |probs| Matrix::new(probs, all_lines.len(), vocab);
         let drafts = Drafts {
-            counts: &vec![n as u32; count],
             ids: &ids.concat(),
-            parents: Some(&tree.parents.repeat(count)),
-            probs: probs.as_deref(),
+            tree: Tree::Parents(&tree.parents.repeat(count)),
+            probs: probs.as_deref().map(matrix).transpose()?,
         };
-        let rows = Logits::new(&self.target, LEVELS + 1, vocab)?.select(&all_lines)?;
+        let rows = Rows::logits(&self.target, LEVELS + 1, vocab)?;
+        let counts = &vec![n as u32; count];
+        let batch = Batch { counts, mode, row_indices: &all_lines, ..Batch::of(&slots) };
         let mut out = Verification::new();
-        pool.verify(rows, &slots, &drafts, mode, &BatchOptions::default(), &mut out)?;
+        pool.verify(rows, &batch, &drafts, &mut out)?;
         Ok(f64::from(out.accepted().iter().sum::<u32>()) / count as f64)
     }
 
@@ -314,7 +316,7 @@ impl Window {
     #[expect(clippy::too_many_arguments, reason = "a part of the function above")]
     fn draft(
         &self,
-        pool: &Pool,
+        pool: &mut Pool,
         slots: &[Slot],
         tree: &Shape,
         depth: usize,
@@ -328,10 +330,10 @@ impl Window {
             let path =
                 |ids: &Vec<i32>| tree.path(node).map(|on_path| ids[on_path].max(0)).collect::<Vec<_>>();
             let paths: Vec<i32> = ids.iter().flat_map(path).collect();
-            let paths = Paths { counts: &vec![depth as u32; slots.len()], ids: &paths };
-            let lines = vec![depth as u32; slots.len()];
-            let rows = Logits::new(&self.drafter, LEVELS + 1, self.vocab)?.select(&lines)?;
-            pool.draft(rows, slots, &paths, mode, &BatchOptions::default(), &mut next)?;
+            let depths = vec![depth as u32; slots.len()];
+            let rows = Rows::logits(&self.drafter, LEVELS + 1, self.vocab)?;
+            let batch = Batch { counts: &depths, mode, row_indices: &depths, ..Batch::of(slots) };
+            pool.draft(rows, &batch, &paths, &mut next)?;
             for (seed, ids) in ids.iter_mut().enumerate() {
                 let children = (0..tree.parents.len()).filter(|child| tree.parents[*child] == node);
                 children.zip(next.row(seed)).for_each(|(child, id)| ids[child] = *id);
@@ -441,16 +443,14 @@ impl Totals {
         let first = (self.rows * seeds) as u64;
         let admit = |seed| pool.admit(SamplingParams { seed: Some(seed), ..params.clone() }, &[1]);
         let slots = (first..first + seeds as u64).map(admit).collect::<std::result::Result<Vec<_>, _>>()?;
-        let options = BatchOptions::default();
         for (mode, shares) in [VerifyMode::Coupled, VerifyMode::Rejection].into_iter().zip(&mut self.shares) {
             for (siblings, share) in [1, 2, 4].into_iter().zip(shares) {
                 let mut next = Proposals::new(siblings);
                 let lines = vec![0; seeds];
-                let rows = Logits::new(q, 1, vocab)?.select(&lines)?;
-                pool.draft(rows, &slots, &Paths::default(), mode, &options, &mut next)?;
+                let batch = Batch { mode, row_indices: &lines, ..Batch::of(&slots) };
+                pool.draft(Rows::logits(q, 1, vocab)?, &batch, &[], &mut next)?;
                 // The row behind every draft is p again: only the first row matters. Rows without q behind them are not read.
                 let lines = vec![0; seeds * (siblings + 1)];
-                let rows = Logits::new(p, 1, vocab)?.select(&lines)?;
                 let (counts, parents) = (vec![siblings as u32; seeds], vec![-1; seeds * siblings]);
                 let probs = match mode {
                     VerifyMode::Coupled => None,
@@ -464,14 +464,12 @@ impl Totals {
                     }
                 };
                 let probs: Option<Vec<f32>> = probs;
-                let drafts = Drafts {
-                    counts: &counts,
-                    ids: next.ids(),
-                    parents: Some(&parents),
-                    probs: probs.as_deref(),
-                };
+                let matrix = |probs| Matrix::new(probs, lines.len(), vocab);
+                let probs = probs.as_deref().map(matrix).transpose()?;
+                let drafts = Drafts { probs, ..Drafts::tree(next.ids(), &parents) };
                 let mut out = Verification::new();
-                pool.verify(rows, &slots, &drafts, mode, &options, &mut out)?;
+                let batch = Batch { counts: &counts, mode, row_indices: &lines, ..Batch::of(&slots) };
+                pool.verify(Rows::logits(p, 1, vocab)?, &batch, &drafts, &mut out)?;
                 let accepted: u32 = out.accepted().iter().sum();
                 *share += f64::from(accepted) / seeds as f64;
                 let emitted: Vec<usize> = out.accepted().iter().map(|count| *count as usize + 1).collect();

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use gumball_cli::model::Model;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
-use gumball_engine::{BatchOptions, Head, Outputs, Pool, PoolConfig, SamplingParams, Slot};
+use gumball_engine::{Batch, Head, Outputs, Pool, PoolConfig, Rows, SamplingParams, Slot};
 use half::bf16;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -191,7 +191,7 @@ impl Run {
         for (step, states) in hidden[..count * width].chunks_exact(rows * width).enumerate() {
             let states = HiddenStates::new(states, rows, width)?;
             let start = Instant::now();
-            pool.step_hidden(head, states, &slots, &BatchOptions::default(), &mut out)?;
+            pool.step(Rows::hidden(head, states), &Batch::of(&slots), &mut out)?;
             time += if step == 0 { Duration::ZERO } else { start.elapsed() };
             tokens.extend_from_slice(out.tokens());
         }

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gumball_engine::head::HiddenStates;
-use gumball_engine::{
-    BatchOptions, Drafts, Logits, Masks, NONE, Outputs, Pool, SamplingParams, Slot, Verification, VerifyMode,
-};
+use gumball_engine::{Batch, Drafts, Masks, NONE, Outputs, Pool, Rows, SamplingParams, Slot, Verification};
 use serde::Serialize;
 
 use crate::Result;
@@ -167,8 +165,8 @@ pub fn decode(
         match (&rows, &mut *head) {
             (RowsOf::States(hidden), Some(head)) => plan.verify_hidden(pool, *slot, head, hidden, judged)?,
             (RowsOf::Logits(logits), _) => {
-                let logits = Logits::new(logits, plan.drafts.len() + 1, vocab)?;
-                plan.verify(pool, *slot, logits, judged)?;
+                let rows = Rows::logits(logits, plan.drafts.len() + 1, vocab)?;
+                plan.verify(pool, *slot, rows, judged)?;
             }
             (RowsOf::States(_), None) => unreachable!("states are computed for a head"),
         }
@@ -303,9 +301,7 @@ impl Plan {
         let rows = self.drafts.len() + 1;
         let states = HiddenStates::new(hidden.last_rows(rows), rows, hidden.width())?;
         let ids = self.ids();
-        let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
-        let options = BatchOptions { masks: self.masks(rows)?, ..BatchOptions::default() };
-        head.verify(pool, slot, states, &drafts, &options, out)
+        head.verify(pool, slot, states, (&ids, self.masks(rows)?), out)
     }
 
     /// Returns the drafts as pools take them.
@@ -321,13 +317,11 @@ impl Plan {
     }
 
     /// Verifies the drafts against the rows of the model.
-    fn verify(&self, pool: &mut Pool, slot: Slot, logits: Logits<'_>, out: &mut Verification) -> Result<()> {
-        let rows = logits.rows();
-        let masks = self.masks(rows)?;
+    fn verify(&self, pool: &mut Pool, slot: Slot, rows: Rows<'_>, out: &mut Verification) -> Result<()> {
+        let masks = self.masks(rows.matrix().rows())?;
         let ids = self.ids();
-        let drafts = Drafts { counts: &[ids.len() as u32], ids: &ids, ..Drafts::default() };
-        let options = BatchOptions { masks, ..BatchOptions::default() };
-        Ok(pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &options, out)?)
+        let batch = Batch { slots: &[slot], counts: &[ids.len() as u32], masks, ..Batch::default() };
+        Ok(pool.verify(rows, &batch, &Drafts::chain(&ids), out)?)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    BatchOptions, Device, DeviceHead, DevicePool, DevicePoolConfig, Head, Outputs, Pool, PoolConfig,
+    Batch, Device, DeviceHead, DevicePool, DevicePoolConfig, Head, Outputs, Pool, PoolConfig, Rows,
     SamplingParams, Slot,
 };
 
@@ -29,14 +29,15 @@ impl HeadThere<'_> {
     /// - What the parameters are refused for.
     /// - [`gumball_engine::Error::Unavailable`] if the device fails, or has not enough memory.
     pub fn tokens(self, hidden: &[f32], params: &SamplingParams) -> Result<Vec<i32>> {
-        let (mut out, options) = (Outputs::new(), BatchOptions::default());
+        let mut out = Outputs::new();
         match self {
             Self::Host(head) => {
                 let config = PoolConfig { slots: TOGETHER, ..PoolConfig::new(head.vocab()) };
                 let mut pool = Pool::new(config)?;
                 let slots = admitted(|| pool.admit(params.clone(), &[]))?;
                 each(hidden, head.width(), |states| {
-                    pool.step_hidden(head, states, &slots[..states.rows()], &options, &mut out)?;
+                    let batch = Batch::of(&slots[..states.rows()]);
+                    pool.step(Rows::hidden(head, states), &batch, &mut out)?;
                     Ok(out.tokens().to_vec())
                 })
             }
@@ -49,7 +50,8 @@ impl HeadThere<'_> {
                 let mut pool = DevicePool::new(device.clone(), config)?;
                 let slots = admitted(|| pool.admit(params.clone(), &[]))?;
                 each(hidden, head.width(), |states| {
-                    pool.step_hidden(head, states, &slots[..states.rows()], &options, &mut out)?;
+                    let batch = Batch::of(&slots[..states.rows()]);
+                    pool.step(Rows::hidden(head, states), &batch, &mut out)?;
                     Ok(out.tokens().to_vec())
                 })
             }

@@ -5,8 +5,8 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    BatchOptions, Device, DeviceHead, DevicePool, DevicePoolConfig, Drafts, HeadCounts, NONE, Pool,
-    PoolRoute, Slot, Verification, VerifyMode, Widths,
+    Batch, Device, DeviceHead, DevicePool, DevicePoolConfig, Drafts, HeadCounts, Masks, NONE, Pool,
+    PoolRoute, Rows, Slot, Verification, Widths,
 };
 
 use crate::Result;
@@ -48,26 +48,27 @@ impl RequestHead {
         }))
     }
 
-    /// Verifies drafts from hidden states, one for each row, by what the request draws, and appends what it emits to the sequence in `slot`.
+    /// Verifies a chain of drafts from hidden states, one for each row, by what the request draws, and appends what it emits to the sequence in
+    /// `slot`. The drafts come with the masks of the rows.
     ///
     /// # Errors
-    /// Those of [`Pool::verify_hidden`] and [`DevicePool::verify_hidden`].
+    /// Those of [`Pool::verify`] and [`DevicePool::verify`].
     pub fn verify(
         &mut self,
         pool: &mut Pool,
         slot: Slot,
         states: HiddenStates<'_>,
-        drafts: &Drafts<'_>,
-        options: &BatchOptions<'_>,
+        drafts: (&[i32], Masks<'_>),
         out: &mut Verification,
     ) -> Result<()> {
-        let mode = VerifyMode::Coupled;
         match self {
             Self::Host(head) => {
-                Ok(pool.verify_hidden(head.head(), states, &[slot], drafts, mode, options, out)?)
+                let counts = &[drafts.0.len() as u32];
+                let batch = Batch { slots: &[slot], counts, masks: drafts.1, ..Batch::default() };
+                Ok(pool.verify(Rows::hidden(head.head(), states), &batch, &Drafts::chain(drafts.0), out)?)
             }
             Self::Device(head) => {
-                head.verify(states, drafts, options, out)?;
+                head.verify(states, drafts, out)?;
                 let emitted = out.tokens(0).iter().filter(|token| **token != NONE);
                 Ok(emitted.copied().try_for_each(|token| pool.push(slot, token as u32))?)
             }
@@ -157,13 +158,12 @@ impl HeadOnDevice {
     fn verify(
         &mut self,
         states: HiddenStates<'_>,
-        drafts: &Drafts<'_>,
-        options: &BatchOptions<'_>,
+        (ids, masks): (&[i32], Masks<'_>),
         out: &mut Verification,
     ) -> Result<()> {
         self.most_rows = self.most_rows.max(states.rows());
-        let (head, mode) = (&self.head, VerifyMode::Coupled);
-        Ok(self.pool.verify_hidden(head, states, &[self.slot], drafts, mode, options, out)?)
+        let batch = Batch { slots: &[self.slot], counts: &[ids.len() as u32], masks, ..Batch::default() };
+        Ok(self.pool.verify(Rows::hidden(&self.head, states), &batch, &Drafts::chain(ids), out)?)
     }
 
     fn figures(&self, tokens: usize) -> Result<HeadFigures> {

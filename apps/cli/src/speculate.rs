@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use gumball_engine::head::HiddenStates;
-use gumball_engine::{
-    BatchOptions, HeadCounts, Level, Logits, Masks, Paths, Pool, Proposals, Slot, VerifyMode,
-};
+use gumball_engine::{Batch, HeadCounts, Level, Masks, Pool, Proposals, Rows, Slot};
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
@@ -209,20 +207,19 @@ impl DraftModel {
         mask: Option<&[u32]>,
     ) -> Result<Option<u32>> {
         let ids: Vec<i32> = path.iter().map(|id| *id as i32).collect();
-        let paths = Paths { counts: &[ids.len() as u32], ids: &ids };
         let masks = mask.map_or(Ok(Masks::NONE), |mask| Masks::new(mask, 1, mask.len(), mask.len()))?;
-        let options = BatchOptions { masks, ..BatchOptions::default() };
-        let (mode, out) = (VerifyMode::Coupled, &mut self.proposals);
+        let batch = Batch { slots: &[slot], counts: &[ids.len() as u32], masks, ..Batch::default() };
+        let out = &mut self.proposals;
         if let Some(head) = &self.head {
             let before = pool.head_counts();
             let states = HiddenStates::new(hidden.last(), 1, hidden.width())?;
-            pool.draft_hidden(head.head(), states, &[slot], &paths, mode, &options, out)?;
+            pool.draft(Rows::hidden(head.head(), states), &batch, &ids, out)?;
             self.counts = self.counts.plus(pool.head_counts().since(before));
         } else {
             let mut row = self.llama.logits(hidden)?;
             // Rows may be padded beyond the tokens, to other lengths.
             row.resize(pool.vocab(), f32::NEG_INFINITY);
-            pool.draft(Logits::new(&row, 1, row.len())?, &[slot], &paths, mode, &options, out)?;
+            pool.draft(Rows::logits(&row, 1, row.len())?, &batch, &ids, out)?;
         }
         Ok(u32::try_from(self.proposals.row(0)[0]).ok())
     }

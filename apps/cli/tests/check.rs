@@ -6,7 +6,7 @@ use gumball_cli::Result;
 use gumball_cli::check::{Check, Draw, Engine, Item, Opened, Setting, Subject};
 use gumball_cli::logits::{Fallback, Kind, LogitsArgs, Source};
 use gumball_cli::state::State;
-use gumball_engine::{Level, Logits, RACE};
+use gumball_engine::{Level, RACE, Rows};
 use gumball_spec::{Row, SamplingParams};
 use support::{gumball, succeeds};
 
@@ -54,10 +54,10 @@ impl Opened for OpenedFake {
         self.inner.draw(&Draw { position: draw.position + self.asked, ..*draw })
     }
 
-    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>> {
+    fn step(&mut self, rows: Rows<'_>, lines: &[u32], seeds: &[u64]) -> Result<Vec<i32>> {
         let moved = |place: usize| if matches!(self.flaw, Flaw::Batched) { place as u64 } else { 0 };
         let seeds: Vec<_> = seeds.iter().enumerate().map(|(place, seed)| seed + moved(place)).collect();
-        self.inner.step(logits, &seeds)
+        self.inner.step(rows, lines, &seeds)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use gumball_engine::Batch;
 use gumball_engine::dist::{Plan, Shares, StepKind, StepShape};
 
 use crate::dist::{DistPool, layout_of};
@@ -11,28 +12,23 @@ use crate::ffi::{call, require, slice};
 use crate::logits::{Logits, read_logits};
 use crate::options::{StepOptions, read_options};
 use crate::outputs::Outputs;
-use crate::step::select;
+use crate::step::rows_of;
 use crate::verify::{Drafts, Verification, own_names, read_drafts};
 use crate::versioned::{read, read_or_default, write};
 
 impl DistPool {
-    /// Returns the plan that C handed in, or that of a step of these slots.
+    /// Returns the plan that C handed in; for NULL the pool decides.
     ///
     /// # Safety
     /// `given` is NULL or points to the bytes that its `struct_size` names.
-    unsafe fn planned(
-        &self,
-        given: *const DistDecision,
-        slots: &[i32],
-        drafts: usize,
-        kind: StepKind,
-    ) -> Result<Plan> {
+    unsafe fn planned(&self, given: *const DistDecision) -> Result<Option<Plan>> {
         if given.is_null() {
-            return Ok(self.inner.plan(&self.inner.shape(slots, drafts, kind)?)?);
+            return Ok(None);
         }
         // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
         let given = unsafe { read("plan", given) }?;
-        Ok(Plan { layout: layout_of(given.layout)?, shares: self.shares(given.requests), batch: given.batch })
+        let (layout, shares) = (layout_of(given.layout)?, self.shares(given.requests));
+        Ok(Some(Plan { layout, shares, batch: given.batch }))
     }
 
     fn shares(&self, requests: usize) -> Shares {
@@ -126,9 +122,12 @@ pub unsafe extern "C" fn gumball_dist_step(
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
         // SAFETY: the C caller ensures that `plan` is NULL or points to the bytes that its `struct_size` names.
-        let plan = unsafe { pool.planned(plan, slots, 0, StepKind::Decode) }?;
-        let logits = select(logits, &options)?;
-        options.with(|batch| Ok(pool.inner.step(&plan, logits, slots, batch, &mut outputs.inner)?))
+        let plan = unsafe { pool.planned(plan) }?;
+        let rows = rows_of(logits, &options)?;
+        options.with(|batch| {
+            let batch = &Batch { slots, plan, ..*batch };
+            Ok(pool.inner.step(rows, batch, &mut outputs.inner)?)
+        })
     })
 }
 
@@ -159,16 +158,15 @@ pub unsafe extern "C" fn gumball_dist_verify(
         // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose arrays have the elements
         // that `counts` and the vocabulary name, which nobody writes meanwhile.
         let given = unsafe { read_drafts(drafts, requests, pool.inner.pool().vocab()) }?;
-        let drafts = given.drafts();
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
-        let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;
-        let most = drafts.counts.iter().copied().max().unwrap_or(0) as usize;
+        let options = unsafe { read_options(options, requests + given.drafts.ids.len()) }?;
         // SAFETY: the C caller ensures that `plan` is NULL or points to the bytes that its `struct_size` names.
-        let plan = unsafe { pool.planned(plan, slots, most, StepKind::Verify) }?;
-        let logits = select(logits, &options)?;
+        let plan = unsafe { pool.planned(plan) }?;
+        let rows = rows_of(logits, &options)?;
         verification.fill(&options, |batch, out| {
-            let verified = pool.inner.verify(&plan, logits, slots, &drafts, given.mode, batch, out);
+            let batch = &Batch { plan, ..given.batch(slots, batch) };
+            let verified = pool.inner.verify(rows, batch, &given.drafts, out);
             Ok(verified.map_err(own_names)?)
         })
     })

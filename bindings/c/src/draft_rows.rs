@@ -2,7 +2,7 @@
 
 use std::mem::{MaybeUninit, offset_of};
 
-use gumball_engine::{Paths, Proposals, VerifyMode as Mode};
+use gumball_engine::{Batch, Proposals, Slot, VerifyMode as Mode};
 
 use crate::error::{Failure, Result};
 use crate::ffi::{out_slice, slice};
@@ -50,8 +50,10 @@ pub(crate) fn read_mode(mode: i64, single: f32, acc: f32) -> Result<Mode> {
 
 /// Draft rows as C handed them in, checked as far as their arrays go.
 pub(crate) struct GivenRows<'a> {
-    pub mode: Mode,
-    pub paths: Paths<'a>,
+    mode: Mode,
+    counts: &'a [u32],
+    /// The paths of all rows.
+    pub ids: &'a [i32],
     rows: usize,
     siblings: usize,
 }
@@ -70,7 +72,7 @@ pub(crate) unsafe fn read_draft_rows<'a>(from: *const DraftRows, rows: usize) ->
     let total = counts.iter().map(|count| *count as usize).sum::<usize>();
     // SAFETY: the caller ensures that `ids` has as many ids as the counts sum to.
     let ids = unsafe { slice("ids", from.ids, total) }?;
-    Ok(GivenRows { mode, paths: Paths { counts, ids }, rows, siblings: from.siblings })
+    Ok(GivenRows { mode, counts, ids, rows, siblings: from.siblings })
 }
 
 /// Drafts that the engine draws, and the memory of C that they are copied to.
@@ -81,6 +83,11 @@ pub(crate) struct DrawnDrafts<'a> {
 }
 
 impl GivenRows<'_> {
+    /// Returns the rows as a batch of the engine's, with what comes with them.
+    pub fn batch<'a>(&'a self, slots: &'a [Slot], of_rows: &Batch<'a>) -> Batch<'a> {
+        Batch { slots, counts: self.counts, mode: self.mode, ..*of_rows }
+    }
+
     /// Returns what takes the drafts of these rows, with probabilities over `vocab` ids if `probs` is not NULL.
     ///
     /// # Safety

@@ -4,13 +4,13 @@ use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::Error;
+use gumball_engine::{Batch, Error, Kind, Rows};
 
-use crate::draft_rows::{DraftRows, GivenRows, read_draft_rows};
+use crate::draft_rows::{DraftRows, read_draft_rows};
 use crate::error::{Code, Result};
 use crate::ffi::{call, require, slice};
 use crate::head::{self, Head, Hidden, read_hidden};
-use crate::options::{Options, StepOptions, read_options};
+use crate::options::{StepOptions, read_options};
 use crate::outputs::Outputs;
 use crate::pool::{Home, Pool};
 use crate::step::{Scored, read_scored};
@@ -85,15 +85,6 @@ fn own_names(error: Error) -> Error {
     head::own_names(verify::own_names(error))
 }
 
-/// Checks that options name no rows of logits.
-fn check(options: &Options<'_>) -> Result<()> {
-    if options.row_indices.is_some() {
-        let reason = "each row has a hidden state of its own";
-        return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason }.into());
-    }
-    options.check_kind(gumball_engine::Kind::Logits)
-}
-
 /// As gumball_pool_step, from hidden states: what comes out is, bit for bit, what that makes of the logits of gumball_head_logits; of a clustered head, with
 /// -inf for the ids that it does not probe, which gumball_outputs_is_approximate says. So it is of the functions that follow.
 ///
@@ -120,10 +111,11 @@ pub unsafe extern "C" fn gumball_pool_step_hidden(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        check(&options)?;
+        options.check_kind(Kind::Logits)?;
         let pool = pool.on_host()?;
         options.with(|batch| {
-            let stepped = pool.step_hidden(head.get(), states, slots, batch, &mut outputs.inner);
+            let batch = &Batch { slots, ..*batch };
+            let stepped = pool.step(Rows::hidden(head.get(), states), batch, &mut outputs.inner);
             Ok(stepped.map_err(own_names)?)
         })
     })
@@ -157,13 +149,13 @@ pub unsafe extern "C" fn gumball_pool_verify_hidden(
         // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose arrays have the elements
         // that `counts` and the pool's vocabulary name, which nobody writes meanwhile.
         let given = unsafe { read_drafts(drafts, requests, pool.vocab()) }?;
-        let (mode, drafts) = (given.mode, given.drafts());
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row, of which there are as many as hidden states.
         let options = unsafe { read_options(options, states.rows()) }?;
-        check(&options)?;
+        options.check_kind(Kind::Logits)?;
         verification.fill(&options, |batch, out| {
-            let verified = pool.verify_hidden(head.get(), states, slots, &drafts, mode, batch, out);
+            let (rows, batch) = (Rows::hidden(head.get(), states), &given.batch(slots, batch));
+            let verified = pool.verify(rows, batch, &given.drafts, out);
             Ok(verified.map_err(own_names)?)
         })
     })
@@ -199,14 +191,14 @@ pub unsafe extern "C" fn gumball_pool_draft_hidden(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        check(&options)?;
+        options.check_kind(Kind::Logits)?;
         let pool = pool.on_host()?;
         // SAFETY: the C caller ensures that `drafts` has `siblings` places for each row, and `probs`, if not NULL, `vocab` places for each
         // row, which nobody else uses.
         let mut drawn = unsafe { given.places(pool.vocab(), drafts, probs) }?;
         options.with(|batch| {
-            let (GivenRows { mode, paths, .. }, out) = (&given, &mut drawn.inner);
-            let drafted = pool.draft_hidden(head.get(), states, slots, paths, *mode, batch, out);
+            let (rows, batch) = (Rows::hidden(head.get(), states), &given.batch(slots, batch));
+            let drafted = pool.draft(rows, batch, given.ids, &mut drawn.inner);
             Ok(drafted.map_err(own_names)?)
         })?;
         drawn.write();
@@ -238,13 +230,14 @@ pub unsafe extern "C" fn gumball_pool_score_hidden(
         // SAFETY: the C caller ensures that `scored` is NULL or a struct of its stated size, whose `params` is a live handle and whose
         // `ids` has `ids_len` ids, which nobody writes meanwhile.
         let known = unsafe { read_scored(scored) }?;
+        let known = gumball_engine::Scored { chunk_rows: Some(chunk_rows), ..known };
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, states.rows()) }?;
-        check(&options)?;
+        options.check_kind(Kind::Logits)?;
         let pool = pool.on_host()?;
         options.with(|batch| {
-            let scored = pool.score_hidden(head.get(), states, known, batch, chunk_rows, &mut outputs.inner);
+            let scored = pool.score(Rows::hidden(head.get(), states), batch, &known, &mut outputs.inner);
             Ok(scored.map_err(own_names)?)
         })
     })

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::{BatchOptions, Error, Kind, Masks, NONE, RowHook};
+use gumball_engine::{Batch, Error, Kind, Masks, NONE, RowHook};
 
 use crate::error::{Failure, Result};
 use crate::ffi::slice;
@@ -208,12 +208,14 @@ impl Options<'_> {
         self.words.filter(|_| there).map(|words| &words[..self.width])
     }
 
-    /// Calls `step` with these options, as the engine takes them.
-    pub fn with<T>(&self, step: impl FnOnce(&BatchOptions<'_>) -> Result<T>) -> Result<T> {
+    /// Calls `step` with these options, as a batch of the engine's without slots.
+    pub fn with<T>(&self, step: impl FnOnce(&Batch<'_>) -> Result<T>) -> Result<T> {
         let edits: Vec<_> =
             self.hooks.iter().map(|call| call.map(|call| move |row: &mut [f32]| call.call(row))).collect();
         let hooks: Vec<Option<RowHook<'_>>> =
             edits.iter().map(|edit| edit.as_ref().map(|edit| edit as RowHook<'_>)).collect();
-        step(&BatchOptions { masks: self.masks()?, forced: &self.forced, hooks: &hooks })
+        let row_indices = self.row_indices.unwrap_or_default();
+        let (masks, forced) = (self.masks()?, &self.forced);
+        step(&Batch { masks, forced, row_indices, hooks: &hooks, ..Batch::default() })
     }
 }

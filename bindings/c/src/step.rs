@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use gumball_engine::Logits as Rows;
+use gumball_engine::{Batch, Rows};
 
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, require, slice};
@@ -66,6 +66,7 @@ pub(crate) unsafe fn read_scored<'a>(scored: *const Scored) -> Result<gumball_en
         ids,
         prompt_len: scored.prompt_len,
         start: scored.start,
+        chunk_rows: None,
     })
 }
 
@@ -93,18 +94,18 @@ pub unsafe extern "C" fn gumball_pool_step(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        let logits = select(logits, &options)?;
-        options
-            .with(|batch| Ok(either!(pool, inner => inner.step(logits, slots, batch, &mut outputs.inner))?))
+        let rows = rows_of(logits, &options)?;
+        options.with(|batch| {
+            let batch = &Batch { slots, ..*batch };
+            Ok(either!(pool, inner => inner.step(rows, batch, &mut outputs.inner))?)
+        })
     })
 }
 
-pub(crate) fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
+/// Returns rows as a pool takes them, once it is checked that the options agree on what they are.
+pub(crate) fn rows_of<'a>(logits: gumball_engine::Logits<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
     options.check_kind(logits.kind())?;
-    Ok(match options.row_indices {
-        Some(row_indices) => logits.select(row_indices)?,
-        None => logits,
-    })
+    Ok(Rows::of(logits.matrix(), logits.kind()))
 }
 
 /// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
@@ -131,12 +132,11 @@ pub unsafe extern "C" fn gumball_pool_score(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        let logits = select(logits, &options)?;
-        if logits.rows() != rows {
+        if options.row_indices.is_none() && logits.rows() != rows {
             let allowed = format!("the number of rows of the logits, {}", logits.rows());
             return Err(Failure::out_of_range("rows", rows, &allowed));
         }
-        options
-            .with(|batch| Ok(either!(pool, inner => inner.score(logits, known, batch, &mut outputs.inner))?))
+        let of = rows_of(logits, &options)?;
+        options.with(|batch| Ok(either!(pool, inner => inner.score(of, batch, &known, &mut outputs.inner))?))
     })
 }

@@ -3,16 +3,16 @@
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{BatchOptions, Error, VerifyMode as Mode};
+use gumball_engine::{Batch, Error, Matrix, Slot, Tree, VerifyMode as Mode};
 
-use crate::draft_rows::{DraftRows, GivenRows, read_draft_rows, read_mode};
+use crate::draft_rows::{DraftRows, read_draft_rows, read_mode};
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, end, make, require, slice};
 use crate::logits::{Logits, read_logits};
 use crate::options::{Options, StepOptions, list, read_options};
 use crate::outputs::{Outputs, first};
 use crate::pool::{Pool, either};
-use crate::step::select;
+use crate::step::rows_of;
 use crate::versioned::{VersionedStruct, read};
 
 /// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
@@ -88,56 +88,57 @@ impl Drafts {
     /// # Safety
     /// `counts` is NULL or has one number per request. The other arrays are NULL or have the elements that
     /// these name. Nobody writes them for `'a`.
-    unsafe fn arrays<'a>(&self, requests: usize, vocab: usize) -> Result<gumball_engine::Drafts<'a>> {
+    unsafe fn arrays<'a>(&self, requests: usize, vocab: usize) -> Result<GivenDrafts<'a>> {
         // SAFETY: the caller ensures that `counts` is NULL or has one number per request.
         let counts = unsafe { slice("counts", self.counts, requests) }?;
         let total = counts.iter().map(|count| *count as usize).sum::<usize>();
         // SAFETY: the caller ensures that `ids` is NULL or has as many ids as the counts sum to.
         let ids = unsafe { slice("ids", self.ids, total) }?;
-        // SAFETY: the caller ensures that `parents` is NULL or has as many as there are ids.
-        let parents = unsafe { list("parents", self.parents, total) }?;
-        let probs = requests.saturating_add(total).saturating_mul(vocab);
+        let rows = requests.saturating_add(total);
+        // SAFETY: the caller ensures that `parents` and the links are NULL or have an element for each draft or each row.
+        let tree = unsafe { self.tree(total, rows) }?;
         // SAFETY: the caller ensures that `probs` is NULL or has `vocab` numbers for each row of logits.
-        let probs = unsafe { list("probs", self.probs, probs) }?;
-        Ok(gumball_engine::Drafts { counts, ids, parents, probs })
+        let probs = unsafe { list("probs", self.probs, rows.saturating_mul(vocab)) }?;
+        let probs = probs.map(|probs| Matrix::new(probs, rows, vocab)).transpose()?;
+        Ok(GivenDrafts { mode: self.mode()?, counts, drafts: gumball_engine::Drafts { ids, tree, probs } })
     }
 
-    /// Returns the parents of drafts with these counts, made from the links; none where there are no links.
+    /// Returns what each draft follows.
     ///
     /// # Safety
-    /// `first_child` and `next_sibling` are NULL or have an element for each request and each draft.
-    unsafe fn parents_of_links(&self, counts: &[u32]) -> Result<Option<Vec<i32>>> {
-        let rows = counts.len() + counts.iter().map(|count| *count as usize).sum::<usize>();
+    /// `parents` is NULL or has an element for each of `total` drafts; `first_child` and `next_sibling` are NULL or have one for each row.
+    unsafe fn tree<'a>(&self, total: usize, rows: usize) -> Result<Tree<'a>> {
+        // SAFETY: the caller ensures that `parents` is NULL or has as many as there are drafts.
+        let parents = unsafe { list("parents", self.parents, total) }?;
         // SAFETY: the caller ensures that `first_child` is NULL or has as many elements as there are rows.
         let first_child = unsafe { list("first_child", self.first_child, rows) }?;
         // SAFETY: the caller ensures the same of `next_sibling`.
         let next_sibling = unsafe { list("next_sibling", self.next_sibling, rows) }?;
-        let (first_child, next_sibling) = match (first_child, next_sibling) {
-            (None, None) => return Ok(None),
-            (first_child, next_sibling) => {
-                (require("first_child", first_child)?, require("next_sibling", next_sibling)?)
+        match (parents, first_child, next_sibling) {
+            (parents, None, None) => Ok(parents.map_or(Tree::Chain, Tree::Parents)),
+            (Some(_), ..) => {
+                let reason = "a tree is held one way or the other";
+                Err(Error::Conflict { parameter: "parents", other: "first_child", reason }.into())
             }
-        };
-        if !self.parents.is_null() {
-            let reason = "a tree is held one way or the other";
-            return Err(Error::Conflict { parameter: "parents", other: "first_child", reason }.into());
+            (None, first_child, next_sibling) => Ok(Tree::Links {
+                first_child: require("first_child", first_child)?,
+                next_sibling: require("next_sibling", next_sibling)?,
+            }),
         }
-        Ok(Some(gumball_engine::Drafts::parents_of(counts, first_child, next_sibling).map_err(own_names)?))
     }
 }
 
 /// Drafts as C handed them in, checked as far as their arrays go.
 pub(crate) struct GivenDrafts<'a> {
-    pub mode: Mode,
-    drafts: gumball_engine::Drafts<'a>,
-    /// The parents that links say.
-    linked: Option<Vec<i32>>,
+    mode: Mode,
+    pub counts: &'a [u32],
+    pub drafts: gumball_engine::Drafts<'a>,
 }
 
 impl GivenDrafts<'_> {
-    /// Returns them as the engine takes them.
-    pub fn drafts(&self) -> gumball_engine::Drafts<'_> {
-        gumball_engine::Drafts { parents: self.linked.as_deref().or(self.drafts.parents), ..self.drafts }
+    /// Returns the requests as a batch of the engine's, with what comes with their rows.
+    pub fn batch<'a>(&'a self, slots: &'a [Slot], of_rows: &Batch<'a>) -> Batch<'a> {
+        Batch { slots, counts: self.counts, mode: self.mode, ..*of_rows }
     }
 }
 
@@ -153,12 +154,8 @@ pub(crate) unsafe fn read_drafts<'a>(
 ) -> Result<GivenDrafts<'a>> {
     // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
     let given = unsafe { read("drafts", drafts) }?;
-    let mode = given.mode()?;
     // SAFETY: the caller ensures that the arrays have the elements that `counts` and `vocab` name.
-    let drafts = unsafe { given.arrays(requests, vocab) }?;
-    // SAFETY: the caller ensures that the links, if there are any, have an element for each row.
-    let linked = unsafe { given.parents_of_links(drafts.counts) }?;
-    Ok(GivenDrafts { mode, drafts, linked })
+    unsafe { given.arrays(requests, vocab) }
 }
 
 /// What came out of a verification, in memory that is used again from call to call.
@@ -176,7 +173,7 @@ impl Verification {
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,
-        verify: impl FnOnce(&BatchOptions<'_>, &mut gumball_engine::Verification) -> Result<()>,
+        verify: impl FnOnce(&Batch<'_>, &mut gumball_engine::Verification) -> Result<()>,
     ) -> Result<()> {
         options.with(|batch| verify(batch, &mut self.inner))?;
         self.copy_outputs();
@@ -298,13 +295,13 @@ pub unsafe extern "C" fn gumball_pool_verify(
         // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose arrays have the elements
         // that `counts` and the logits name, which nobody writes meanwhile.
         let given = unsafe { read_drafts(drafts, requests, logits.vocab()) }?;
-        let (mode, drafts) = (given.mode, given.drafts());
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
-        let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;
-        let logits = select(logits, &options)?;
+        let options = unsafe { read_options(options, requests + given.drafts.ids.len()) }?;
+        let rows = rows_of(logits, &options)?;
         verification.fill(&options, |batch, out| {
-            let verified = either!(pool, pool => pool.verify(logits, slots, &drafts, mode, batch, out));
+            let batch = &given.batch(slots, batch);
+            let verified = either!(pool, pool => pool.verify(rows, batch, &given.drafts, out));
             Ok(verified.map_err(own_names)?)
         })
     })
@@ -343,13 +340,13 @@ pub unsafe extern "C" fn gumball_pool_draft(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        let logits = select(logits, &options)?;
+        let of = rows_of(logits, &options)?;
         // SAFETY: the C caller ensures that `drafts` has `siblings` places for each row, and `probs`, if not NULL, `vocab` places for each
         // row, which nobody else uses.
         let mut drawn = unsafe { given.places(logits.vocab(), drafts, probs) }?;
         options.with(|batch| {
-            let (GivenRows { mode, paths, .. }, out) = (&given, &mut drawn.inner);
-            let drafted = either!(pool, pool => pool.draft(logits, slots, paths, *mode, batch, out));
+            let (batch, out) = (&given.batch(slots, batch), &mut drawn.inner);
+            let drafted = either!(pool, pool => pool.draft(of, batch, given.ids, out));
             Ok(drafted.map_err(own_names)?)
         })?;
         drawn.write();

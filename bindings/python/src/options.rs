@@ -1,6 +1,6 @@
 //! Options of a step's rows, read from Python's keyword arguments.
 
-use gumball_engine::{BatchOptions, DeviceOptions, Error, Kind, Masks, Result};
+use gumball_engine::{Batch, DeviceOptions, Error, Kind, Masks, Result};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
@@ -127,30 +127,32 @@ impl Options {
         self.hooks.iter().map(|hook| hook.as_ref().map(each)).collect()
     }
 
-    /// Returns the options for rows on the host, without hooks.
+    /// Returns a batch with what comes with its rows, without hooks.
     ///
     /// # Safety
     /// The memory of the array `masks` is neither freed nor written for `'a`.
-    pub unsafe fn on_host<'a>(&'a self) -> Result<BatchOptions<'a>> {
+    pub unsafe fn on_host<'a>(&'a self, of: &Batch<'a>) -> Result<Batch<'a>> {
         // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` for `'a`.
         let masks = unsafe { self.masks() }?;
-        Ok(BatchOptions { masks, forced: &self.forced, hooks: &[] })
+        let (forced, row_indices) = (&self.forced, &self.row_indices);
+        Ok(Batch { masks, forced, row_indices, ..*of })
     }
 
-    /// Runs a call of rows on the host with the options, hooks included.
+    /// Runs a call of rows on the host with a batch and what comes with its rows, hooks included.
     ///
     /// # Safety
     /// The memory of the array `masks` is neither freed nor written during the call.
     pub unsafe fn with_hooks<R, E: From<Error>>(
         &self,
         caller: &Caller<'_>,
-        call: impl FnOnce(&BatchOptions<'_>) -> std::result::Result<R, E>,
+        of: &Batch<'_>,
+        call: impl FnOnce(&Batch<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` during the call.
-        let batch = unsafe { self.on_host() }?;
+        let batch = unsafe { self.on_host(of) }?;
         let hooks = self.hooks(caller);
         let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-        call(&BatchOptions { hooks: &hooks, ..batch })
+        call(&Batch { hooks: &hooks, ..batch })
     }
 
     /// Returns an error if a row has a hook, which only the host can run.

@@ -1,8 +1,6 @@
 //! The pool: the requests in flight, stepped together.
 
-use gumball_engine::{
-    BatchOptions, Logits, Outputs, Pool as Engine, PoolConfig, Scored, Sequence, Slot, Widths,
-};
+use gumball_engine::{Batch, Outputs, Pool as Engine, PoolConfig, Scored, Sequence, Slot, Widths};
 use wasm_bindgen::prelude::*;
 
 use crate::error::Result;
@@ -48,14 +46,6 @@ impl Pool {
 /// Takes back what was appended behind the marks.
 pub fn back(pool: &mut Engine, marks: &Marks) -> gumball_engine::Result<()> {
     marks.iter().try_for_each(|(slot, length)| pool.truncate(*slot, *length))
-}
-
-/// Returns the rows that outputs read.
-pub fn selected<'a>(logits: Logits<'a>, extras: &'a Extras) -> Result<Logits<'a>> {
-    Ok(match &extras.row_indices {
-        None => logits,
-        Some(indices) => logits.select(indices)?,
-    })
 }
 
 #[wasm_bindgen]
@@ -177,11 +167,11 @@ impl Pool {
         self.rows.copy(logits, &options, "logits")?;
         let marks = self.marks(&slots);
         let Self { inner, rows, out, .. } = self;
-        let logits = rows.logits(inner.vocab(), kind, "logits")?;
-        let extras = Extras::read(&options, logits.rows())?;
-        let logits = selected(logits, &extras)?;
-        let step =
-            |pool: &mut &mut Engine, options: &BatchOptions<'_>| pool.step(logits, &slots, options, out);
+        let rows = rows.rows(inner.vocab(), kind, "logits")?;
+        let extras = Extras::read(&options, rows.matrix().rows())?;
+        let step = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
+            pool.step(rows, &Batch { slots: &slots, ..*of_rows }, out)
+        };
         extras.with(&mut &mut *inner, step, |pool| back(pool, &marks))?;
         Ok(outputs::outputs(&self.out, self.keeps))
     }
@@ -205,10 +195,10 @@ impl Pool {
         let start = options.integer("start")?.unwrap_or(1);
         self.rows.copy(logits, &options, "logits")?;
         let Self { inner, rows, out, .. } = self;
-        let logits = rows.logits(inner.vocab(), kind(&options)?, "logits")?;
-        let scored = Scored { params: &params, ids: &ids, prompt_len, start };
-        let score = |_: &mut (), options: &BatchOptions<'_>| inner.score(logits, scored, options, out);
-        Extras::read(&options, logits.rows())?.with(&mut (), score, |()| Ok(()))?;
+        let rows = rows.rows(inner.vocab(), kind(&options)?, "logits")?;
+        let scored = Scored { params: &params, ids: &ids, prompt_len, start, chunk_rows: None };
+        let score = |_: &mut (), of_rows: &Batch<'_>| inner.score(rows, of_rows, &scored, out);
+        Extras::read(&options, rows.matrix().rows())?.with(&mut (), score, |()| Ok(()))?;
         Ok(outputs::outputs(&self.out, self.keeps))
     }
 

@@ -107,6 +107,14 @@ impl Rows {
         let rows = count(self.len(), vocab, name)?;
         Ok(Logits::new(self.row(), rows, vocab)?.with_kind(kind))
     }
+
+    /// Returns the numbers as rows of a vocabulary, as a pool takes them.
+    ///
+    /// # Errors
+    /// Those of [`Rows::logits`].
+    pub fn rows(&self, vocab: usize, kind: Kind, name: &str) -> Result<gumball_engine::Rows<'_>> {
+        Ok(gumball_engine::Rows::of(self.logits(vocab, kind, name)?.matrix(), kind))
+    }
 }
 
 /// Returns how many rows of `vocab` there are.

@@ -1,6 +1,6 @@
 //! What comes with the rows of a batch: bitmasks, forced tokens, hooks, and which row each slot reads.
 
-use gumball_engine::{BatchOptions, Error, Masks, RowHook};
+use gumball_engine::{Batch, Error, Masks, RowHook};
 use js_sys::{Array, Function};
 
 use crate::error::{Failure, Result};
@@ -20,7 +20,7 @@ pub struct Extras {
     forced: Vec<Option<u32>>,
     hooks: Vec<Option<Function>>,
     /// For each output the row that it reads.
-    pub row_indices: Option<Vec<u32>>,
+    row_indices: Option<Vec<u32>>,
 }
 
 impl Extras {
@@ -88,12 +88,12 @@ impl Extras {
         Ok(())
     }
 
-    /// Calls `call` with the engine's options, and returns its result; what a hook threw is an error, and `undo` is called with what
+    /// Calls `call` with a batch of the engine's without slots, and returns its result; what a hook threw is an error, and `undo` is called with what
     /// the call returned.
     pub fn with<S, T>(
         &self,
         state: &mut S,
-        call: impl FnOnce(&mut S, &BatchOptions<'_>) -> gumball_engine::Result<T>,
+        call: impl FnOnce(&mut S, &Batch<'_>) -> gumball_engine::Result<T>,
         undo: impl FnOnce(&mut S) -> gumball_engine::Result<()>,
     ) -> Result<T> {
         let masks = match &self.masks {
@@ -104,14 +104,12 @@ impl Extras {
             None => masks,
             Some(present) => masks.with_present(present).map_err(named)?,
         };
-        let options = |hooks| BatchOptions { masks, forced: &self.forced, hooks };
+        let row_indices = self.row_indices.as_deref().unwrap_or_default();
+        let batch = Batch { masks, forced: &self.forced, row_indices, ..Batch::default() };
         if self.hooks.is_empty() {
-            return Ok(call(state, &options(&[])).map_err(named)?);
+            return Ok(call(state, &batch).map_err(named)?);
         }
-        let run = |hooks: &[Option<RowHook<'_>>]| {
-            let options = BatchOptions { masks, forced: &self.forced, hooks };
-            call(state, &options)
-        };
+        let run = |hooks: &[Option<RowHook<'_>>]| call(state, &Batch { hooks, ..batch });
         let (result, failure) = hooks::with(self.hooks.clone(), run);
         let result = result.map_err(named)?;
         match failure {

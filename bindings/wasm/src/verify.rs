@@ -1,14 +1,14 @@
 //! Drafts: a pool verifies them against a target's rows, and draws them from the rows of a draft model.
 
 use gumball_engine::{
-    BatchOptions, Drafts, Error, Paths, Pool as Engine, Proposals, Slot, Verification, VerifyMode,
+    Batch, Drafts, Error, Matrix, Pool as Engine, Proposals, Slot, Tree, Verification, VerifyMode,
 };
 use js_sys::{Array, Float32Array, Int32Array};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Failure, Result, draft_names};
 use crate::outputs;
-use crate::pool::{Pool, back, known, selected};
+use crate::pool::{Pool, back, known};
 use crate::rows::kind;
 use crate::step::Extras;
 use crate::values::{Options, integers, lists};
@@ -41,37 +41,58 @@ fn mode(options: &Options<'_>) -> Result<VerifyMode> {
     })
 }
 
-/// Reads the parents of drafts, which are given as such or as links.
-fn parents(options: &Options<'_>, counts: &[u32]) -> Result<Option<Vec<i32>>> {
-    let links = [options.get("first_child")?, options.get("next_sibling")?];
-    match (options.get("parents")?, links) {
-        (None, [None, None]) => Ok(None),
-        (Some(parents), [None, None]) => {
-            let (given, parents) = lists(&parents, "parents")?;
-            if given != counts {
-                return Err(Failure::length("parents", parents.len(), "one for each draft of each request"));
-            }
-            Ok(Some(parents))
-        }
-        (None, [Some(first), Some(next)]) => {
-            let links = |links: &JsValue, name: &str| -> Result<Vec<i32>> {
-                let (given, links) = lists(links, name)?;
-                if !given.iter().copied().eq(counts.iter().map(|count| count + 1)) {
-                    let allowed = "one for each request and one for each of its drafts";
-                    return Err(Failure::length(name, links.len(), allowed));
+/// What drafts follow, as JavaScript hands it in.
+enum GivenTree {
+    Chain,
+    Parents(Vec<i32>),
+    Links([Vec<i32>; 2]),
+}
+
+impl GivenTree {
+    /// Reads the parents of drafts, which are given as such or as links.
+    fn read(options: &Options<'_>, counts: &[u32]) -> Result<Self> {
+        let links = [options.get("first_child")?, options.get("next_sibling")?];
+        match (options.get("parents")?, links) {
+            (None, [None, None]) => Ok(Self::Chain),
+            (Some(parents), [None, None]) => {
+                let (given, parents) = lists(&parents, "parents")?;
+                if given != counts {
+                    return Err(Failure::length(
+                        "parents",
+                        parents.len(),
+                        "one for each draft of each request",
+                    ));
                 }
-                Ok(links)
-            };
-            let (first, next) = (links(&first, "first_child")?, links(&next, "next_sibling")?);
-            Drafts::parents_of(counts, &first, &next).map(Some).map_err(draft_names)
+                Ok(Self::Parents(parents))
+            }
+            (None, [Some(first), Some(next)]) => {
+                let links = |links: &JsValue, name: &str| -> Result<Vec<i32>> {
+                    let (given, links) = lists(links, name)?;
+                    if !given.iter().copied().eq(counts.iter().map(|count| count + 1)) {
+                        let allowed = "one for each request and one for each of its drafts";
+                        return Err(Failure::length(name, links.len(), allowed));
+                    }
+                    Ok(links)
+                };
+                Ok(Self::Links([links(&first, "first_child")?, links(&next, "next_sibling")?]))
+            }
+            (Some(_), _) => Err(Error::Conflict {
+                parameter: "parents",
+                other: "first_child and next_sibling",
+                reason: "both say which tree it is; give one of them",
+            }
+            .into()),
+            _ => Err(Failure::length("first_child and next_sibling", 1, "both or neither")),
         }
-        (Some(_), _) => Err(Error::Conflict {
-            parameter: "parents",
-            other: "first_child and next_sibling",
-            reason: "both say which tree it is; give one of them",
+    }
+
+    /// Returns it as the engine takes it.
+    fn tree(&self) -> Tree<'_> {
+        match self {
+            Self::Chain => Tree::Chain,
+            Self::Parents(parents) => Tree::Parents(parents),
+            Self::Links([first_child, next_sibling]) => Tree::Links { first_child, next_sibling },
         }
-        .into()),
-        _ => Err(Failure::length("first_child and next_sibling", 1, "both or neither")),
     }
 }
 
@@ -111,25 +132,26 @@ impl Pool {
         let options = Options::new(options, &known(&others))?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let (counts, ids): (_, Vec<i32>) = lists(drafts, "drafts")?;
-        let (mode, parents, kind) = (mode(&options)?, parents(&options, &counts)?, kind(&options)?);
+        let (mode, given, kind) = (mode(&options)?, GivenTree::read(&options, &counts)?, kind(&options)?);
         let probs = options.get("draft_probs")?.map(|probs| floats(&probs, "draft_probs")).transpose()?;
         self.rows.copy(logits, &options, "logits")?;
         let (marks, keeps) = (self.marks(&slots), self.keeps);
         let Self { inner, rows, .. } = self;
-        let logits = rows.logits(inner.vocab(), kind, "logits")?;
-        let extras = Extras::read(&options, logits.rows())?;
-        let logits = selected(logits, &extras)?;
+        let (vocab, rows) = (inner.vocab(), rows.rows(inner.vocab(), kind, "logits")?);
+        let extras = Extras::read(&options, rows.matrix().rows())?;
+        let count = slots.len() + ids.len();
         if let Some(probs) = &probs
-            && probs.len() != logits.rows().saturating_mul(inner.vocab())
+            && probs.len() != count.saturating_mul(vocab)
         {
-            let allowed = format!("{} rows of {}: one per row of logits", logits.rows(), inner.vocab());
+            let allowed = format!("{count} rows of {vocab}: one per row of logits");
             return Err(Failure::length("draft_probs", probs.len(), allowed));
         }
-        let drafts =
-            Drafts { counts: &counts, ids: &ids, parents: parents.as_deref(), probs: probs.as_deref() };
+        let probs = probs.as_deref().map(|probs| Matrix::new(probs, count, vocab)).transpose()?;
+        let drafts = Drafts { ids: &ids, tree: given.tree(), probs };
         let mut out = if keeps { Verification::with_kept() } else { Verification::new() };
-        let verify = |pool: &mut &mut Engine, options: &BatchOptions<'_>| {
-            pool.verify(logits, &slots, &drafts, mode, options, &mut out)
+        let verify = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
+            let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
+            pool.verify(rows, &batch, &drafts, &mut out)
         };
         extras.with(&mut &mut *inner, verify, |pool| back(pool, &marks)).map_err(renamed)?;
         Ok(outputs::verification(&out, slots.len(), keeps))
@@ -157,12 +179,11 @@ impl Pool {
         let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
         self.rows.copy(logits, &options, "logits")?;
         let Self { inner, rows, .. } = self;
-        let logits = rows.logits(inner.vocab(), kind, "logits")?;
-        let extras = Extras::read(&options, logits.rows())?;
-        let logits = selected(logits, &extras)?;
-        let paths = Paths { counts: &counts, ids: &ids };
-        let draft = |_: &mut (), options: &BatchOptions<'_>| {
-            inner.draft(logits, &slots, &paths, mode, options, &mut out)
+        let rows = rows.rows(inner.vocab(), kind, "logits")?;
+        let extras = Extras::read(&options, rows.matrix().rows())?;
+        let draft = |_: &mut (), of_rows: &Batch<'_>| {
+            let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
+            inner.draft(rows, &batch, &ids, &mut out)
         };
         extras.with(&mut (), draft, |()| Ok(())).map_err(renamed)?;
         let ids = JsValue::from(Int32Array::new_from_slice(out.ids()));

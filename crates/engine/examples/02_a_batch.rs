@@ -1,8 +1,7 @@
 //! A batch: requests of different parameters share steps, and one of them asks for two answers.
 
 use gumball_engine::{
-    BatchOptions, Logits, LogprobsParams, Outputs, PADDING, Pool, PoolConfig, Result, SamplingParams, Scored,
-    Widths,
+    Batch, LogprobsParams, Outputs, PADDING, Pool, PoolConfig, Result, Rows, SamplingParams, Scored, Widths,
 };
 
 const VOCAB: usize = 1000;
@@ -26,23 +25,24 @@ fn main() -> Result<()> {
     // The first step after prefill: both answers read the same row.
     let mut out = Outputs::new();
     let data = model(0, 2);
-    let logits = Logits::new(&data, 2, VOCAB)?.select(&[0, 1, 1])?;
-    pool.step(logits, &[greedy, first, second], &BatchOptions::default(), &mut out)?;
+    let slots = [greedy, first, second];
+    let batch = Batch { row_indices: &[0, 1, 1], ..Batch::of(&slots) };
+    pool.step(Rows::logits(&data, 2, VOCAB)?, &batch, &mut out)?;
     println!("tokens {:?}", out.tokens());
 
     // Then each has a row of its own; the batch is padded to four.
     for step in 1..4 {
         let data = model(step, 4);
-        let logits = Logits::new(&data, 4, VOCAB)?;
-        pool.step(logits, &[greedy, first, second, PADDING], &BatchOptions::default(), &mut out)?;
+        let logits = Rows::logits(&data, 4, VOCAB)?;
+        pool.step(logits, &Batch::of(&[greedy, first, second, PADDING]), &mut out)?;
         println!("tokens {:?}  top of row 1 {:?}", out.tokens(), out.top_ids(1));
     }
 
     // What the first answer would have scored, all at once.
     let ids = pool.sequence(first)?.history().ids().to_vec();
     let data = model(0, 4);
-    let scored = Scored { params: &nucleus, ids: &ids, prompt_len: 3, start: 3 };
-    pool.score(Logits::new(&data, 4, VOCAB)?, scored, &BatchOptions::default(), &mut out)?;
+    let scored = Scored { params: &nucleus, ids: &ids, prompt_len: 3, start: 3, chunk_rows: None };
+    pool.score(Rows::logits(&data, 4, VOCAB)?, &Batch::default(), &scored, &mut out)?;
     println!("logprobs {:?}  ranks {:?}", out.logprobs(), out.ranks());
 
     for slot in [greedy, first, second] {

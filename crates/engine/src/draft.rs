@@ -3,29 +3,18 @@
 //! Nothing of a sequence changes. The rows of a call stand behind paths of drafts, each for itself, so that a chain takes a call
 //! for each draft, and a tree one for each level.
 
-use std::ops::Range;
-
-use gumball_cpu::Task;
+use gumball_cpu::{Prepared, Task};
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::{DraftWords, check_path};
 use gumball_spec::{Error, Kind, NONE, Result, memory};
 
+use crate::batch::Batch;
+use crate::drafts::VerifyMode;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
-use crate::pool::{PADDING, Pool, Slot, check_vocab};
+use crate::pool::{PADDING, Pool};
 use crate::route::Stages;
-use crate::verify::VerifyMode;
-
-/// The drafts that each row of a draft model stands behind, those of one row after those of another; `default()` is for rows that
-/// all stand behind the histories.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Paths<'a> {
-    /// For each row the number of drafts between the end of the history and the row, in 0..64; empty: none for any row.
-    pub counts: &'a [u32],
-    /// These drafts, in turn: ids of the vocabulary.
-    pub ids: &'a [i32],
-}
+use crate::rows::{Rows, Source};
 
 /// What a draft model proposes, in memory that is used again from call to call.
 #[derive(Clone, Debug)]
@@ -127,38 +116,42 @@ struct Place<'a> {
 }
 
 impl Pool {
-    /// Draws drafts from the rows of a draft model, for the requests in `slots`, and changes no sequence.
+    /// Draws drafts from the rows of a draft model, for the requests in `batch.slots`, and changes no sequence.
     ///
     /// A row stands behind the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the
     /// request's race over the row, with all its parameters and with the path as output. The first is the token that the
-    /// request would draw there if the row were the target's; the others, siblings of a tree, are the runners-up. `mode` is
+    /// request would draw there if the row were the target's; the others, siblings of a tree, are the runners-up. `batch.mode` is
     /// that which [`Pool::verify`] will judge the drafts by: the same random words draw drafts and tokens where that is sound,
     /// and drafts of a [`VerifyMode::Block`] get words of their own.
+    ///
+    /// From hidden states of a draft model its head computes the logits. A certified head computes a part of a row where that decides its
+    /// drafts: at temperature 0, behind top-k or min-p, and, for one draft of a row that no block judges and without probabilities, in a plain
+    /// race. What logprobs the request asks for does not matter.
     ///
     /// ```
     /// # use gumball_engine::*;
     /// let mut pool = Pool::new(PoolConfig::new(4))?;
     /// let slot = pool.admit(SamplingParams { seed: Some(5), ..Default::default() }, &[0])?;
-    /// let (mode, options) = (VerifyMode::Coupled, BatchOptions::default());
     /// // The draft model agrees with the target, so both drafts are what the target draws.
     /// let row = [0.0f32, 1.0, 2.0, 3.0];
     /// let (mut path, mut next) = (Vec::new(), Proposals::new(1));
     /// for _ in 0..2 {
-    ///     let paths = Paths { counts: &[path.len() as u32], ids: &path };
-    ///     pool.draft(Logits::new(&row, 1, 4)?, &[slot], &paths, mode, &options, &mut next)?;
+    ///     let batch = Batch { slots: &[slot], counts: &[path.len() as u32], ..Batch::default() };
+    ///     pool.draft(Rows::logits(&row, 1, 4)?, &batch, &path, &mut next)?;
     ///     path.extend(next.row(0));
     /// }
-    /// let drafts = Drafts { counts: &[2], ids: &path, ..Drafts::default() };
+    /// let batch = Batch { slots: &[slot], counts: &[2], ..Batch::default() };
     /// let (rows, mut out) = ([row; 3].concat(), Verification::new());
-    /// pool.verify(Logits::new(&rows, 3, 4)?, &[slot], &drafts, mode, &options, &mut out)?;
+    /// pool.verify(Rows::logits(&rows, 3, 4)?, &batch, &Drafts::chain(&path), &mut out)?;
     /// assert_eq!(out.accepted(), [2]);
     /// # Ok::<(), Error>(())
     /// ```
     ///
     /// # Shapes and units
-    /// `logits`: R rows of the pool's vocabulary. `slots`: R slots, [`PADDING`] for a row without a sequence, which gets
-    /// [`NONE`]s; a slot may stand there several times. `options`: each list in it is empty or has R elements; a forced token is the
-    /// only draft of its row.
+    /// `rows`: R rows of the pool's vocabulary, or hidden states of a head's width whose vocabulary that is. `batch.slots`: R slots, [`PADDING`]
+    /// for a row without a sequence, which gets [`NONE`]s; a slot may stand there several times. `batch.counts`: R numbers of drafts between the
+    /// end of the history and the row, in 0..64, or none if none are there for any row. `paths`: these drafts, ids of the vocabulary, those of
+    /// one row after those of another. The other lists of `batch`: each is empty or has R elements; a forced token is the only draft of its row.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so.
@@ -169,30 +162,45 @@ impl Pool {
     ///   refuses the memory.
     /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
     ///   [`Error::Conflict`] if a row has a hook.
+    /// - [`Error::Conflict`] for a plan in `batch`, and for row indices of hidden states.
     pub fn draft(
-        &self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        paths: &Paths<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        let vocab = self.vocab;
-        check_vocab(vocab, logits.vocab())?;
-        if slots.len() != logits.rows() {
-            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
+        let source = rows.read(batch, self.vocab)?.on_host()?;
+        source.check_slots(batch.slots)?;
+        batch.refuse_plan()?;
+        let paths = self.check_draft(rows.kind(), batch, paths)?;
+        let greedy = self.greedy(batch.slots, batch.mode)?;
+        match source {
+            Source::Given(logits) => self.propose(logits, batch, &paths, &greedy, out),
+            Source::Hidden(head, states) => self.with_head_buffers(|pool, buffers| {
+                pool.fill_drafted(head, states, (batch, &paths, &greedy, out), buffers)?;
+                pool.propose(buffers.rows(pool.vocab)?, batch, &paths, &greedy, out)
+            }),
         }
-        let places = self.check_draft(logits.kind(), slots, paths, options)?;
-        let greedy = self.greedy(slots, mode)?;
+    }
 
+    /// Draws drafts whose rows were checked: behind `paths`, by the parameters in `greedy` where there are some.
+    fn propose(
+        &self,
+        logits: Logits<'_>,
+        batch: &Batch<'_>,
+        paths: &[&[i32]],
+        greedy: &[Option<Prepared>],
+        out: &mut Proposals,
+    ) -> Result<()> {
+        let (slots, vocab) = (batch.slots, self.vocab);
         out.reshape(slots.len(), vocab)?;
         let siblings = out.siblings;
         let mut ids = &mut out.ids[..];
         let mut probs = out.probs.as_deref_mut().unwrap_or_default();
-        let rows = places.into_iter().enumerate().map(|(row, path)| Place {
+        let rows = paths.iter().enumerate().map(|(row, path)| Place {
             row,
-            path: &paths.ids[path],
+            path,
             ids: ids.split_off_mut(..siblings).expect("reshaped"),
             probs: probs.split_off_mut(..vocab).unwrap_or_default(),
         });
@@ -200,7 +208,7 @@ impl Pool {
         self.workers.each(rows, |place: &mut Place<'_>, stages| {
             let Place { row, path, ids, probs } = place;
             let sequence = self.sequence(slots[*row])?;
-            let task = sequence.task(logits.kind(), options.masks.row(*row), options.forced(*row));
+            let task = sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row));
             let extended = (!path.is_empty()).then(|| {
                 let mut history = task.history.clone();
                 path.iter().for_each(|id| history.push(*id as u32));
@@ -212,31 +220,23 @@ impl Pool {
                 position: task.position.wrapping_add(path.len() as u32),
                 ..task
             };
-            let words = match mode {
+            let words = match batch.mode {
                 VerifyMode::Block => DraftWords::Block { depth: path.len() as u32 },
                 _ => DraftWords::Position,
             };
-            draw(logits, *row, &task, options, words, (ids, probs), stages)
+            draw(logits, *row, &task, batch, words, (ids, probs), stages)
         })
     }
-}
 
-impl Pool {
-    /// Checks rows to be drafted from, as far as their logits do not matter, and returns where the path of each lies.
-    pub(crate) fn check_draft(
-        &self,
-        kind: Kind,
-        slots: &[Slot],
-        paths: &Paths<'_>,
-        options: &BatchOptions<'_>,
-    ) -> Result<Vec<Range<usize>>> {
-        options.check(slots.len(), self.vocab)?;
-        let places = paths.places(slots.len(), self.vocab)?;
-        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+    /// Checks rows to be drafted from, as far as their logits do not matter, and returns the path of each.
+    fn check_draft<'a>(&self, kind: Kind, batch: &Batch<'_>, paths: &'a [i32]) -> Result<Vec<&'a [i32]>> {
+        batch.check(batch.slots.len(), self.vocab)?;
+        let paths = split_paths(paths, batch, self.vocab)?;
+        for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             check_drafts(self.sequence(*slot)?.params(), 1)?;
-            self.check_row(*slot, kind, options.hook(row).is_some())?;
+            self.check_row(*slot, kind, batch.hook(row).is_some())?;
         }
-        Ok(places)
+        Ok(paths)
     }
 }
 
@@ -245,12 +245,12 @@ fn draw(
     logits: Logits<'_>,
     row: usize,
     task: &Task<'_>,
-    options: &BatchOptions<'_>,
+    batch: &Batch<'_>,
     words: DraftWords,
     (ids, probs): (&mut [i32], &mut [f32]),
     stages: &mut dyn Stages,
 ) -> Result<()> {
-    let (z, hook) = (logits.row(row), options.hook(row));
+    let (z, hook) = (logits.row(row), batch.hook(row));
     let mut edit = |z: &mut [f32]| hook.into_iter().for_each(|hook| hook(z));
     stages.draft(z, task, if hook.is_some() { Some(&mut edit) } else { None }, words, ids)?;
     if !probs.is_empty() {
@@ -259,28 +259,27 @@ fn draw(
     Ok(())
 }
 
-impl Paths<'_> {
-    /// Returns where the path of each row lies in `ids`.
-    pub(crate) fn places(&self, rows: usize, vocab: usize) -> Result<Vec<Range<usize>>> {
-        if !self.counts.is_empty() && self.counts.len() != rows {
-            let allowed = format!("one per row, {rows}, or 0");
-            return Err(Error::length("paths.counts", self.counts.len(), allowed));
-        }
-        let mut end = 0;
-        let mut places = Vec::with_capacity(rows);
-        for row in 0..rows {
-            let count = self.counts.get(row).map_or(0, |count| *count as usize);
-            check_path(count)?;
-            places.push(end..end + count);
-            end += count;
-        }
-        if self.ids.len() != end {
-            return Err(Error::length("paths.ids", self.ids.len(), format!("{end}, the sum of the counts")));
-        }
-        let inside = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < vocab);
-        match self.ids.iter().find(|id| !inside(id)) {
-            Some(id) => Err(Error::out_of_range("paths.ids", id, format!("an id in 0..{vocab}"))),
-            None => Ok(places),
-        }
+/// Returns the path in front of each row.
+pub(crate) fn split_paths<'a>(ids: &'a [i32], batch: &Batch<'_>, vocab: usize) -> Result<Vec<&'a [i32]>> {
+    let (rows, counts) = (batch.slots.len(), batch.counts);
+    if !counts.is_empty() && counts.len() != rows {
+        let allowed = format!("one per row, {rows}, or 0");
+        return Err(Error::length("paths.counts", counts.len(), allowed));
+    }
+    let (mut rest, mut total) = (ids, 0);
+    let mut paths = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let count = counts.get(row).map_or(0, |count| *count as usize);
+        check_path(count)?;
+        total += count;
+        paths.push(rest.split_off(..count).unwrap_or_default());
+    }
+    if ids.len() != total {
+        return Err(Error::length("paths.ids", ids.len(), format!("{total}, the sum of the counts")));
+    }
+    let inside = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < vocab);
+    match ids.iter().find(|id| !inside(id)) {
+        Some(id) => Err(Error::out_of_range("paths.ids", id, format!("an id in 0..{vocab}"))),
+        None => Ok(paths),
     }
 }

@@ -2,52 +2,31 @@
 
 use gumball_cpu::Task;
 use gumball_head::{Certified, HiddenStates, WholeRow};
-use gumball_spec::{Error, Kind, Result};
+use gumball_spec::{Kind, Result};
 
+use crate::batch::Batch;
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::lm_head::{Head, HeadCounts};
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, Slot};
 use crate::route::{ORACLE, RACE};
 use crate::sequence::Sequence;
 
 impl Pool {
-    /// Chooses the next token of each hidden state, and appends it to the sequence in the row's slot.
-    ///
-    /// What comes out is, bit for bit, what [`Pool::step`] makes of the logits that rules H1 and H2 give, with the exact head and with a certified one; with a clustered
-    /// head what it makes of rows that have the logits of probed ids only (H8), which [`Outputs::is_approximate`] says. On
-    /// the caller's thread it allocates nothing once `out`, the stages, the histories and the memory for logits have grown; over
-    /// threads, rayon's queues may.
-    ///
-    /// # Shapes and units
-    /// `head`: of the pool's vocabulary. `states`: R hidden states of the head's width. `slots`: R slots, [`PADDING`] for a row without a
-    /// sequence, whose hidden state is not read, no other twice. `options`: R of each kind that is given. `out`: R rows of the
-    /// pool's widths.
-    ///
-    /// # Errors
-    /// - Those of [`Pool::step`], under the same conditions.
-    /// - [`Error::Length`] if the head's vocabulary is not the pool's, or hidden states have another width than the head.
-    /// - [`Error::Unavailable`] if the system refuses the memory of logits and bounds, 4 to 12 bytes for each id of each row.
-    pub fn step_hidden<'h>(
+    /// Computes what a step from hidden states gives that was checked, and changes no sequence.
+    pub(crate) fn compute_hidden(
         &mut self,
-        head: impl Into<Head<'h>>,
+        head: Head<'_>,
         states: HiddenStates<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let head = head.into();
-        self.check_head(head, states)?;
-        check_slots(slots, states)?;
-        self.check_rows(Kind::Logits, slots, options)?;
         self.with_head_buffers(|pool, buffers| {
-            let tasks = StepTasks { pool, slots, options, keep_ids: out.collects_kept() };
+            let tasks = StepTasks { pool, batch, keep_ids: out.collects_kept() };
             pool.fill_rows(head, states, &tasks, buffers)?;
-            pool.compute(buffers.rows(pool.vocab)?, slots, options, out)
+            pool.compute(buffers.rows(pool.vocab)?, batch, out)
         })?;
         out.mark_approximate(head.is_approximate());
-        self.advance(slots, out);
         Ok(())
     }
 
@@ -57,7 +36,7 @@ impl Pool {
     /// `hooked`: whether the row has a hook. `with_kept`: whether the outputs collect kept sets.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the slot is vacant.
     pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
         let task = self.sequence(slot)?.task(Kind::Logits, None, None);
         if ![RACE, ORACLE].contains(self.route()) {
@@ -78,33 +57,24 @@ impl Pool {
     }
 }
 
-/// Checks that there is a slot for each hidden state.
-pub(crate) fn check_slots(slots: &[Slot], states: HiddenStates<'_>) -> Result<()> {
-    if slots.len() == states.rows() {
-        return Ok(());
-    }
-    Err(Error::length("slots", slots.len(), format!("one per hidden state, {}", states.rows())))
-}
-
 /// What the rows of a step are for.
 struct StepTasks<'a> {
     pool: &'a Pool,
-    slots: &'a [Slot],
-    options: &'a BatchOptions<'a>,
+    batch: &'a Batch<'a>,
     keep_ids: bool,
 }
 
 impl RowTasks for StepTasks<'_> {
     fn needs(&self, row: usize) -> Needs {
-        if self.slots[row] == PADDING {
+        if self.batch.slots[row] == PADDING {
             return Needs::Nothing;
         }
-        let hooked = self.options.hook(row).is_some();
+        let hooked = self.batch.hook(row).is_some();
         self.with_task(row, |task| Certified::decisive(task, hooked, self.keep_ids)).into()
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
-        let sequence = self.pool.admitted(self.slots[row]);
-        work(&sequence.task(Kind::Logits, self.options.masks.row(row), self.options.forced(row)))
+        let sequence = self.pool.admitted(self.batch.slots[row]);
+        work(&sequence.task(Kind::Logits, self.batch.masks.row(row), self.batch.forced(row)))
     }
 }

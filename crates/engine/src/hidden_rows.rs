@@ -14,12 +14,12 @@ use std::sync::PoisonError;
 
 use gumball_cpu::Task;
 use gumball_head::{Certified, Clustered, Contest, Decisive, HiddenStates, Settled, Spread, WholeRow};
-use gumball_spec::{Error, Result, memory};
+use gumball_spec::{Result, memory};
 use rayon::prelude::*;
 
 use crate::lm_head::{Head, HeadBuffers};
 use crate::logits::Logits;
-use crate::pool::{Pool, check_vocab};
+use crate::pool::Pool;
 use crate::route::{ORACLE, RACE};
 
 /// Which logits of a row something reads.
@@ -46,12 +46,6 @@ pub(crate) trait RowTasks: Sync {
 }
 
 impl Pool {
-    /// Checks that a head has the pool's vocabulary, and hidden states have the head's width.
-    pub(crate) fn check_head(&self, head: Head<'_>, states: HiddenStates<'_>) -> Result<()> {
-        check_vocab(self.vocab, head.vocab())?;
-        head.check_width(states.width())
-    }
-
     /// Works with the memory of the pool's heads, which is put back whatever comes.
     pub(crate) fn with_head_buffers<R>(&mut self, work: impl FnOnce(&Self, &mut HeadBuffers) -> R) -> R {
         let mut buffers = std::mem::take(&mut self.head);
@@ -107,7 +101,7 @@ impl Pool {
             let exact = match head {
                 Head::Exact(exact) => exact,
                 Head::Certified(certified) => certified.exact(),
-                Head::Clustered(_) => unreachable!("its rows are computed above"),
+                _ => unreachable!("a clustered head's rows are computed above, a device's refused"),
             };
             let states = &*whole;
             let place = screened * self.vocab..(screened + states.rows()) * self.vocab;
@@ -250,14 +244,6 @@ impl HeadBuffers {
     pub(crate) fn rows(&self, vocab: usize) -> Result<Logits<'_>> {
         Logits::new(&self.logits, self.logits.len() / vocab, vocab)?.select(&self.lines)
     }
-}
-
-/// Checks that there are `rows` hidden states.
-pub(crate) fn check_states(states: HiddenStates<'_>, rows: usize, allowed: &str) -> Result<()> {
-    if states.rows() == rows {
-        return Ok(());
-    }
-    Err(Error::length("hidden", states.rows(), format!("{rows} hidden states, {allowed}")))
 }
 
 /// Names, in errors, the memory of rows of logits.

@@ -7,16 +7,26 @@
 //! | to do | use |
 //! | --- | --- |
 //! | decode one sequence | [`Sampler`] |
-//! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
-//! | go from hidden states to tokens | [`Pool::step_hidden`], [`Pool::verify_hidden`], [`Pool::draft_hidden`], [`head`] |
+//! | decode a batch of requests, step by step | [`Pool`] |
+//! | go from hidden states to tokens | [`Rows::Hidden`], [`head`] |
 //! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
-//! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Paths`], [`Proposals`] |
+//! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Proposals`] |
 //! | decode a batch whose logits are spread over several processes | [`DistPool`], [`dist`] |
-//! | get the logprobs of given tokens | [`Pool::score`], [`Pool::score_hidden`] |
+//! | get the logprobs of given tokens | [`Pool::score`], [`Scored`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
 //! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
 //! | choose the way from logits to a token; let a sampler draw on a GPU | [`Route`] |
+//!
+//! What a call of a pool works on is a value: [`Rows`] say what it reads, a [`Batch`] whose rows they are and what comes with them,
+//! [`Drafts`] what is verified. So all pools have the same calls:
+//!
+//! ```text
+//! pool.step(rows, &batch, &mut outputs)                   a token for each row
+//! pool.verify(rows, &batch, &drafts, &mut verification)   which drafts are accepted, and the token after them
+//! pool.draft(rows, &batch, &paths, &mut proposals)        drafts from the rows of a draft model
+//! pool.score(rows, &batch, &scored, &mut outputs)         the logprobs of known tokens
+//! ```
 //!
 //! ```
 //! use gumball_engine::{Sampler, SamplingParams};
@@ -65,11 +75,13 @@ mod state;
 
 mod sampler;
 
+mod batch;
+mod drafts;
 mod lm_head;
 mod logits;
-mod options;
 mod outputs;
 mod rows;
+mod sink;
 mod workers;
 
 mod operators;
@@ -104,6 +116,7 @@ pub use gumball_spec::{
 };
 pub use half::{bf16, f16};
 
+pub use batch::{Batch, Masks, RowHook, StepOptions};
 #[cfg(feature = "cuda")]
 pub use device::{
     ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceGraph, DeviceHead,
@@ -111,7 +124,8 @@ pub use device::{
     DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftChainRows,
     Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,
 };
-pub use draft::{Paths, Proposals};
+pub use draft::Proposals;
+pub use drafts::{Drafts, Tree, VerifyMode};
 pub use gumball_head as head;
 pub use lm_head::{Head, HeadCounts, build_clusters, certify};
 pub use logits::Logits;
@@ -119,13 +133,13 @@ pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,
     LogitsMut, Operators, PerRow, PerRowMut, PoolSlots, RowParams, RowsIn, RowsInOut,
 };
-pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};
 pub use ranks::DistPool;
 pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
+pub use rows::{Matrix, Rows};
 pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;
 pub use state::State;
-pub use verify::{Drafts, Verification, VerifyMode};
+pub use verify::Verification;

@@ -4,12 +4,13 @@ use gumball_head::{
     Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Decisive, Exact,
     HiddenStates, Probes, Settled, Spread, Widened,
 };
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
+#[cfg(feature = "cuda")]
+use crate::device::DeviceHead;
 use crate::workers::Threads;
 
-/// A head, as the methods of a pool take it that begin at hidden states, [`Pool::step_hidden`](crate::Pool::step_hidden) for instance: borrowed, so
-/// that several pools may share one.
+/// A head, as a pool takes it with hidden states in [`Rows::Hidden`](crate::Rows::Hidden): borrowed, so that several pools may share one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Head<'a> {
@@ -19,6 +20,9 @@ pub enum Head<'a> {
     Certified(&'a Certified<'a>),
     /// The logits of the ids whose clusters look likeliest are computed: an approximation (H7, H8).
     Clustered(&'a Clustered<'a>),
+    /// It lies in the memory of a device, and computes there.
+    #[cfg(feature = "cuda")]
+    Device(&'a DeviceHead<'a>),
 }
 
 impl<'a> From<&'a Exact<'_>> for Head<'a> {
@@ -39,6 +43,13 @@ impl<'a> From<&'a Clustered<'_>> for Head<'a> {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl<'a> From<&'a DeviceHead<'_>> for Head<'a> {
+    fn from(head: &'a DeviceHead<'_>) -> Self {
+        Head::Device(head)
+    }
+}
+
 impl<'a> Head<'a> {
     /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified or clustered head as the exact one does.
     ///
@@ -47,13 +58,17 @@ impl<'a> Head<'a> {
     ///
     /// # Errors
     /// - [`Error::Length`](crate::Error::Length) if hidden states have another width than the head, or `out` another length.
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses a clustered head 4 bytes for each logit.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses a clustered head 4 bytes for each logit; and for a head that
+    ///   lies on a device.
     pub fn logits(self, states: HiddenStates<'_>, out: &mut [f32]) -> Result<()> {
+        self.refuse_device()?;
         let states = Widened::of(states);
         let compute = |spread, out: &mut [f32]| match self {
             Head::Exact(exact) => exact.logits(&states, spread, out),
             Head::Certified(certified) => certified.exact().logits(&states, spread, out),
             Head::Clustered(clustered) => clustered.logits(&states, spread, &mut Probes::default(), out),
+            #[cfg(feature = "cuda")]
+            Head::Device(_) => unreachable!("refused"),
         };
         Threads::Shared.run(out, |out| compute(Spread::Rayon, out), |out| compute(Spread::Caller, out))
     }
@@ -61,7 +76,12 @@ impl<'a> Head<'a> {
     /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: those of a clustered head are.
     #[must_use]
     pub fn is_approximate(self) -> bool {
-        matches!(self, Head::Clustered(_))
+        match self {
+            Head::Exact(_) | Head::Certified(_) => false,
+            Head::Clustered(_) => true,
+            #[cfg(feature = "cuda")]
+            Head::Device(head) => head.is_approximate(),
+        }
     }
 
     /// Returns the number of ids.
@@ -71,6 +91,8 @@ impl<'a> Head<'a> {
             Head::Exact(exact) => exact.vocab(),
             Head::Certified(certified) => certified.exact().vocab(),
             Head::Clustered(clustered) => clustered.vocab(),
+            #[cfg(feature = "cuda")]
+            Head::Device(head) => head.vocab(),
         }
     }
 
@@ -81,15 +103,26 @@ impl<'a> Head<'a> {
             Head::Exact(exact) => exact.width(),
             Head::Certified(certified) => certified.exact().width(),
             Head::Clustered(clustered) => clustered.width(),
+            #[cfg(feature = "cuda")]
+            Head::Device(head) => head.width(),
         }
     }
 
     pub(crate) fn check_width(self, width: usize) -> Result<()> {
-        match self {
-            Head::Exact(exact) => exact.check_width(width),
-            Head::Certified(certified) => certified.exact().check_width(width),
-            Head::Clustered(clustered) => clustered.check_width(width),
+        if width == self.width() {
+            return Ok(());
         }
+        Err(Error::length("hidden", width, format!("{} elements each, as a row of weights", self.width())))
+    }
+
+    /// Checks that the host can compute it.
+    pub(crate) fn refuse_device(self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Head::Device(_) = self {
+            let reason = "take it to a pool on its device, or a head of the host".to_owned();
+            return Err(Error::Unavailable { resource: "head of a device on the host", reason });
+        }
+        Ok(())
     }
 }
 

@@ -3,17 +3,15 @@
 use gumball_spec::shape::{check_stride, check_vocab};
 use gumball_spec::{Error, Kind, Result, Row};
 
-/// A batch of rows of logits, or, made by [`Logits::probabilities`], of probabilities.
+use crate::rows::Matrix;
+
+/// Rows that operators read: logits, or, made by [`Logits::probabilities`], probabilities.
 ///
-/// Output row i reads line i of a matrix, or, after [`Logits::select`], the line that a list names: several
-/// sequences can draw from the same logits.
+/// Output row i reads row i of a matrix, or, after [`Logits::select`], the row that a list names. For pools see [`Rows`](crate::Rows).
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
-    data: Row<'a>,
+    matrix: Matrix<'a>,
     kind: Kind,
-    lines: usize,
-    vocab: usize,
-    stride: usize,
     select: Option<&'a [u32]>,
 }
 
@@ -32,20 +30,21 @@ impl<'a> Logits<'a> {
     /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
     /// - [`Error::Length`] if the data end before the last row does.
     pub fn strided(data: impl Into<Row<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
-        let data = data.into();
-        check_rows("logits", data.vocab(), rows, vocab, stride)?;
-        Ok(Self { data, kind: Kind::Logits, lines: rows, vocab, stride, select: None })
+        Ok(Self::of(Matrix::of_vocab(data, rows, vocab, stride)?, Kind::Logits))
     }
 
-    /// Takes `rows` rows of `vocab` probabilities that follow each other: a slice of f32, bf16 or f16.
-    ///
-    /// They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
-    /// [`Status::NAN`](crate::Status::NAN).
+    /// Takes `rows` rows of `vocab` probabilities that follow each other, as of [`Rows::Probabilities`](crate::Rows::Probabilities).
     ///
     /// # Errors
     /// Those of [`Logits::strided`].
     pub fn probabilities(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
         Ok(Self::new(data, rows, vocab)?.with_kind(Kind::Probabilities))
+    }
+
+    /// Takes the rows of a matrix.
+    #[must_use]
+    pub fn of(matrix: Matrix<'a>, kind: Kind) -> Self {
+        Self { matrix, kind, select: None }
     }
 
     /// Says what the numbers of the rows are; [`Kind::Logits`] if not said.
@@ -60,28 +59,22 @@ impl<'a> Logits<'a> {
         self.kind
     }
 
-    /// Names the line that each output row reads; a line may be named any number of times.
+    /// Names the row of the matrix that each output row reads; one may be named any number of times.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there is no such line.
+    /// - [`Error::OutOfRange`] if there is no such row.
     pub fn select(self, lines: &'a [u32]) -> Result<Self> {
-        if let Some(line) = lines.iter().find(|line| **line as usize >= self.lines) {
-            return Err(Error::out_of_range("row_indices", line, format!("a row in 0..{}", self.lines)));
+        let rows = self.matrix.rows();
+        if let Some(line) = lines.iter().find(|line| **line as usize >= rows) {
+            return Err(Error::out_of_range("row_indices", line, format!("a row in 0..{rows}")));
         }
         Ok(Self { select: Some(lines), ..self })
     }
 
-    /// Returns the lines as they lie in memory, to the end of the last, with their number and stride, and the list of
-    /// [`Logits::select`].
-    #[cfg(feature = "cuda")]
-    pub(crate) fn matrix(&self) -> (Row<'a>, usize, usize, Option<&'a [u32]>) {
-        let end = if self.lines == 0 { 0 } else { (self.lines - 1) * self.stride + self.vocab };
-        let data = match self.data {
-            Row::F32(data) => Row::F32(&data[..end]),
-            Row::Bf16(data) => Row::Bf16(&data[..end]),
-            Row::F16(data) => Row::F16(&data[..end]),
-        };
-        (data, self.lines, self.stride, self.select)
+    /// Returns the matrix that the rows are in.
+    #[must_use]
+    pub fn matrix(&self) -> Matrix<'a> {
+        self.matrix
     }
 
     /// Returns whether [`Logits::select`] chose the rows.
@@ -91,15 +84,15 @@ impl<'a> Logits<'a> {
 
     /// Returns all numbers, of which rows are a part.
     pub(crate) fn data(&self) -> Row<'a> {
-        self.data
+        self.matrix.data()
     }
 
-    /// Returns the number of lines of the matrix.
+    /// Returns the number of rows of the matrix.
     pub(crate) fn lines(&self) -> usize {
-        self.lines
+        self.matrix.rows()
     }
 
-    /// Returns the line that an output row reads.
+    /// Returns the row of the matrix that an output row reads.
     pub(crate) fn line(&self, row: usize) -> usize {
         self.select.map_or(row, |select| select[row] as usize)
     }
@@ -107,13 +100,13 @@ impl<'a> Logits<'a> {
     /// Returns the number of output rows.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.select.map_or(self.lines, <[u32]>::len)
+        self.select.map_or(self.matrix.rows(), <[u32]>::len)
     }
 
     /// Returns the number of ids in a row.
     #[must_use]
     pub fn vocab(&self) -> usize {
-        self.vocab
+        self.matrix.width()
     }
 
     /// Returns the numbers of an output row.
@@ -123,13 +116,7 @@ impl<'a> Logits<'a> {
     #[must_use]
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows(), "row {row} of {}", self.rows());
-        let line = self.line(row);
-        let place = line * self.stride..line * self.stride + self.vocab;
-        match self.data {
-            Row::F32(data) => Row::F32(&data[place]),
-            Row::Bf16(data) => Row::Bf16(&data[place]),
-            Row::F16(data) => Row::F16(&data[place]),
-        }
+        self.matrix.row(self.line(row))
     }
 }
 

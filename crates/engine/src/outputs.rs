@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use gumball_spec::{Error, Result, Status, memory};
 
-use crate::rows::RowsMut;
+use crate::sink::RowsMut;
 use gumball_spec::layout::Layout;
 
 /// All outputs of a step, in one buffer that is reused from step to step.

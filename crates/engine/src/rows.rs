@@ -1,139 +1,321 @@
-//! Rows to be written: outputs split into blocks of rows, so that threads can fill them at the same time.
+//! Rows: what a call of a pool reads, as values that borrow their memory.
 
-use std::ops::Range;
+use gumball_head::HiddenStates;
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result, Row};
 
-use gumball_cpu::{Chosen, Task};
-use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{NONE, Result, Row, Status};
+use crate::batch::Batch;
+#[cfg(feature = "cuda")]
+use crate::device::DeviceHead;
+use crate::lm_head::Head;
+use crate::logits::{Logits, check_matrix};
+use crate::pool::{Slot, check_vocab};
 
-use crate::options::RowHook;
-use crate::route::Stages;
-use gumball_spec::layout::Widths;
-
-/// A block of consecutive rows, to be written by one thread.
-#[derive(Debug)]
-pub(crate) struct RowsMut<'a> {
-    pub(crate) first: usize,
-    pub(crate) widths: Widths,
-    pub(crate) tokens: &'a mut [i32],
-    pub(crate) statuses: &'a mut [u32],
-    pub(crate) logprobs: &'a mut [f32],
-    pub(crate) ranks: &'a mut [u32],
-    pub(crate) temperatures: &'a mut [f32],
-    pub(crate) mirostat_mu: &'a mut [f32],
-    pub(crate) top_ids: &'a mut [i32],
-    pub(crate) top_logprobs: &'a mut [f32],
-    pub(crate) id_logprobs: &'a mut [f32],
-    pub(crate) id_ranks: &'a mut [u32],
-    pub(crate) kept: &'a mut [Vec<u32>],
+/// A matrix of f32, bf16 or f16 numbers in host memory, whose rows may lie apart.
+///
+/// ```
+/// # use gumball_engine::*;
+/// let data = [1.0f32, 2.0, -0.0, 3.0, 4.0];
+/// let matrix = Matrix::strided(&data, 2, 2, 3)?;
+/// assert_eq!(matrix.row(1).logits(), [3.0, 4.0]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    data: Row<'a>,
+    rows: usize,
+    width: usize,
+    stride: usize,
 }
 
-impl RowsMut<'_> {
-    /// Returns the rows of the block, as places in the batch.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.first..self.first + self.tokens.len()
+impl<'a> Matrix<'a> {
+    /// Takes `rows` rows of `width` numbers that follow each other: a slice of f32, bf16 or f16.
+    ///
+    /// # Errors
+    /// Those of [`Matrix::strided`].
+    pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
+        Self::strided(data, rows, width, width)
     }
 
-    /// Splits off the first `len` rows.
-    pub(crate) fn split_at(self, len: usize) -> (Self, Self) {
-        let Widths { top_n, ids } = self.widths;
-        let (tokens, tokens_b) = self.tokens.split_at_mut(len);
-        let (statuses, statuses_b) = self.statuses.split_at_mut(len);
-        let (logprobs, logprobs_b) = self.logprobs.split_at_mut(len);
-        let (ranks, ranks_b) = self.ranks.split_at_mut(len);
-        let (temperatures, temperatures_b) = self.temperatures.split_at_mut(len);
-        let (mirostat_mu, mirostat_mu_b) = self.mirostat_mu.split_at_mut(len);
-        let (top_ids, top_ids_b) = self.top_ids.split_at_mut(len * top_n);
-        let (top_logprobs, top_logprobs_b) = self.top_logprobs.split_at_mut(len * top_n);
-        let (id_logprobs, id_logprobs_b) = self.id_logprobs.split_at_mut(len * ids);
-        let (id_ranks, id_ranks_b) = self.id_ranks.split_at_mut(len * ids);
-        let (kept, kept_b) = self.kept.split_at_mut(len.min(self.kept.len()));
-        let a = Self {
-            first: self.first,
-            widths: self.widths,
-            tokens,
-            statuses,
-            logprobs,
-            ranks,
-            temperatures,
-            mirostat_mu,
-            top_ids,
-            top_logprobs,
-            id_logprobs,
-            id_ranks,
-            kept,
+    /// Takes `rows` rows of `width` numbers, the next one `stride` numbers on; what lies between is not read.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `width` is outside 1..=2^20, or `stride` less than it with several rows.
+    /// - [`Error::Length`] if the data end before the last row does.
+    pub fn strided(data: impl Into<Row<'a>>, rows: usize, width: usize, stride: usize) -> Result<Self> {
+        let data = data.into();
+        if !(1..=MAX_VOCAB).contains(&width) {
+            return Err(Error::out_of_range("width", width, "in 1..=2^20"));
+        }
+        check_matrix("matrix", data.vocab(), rows, width, stride)?;
+        Ok(Self { data, rows, width, stride })
+    }
+
+    /// Takes rows of a vocabulary, which errors call logits.
+    pub(crate) fn of_vocab(
+        data: impl Into<Row<'a>>,
+        rows: usize,
+        vocab: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let named = |name| match name {
+            "width" => "vocab",
+            "matrix" => "logits",
+            name => name,
         };
-        let b = Self {
-            first: self.first + len,
-            widths: self.widths,
-            tokens: tokens_b,
-            statuses: statuses_b,
-            logprobs: logprobs_b,
-            ranks: ranks_b,
-            temperatures: temperatures_b,
-            mirostat_mu: mirostat_mu_b,
-            top_ids: top_ids_b,
-            top_logprobs: top_logprobs_b,
-            id_logprobs: id_logprobs_b,
-            id_ranks: id_ranks_b,
-            kept: kept_b,
+        Self::strided(data, rows, vocab, stride).map_err(|error| error.with_parameter(named))
+    }
+
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of elements in a row.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns the numbers of a row.
+    ///
+    /// # Panics
+    /// If `row` is not below [`Matrix::rows`].
+    #[must_use]
+    pub fn row(&self, row: usize) -> Row<'a> {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let place = row * self.stride..row * self.stride + self.width;
+        match self.data {
+            Row::F32(data) => Row::F32(&data[place]),
+            Row::Bf16(data) => Row::Bf16(&data[place]),
+            Row::F16(data) => Row::F16(&data[place]),
+        }
+    }
+
+    /// Returns the rows as they lie in memory, to the end of the last, and their stride.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn to_last(self) -> (Row<'a>, usize) {
+        let end = if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width };
+        let data = match self.data {
+            Row::F32(data) => Row::F32(&data[..end]),
+            Row::Bf16(data) => Row::Bf16(&data[..end]),
+            Row::F16(data) => Row::F16(&data[..end]),
         };
-        (a, b)
+        (data, self.stride)
     }
 
-    /// Writes a row that has nothing to say.
-    pub(crate) fn write_padding(&mut self, row: usize) {
-        let nothing = Chosen { token: NONE, status: Status::default(), mu: 0.0, temperature: 0.0 };
-        self.write(row, &nothing, None, &[]);
+    /// Returns how many numbers lie from a row to the next.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
     }
 
-    /// Carries a row through the stages, writes what comes out to row `to`, which must be in the block, and returns the token.
-    pub(crate) fn carry(
-        &mut self,
-        logits: Row<'_>,
-        to: usize,
-        task: &Task<'_>,
-        hook: Option<RowHook<'_>>,
-        stages: &mut dyn Stages,
-    ) -> Result<i32> {
-        stages.keep_ids(!self.kept.is_empty());
-        let chosen = match hook {
-            Some(hook) => stages.sample(logits, task, Some(&mut |z: &mut [f32]| hook(z))),
-            None => stages.sample(logits, task, None),
-        }?;
-        self.write(to, &chosen, stages.logprobs(), stages.kept());
-        Ok(chosen.token)
+    /// Returns all numbers, of which rows are a part.
+    pub(crate) fn data(&self) -> Row<'a> {
+        self.data
+    }
+}
+
+impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
+    fn from(states: HiddenStates<'a>) -> Self {
+        let (data, stride) = states.matrix();
+        Self { data, rows: states.rows(), width: states.width(), stride }
+    }
+}
+
+/// The rows that a call reads, and what they are. Several calls may read the same ones.
+///
+/// ```
+/// # use gumball_engine::*;
+/// let logits = [0.0f32, 2.0, 1.0];
+/// let mut pool = Pool::new(PoolConfig::new(3))?;
+/// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[])?;
+/// let mut out = Outputs::new();
+/// pool.step(Rows::logits(&logits, 1, 3)?, &Batch::of(&[slot]), &mut out)?;
+/// assert_eq!(out.tokens(), [1]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Rows<'a> {
+    /// Logits, a row of the vocabulary each.
+    Logits(Matrix<'a>),
+    /// Probabilities. They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
+    /// [`Status::NAN`](crate::Status::NAN).
+    Probabilities(Matrix<'a>),
+    /// Hidden states, of which the head computes the logits.
+    Hidden(Head<'a>, Matrix<'a>),
+}
+
+impl<'a> Rows<'a> {
+    /// Takes `rows` rows of `vocab` logits that follow each other: [`Rows::Logits`] of [`Matrix::new`].
+    ///
+    /// # Errors
+    /// Those of [`Matrix::new`], under the names `vocab` and `logits`.
+    pub fn logits(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
+        Matrix::of_vocab(data, rows, vocab, vocab).map(Self::Logits)
     }
 
-    /// Writes what came out of a row.
-    pub(crate) fn write(&mut self, row: usize, chosen: &Chosen, logprobs: Option<&Logprobs>, kept: &[u32]) {
-        if let Some(ids) = self.kept.get_mut(row - self.first) {
-            // Ascending, as they come from a device.
-            ids.extend_from_slice(kept);
-            ids.sort_unstable();
-        }
-        let (row, Widths { top_n, ids }) = (row - self.first, self.widths);
-        self.tokens[row] = chosen.token;
-        self.statuses[row] = chosen.status.0;
-        self.temperatures[row] = chosen.temperature;
-        self.mirostat_mu[row] = chosen.mu;
-        let (logprob, rank) =
-            logprobs.map_or((f32::NEG_INFINITY, 0), |logprobs| (logprobs.token.logprob, logprobs.token.rank));
-        (self.logprobs[row], self.ranks[row]) = (logprob, rank);
+    /// Takes `rows` rows of `vocab` probabilities that follow each other: [`Rows::Probabilities`] of [`Matrix::new`].
+    ///
+    /// # Errors
+    /// Those of [`Rows::logits`].
+    pub fn probabilities(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
+        Matrix::of_vocab(data, rows, vocab, vocab).map(Self::Probabilities)
+    }
 
-        let top = logprobs.map_or(&[][..], |logprobs| &logprobs.top);
-        for place in 0..top_n {
-            let (id, logprob) =
-                top.get(place).map_or((NONE, f32::NEG_INFINITY), |member| (member.id, member.logprob));
-            self.top_ids[row * top_n + place] = id;
-            self.top_logprobs[row * top_n + place] = logprob;
+    /// Takes hidden states: a [`Matrix`], or [`HiddenStates`].
+    ///
+    /// ```
+    /// # use gumball_engine::*;
+    /// use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
+    ///
+    /// // A row of weights for each id.
+    /// let weights = [1.0f32, 0.0, 0.0, 2.0];
+    /// let head = Exact::new(&weights[..], 2, 2, HeadOptions::default())?;
+    /// let mut pool = Pool::new(PoolConfig::new(2))?;
+    /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[])?;
+    /// let mut out = Outputs::new();
+    /// let rows = Rows::hidden(&head, HiddenStates::new(&[0.5f32, 1.0], 1, 2)?);
+    /// pool.step(rows, &Batch::of(&[slot]), &mut out)?;
+    /// assert_eq!(out.tokens(), [1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn hidden(head: impl Into<Head<'a>>, states: impl Into<Matrix<'a>>) -> Self {
+        Self::Hidden(head.into(), states.into())
+    }
+
+    /// Takes rows of either kind of numbers: logits or probabilities.
+    #[must_use]
+    pub fn of(matrix: Matrix<'a>, kind: Kind) -> Self {
+        match kind {
+            Kind::Logits => Self::Logits(matrix),
+            Kind::Probabilities => Self::Probabilities(matrix),
         }
-        let given = logprobs.map_or(&[][..], |logprobs| &logprobs.ids);
-        for place in 0..ids {
-            let (logprob, rank) =
-                given.get(place).map_or((f32::NEG_INFINITY, 0), |member| (member.logprob, member.rank));
-            self.id_logprobs[row * ids + place] = logprob;
-            self.id_ranks[row * ids + place] = rank;
+    }
+
+    /// Returns the matrix that the rows are in.
+    #[must_use]
+    pub fn matrix(&self) -> Matrix<'a> {
+        match self {
+            Self::Logits(matrix) | Self::Probabilities(matrix) | Self::Hidden(_, matrix) => *matrix,
         }
+    }
+
+    /// Returns what the numbers of rows are that come out of the head, if there is one.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Logits(_) | Self::Hidden(..) => Kind::Logits,
+            Self::Probabilities(_) => Kind::Probabilities,
+        }
+    }
+
+    /// Returns the rows as a batch reads them, once their width is checked.
+    pub(crate) fn read(self, batch: &Batch<'a>, vocab: usize) -> Result<Source<'a>> {
+        if let Self::Hidden(head, matrix) = self {
+            if !batch.row_indices.is_empty() {
+                let reason = "each row has a hidden state of its own";
+                return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
+            }
+            check_vocab(vocab, head.vocab())?;
+            head.check_width(matrix.width)?;
+            let states = HiddenStates::strided(matrix.data, matrix.rows, matrix.width, matrix.stride)?;
+            return Ok(Source::Hidden(head, states));
+        }
+        let logits = Logits::of(self.matrix(), self.kind());
+        check_vocab(vocab, logits.vocab())?;
+        let is_own = batch.row_indices.is_empty();
+        Ok(Source::Given(if is_own { logits } else { logits.select(batch.row_indices)? }))
+    }
+
+    /// Returns this rank's part of the rows, once it is checked that there is a row for each row of the batch.
+    pub(crate) fn of_rank(self, batch: &Batch<'_>) -> Result<Logits<'a>> {
+        if let Self::Hidden(..) = self {
+            let reason = "step them in a pool of one process".to_owned();
+            return Err(Error::Unavailable { resource: "hidden states over ranks", reason });
+        }
+        if !batch.row_indices.is_empty() {
+            let reason = "each row of a step over ranks has logits of its own";
+            return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason });
+        }
+        Ok(Logits::of(self.matrix(), self.kind()))
+    }
+}
+
+/// Rows as a call reads them.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Given(Logits<'a>),
+    Hidden(Head<'a>, HiddenStates<'a>),
+}
+
+impl Source<'_> {
+    /// Returns how many rows are read.
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            Self::Given(logits) => logits.rows(),
+            Self::Hidden(_, states) => states.rows(),
+        }
+    }
+
+    /// Checks that the host can compute the rows.
+    pub(crate) fn on_host(self) -> Result<Self> {
+        if let Self::Hidden(head, _) = self {
+            head.refuse_device()?;
+        }
+        Ok(self)
+    }
+
+    /// Returns the head that lies on a device, if the rows are hidden states.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] for a head of the host.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn device_head(&self) -> Result<Option<&DeviceHead<'_>>> {
+        match self {
+            Self::Given(_) => Ok(None),
+            Self::Hidden(Head::Device(head), _) => Ok(Some(head)),
+            Self::Hidden(..) => {
+                let reason = "copy it there: DeviceHead::new".to_owned();
+                Err(Error::Unavailable { resource: "head of the host on a device", reason })
+            }
+        }
+    }
+
+    /// Checks that rows are no hidden states, which nothing makes logits of.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn refuse_hidden(&self, resource: &'static str) -> Result<()> {
+        match self {
+            Self::Given(_) => Ok(()),
+            Self::Hidden(..) => {
+                let reason = "make logits of them first, or take a pool of the host".to_owned();
+                Err(Error::Unavailable { resource, reason })
+            }
+        }
+    }
+
+    /// Checks that there is a slot for each row.
+    pub(crate) fn check_slots(&self, slots: &[Slot]) -> Result<()> {
+        let (rows, of) = match self {
+            Self::Given(logits) => (logits.rows(), "row"),
+            Self::Hidden(_, states) => (states.rows(), "hidden state"),
+        };
+        if slots.len() == rows {
+            return Ok(());
+        }
+        Err(Error::length("slots", slots.len(), format!("one per {of}, {rows}")))
+    }
+
+    /// Checks that there is a row for each request and each draft.
+    pub(crate) fn check_drafted(&self, rows: usize) -> Result<()> {
+        let (parameter, of) = match self {
+            Self::Given(_) => ("logits", "rows"),
+            Self::Hidden(..) => ("hidden", "hidden states"),
+        };
+        if self.rows() == rows {
+            return Ok(());
+        }
+        let allowed = format!("{rows} {of}, one per request and one per draft");
+        Err(Error::length(parameter, self.rows(), allowed))
     }
 }

@@ -7,12 +7,13 @@
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Parameter, Result, SamplingParams};
 
+use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{Pool, check_vocab};
+use crate::pool::Pool;
 use crate::route::Stages;
-use crate::rows::RowsMut;
+use crate::rows::{Rows, Source};
+use crate::sink::RowsMut;
 use crate::workers::blocks_of;
 use gumball_spec::layout::{Layout, Widths};
 
@@ -34,6 +35,30 @@ pub struct Scored<'a> {
     pub prompt_len: usize,
     /// The place in `ids` of the token that row 0 predicts.
     pub start: usize,
+    /// For hidden states: how many rows' logits are computed and held at a time, 1 or more; `None`: those of all rows.
+    pub chunk_rows: Option<usize>,
+}
+
+impl Scored<'_> {
+    /// Checks that nothing is said of chunks, for rows that are there already.
+    pub(crate) fn refuse_chunks(&self) -> Result<()> {
+        match self.chunk_rows {
+            None => Ok(()),
+            Some(_) => Err(conflict(
+                "chunk_rows",
+                "logits",
+                "only logits of hidden states are made in chunks; leave it out",
+            )),
+        }
+    }
+}
+
+/// Checks what comes with rows whose tokens are known.
+pub(crate) fn check_batch(batch: &Batch<'_>, rows: usize, vocab: usize) -> Result<()> {
+    batch.refuse_plan()?;
+    batch.refuse_sequences()?;
+    batch.refuse_drafts("score")?;
+    batch.check(rows, vocab)
 }
 
 impl Pool {
@@ -44,29 +69,60 @@ impl Pool {
     /// over the pool's threads. A row inside the prompt costs the counting of its history anew where the
     /// parameters have edits that read it.
     ///
+    /// From hidden states the logits of `scored.chunk_rows` rows are held at a time; what comes out does not depend on it, and is as of
+    /// [`Pool::step`]. The exact head reads its weights once for these rows. A certified head computes a part of a row where that decides its
+    /// logprobs: in mode `processed` behind top-k or min-p, and at temperature 0 also in mode `tempered`; and if there are not more rows at a
+    /// time than [`Certified::most_rows`](crate::head::Certified::most_rows).
+    ///
+    /// ```
+    /// # use gumball_engine::*;
+    /// let mut pool = Pool::new(PoolConfig::new(2))?;
+    /// // After 0 came 1, whose logit was the larger one.
+    /// let scored = Scored { params: &SamplingParams::default(), ids: &[0, 1], prompt_len: 1, start: 1, chunk_rows: None };
+    /// let mut out = Outputs::new();
+    /// pool.score(Rows::logits(&[0.0f32, 2.0], 1, 2)?, &Batch::default(), &scored, &mut out)?;
+    /// assert_eq!(out.ranks(), [1]);
+    /// assert!((out.logprobs()[0] + 0.127).abs() < 0.001);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Shapes and units
-    /// `logits`: R rows of the pool's vocabulary; `scored.start + R` ids are there at least.
-    /// `options`: masks and hooks, R of each kind that is given.
+    /// `rows`: R rows of the pool's vocabulary, or hidden states of a head's width whose vocabulary that is; `scored.start + R` ids are there
+    /// at least. `batch`: masks, hooks and row indices, R of each that is given. For each hidden state of a chunk the call holds 4 bytes for
+    /// each id, with a certified head 12; with a clustered head also 12 for each cluster, and 4 for each id that it computes: 8 for each id in
+    /// all if a chunk has more rows than [`Clustered::most_rows`](crate::head::Clustered::most_rows).
     ///
     /// # Errors
     /// - Those of [`SamplingParams::validate_for`].
     /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, or `prompt_len` beyond the ids.
-    /// - [`Error::Conflict`] if a token is forced in `options`; in mode `processed` also with mirostat, whose
-    ///   limit depends on draws, and with XTC without a seed.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs.
+    /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, `prompt_len` beyond the ids, or `chunk_rows` 0.
+    /// - [`Error::Conflict`] for anything else in `batch`, and for `chunk_rows` without hidden states; in mode `processed` also with mirostat,
+    ///   whose limit depends on draws, and with XTC without a seed.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or that of logits and bounds.
     pub fn score(
-        &self,
-        logits: Logits<'_>,
-        scored: Scored<'_>,
-        options: &BatchOptions<'_>,
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        check_vocab(self.vocab, logits.vocab())?;
-        scored.params.check_kind(logits.kind())?;
-        let scoring = Scoring::new(scored, logits.rows(), self.vocab, options)?;
-        let rows = out.reshape(Layout { rows: logits.rows(), widths: scoring.widths() })?;
-        self.score_rows(&scoring, logits, rows)
+        let source = rows.read(batch, self.vocab)?.on_host()?;
+        scored.params.check_kind(rows.kind())?;
+        let scoring = Scoring::new(scored, source.rows(), self.vocab, batch)?;
+        match source {
+            Source::Given(logits) => {
+                scored.refuse_chunks()?;
+                let rows = out.reshape(Layout { rows: logits.rows(), widths: scoring.widths() })?;
+                self.score_rows(&scoring, logits, rows)
+            }
+            Source::Hidden(head, states) => {
+                let chunk_rows = scored.chunk_rows.unwrap_or(states.rows().max(1));
+                if chunk_rows == 0 {
+                    return Err(Error::out_of_range("chunk_rows", chunk_rows, "1 or more"));
+                }
+                self.score_hidden(head, states, &scoring, chunk_rows, out)
+            }
+        }
     }
 
     /// Scores a part of the rows, whose logits are given.
@@ -81,7 +137,7 @@ impl Pool {
             let mut history = None;
             for row in rows.range() {
                 let task = scoring.task(row, logits.kind(), &mut history);
-                rows.carry(logits.row(row - first), row, &task, scoring.options.hook(row), stages)?;
+                rows.carry(logits.row(row - first), row, &task, scoring.batch.hook(row), stages)?;
             }
             Ok(())
         };
@@ -92,28 +148,25 @@ impl Pool {
 /// Known tokens that were checked, and what comes with their rows.
 pub(crate) struct Scoring<'a> {
     pub(crate) prepared: Prepared,
-    scored: Scored<'a>,
+    scored: &'a Scored<'a>,
     targets: &'a [u32],
-    pub(crate) options: &'a BatchOptions<'a>,
+    pub(crate) batch: &'a Batch<'a>,
     reads_history: bool,
 }
 
 impl<'a> Scoring<'a> {
     /// Checks what is to be scored.
     pub(crate) fn new(
-        scored: Scored<'a>,
+        scored: &'a Scored<'a>,
         rows: usize,
         vocab: usize,
-        options: &'a BatchOptions<'a>,
+        batch: &'a Batch<'a>,
     ) -> Result<Self> {
-        options.check(rows, vocab)?;
-        if !options.forced.is_empty() {
-            return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
-        }
+        check_batch(batch, rows, vocab)?;
         let prepared = prepare(scored.params, vocab)?;
         let targets = targets(scored, rows, vocab)?;
         let reads_history = reads_history(prepared.params());
-        Ok(Self { prepared, scored, targets, options, reads_history })
+        Ok(Self { prepared, scored, targets, batch, reads_history })
     }
 
     /// Returns the widths that the request asks for.
@@ -124,7 +177,7 @@ impl<'a> Scoring<'a> {
 
     /// Returns what a row is for; `history` is brought forward to it.
     pub(crate) fn task<'b>(&'b self, row: usize, kind: Kind, history: &'b mut Option<History>) -> Task<'b> {
-        let Scored { ids, prompt_len, start, .. } = self.scored;
+        let Scored { ids, prompt_len, start, .. } = *self.scored;
         let (params, place) = (self.prepared.params(), start + row);
         let before = if self.reads_history { &ids[..place] } else { &[] };
         Task {
@@ -136,7 +189,7 @@ impl<'a> Scoring<'a> {
             position: place as u32,
             draw: 0,
             mu: params.initial_mu(),
-            mask: self.options.masks.row(row),
+            mask: self.batch.masks.row(row),
             forced: Some(self.targets[row]),
         }
     }
@@ -165,7 +218,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize) -> Result<Prepared>
     Prepared::new(params, vocab)
 }
 
-fn targets<'a>(scored: Scored<'a>, rows: usize, vocab: usize) -> Result<&'a [u32]> {
+fn targets<'a>(scored: &Scored<'a>, rows: usize, vocab: usize) -> Result<&'a [u32]> {
     let len = scored.ids.len();
     if scored.prompt_len > len {
         return Err(Error::out_of_range("prompt_len", scored.prompt_len, format!("in 0..={len}")));

@@ -3,17 +3,18 @@
 //! First everything is checked, then all rows are computed from state that nobody changes, then the tokens
 //! are appended. So an error, or a panic in a hook, leaves every sequence as it was.
 
-use gumball_spec::request::check_hook;
-use gumball_spec::{Error, Kind, NONE, Result};
-
-use crate::logits::Logits;
-use crate::options::BatchOptions;
-use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot, check_vocab};
-use crate::route::Stages;
-use crate::rows::RowsMut;
-use crate::workers::blocks_of;
 use gumball_spec::layout::Layout;
+use gumball_spec::request::check_hook;
+use gumball_spec::{Kind, NONE, Result};
+
+use crate::batch::Batch;
+use crate::logits::Logits;
+use crate::outputs::Outputs;
+use crate::pool::{PADDING, Pool, Slot};
+use crate::route::Stages;
+use crate::rows::{Rows, Source};
+use crate::sink::RowsMut;
+use crate::workers::blocks_of;
 
 impl Pool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
@@ -22,42 +23,44 @@ impl Pool {
     /// Rows are independent: what is in one changes nothing in another. On the caller's thread it allocates
     /// nothing once `out`, the stages and the histories have grown; over threads, rayon's queues may.
     ///
+    /// From hidden states a head computes the logits: what comes out is, bit for bit, what rows of the logits give that rules H1 and H2
+    /// give, with the exact head and with a certified one; with a clustered head what rows give that have the logits of probed ids only
+    /// (H8), which [`Outputs::is_approximate`] says.
+    ///
     /// # Shapes and units
-    /// `logits`: R rows of the pool's vocabulary, logits or [probabilities](Logits::probabilities); a sequence may change
-    /// from one to the other from step to step. `slots`: R slots, [`PADDING`] for a row without a sequence,
-    /// no other twice. `options`: R of each kind that is given. `out`: R rows of the pool's widths.
+    /// `rows`: R rows of the pool's vocabulary, or hidden states of a head's width whose vocabulary that is; a sequence may change from one
+    /// kind to the other from step to step. `batch.slots`: R slots, [`PADDING`] for a row without a sequence, which is not read, no other
+    /// twice. The other lists of `batch`: each is empty or has R elements; with `row_indices` the matrix may have any number of rows.
+    /// `out`: R rows of the pool's widths.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, or a forced token outside
+    /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, a row index beyond the matrix, or a forced token outside
     ///   the vocabulary.
     /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
     ///   [`Error::Conflict`] if a row has a hook.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs.
+    /// - [`Error::Conflict`] for `counts`, a mode or a plan in `batch`, and for row indices of hidden states.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs; or for hidden states that of logits and bounds, 4 to 12 bytes
+    ///   for each id of each row; or if the head lies on a device.
     ///
     /// No sequence was changed then. `out` is untouched by these; after an error of a route of the
     /// caller's own, what it holds is unspecified.
-    pub fn step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.check_step(logits, slots, options)?;
-        self.compute(logits, slots, options, out)?;
-        self.advance(slots, out);
+    pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        let source = rows.read(batch, self.vocab)?.on_host()?;
+        source.check_slots(batch.slots)?;
+        batch.refuse_plan()?;
+        self.check_rows(rows.kind(), batch)?;
+        match source {
+            Source::Given(logits) => self.compute(logits, batch, out)?,
+            Source::Hidden(head, states) => self.compute_hidden(head, states, batch, out)?,
+        }
+        self.advance(batch.slots, out);
         Ok(())
     }
 
     /// Computes what a step gives that was checked, and changes no sequence.
-    pub(crate) fn compute(
-        &self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
+    pub(crate) fn compute(&self, logits: Logits<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        let slots = batch.slots;
         let rows = out.reshape(Layout { rows: slots.len(), widths: self.widths })?;
         let sequences = &self.slots;
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
@@ -67,8 +70,8 @@ impl Pool {
                     continue;
                 }
                 let sequence = sequences[slots[row] as usize].as_ref().expect("checked: admitted");
-                let task = sequence.task(logits.kind(), options.masks.row(row), options.forced(row));
-                rows.carry(logits.row(row), row, &task, options.hook(row), stages)?;
+                let task = sequence.task(logits.kind(), batch.masks.row(row), batch.forced(row));
+                rows.carry(logits.row(row), row, &task, batch.hook(row), stages)?;
             }
             Ok(())
         };
@@ -86,30 +89,13 @@ impl Pool {
         }
     }
 
-    pub(crate) fn check_step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-    ) -> Result<()> {
-        check_vocab(self.vocab, logits.vocab())?;
-        if slots.len() != logits.rows() {
-            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
-        }
-        self.check_rows(logits.kind(), slots, options)
-    }
-
     /// Checks the rows of a step as far as their logits do not matter.
-    pub(crate) fn check_rows(
-        &mut self,
-        kind: Kind,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-    ) -> Result<()> {
-        options.check(slots.len(), self.vocab)?;
-        self.check_slots(slots)?;
-        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            self.check_row(*slot, kind, options.hook(row).is_some())?;
+    pub(crate) fn check_rows(&mut self, kind: Kind, batch: &Batch<'_>) -> Result<()> {
+        batch.refuse_drafts("step")?;
+        batch.check(batch.slots.len(), self.vocab)?;
+        self.check_slots(batch.slots)?;
+        for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            self.check_row(*slot, kind, batch.hook(row).is_some())?;
         }
         Ok(())
     }

@@ -8,84 +8,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gumball_cpu::Prepared;
 use gumball_spec::layout::Layout;
-use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::verify::coupled::check_drafts;
-use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams};
 
+use crate::batch::Batch;
+#[cfg(feature = "cuda")]
+use crate::drafts::starts;
+use crate::drafts::{Drafts, ReadDrafts, VerifyMode, in_request};
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot, check_vocab};
+use crate::pool::{PADDING, Pool, Slot};
 use crate::route::Stages;
-use crate::rows::RowsMut;
+use crate::rows::{Rows, Source};
 use crate::sequence::Sequence;
+use crate::sink::RowsMut;
 use crate::walk::Walk;
-
-/// The drafts of a batch of requests, those of one request after those of another; `default()` is an empty batch.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Drafts<'a> {
-    /// The number of drafts of each request, in 0..=64.
-    pub counts: &'a [u32],
-    /// The draft tokens. One outside the vocabulary, [`NONE`] included, is never accepted.
-    pub ids: &'a [i32],
-    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of
-    /// the same request before it, counted from 0. `None`: each draft follows the one before it, a chain.
-    pub parents: Option<&'a [i32]>,
-    /// The probabilities that the drafts were drawn from: a row of the vocabulary for each row of logits, of which those
-    /// without a draft behind them are not read. `None`: the drafter has none, or the mode is neither
-    /// [`VerifyMode::Rejection`] nor [`VerifyMode::Block`], which alone read them.
-    pub probs: Option<&'a [f32]>,
-}
-
-/// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask a route for the
-/// probabilities of rows; a request without drafts takes a step in any mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum VerifyMode {
-    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without
-    /// drafts (S3).
-    #[default]
-    Coupled,
-    /// As `Coupled`, with temperature 0 in every row.
-    Greedy,
-    /// By the ratio of the target's and the drafter's probability, sibling after sibling; emitted tokens have the target's
-    /// distribution (S5). With `probs`, siblings must have been drawn one after the other without replacement.
-    Rejection,
-    /// A chain as a whole, which accepts more than `Rejection` and has the same distribution (S6). With `probs`, drafts must not
-    /// come from the race of their positions.
-    Block,
-    /// Accepts more than the target's distribution warrants (S7).
-    Threshold {
-        /// A draft of at least this probability is accepted; in 0..=1.
-        single: f32,
-        /// A draft is also accepted if a coin times this is below the probability of it and the siblings before it; in
-        /// 0..=1. 1 for both is the target's distribution.
-        acc: f32,
-    },
-}
-
-impl VerifyMode {
-    /// Returns the mode as numbers, which ranks compare.
-    pub(crate) fn words(self) -> [u64; 3] {
-        match self {
-            VerifyMode::Coupled => [1, 0, 0],
-            VerifyMode::Greedy => [2, 0, 0],
-            VerifyMode::Rejection => [3, 0, 0],
-            VerifyMode::Block => [4, 0, 0],
-            VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
-        }
-    }
-
-    /// Returns how drafts are judged by probabilities, if they are.
-    pub(crate) fn judgement(self) -> Option<Judgement> {
-        match self {
-            VerifyMode::Coupled | VerifyMode::Greedy => None,
-            VerifyMode::Rejection => Some(Judgement::Rejection),
-            VerifyMode::Block => Some(Judgement::Block),
-            VerifyMode::Threshold { single, acc } => Some(Judgement::Threshold { single, acc }),
-        }
-    }
-}
 
 /// What came out of a verification.
 #[derive(Clone, Debug, Default)]
@@ -162,11 +100,15 @@ pub(crate) const PADDED: u32 = u32::MAX;
 impl Pool {
     /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.
     ///
-    /// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one
+    /// A request with n drafts has n + 1 rows, one after the other: that at the end of its history, then one
     /// behind each draft. Without drafts that is a step. Masks, forced tokens and hooks come with rows: a row's mask is that
     /// behind the drafts on the path to it. Every parameter acts in every row, with the path as output. A stop id that is
     /// emitted is the last token. A hook is called for the rows that tokens are emitted from; in [`VerifyMode::Block`] for all,
     /// and where drafts are judged by probabilities twice.
+    ///
+    /// From hidden states, a certified head computes a part of a row in the modes [`VerifyMode::Coupled`] and [`VerifyMode::Greedy`], and in any
+    /// mode for a request without drafts, under the conditions of [`Pool::needs_whole_row`]; rows that are judged by probabilities take the
+    /// exact head. Rows behind a draft outside the vocabulary are not computed. The logits of all others are held at once.
     ///
     /// [`Pool::shorten`] takes away what the caller does not want of the tokens.
     ///
@@ -175,30 +117,30 @@ impl Pool {
     /// let mut pool = Pool::new(PoolConfig::new(4))?;
     /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[0])?;
     /// // Behind the history: 1 or 2. Behind 1: 3.
-    /// let drafts = Drafts { counts: &[3], ids: &[1, 2, 3], parents: Some(&[-1, -1, 0]), probs: None };
+    /// let drafts = Drafts::tree(&[1, 2, 3], &[-1, -1, 0]);
     /// let logits = [
     ///     0.0f32, 9.0, 0.0, 0.0, // at the end of the history, the model says 1,
     ///     0.0, 0.0, 0.0, 9.0, // behind 1 it says 3,
     ///     0.0, 0.0, 0.0, 0.0, // (behind 2)
     ///     0.0, 0.0, 9.0, 0.0, // and behind 1 and 3 it says 2.
     /// ];
+    /// let batch = Batch { slots: &[slot], counts: &[3], ..Batch::default() };
     /// let mut out = Verification::new();
-    /// let logits = Logits::new(&logits, 4, 4)?;
-    /// pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &BatchOptions::default(), &mut out)?;
+    /// pool.verify(Rows::logits(&logits, 4, 4)?, &batch, &drafts, &mut out)?;
     /// assert_eq!(out.tokens(0), [1, 3, 2]);
     /// assert_eq!(out.rows(0), [0, 1, 3]);
     /// # Ok::<(), Error>(())
     /// ```
     ///
     /// # Shapes and units
-    /// `slots`: one for each request, [`PADDING`] for one without a sequence, whose drafts and rows are not read; no other
-    /// twice. `drafts.counts`: as many. `logits`: as many rows as there are requests and drafts together, of the pool's
-    /// vocabulary. `options`: each list in them is empty or has one element for each row.
+    /// `batch.slots`: one for each request, [`PADDING`] for one without a sequence, whose drafts and rows are not read; no other
+    /// twice. `batch.counts`: as many. `rows`: as many as there are requests and drafts together, of the pool's
+    /// vocabulary. The other lists of `batch`: each is empty or has one element for each row.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so, or a request has more than 64 drafts.
-    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request: drafts in a
-    ///   cycle always have one.
+    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request, and for a link that is neither -1 nor
+    ///   a row behind its own, a row that two links lead to or none, and a sibling of a root. So cycles and orphans are refused.
     /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path. In
     ///   [`VerifyMode::Block`] also for a forced token beside drafts.
     /// - [`Error::Conflict`] for probabilities of the drafter in a mode that does not read them.
@@ -209,17 +151,21 @@ impl Pool {
     /// No sequence was changed then.
     pub fn verify(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        drafts.check(slots.len(), self.vocab, mode)?;
-        self.check_verify(logits, slots, drafts, &drafts.starts(), mode.judgement(), options)?;
-        self.judge(logits, slots, drafts, mode, options, out)?;
-        self.append(slots, out);
+        batch.refuse_plan()?;
+        let drafts = drafts.read(batch, self.vocab)?;
+        let source = rows.read(batch, self.vocab)?.on_host()?;
+        source.check_drafted(drafts.rows())?;
+        self.check_requests(rows.kind(), batch, &drafts)?;
+        match source {
+            Source::Given(logits) => self.judge(logits, batch, &drafts, out)?,
+            Source::Hidden(head, states) => self.judge_hidden(head, states, batch, &drafts, out)?,
+        }
+        self.append(batch.slots, out);
         Ok(())
     }
 
@@ -227,31 +173,29 @@ impl Pool {
     pub(crate) fn judge(
         &self,
         logits: Logits<'_>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
+        drafts: &ReadDrafts<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        let (starts, judgement) = (drafts.starts(), mode.judgement());
-        let greedy = self.greedy(slots, mode)?;
+        let (slots, judgement) = (batch.slots, batch.mode.judgement());
+        let greedy = self.greedy(slots, batch.mode)?;
 
         // An error of a route leaves it empty.
         (out.starts, out.accepted, out.rows) = Default::default();
         let rows = out.outputs.reshape(Layout { rows: logits.rows(), widths: self.widths })?;
         let path: Vec<AtomicU32> = (0..logits.rows()).map(|_| AtomicU32::new(PADDED)).collect();
-        let (sequences, level) = (&self.slots, self.level());
+        let (sequences, level, starts) = (&self.slots, self.level(), &drafts.starts);
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
-            for request in requests_in(&starts, rows.range()) {
-                let places = starts[request]..starts[request + 1];
+            for request in requests_in(starts, rows.range()) {
+                let places = drafts.places(request);
                 let mut emitted = 0;
                 if slots[request] != PADDING {
                     let sequence = sequences[slots[request] as usize].as_ref().expect("checked: admitted");
-                    let tree = drafts.tree(places.clone(), request);
+                    let tree = drafts.tree(request);
                     let judge = judgement.filter(|_| !tree.drafts.is_empty());
                     let walk = Walk {
                         logits,
-                        options,
+                        batch,
                         sequence,
                         greedy: greedy[request].as_ref(),
                         tree,
@@ -270,13 +214,13 @@ impl Pool {
             Ok(())
         };
         let split = |range: Range<usize>| {
-            let requests = requests_in(&starts, range);
+            let requests = requests_in(starts, range);
             (requests.len() > 1).then(|| starts[requests.start + requests.len() / 2])
         };
         self.workers.over(rows, &split, &work)?;
 
         out.rows = path.into_iter().map(AtomicU32::into_inner).collect();
-        out.starts = starts;
+        out.starts.clone_from(starts);
         Ok(())
     }
 
@@ -304,42 +248,27 @@ impl Pool {
         Ok(())
     }
 
-    pub(crate) fn check_verify(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        starts: &[usize],
-        judgement: Option<Judgement>,
-        options: &BatchOptions<'_>,
-    ) -> Result<()> {
-        check_rows(logits, self.vocab, starts, options)?;
-        self.check_requests(logits.kind(), slots, drafts, starts, judgement, options)
-    }
-
-    /// Checks the requests of a verification as far as their logits do not matter.
+    /// Checks the requests of a verification and what comes with their rows, as far as logits do not matter.
     pub(crate) fn check_requests(
         &mut self,
         kind: Kind,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        starts: &[usize],
-        judgement: Option<Judgement>,
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
+        drafts: &ReadDrafts<'_>,
     ) -> Result<()> {
+        batch.check(drafts.rows(), self.vocab)?;
+        let judgement = batch.mode.judgement();
         judgement.map_or(Ok(()), Judgement::check)?;
-        self.check_slots(slots)?;
-        for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let places = starts[request]..starts[request + 1];
-            let tree = drafts.tree(places.clone(), request);
+        self.check_slots(batch.slots)?;
+        for (request, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            let (places, tree) = (drafts.places(request), drafts.tree(request));
             let is_block = judgement == Some(Judgement::Block);
             let check = if is_block { tree.check_chain() } else { tree.check() };
             check.map_err(|error| in_request(error, request))?;
             check_drafts(self.sequence(*slot)?.params(), tree.drafts.len())?;
             if is_block {
-                check_forced_block(places.clone(), |row| options.forced(row))?;
+                check_forced_block(places.clone(), |row| batch.forced(row))?;
             }
-            let hooked = places.into_iter().any(|row| options.hook(row).is_some());
+            let hooked = places.into_iter().any(|row| batch.hook(row).is_some());
             self.check_row(*slot, kind, hooked)?;
         }
         Ok(())
@@ -374,105 +303,6 @@ impl Pool {
     }
 }
 
-impl<'a> Drafts<'a> {
-    /// Returns what [`Drafts::parents`] takes for trees that are held as links, as SGLang and TokenSpeed hold them.
-    ///
-    /// Rows are those of logits: a request with n drafts has n + 1, counted from 0, its root's first. `first_child` and
-    /// `next_sibling` have an element for each row of each request: a row of the same request behind this one, or -1.
-    ///
-    /// ```
-    /// # use gumball_engine::*;
-    /// // A root with the children 1 and 3; 1 has the child 2. Then a request without drafts.
-    /// let parents = Drafts::parents_of(&[3, 0], &[1, 2, -1, -1, -1], &[-1, 3, -1, -1, -1])?;
-    /// assert_eq!(parents, [-1, 0, -1]);
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for more than 64 drafts, a link that is neither -1 nor a row behind its own, a row that two links lead
-    ///   to or none, and a sibling of a root. So cycles and orphans are refused.
-    pub fn parents_of(counts: &[u32], first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
-        check_draft_counts(counts)?;
-        let rows: usize = counts.iter().map(|count| *count as usize + 1).sum();
-        for (name, links) in [("first_child", first_child), ("next_sibling", next_sibling)] {
-            if links.len() != rows {
-                let allowed = format!("one per request and one per draft, {rows}");
-                return Err(Error::length(name, links.len(), allowed));
-            }
-        }
-        let (mut parents, mut start) = (Vec::with_capacity(rows - counts.len()), 0);
-        for (request, count) in counts.iter().enumerate() {
-            let rows = start..start + *count as usize + 1;
-            start = rows.end;
-            let tree = parents_of(&first_child[rows.clone()], &next_sibling[rows]);
-            parents.extend(tree.map_err(|error| in_request(error, request))?);
-        }
-        Ok(parents)
-    }
-
-    /// Checks what can be checked without the requests.
-    pub(crate) fn check(&self, requests: usize, vocab: usize, mode: VerifyMode) -> Result<()> {
-        if self.counts.len() != requests {
-            let wanted = format!("one per request, {requests}");
-            return Err(Error::length("drafts.counts", self.counts.len(), wanted));
-        }
-        check_draft_counts(self.counts)?;
-        let total: usize = self.counts.iter().map(|count| *count as usize).sum();
-        let parents = self.parents.map(|parents| ("drafts.parents", parents.len()));
-        for (name, length) in parents.into_iter().chain([("drafts.ids", self.ids.len())]) {
-            if length != total {
-                return Err(Error::length(name, length, format!("{total}, the sum of the counts")));
-            }
-        }
-        let Some(probs) = self.probs else { return Ok(()) };
-        check_draft_probs("drafts.probs", mode.judgement())?;
-        let wanted = (requests + total).saturating_mul(vocab);
-        if probs.len() != wanted {
-            let wanted = format!("{wanted}, a row for each row of logits");
-            return Err(Error::length("drafts.probs", probs.len(), wanted));
-        }
-        Ok(())
-    }
-
-    /// Returns the first row of each request, and the end of the last one's.
-    pub(crate) fn starts(&self) -> Vec<usize> {
-        starts(self.counts)
-    }
-
-    /// Returns the tree of a request whose rows are `places`: in front of them each request has one row that is no draft's.
-    pub(crate) fn tree(&self, places: Range<usize>, request: usize) -> DraftTree<'a> {
-        let drafts = places.start - request..places.end - request - 1;
-        DraftTree { drafts: &self.ids[drafts.clone()], parents: self.parents.map(|parents| &parents[drafts]) }
-    }
-}
-
-/// Returns the first row of each of several requests with drafts, and the end of the last one's.
-pub(crate) fn starts(counts: &[u32]) -> Vec<usize> {
-    let mut end = 0;
-    let ends = counts.iter().map(|count| {
-        end += *count as usize + 1;
-        end
-    });
-    std::iter::once(0).chain(ends).collect()
-}
-
-/// Checks the rows of a verification and what comes with them.
-pub(crate) fn check_rows(
-    logits: Logits<'_>,
-    vocab: usize,
-    starts: &[usize],
-    options: &BatchOptions<'_>,
-) -> Result<()> {
-    check_vocab(vocab, logits.vocab())?;
-    let rows = starts.last().copied().unwrap_or(0);
-    if logits.rows() != rows {
-        let wanted = format!("{rows} rows, one per request and one per draft");
-        return Err(Error::length("logits", logits.rows(), wanted));
-    }
-    options.check(rows, vocab)
-}
-
 /// Checks that no row of a block with drafts has a forced token.
 pub(crate) fn check_forced_block(
     mut rows: Range<usize>,
@@ -503,17 +333,6 @@ pub(crate) fn check_taken(slot: Slot, count: usize, sequence: &Sequence) -> Resu
     Err(Error::out_of_range("counts", value, format!("in 0..={most}, its output tokens")))
 }
 
-/// Checks that no request has too many drafts.
-fn check_draft_counts(counts: &[u32]) -> Result<()> {
-    match counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS) {
-        Some((request, count)) => {
-            let value = format!("{count} in request {request}");
-            Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")))
-        }
-        None => Ok(()),
-    }
-}
-
 /// Returns the request that a row is of.
 pub(crate) fn request_of(starts: &[usize], row: usize) -> usize {
     starts.partition_point(|start| *start <= row) - 1
@@ -523,14 +342,4 @@ pub(crate) fn request_of(starts: &[usize], row: usize) -> usize {
 fn requests_in(starts: &[usize], rows: Range<usize>) -> Range<usize> {
     let request = |row| starts.partition_point(|start| *start < row);
     request(rows.start)..request(rows.end)
-}
-
-/// Says in an error which request it is about.
-pub(crate) fn in_request(error: Error, request: usize) -> Error {
-    match error {
-        Error::OutOfRange { parameter, value, allowed } => {
-            Error::OutOfRange { parameter, value: format!("{value} of request {request}"), allowed }
-        }
-        error => error,
-    }
 }

@@ -10,17 +10,17 @@ use gumball_spec::verify::by_probabilities::{Judgement, Siblings, Trial};
 use gumball_spec::verify::coupled::{row_after, stops};
 use gumball_spec::verify::weights::Key;
 
+use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::route::Stages;
-use crate::rows::RowsMut;
 use crate::sequence::Sequence;
+use crate::sink::RowsMut;
 
 /// A request with drafts, whose rows of the batch begin at `start`.
 #[derive(Clone, Copy)]
 pub(crate) struct Walk<'a> {
     pub(crate) logits: Logits<'a>,
-    pub(crate) options: &'a BatchOptions<'a>,
+    pub(crate) batch: &'a Batch<'a>,
     pub(crate) sequence: &'a Sequence,
     /// The parameters, if they are not the sequence's.
     pub(crate) greedy: Option<&'a Prepared>,
@@ -80,7 +80,7 @@ impl Walk<'_> {
         let mut next = Some(0);
         while let Some(row) = next {
             let params = self.sequence.params();
-            let (token, after) = match self.options.forced(self.start + row) {
+            let (token, after) = match self.batch.forced(self.start + row) {
                 Some(id) => (id as i32, row_after(&self.tree, params, row, id as i32)),
                 None => {
                     let task = self.task(row, &path);
@@ -148,7 +148,7 @@ impl Walk<'_> {
         let decided = token.and_then(|token| u32::try_from(token).ok());
         let task = Task { forced: decided.or(task.forced), ..task };
         let (from, to) = (self.start + row, self.start + path.rows.len());
-        let token = rows.carry(self.logits.row(from), to, &task, self.options.hook(from), stages)?;
+        let token = rows.carry(self.logits.row(from), to, &task, self.batch.hook(from), stages)?;
         path.rows.push(row);
         Ok(token)
     }
@@ -161,7 +161,7 @@ impl Walk<'_> {
     fn task<'b>(&'b self, row: usize, path: &'b Path) -> Task<'b> {
         let from = self.start + row;
         let task =
-            self.sequence.task(self.logits.kind(), self.options.masks.row(from), self.options.forced(from));
+            self.sequence.task(self.logits.kind(), self.batch.masks.row(from), self.batch.forced(from));
         Task {
             prepared: self.greedy.unwrap_or(task.prepared),
             history: path.history.as_ref().unwrap_or(task.history),
@@ -180,7 +180,7 @@ impl Walk<'_> {
     ) -> Result<()> {
         let from = self.start + row;
         let logits = self.logits.row(from);
-        match self.options.hook(from) {
+        match self.batch.hook(from) {
             Some(hook) => stages.probabilities(logits, task, Some(&mut |z: &mut [f32]| hook(z)), out),
             None => stages.probabilities(logits, task, None, out),
         }

@@ -16,7 +16,7 @@ use gumball_spec::{Error, Result};
 use rayon::prelude::*;
 
 use crate::route::{Route, Stages};
-use crate::rows::RowsMut;
+use crate::sink::RowsMut;
 
 /// Does a block of rows with the stages it is given.
 pub(crate) type Work<'w> = &'w (dyn Fn(&mut RowsMut<'_>, &mut dyn Stages) -> Result<()> + Sync);

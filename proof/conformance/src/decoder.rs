@@ -3,9 +3,8 @@
 //! A device reads the rows where the table lies, by their indices, so that a million tokens take it seconds.
 
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, Drafts, Dtype, Logits, Outputs, Pool, PoolConfig, Result, SamplingParams, Slot,
-    Verification, VerifyMode,
+    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    Drafts, Dtype, Outputs, Pool, PoolConfig, Result, Rows, SamplingParams, Slot, Verification,
 };
 
 /// Rows of logits.
@@ -94,8 +93,8 @@ impl Decoder {
         let mut out = Outputs::new();
         match self {
             Self::Host(pool, table) => {
-                let logits = Logits::new(&table.rows[..], table.rows.len() / table.vocab, table.vocab)?;
-                pool.step(logits.select(lines)?, slots, &BatchOptions::default(), &mut out)?;
+                let rows = Rows::logits(&table.rows[..], table.rows.len() / table.vocab, table.vocab)?;
+                pool.step(rows, &Batch { row_indices: lines, ..Batch::of(slots) }, &mut out)?;
             }
             Self::Device(pool, buffer, shape) => {
                 let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
@@ -113,23 +112,21 @@ impl Decoder {
     pub fn verify(
         &mut self,
         lines: &[u32],
-        slots: &[Slot],
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
         out: &mut Verification,
     ) -> Result<()> {
-        let first = slots.len() + drafts.ids.len();
+        let batch = &Batch { row_indices: lines, ..*batch };
+        let first = batch.slots.len() + drafts.ids.len();
         match self {
             Self::Host(pool, table) => {
                 let count = if lines.is_empty() { first } else { table.rows.len() / table.vocab };
-                let logits = Logits::new(&table.rows[..count * table.vocab], count, table.vocab)?;
-                let logits = if lines.is_empty() { logits } else { logits.select(lines)? };
-                pool.verify(logits, slots, drafts, mode, &BatchOptions::default(), out)
+                let rows = Rows::logits(&table.rows[..count * table.vocab], count, table.vocab)?;
+                pool.verify(rows, batch, drafts, out)
             }
             Self::Device(pool, buffer, [count, vocab]) => {
                 let count = if lines.is_empty() { first } else { *count };
-                let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
-                pool.enqueue_host_drafts(table_of(buffer, [count, *vocab])?, slots, drafts, mode, &options)?;
+                pool.enqueue_host_drafts(table_of(buffer, [count, *vocab])?, batch, drafts, None)?;
                 pool.fetch_verification(out)
             }
         }

@@ -1,7 +1,7 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the stream of decoding
 //! step by step, whatever is drafted, however much, and whenever drafting is switched on and off. On the host and on a device.
 
-use gumball_engine::{Device, Drafts, Error, NONE, Result, SamplingParams, Slot, Verification, VerifyMode};
+use gumball_engine::{Device, Drafts, Error, NONE, Result, SamplingParams, Slot, Verification};
 
 use crate::bytes::Bytes;
 use crate::decoder::{Decoder, Table};
@@ -195,8 +195,8 @@ fn decode_with_drafts(
             tokens.into_iter().map(|token| vec![token]).collect()
         } else {
             let Batch { counts, ids, parents, lines, slots } = &batch;
-            let drafts = Drafts { counts, ids, parents: Some(parents), probs: None };
-            decoder.verify(lines, slots, &drafts, VerifyMode::Coupled, &mut out).map_err(text)?;
+            let of_requests = gumball_engine::Batch { counts, ..gumball_engine::Batch::of(slots) };
+            decoder.verify(lines, &of_requests, &Drafts::tree(ids, parents), &mut out).map_err(text)?;
             counted.accepted += out.accepted().iter().map(|accepted| *accepted as usize).sum::<usize>();
             (0..chosen.len()).map(|place| out.tokens(place).to_vec()).collect()
         };

@@ -4,7 +4,7 @@
 //! A row does not depend on the history here, so all tokens of a stream are independent draws from it. Streams are counted to
 //! the same length whatever was accepted: to stop elsewhere would prefer some tokens.
 
-use gumball_engine::{Device, Drafts, Slot, Verification, VerifyMode};
+use gumball_engine::{Batch, Device, Drafts, Matrix, Slot, Tree, Verification, VerifyMode};
 use gumball_spec::{Result, SamplingParams};
 
 use crate::case::Case;
@@ -134,14 +134,13 @@ impl Way {
             // A device takes another way for rows that are named.
             let (names, probs) = (open.len() % 4 == 1, q.repeat(if self.probs { rows } else { 0 }));
             let lines = vec![0; if names { rows } else { 0 }];
-            let drafts = Drafts {
-                counts: &vec![self.count() as u32; open.len()],
-                ids: &ids,
-                parents: self.siblings.then(|| &parents[..ids.len()]),
-                probs: self.probs.then_some(&probs),
-            };
+            let tree = if self.siblings { Tree::Parents(&parents[..ids.len()]) } else { Tree::Chain };
+            let probs = self.probs.then(|| Matrix::new(&probs, rows, q.len())).transpose()?;
+            let drafts = Drafts { ids: &ids, tree, probs };
             let open_slots: Vec<Slot> = open.iter().map(|stream| slots[*stream]).collect();
-            decoder.verify(&lines, &open_slots, &drafts, self.mode, &mut out)?;
+            let counts_of_drafts = vec![self.count() as u32; open.len()];
+            let batch = Batch { counts: &counts_of_drafts, mode: self.mode, ..Batch::of(&open_slots) };
+            decoder.verify(&lines, &batch, &drafts, &mut out)?;
             for (request, stream) in open.into_iter().enumerate() {
                 for token in out.tokens(request) {
                     if done[stream] < tokens {

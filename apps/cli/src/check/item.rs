@@ -157,13 +157,13 @@ impl Check {
             opened.draw(&Draw { row: source.logits.row(*line as usize), seed: *seed, position, draw: 0 })
         };
         let alone = lines.iter().zip(&seeds).map(alone).collect::<Result<Vec<_>>>()?;
-        let together = opened.step(source.logits.batch()?.select(&lines)?, &seeds)?;
+        let together = opened.step(source.logits.batch()?, &lines, &seeds)?;
 
         // 5 and 33 have no common divisor: a shuffle of all places.
         let places: Vec<_> = (0..BATCH).map(|i| i * 5 % BATCH).collect();
         let shuffled_lines: Vec<_> = places.iter().map(|place| lines[*place]).collect();
         let shuffled_seeds: Vec<_> = places.iter().map(|place| seeds[*place]).collect();
-        let shuffled = opened.step(source.logits.batch()?.select(&shuffled_lines)?, &shuffled_seeds)?;
+        let shuffled = opened.step(source.logits.batch()?, &shuffled_lines, &shuffled_seeds)?;
         let same = (0..BATCH).filter(|i| alone[*i] == together[*i]).count();
         let moved = (0..BATCH).filter(|i| shuffled[*i] == alone[places[*i]]).count();
         let figures = format!("{same} and, shuffled, {moved} of {BATCH} rows as alone");

@@ -1,8 +1,7 @@
 //! A device as the subject of a check: draws in batches, each of them a request of its own in a pool.
 
 use gumball_engine::{
-    BatchOptions, Device, DeviceOptions, DevicePool, DevicePoolConfig, Logits, Outputs, Row, SamplingParams,
-    Widths,
+    Batch, Device, DeviceOptions, DevicePool, DevicePoolConfig, Outputs, Row, Rows, SamplingParams, Widths,
 };
 
 use super::subject::{masks, repeated};
@@ -51,8 +50,8 @@ struct OpenedDevice {
 type Request = (u64, u32, u32);
 
 impl OpenedDevice {
-    /// Draws once for each request, from the rows of `logits`.
-    fn batch(&mut self, logits: Logits<'_>, requests: &[Request]) -> Result<Vec<i32>> {
+    /// Draws once for each request, from the row that `lines` name.
+    fn batch(&mut self, rows: Rows<'_>, lines: &[u32], requests: &[Request]) -> Result<Vec<i32>> {
         let Self { pool, params, state, out } = self;
         let admit = |(seed, position, draw): &Request| {
             let (prompt, output) = (&state.prompt[..], &state.output[..]);
@@ -62,8 +61,8 @@ impl OpenedDevice {
         };
         let slots = requests.iter().map(admit).collect::<gumball_engine::Result<Vec<_>>>()?;
         let words = repeated(state.mask.as_deref(), slots.len());
-        let options = BatchOptions { masks: masks(&words, slots.len())?, ..Default::default() };
-        pool.step(logits, &slots, &options, out)?;
+        let masks = masks(&words, slots.len())?;
+        pool.step(rows, &Batch { masks, row_indices: lines, ..Batch::of(&slots) }, out)?;
         pool.assign(&[], &DeviceOptions::default())?;
         slots.iter().try_for_each(|slot| pool.release(*slot))?;
         Ok(out.tokens().to_vec())
@@ -81,15 +80,15 @@ impl Opened for OpenedDevice {
             let row = run[0].row;
             let lines = vec![0; run.len()];
             let requests: Vec<_> = run.iter().map(|draw| (draw.seed, draw.position, draw.draw)).collect();
-            tokens.extend(self.batch(Logits::new(row, 1, row.vocab())?.select(&lines)?, &requests)?);
+            tokens.extend(self.batch(Rows::logits(row, 1, row.vocab())?, &lines, &requests)?);
         }
         Ok(tokens)
     }
 
-    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>> {
+    fn step(&mut self, rows: Rows<'_>, lines: &[u32], seeds: &[u64]) -> Result<Vec<i32>> {
         let position = (self.state.prompt.len() + self.state.output.len()) as u32;
         let requests: Vec<_> = seeds.iter().map(|seed| (*seed, position, 0)).collect();
-        self.batch(logits, &requests)
+        self.batch(rows, lines, &requests)
     }
 }
 

@@ -1,8 +1,7 @@
 //! What is checked: any way from logits to tokens.
 
 use gumball_engine::{
-    BatchOptions, History, Level, Logits, Masks, Outputs, Pool, PoolConfig, Prepared, Route, Row,
-    SamplingParams, Stages, Task, Widths,
+    Batch, History, Level, Masks, Outputs, Pool, PoolConfig, Prepared, Route, Row, Rows, SamplingParams, Stages, Task, Widths,
 };
 
 use crate::Result;
@@ -49,13 +48,13 @@ pub trait Opened {
         draws.iter().map(|draw| self.draw(draw)).collect()
     }
 
-    /// Draws from several rows of `logits`, one per seed, in one step of a pool with a slot for each.
+    /// Draws from the rows that `lines` name, one per seed, in one step of a pool with a slot for each.
     ///
     /// Every sequence is at the state the subject was opened with.
     ///
     /// # Errors
     /// What the subject refuses.
-    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>>;
+    fn step(&mut self, rows: Rows<'_>, lines: &[u32], seeds: &[u64]) -> Result<Vec<i32>>;
 }
 
 /// The engine: a route at a level.
@@ -111,7 +110,7 @@ impl Opened for OpenedEngine {
         Ok(self.stages.sample(draw.row, &task, None)?.token)
     }
 
-    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>> {
+    fn step(&mut self, rows: Rows<'_>, lines: &[u32], seeds: &[u64]) -> Result<Vec<i32>> {
         let logprobs = self.prepared.params().logprobs.clone().unwrap_or_default();
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let config = PoolConfig {
@@ -119,7 +118,7 @@ impl Opened for OpenedEngine {
             level: Some(self.engine.level),
             widths,
             route: self.engine.route.clone(),
-            ..PoolConfig::new(logits.vocab())
+            ..PoolConfig::new(rows.matrix().width())
         };
         let mut pool = Pool::new(config)?;
         let mut slots = Vec::new();
@@ -132,7 +131,7 @@ impl Opened for OpenedEngine {
         let words = repeated(self.mask.as_deref(), seeds.len());
         let masks = masks(&words, seeds.len())?;
         let mut out = Outputs::new();
-        pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out)?;
+        pool.step(rows, &Batch { masks, row_indices: lines, ..Batch::of(&slots) }, &mut out)?;
         Ok(out.tokens().to_vec())
     }
 }

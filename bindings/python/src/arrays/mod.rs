@@ -25,7 +25,7 @@ use crate::errors::{unreadable, wrong_type};
 
 pub use exchange::torch_stream;
 pub use protocols::interface;
-pub use shape::{Matrix, select};
+pub use shape::Matrix;
 
 /// The type of an array's elements; types that no function here takes are `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

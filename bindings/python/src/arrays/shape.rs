@@ -1,20 +1,13 @@
 //! Shapes: an array as a matrix with a row stride, or as a list.
 
 use gumball_engine::{
-    DeviceLogits, DeviceMasks, Dtype as DeviceDtype, Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16,
+    DeviceLogits, DeviceMasks, Dtype as DeviceDtype, Error, Kind, Logits, LogitsMut, Masks, Result, Row,
+    Rows, bf16, f16,
 };
 use pyo3::prelude::*;
 
 use super::{Array, Dtype, Location};
 use crate::errors::{InvalidTypeError, InvalidValueError, out_of_range};
-
-/// Lets each output row read the row of logits that `row_indices` names for it; none means the rows as they come.
-pub fn select<'a>(logits: Logits<'a>, row_indices: &'a [u32]) -> Result<Logits<'a>> {
-    if row_indices.is_empty() {
-        return Ok(logits);
-    }
-    logits.select(row_indices)
-}
 
 /// Rows of equal width, `stride` elements apart.
 #[derive(Clone, Copy, Debug)]
@@ -299,19 +292,31 @@ impl Matrix {
         }
     }
 
-    /// Returns the rows as logits on the host; `row_indices` selects rows, none means all.
+    /// Returns the rows as logits on the host.
     ///
     /// # Panics
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
     /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
-    pub unsafe fn logits<'a>(&self, row_indices: &'a [u32]) -> Result<Logits<'a>> {
+    pub unsafe fn logits<'a>(&self) -> Result<Logits<'a>> {
         // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
         let row = unsafe { self.floats() };
         self.check_stride()?;
-        let logits = Logits::strided(row, self.rows, self.width, self.stride)?;
-        select(logits, row_indices)
+        Logits::strided(row, self.rows, self.width, self.stride)
+    }
+
+    /// Returns the rows on the host as pools take them.
+    ///
+    /// # Panics
+    /// If the element type is not f32, bf16 or f16.
+    ///
+    /// # Safety
+    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    pub unsafe fn rows_of<'a>(&self, kind: Kind) -> Result<Rows<'a>> {
+        // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
+        let logits = unsafe { self.logits() }?;
+        Ok(Rows::of(logits.matrix(), kind))
     }
 
     /// Returns the elements from the first one to the end of the last row, as floats of their type.
@@ -348,7 +353,7 @@ impl Matrix {
             return Err(Error::length("logits", self.rows, "1 row; a batch is for a Pool"));
         }
         // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
-        let logits = unsafe { self.logits(&[]) }?;
+        let logits = unsafe { self.logits() }?;
         Ok(logits.row(0))
     }
 

@@ -1,7 +1,7 @@
 //! Steps and verifications over the ranks of a group.
 
 use gumball_engine::dist::{Plan, StepKind};
-use gumball_engine::{BatchOptions, Outputs as EngineOutputs, Slot, Verification as Verified};
+use gumball_engine::{Batch, Outputs as EngineOutputs, Slot, Verification as Verified};
 use pyo3::prelude::*;
 
 use super::home::{Home, either};
@@ -49,7 +49,7 @@ fn check_probs(probs: &Matrix, wanted: (usize, usize)) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the given plan, or that of a step of these slots.
+/// Returns the given plan, or that of a step of these slots, for rows on a device.
 pub(super) fn planned(
     home: &Home,
     plan: Option<Plan>,
@@ -119,14 +119,12 @@ impl DistPool {
                 return Ok(Outputs::new(&out, false));
             }
             // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.
-            let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
+            let rows = unsafe { matrix.rows_of(kind) }?;
             let mut out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
-            let step = |options: &BatchOptions<'_>| {
-                let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
-                either!(home, pool => pool.step(&plan, logits, &slots, options, &mut out))
-            };
+            let step = |batch: &Batch<'_>| either!(home, pool => pool.step(rows, batch, &mut out));
+            let of = Batch { plan, ..Batch::of(&slots) };
             // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-            unsafe { options.with_hooks(&caller, step) }?;
+            unsafe { options.with_hooks(&caller, &of, step) }?;
             Ok(Outputs::new(&out, kept))
         })
     }
@@ -181,8 +179,8 @@ impl DistPool {
         let wanted = (lists.counts.len() + lists.ids.len(), self.vocab());
         let probs = DraftProbs::read(draft_probs, None, |probs| check_probs(probs, wanted))?;
         let drafts = lists.with_probs(probs.on_host());
-        let most = lists.counts.iter().copied().max().unwrap_or(0) as usize;
         let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
+        let of = Batch { counts: &lists.counts, mode, plan, ..Batch::of(&slots) };
         let verified = self.with(py, |home| {
             if matrix.location != Location::Host {
                 options.refuse_hooks()?;
@@ -191,22 +189,19 @@ impl DistPool {
                 // meanwhile.
                 let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
                 // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-                let options = unsafe { options.for_device() }?;
-                let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
+                let batch = unsafe { options.on_host(&of) }?;
                 let (pool, mut out) = (home.device()?, Verified::new());
-                pool.enqueue_host_drafts(&plan, rows, &slots, &drafts, mode, &options)?;
+                pool.enqueue_host_drafts(rows, &batch, &drafts)?;
                 pool.fetch_verification(&mut out)?;
                 return Ok(out);
             }
             // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.
-            let logits = unsafe { matrix.logits(&[]) }?.with_kind(kind);
+            let rows = unsafe { matrix.rows_of(kind) }?;
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            let verify = |options: &BatchOptions<'_>| {
-                let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
-                either!(home, pool => pool.verify(&plan, logits, &slots, &drafts, mode, options, &mut out))
-            };
+            let verify =
+                |batch: &Batch<'_>| either!(home, pool => pool.verify(rows, batch, &drafts, &mut out));
             // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-            unsafe { options.with_hooks(&caller, verify) }?;
+            unsafe { options.with_hooks(&caller, &of, verify) }?;
             Ok(out)
         })?;
         Verification::new(py, verified, kept)

@@ -297,7 +297,7 @@ pub unsafe fn rows_in<'a>(matrix: &Matrix, on_device: bool, kind: Kind) -> Resul
         return Ok(unsafe { matrix.device_logits() }?.with_kind(kind).into());
     }
     // SAFETY: the caller ensures that the rows lie on the host and that nobody writes them for `'a`.
-    Ok(unsafe { matrix.logits(&[]) }?.with_kind(kind).into())
+    Ok(unsafe { matrix.logits() }?.with_kind(kind).into())
 }
 
 /// Returns rows to be read and rows to be written as the engine takes them. `to`: `None` replaces the rows.
@@ -329,7 +329,7 @@ pub unsafe fn rows_in_out<'a>(
     // SAFETY: the caller ensures that the rows lie on the host and that nobody else uses them.
     let to = unsafe { written.logits_mut() }?.with_kind(kind);
     // SAFETY: the caller ensures that the rows lie on the host, apart from `to`, and that nobody writes them.
-    let from = (!in_place).then(|| unsafe { from.logits(&[]) }).transpose()?;
+    let from = (!in_place).then(|| unsafe { from.logits() }).transpose()?;
     Ok(RowsInOut::Host { from: from.map(|rows| rows.with_kind(kind)), to })
 }
 

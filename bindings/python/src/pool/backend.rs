@@ -1,12 +1,11 @@
 //! A pool on the host or on a device, behind the same methods.
 
 use gumball_engine::{
-    BatchOptions, CudaThreadState, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error,
-    Gpu, Logits, Masks, Outputs, PADDING, Pool, Result, RowHook, SamplingParams, Scored, Sequence, Slot,
-    State, StepVariant,
+    Batch, CudaThreadState, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error, Gpu,
+    Masks, Outputs, PADDING, Pool, Result, RowHook, Rows, SamplingParams, Scored, Sequence, Slot, State,
+    StepVariant,
 };
 
-use crate::arrays::select;
 use crate::devices;
 
 /// A pool and where it runs.
@@ -108,11 +107,11 @@ impl HostPool {
         rows.try_for_each(|(row, slot)| variant.check(self.needed_in(*slot), row, *slot))
     }
 
-    /// Takes a step over rows of logits with the current assignment. The host runs the same code for every
+    /// Takes a step over rows with the current assignment. The host runs the same code for every
     /// variant; one that is named must serve the rows.
     pub fn step(
         &mut self,
-        logits: Logits<'_>,
+        rows: Rows<'_>,
         hooks: &[Option<RowHook<'_>>],
         variant: Option<StepVariant>,
         out: &mut Outputs,
@@ -125,9 +124,9 @@ impl HostPool {
                 masks = masks.with_present(&self.present)?;
             }
         }
-        let options = BatchOptions { masks, forced: &self.forced, hooks };
-        let logits = select(logits, &self.row_indices)?;
-        self.pool.step(logits, &self.slots, &options, out)?;
+        let (slots, forced, row_indices) = (&self.slots, &self.forced, &self.row_indices);
+        let batch = Batch { masks, forced, row_indices, hooks, ..Batch::of(slots) };
+        self.pool.step(rows, &batch, out)?;
         self.served[variant.unwrap_or(self.needed_variant()) as usize] += 1;
         Ok(())
     }
@@ -213,14 +212,14 @@ impl Backend {
 
     pub fn score(
         &mut self,
-        logits: Logits<'_>,
-        scored: Scored<'_>,
-        options: &BatchOptions<'_>,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         match self {
-            Backend::Host(host) => host.pool.score(logits, scored, options, out),
-            Backend::Device(pool) => pool.score(logits, scored, options, out),
+            Backend::Host(host) => host.pool.score(rows, batch, scored, out),
+            Backend::Device(pool) => pool.score(rows, batch, scored, out),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Steps and verifications from hidden states on a device, by a head in its memory.
 
-use gumball_engine::{DeviceInput, Result, Slot};
+use gumball_engine::{Batch, DeviceInput, Result, Rows, Slot};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -77,11 +77,11 @@ impl Pool {
                 inner.outside_a_capture()?;
                 let mut out = std::mem::take(&mut inner.out);
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-                let stepped = unsafe { options.on_host() }.and_then(|options| {
+                let stepped = unsafe { options.on_host(&Batch::of(&slots)) }.and_then(|batch| {
                     let pool = on_device(inner)?;
                     let mut turn = head.take();
                     turn.order(pool.device())?;
-                    pool.step_hidden(turn.head(), states, &slots, &options, &mut out)
+                    pool.step(Rows::hidden(turn.head(), states), &batch, &mut out)
                 });
                 inner.out = out;
                 let shape = on_device(inner)?.assigned_shape();

@@ -1,8 +1,8 @@
 //! Drafts of a draft model: drawn in one call, or by batches whose rows, paths and drafts lie on a device.
 
 use gumball_engine::{
-    BatchOptions, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DevicePool, DraftBatch as Batch,
-    DraftBatchLimits, Error, IntType, Kind, Paths, Proposals, Result, Slot, VerifyMode,
+    Batch as RowBatch, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DevicePool, DraftBatch as Batch,
+    DraftBatchLimits, Error, IntType, Kind, Proposals, Result, Slot,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
@@ -22,9 +22,9 @@ use crate::turns::Caller;
 struct Work<'a> {
     logits: Matrix,
     kind: Kind,
-    slots: &'a [Slot],
-    paths: Paths<'a>,
-    mode: VerifyMode,
+    /// Slots, the lengths of paths, and how drafts will be judged.
+    of_rows: RowBatch<'a>,
+    paths: &'a [i32],
     options: &'a Options,
     /// The streams on which the owners of logits and masks write them, if they name one.
     others: [Option<usize>; 2],
@@ -34,7 +34,7 @@ struct Work<'a> {
 impl Inner {
     /// Draws drafts on the host or on the device, and waits for them.
     fn draft(&mut self, work: &Work<'_>, out: &mut Proposals) -> Result<()> {
-        let Work { logits, kind, slots, paths, mode, options, others, caller } = work;
+        let Work { logits, kind, of_rows, paths, options, others, caller } = work;
         self.order_after(others)?;
         match self.outside_a_capture()? {
             Backend::Device(pool) if logits.location != Location::Host => {
@@ -49,18 +49,18 @@ impl Inner {
                 };
                 // SAFETY: masks on the host are copied up before the call returns, and the caller keeps their array alive
                 // until then.
-                let options = unsafe { options.for_device() }?;
-                pool.draft_rows(DeviceInput { logits, masks }, slots, paths, *mode, &options, out)
+                let batch = unsafe { options.on_host(of_rows) }?;
+                pool.draft_rows(DeviceInput { logits, masks }, &batch, paths, out)
             }
             backend => {
                 // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the call.
-                let logits = unsafe { logits.logits(&options.row_indices) }?.with_kind(*kind);
-                let draft = |options: &BatchOptions<'_>| match backend {
-                    Backend::Host(host) => host.pool.draft(logits, slots, paths, *mode, options, out),
-                    Backend::Device(pool) => pool.draft(logits, slots, paths, *mode, options, out),
+                let rows = unsafe { logits.rows_of(*kind) }?;
+                let draft = |batch: &RowBatch<'_>| match backend {
+                    Backend::Host(host) => host.pool.draft(rows, batch, paths, out),
+                    Backend::Device(pool) => pool.draft(rows, batch, paths, out),
                 };
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-                unsafe { options.with_hooks(caller, draft) }
+                unsafe { options.with_hooks(caller, of_rows, draft) }
             }
         }
     }
@@ -157,9 +157,8 @@ impl Pool {
         let work = Work {
             logits: matrix,
             kind,
-            slots: &slots,
-            paths: lists.paths(),
-            mode,
+            of_rows: lists.of_rows(&slots, mode),
+            paths: &lists.ids,
             options: &options,
             others,
             caller: self.caller(),

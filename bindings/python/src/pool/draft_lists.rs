@@ -1,7 +1,7 @@
 //! Drafts as Python hands them in: their ids and trees, the drafter's probabilities, and the paths that drafts are drawn behind; for calls
 //! over logits, over hidden states, and over the ranks of a group.
 
-use gumball_engine::{Drafts, Error, Paths};
+use gumball_engine::{Batch, Drafts, Error, Slot, Tree, VerifyMode};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
@@ -12,7 +12,9 @@ use crate::lists::integer_lists;
 pub struct DraftLists {
     pub counts: Vec<u32>,
     pub ids: Vec<i32>,
-    pub parents: Option<Vec<i32>>,
+    parents: Option<Vec<i32>>,
+    /// The first children and the next siblings of all rows.
+    links: Option<[Vec<i32>; 2]>,
 }
 
 impl DraftLists {
@@ -35,10 +37,15 @@ impl DraftLists {
             }
         }
         let counts = drafts.iter().map(|drafts| drafts.len() as u32).collect();
-        Ok(Self { counts, ids: drafts.concat(), parents: parents.map(|parents| parents.concat()) })
+        Ok(Self {
+            counts,
+            ids: drafts.concat(),
+            parents: parents.map(|parents| parents.concat()),
+            links: None,
+        })
     }
 
-    /// Takes parents from links between rows, if both are given.
+    /// Takes links between rows in the place of parents, if both are given.
     pub fn with_links(
         self,
         first_child: Option<&Bound<'_, PyAny>>,
@@ -55,13 +62,17 @@ impl DraftLists {
         }
         let first_child = integer_lists::<i32>(first_child, "first_child")?.concat();
         let next_sibling = integer_lists::<i32>(next_sibling, "next_sibling")?.concat();
-        let parents = Drafts::parents_of(&self.counts, &first_child, &next_sibling).map_err(to_py_err)?;
-        Ok(Self { parents: Some(parents), ..self })
+        Ok(Self { links: Some([first_child, next_sibling]), ..self })
     }
 
     /// Returns the drafts as the engine takes them.
-    pub fn with_probs<'a>(&'a self, probs: Option<&'a [f32]>) -> Drafts<'a> {
-        Drafts { counts: &self.counts, ids: &self.ids, parents: self.parents.as_deref(), probs }
+    pub fn with_probs<'a>(&'a self, probs: Option<gumball_engine::Matrix<'a>>) -> Drafts<'a> {
+        let tree = match (&self.parents, &self.links) {
+            (Some(parents), _) => Tree::Parents(parents),
+            (None, Some([first_child, next_sibling])) => Tree::Links { first_child, next_sibling },
+            (None, None) => Tree::Chain,
+        };
+        Drafts { ids: &self.ids, tree, probs }
     }
 
     /// Returns how many rows `row_indices` name, if there are any.
@@ -96,11 +107,13 @@ impl<'py> DraftProbs<'py> {
     }
 
     /// Returns those that lie on the host.
-    pub fn on_host(&self) -> Option<&[f32]> {
+    pub fn on_host(&self) -> Option<gumball_engine::Matrix<'_>> {
         let (matrix, _) = self.0.as_ref().filter(|(matrix, _)| matrix.location == Location::Host)?;
         // SAFETY: the elements lie on the host, and `read` found them to be float32. The array beside the matrix keeps them alive;
         // Python's callers do not write them during the call.
-        Some(unsafe { matrix.elements::<f32>() })
+        let elements = unsafe { matrix.elements::<f32>() };
+        let rows = gumball_engine::Matrix::new(elements, matrix.rows, matrix.width);
+        Some(rows.expect("as wide as a vocabulary, and all there"))
     }
 
     /// Returns those that lie on a device.
@@ -117,7 +130,7 @@ impl<'py> DraftProbs<'py> {
 /// The drafts on the path to each row of a draft model.
 pub struct PathLists {
     counts: Vec<u32>,
-    ids: Vec<i32>,
+    pub ids: Vec<i32>,
 }
 
 impl PathLists {
@@ -127,8 +140,8 @@ impl PathLists {
         Ok(Self { counts: lists.iter().map(|path| path.len() as u32).collect(), ids: lists.concat() })
     }
 
-    /// Returns them as the engine takes them.
-    pub fn paths(&self) -> Paths<'_> {
-        Paths { counts: &self.counts, ids: &self.ids }
+    /// Returns the rows behind them as a batch of the engine's.
+    pub fn of_rows<'a>(&'a self, slots: &'a [Slot], mode: VerifyMode) -> Batch<'a> {
+        Batch { counts: &self.counts, mode, ..Batch::of(slots) }
     }
 }

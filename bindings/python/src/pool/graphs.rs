@@ -108,8 +108,8 @@ impl Pool {
             }
             (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph keeps the array alive; Python's callers do not write it during this call.
-                let logits = unsafe { matrix.logits(&[]) }?;
-                host.step(logits.with_kind(*kind), &[], None, &mut inner.out)
+                let rows = unsafe { matrix.rows_of(*kind) }?;
+                host.step(rows, &[], None, &mut inner.out)
             }),
             _ => unreachable!("a graph is of its pool's kind"),
         })

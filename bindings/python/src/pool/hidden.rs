@@ -2,7 +2,7 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    BatchOptions, Error, Head as EngineHead, HeadCounts, Pool as EnginePool, Proposals, Result, Slot,
+    Batch, Error, Head as EngineHead, HeadCounts, Pool as EnginePool, Proposals, Result, Rows, Scored, Slot,
     Verification as Verified,
 };
 use pyo3::prelude::*;
@@ -50,20 +50,21 @@ struct Work<'a> {
     head: EngineHead<'a>,
     states: HiddenStates<'a>,
     options: &'a Options,
+    of: Batch<'a>,
     caller: Caller<'a>,
 }
 
 impl Work<'_> {
-    /// Works with the pool, head, hidden states and options.
+    /// Works with the pool, the rows, and the batch with what comes with them.
     fn run<R>(
         &self,
         inner: &mut Inner,
-        work: impl FnOnce(&mut EnginePool, EngineHead<'_>, HiddenStates<'_>, &BatchOptions<'_>) -> Result<R>,
+        work: impl FnOnce(&mut EnginePool, Rows<'_>, &Batch<'_>) -> Result<R>,
     ) -> Result<R> {
         let pool = inner.host_pool()?;
-        let work = |options: &BatchOptions<'_>| work(pool, self.head, self.states, options);
+        let work = |batch: &Batch<'_>| work(pool, Rows::hidden(self.head, self.states), batch);
         // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-        unsafe { self.options.with_hooks(&self.caller, work) }
+        unsafe { self.options.with_hooks(&self.caller, &self.of, work) }
     }
 }
 
@@ -109,12 +110,11 @@ impl Pool {
         let (options, _masks) = read_options(&keywords)?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let head = head.head();
-        let (work, kept) = (Work { head, states, options: &options, caller }, self.kept);
+        let (work, kept) =
+            (Work { head, states, options: &options, of: Batch::of(&slots), caller }, self.kept);
         self.with(py, None, |inner| {
             let mut out = std::mem::take(&mut inner.out);
-            let stepped = work.run(inner, |pool, head, states, options| {
-                pool.step_hidden(head, states, &slots, options, &mut out)
-            });
+            let stepped = work.run(inner, |pool, rows, batch| pool.step(rows, batch, &mut out));
             inner.out = out;
             stepped?;
             (inner.rows, inner.requests) = (slots.len(), 0);
@@ -170,12 +170,19 @@ impl Pool {
         let drafts = lists.with_probs(probs.on_host());
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let head = head.head();
-        let (work, kept) = (Work { head, states, options: &options, caller }, self.kept);
+        let (work, kept) = (
+            Work {
+                head,
+                states,
+                options: &options,
+                of: Batch { counts: &lists.counts, mode, ..Batch::of(&slots) },
+                caller,
+            },
+            self.kept,
+        );
         let verified = self.with(py, None, |inner| {
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            let verified = work.run(inner, |pool, head, states, options| {
-                pool.verify_hidden(head, states, &slots, &drafts, mode, options, &mut out)
-            });
+            let verified = work.run(inner, |pool, rows, batch| pool.verify(rows, batch, &drafts, &mut out));
             verified.map_err(draft_names)?;
             Ok(out)
         })?;
@@ -221,13 +228,10 @@ impl Pool {
             read_options(&Keywords { masks, mask_present, forced, hooks, ..Keywords::default() })?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let head = head.head();
-        let work = Work { head, states, options: &options, caller };
+        let work = Work { head, states, options: &options, of: lists.of_rows(&slots, mode), caller };
         let drafted = self.with(py, None, |inner| {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
-            let paths = lists.paths();
-            let drafted = work.run(inner, |pool, head, states, options| {
-                pool.draft_hidden(head, states, &slots, &paths, mode, options, &mut out)
-            });
+            let drafted = work.run(inner, |pool, rows, batch| pool.draft(rows, batch, &lists.ids, &mut out));
             drafted.map_err(draft_names)?;
             Ok(out)
         })?;
@@ -270,11 +274,12 @@ impl Pool {
             read_options(&Keywords { masks, mask_present, hooks, ..Keywords::default() })?;
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let head = head.head();
-        let work = Work { head, states, options: &options, caller };
+        let work = Work { head, states, options: &options, of: Batch::default(), caller };
         self.with(py, None, |inner| {
             let mut out = gumball_engine::Outputs::new();
-            work.run(inner, |pool, head, states, options| {
-                pool.score_hidden(head, states, scored.of(), options, chunk_rows, &mut out)
+            work.run(inner, |pool, rows, batch| {
+                let scored = Scored { chunk_rows: Some(chunk_rows), ..scored.of() };
+                pool.score(rows, batch, &scored, &mut out)
             })?;
             Ok(Outputs::new(&out, false))
         })

@@ -1,8 +1,6 @@
 //! Steps of a pool: rows of logits in, tokens out; assignments, outputs, scores.
 
-use gumball_engine::{
-    BatchOptions, DeviceInput, Kind, Layout, Result, SamplingParams, Scored, Slot, StepVariant,
-};
+use gumball_engine::{Batch, DeviceInput, Kind, Layout, Result, SamplingParams, Scored, Slot, StepVariant};
 use pyo3::prelude::*;
 
 use super::backend::{self, Backend};
@@ -75,20 +73,20 @@ impl Inner {
                 }
                 // SAFETY: `_held` of the step keeps the logits alive; Python's callers do not write them
                 // during the call.
-                let logits = unsafe { logits.logits(&[]) }?;
+                let rows = unsafe { logits.rows_of(*kind) }?;
                 let hooks = options.hooks(caller);
                 let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-                host.step(logits.with_kind(*kind), &hooks, *variant, &mut self.out)?;
+                host.step(rows, &hooks, *variant, &mut self.out)?;
             }
             Backend::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
                 // SAFETY: `_held` of the step keeps the logits alive; Python's callers do not write them
                 // during the call.
-                let logits = unsafe { logits.logits(&options.row_indices) }?;
+                let rows = unsafe { logits.rows_of(*kind) }?;
                 // SAFETY: `_held` of the step keeps the masks alive; Python's callers do not write them
                 // during the call.
-                let options = unsafe { options.on_host() }?;
-                let stepped = pool.step(logits.with_kind(*kind), slots, &options, &mut self.out);
+                let batch = unsafe { options.on_host(&Batch::of(slots)) }?;
+                let stepped = pool.step(rows, &batch, &mut self.out);
                 // An error may have left the new assignment.
                 (self.rows, self.requests) = pool.assigned_shape();
                 return stepped;
@@ -191,7 +189,7 @@ impl ScoredIds {
     /// Returns it as the engine takes it.
     pub fn of(&self) -> Scored<'_> {
         let Self { params, ids, prompt_len, start } = self;
-        Scored { params, ids, prompt_len: *prompt_len, start: *start }
+        Scored { params, ids, prompt_len: *prompt_len, start: *start, chunk_rows: None }
     }
 }
 
@@ -456,10 +454,10 @@ impl Pool {
         matrix.check_float()?;
         // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
         // meanwhile.
-        let logits = unsafe { matrix.logits(&[]) }.map_err(to_py_err)?;
+        let rows = unsafe { matrix.rows_of(Kind::Logits) }.map_err(to_py_err)?;
         // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
         // meanwhile.
-        let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
+        let batch = unsafe { options.on_host(&Batch::default()) }.map_err(to_py_err)?;
         let caller = self.caller();
         let hooks = options.hooks(&caller);
         let scored = ScoredIds::read(params, ids, prompt_len, start)?;
@@ -467,7 +465,7 @@ impl Pool {
         self.with(py, stream, |inner| {
             let mut out = gumball_engine::Outputs::new();
             let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            inner.backend.score(logits, scored.of(), &BatchOptions { hooks: &hooks, ..batch }, &mut out)?;
+            inner.backend.score(rows, &Batch { hooks: &hooks, ..batch }, &scored.of(), &mut out)?;
             Ok(Outputs::new(&out, false))
         })
     }

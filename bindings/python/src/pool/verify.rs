@@ -1,8 +1,6 @@
 //! Drafts of a pool's requests: how they are drawn, their verification, and tokens that are taken away again.
 
-use gumball_engine::{
-    BatchOptions, DeviceInput, Drafts, Kind, Result, Slot, Verification as Verified, VerifyMode,
-};
+use gumball_engine::{Batch, DeviceInput, Drafts, Kind, Result, Verification as Verified, VerifyMode};
 use pyo3::prelude::*;
 
 use super::backend::Backend;
@@ -77,7 +75,7 @@ impl Inner {
 
     /// Verifies drafts on the host or on the device.
     fn verify(&mut self, work: &Work<'_>, out: &mut Verified) -> Result<()> {
-        let Work { logits, kind, slots, drafts, probs, mode, options, others, caller } = work;
+        let Work { logits, kind, of_requests, drafts, probs, options, others, caller } = work;
         self.order_after(others)?;
         match self.outside_a_capture()? {
             Backend::Device(pool) if logits.location != Location::Host => {
@@ -94,33 +92,27 @@ impl Inner {
                 };
                 // SAFETY: masks on the host are copied up before the call returns, and the caller keeps
                 // their array alive until then.
-                let options = unsafe { options.for_device() }?;
-                let input = DeviceInput { logits, masks };
-                match probs {
-                    None => pool.enqueue_host_drafts(input, slots, drafts, *mode, &options)?,
-                    Some(probs) => {
-                        // SAFETY: the probabilities lie on the device; the rest is as of the logits.
-                        let probs = unsafe { probs.device_logits() }?;
-                        pool.enqueue_host_drafts_with_probs(input, slots, drafts, probs, *mode, &options)?;
-                    }
-                }
+                let batch = unsafe { options.on_host(of_requests) }?;
+                // SAFETY: the probabilities lie on the device; the rest is as of the logits.
+                let probs = probs.map(|probs| unsafe { probs.device_logits() }).transpose()?;
+                pool.enqueue_host_drafts(DeviceInput { logits, masks }, &batch, drafts, probs)?;
                 pool.fetch_verification(out)?;
             }
             backend => {
                 // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the
                 // call.
-                let logits = unsafe { logits.logits(&options.row_indices) }?.with_kind(*kind);
-                let verify = |options: &BatchOptions<'_>| match backend {
-                    Backend::Host(host) => host.pool.verify(logits, slots, drafts, *mode, options, out),
-                    Backend::Device(pool) => pool.verify(logits, slots, drafts, *mode, options, out),
+                let rows = unsafe { logits.rows_of(*kind) }?;
+                let verify = |batch: &Batch<'_>| match backend {
+                    Backend::Host(host) => host.pool.verify(rows, batch, drafts, out),
+                    Backend::Device(pool) => pool.verify(rows, batch, drafts, out),
                 };
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the
                 // call.
-                unsafe { options.with_hooks(caller, verify) }?;
+                unsafe { options.with_hooks(caller, of_requests, verify) }?;
             }
         }
         if let Backend::Device(pool) = &self.backend {
-            (self.rows, self.requests) = (pool.outputs_layout().rows, slots.len());
+            (self.rows, self.requests) = (pool.outputs_layout().rows, of_requests.slots.len());
         }
         Ok(())
     }
@@ -158,11 +150,11 @@ impl Pool {
 struct Work<'a> {
     logits: Matrix,
     kind: Kind,
-    slots: &'a [Slot],
+    /// Slots, numbers of drafts, and how these are judged.
+    of_requests: Batch<'a>,
     drafts: Drafts<'a>,
     /// The drafter's probabilities, if they lie on the device.
     probs: Option<Matrix>,
-    mode: VerifyMode,
     options: &'a Options,
     /// The streams on which the owners of logits, masks and the drafter's probabilities write them, if they name one.
     others: [Option<usize>; 3],
@@ -253,10 +245,9 @@ impl Pool {
         let work = Work {
             logits: matrix,
             kind,
-            slots: &slots,
+            of_requests: Batch { counts: &lists.counts, mode, ..Batch::of(&slots) },
             drafts: lists.with_probs(probs.on_host()),
             probs: probs.on_device(),
-            mode,
             options: &options,
             others: [array.stream, masks.as_ref().and_then(|masks| masks.stream), probs.stream()],
             caller: self.caller(),

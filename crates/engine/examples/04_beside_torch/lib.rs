@@ -4,8 +4,8 @@
 //! The same requests are in a pool on the host, so that the script can compare.
 
 use gumball_engine::{
-    BatchOptions, Device, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype, Logits, Outputs,
-    Pool, PoolConfig, Result, SamplingParams,
+    Batch, Device, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype, Outputs, Pool,
+    PoolConfig, Result, Rows, SamplingParams,
 };
 
 /// What the host program holds.
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn gumball_host_step(
     // SAFETY: the same.
     let tokens = unsafe { std::slice::from_raw_parts_mut(tokens, rows) };
     let slots: Vec<i32> = (0..rows as i32).collect();
-    let logits = Logits::new(logits, rows, host.vocab);
+    let logits = Rows::logits(logits, rows, host.vocab);
     let stepped = logits.and_then(|logits| {
-        host.host.step(logits, &slots, &BatchOptions::default(), &mut host.out)?;
+        host.host.step(logits, &Batch::of(&slots), &mut host.out)?;
         tokens.copy_from_slice(host.out.tokens());
         Ok(0)
     });

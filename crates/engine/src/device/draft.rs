@@ -12,54 +12,41 @@ use gumball_spec::verify::draft::check_path;
 use gumball_spec::{Error, Result};
 
 use super::draft_batch::DraftBatch;
-use super::input::{DeviceInput, DeviceOptions, copy_bytes_up, copy_up};
+use super::input::{DeviceInput, DeviceOptions, copy_bytes_up};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
 use super::step::code;
 use super::verify::rule;
-use crate::draft::{Paths, Proposals};
-use crate::logits::Logits;
-use crate::options::BatchOptions;
-use crate::pool::{PADDING, Slot, check_vocab};
-use crate::verify::VerifyMode;
+use crate::batch::Batch;
+use crate::draft::{Proposals, split_paths};
+use crate::drafts::VerifyMode;
+use crate::pool::{PADDING, Slot};
 
 impl DevicePool {
-    /// Draws drafts from the rows of a draft model in the host's memory, for the requests in `slots`, and changes no sequence.
+    /// Draws drafts from the rows of a draft model in the host's memory, for the requests in `batch.slots`, and changes no sequence.
     ///
-    /// The drafts equal those of [`Pool::draft`](crate::Pool::draft). The call copies the logits and the paths to the device and the
+    /// The drafts equal those of [`Pool::draft`](crate::Pool::draft). The call copies the rows and the paths to the device and the
     /// drafts back; for rows on the device, and to wait for nothing, see [`DevicePool::add_draft_batch`].
     ///
     /// # Errors
     /// - Those of [`Pool::draft`](crate::Pool::draft).
     /// - [`Error::Length`] for more rows than the pool allows.
-    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host; and in a pool of the route `probabilities`.
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host; for hidden states; and in a pool of the route
+    ///   `probabilities`.
     pub fn draft(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        paths: &Paths<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
+        rows: crate::Rows<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        check_vocab(self.config.vocab, logits.vocab())?;
-        if slots.len() != logits.rows() {
-            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
-        }
-        options.check(slots.len(), self.config.vocab)?;
-        self.refuse_hooks(options, slots.len())?;
-        let (data, lines, stride, select) = logits.matrix();
-        let on_device = DeviceOptions {
-            masks: options.masks,
-            forced: options.forced,
-            row_indices: select.unwrap_or_default(),
-        };
-        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
-        let drafted = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride).and_then(|rows| {
-            self.draft_rows(rows.with_kind(logits.kind()), slots, paths, mode, &on_device, out)
-        });
-        self.upload = Some(buffer);
-        drafted
+        let source = rows.read(batch, self.config.vocab)?;
+        source.check_slots(batch.slots)?;
+        source.refuse_hidden("drafts from hidden states on a device")?;
+        batch.check(batch.slots.len(), self.config.vocab)?;
+        self.with_copied(rows.matrix(), |pool, copied| {
+            pool.draft_rows(copied.with_kind(rows.kind()), batch, paths, out)
+        })
     }
 
     /// Draws drafts as [`DevicePool::draft`] does, from rows in the device's memory; waits for the drafts.
@@ -69,39 +56,39 @@ impl DevicePool {
     pub fn draft_rows<'b>(
         &mut self,
         input: impl Into<DeviceInput<'b>>,
-        slots: &[Slot],
-        paths: &Paths<'_>,
-        mode: VerifyMode,
-        options: &DeviceOptions<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        let rows = slots.len();
-        let places = paths.places(rows, self.config.vocab)?;
-        let counts: Vec<u32> = places.iter().map(|place| place.len() as u32).collect();
+        batch.refuse_plan()?;
+        self.refuse_hooks(batch, batch.hooks.len())?;
+        let (rows, options) = (batch.slots.len(), DeviceOptions::of(batch));
+        let paths = split_paths(paths, batch, self.config.vocab)?;
+        let counts: Vec<u32> = paths.iter().map(|path| path.len() as u32).collect();
         let width = counts.iter().copied().max().unwrap_or(0) as usize;
-        self.check_draft(slots, &counts, options)?;
+        self.check_draft(batch.slots, &counts, &options)?;
         out.reshape(rows, self.config.vocab)?;
         if rows == 0 || out.siblings() == 0 {
             return Ok(());
         }
-        let batch = self.batch_for_host(DraftBatchLimits {
+        let drawn = self.batch_for_host(DraftBatchLimits {
             rows: self.config.rows,
             siblings: out.siblings(),
             probs: out.has_probs(),
         })?;
-        self.assign_draft(batch, slots, &counts, mode, options)?;
+        self.assign_draft(drawn, batch.slots, &counts, batch.mode, &options)?;
         let mut ids = vec![0i32; rows * width];
-        for (row, place) in places.into_iter().enumerate() {
-            ids[row * width..][..place.len()].copy_from_slice(&paths.ids[place]);
+        for (row, path) in paths.into_iter().enumerate() {
+            ids[row * width..][..path.len()].copy_from_slice(path);
         }
         let buffer = copy_bytes_up(self.device.runtime(), &mut self.path_upload, bytemuck::cast_slice(&ids))?;
         let matrix = (width > 0)
             .then(|| DeviceIntMatrix::of(&buffer, IntType::I32, 0, rows, width, width))
             .transpose();
-        let enqueued = matrix.and_then(|paths| self.enqueue_draft(batch, input, paths.as_ref()));
+        let enqueued = matrix.and_then(|paths| self.enqueue_draft(drawn, input, paths.as_ref()));
         self.path_upload = Some(buffer);
         enqueued?;
-        self.fetch_drafts(batch, out)
+        self.fetch_drafts(drawn, out)
     }
 
     /// Returns the batch of rows that the host waits for, with the given capacity.

@@ -1,19 +1,16 @@
 //! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
 
 use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows, StepInput};
-use gumball_head::{Certified, Clustered, ClusteredOptions, Clusters, HiddenStates, Scaling, WholeRow};
+use gumball_head::{Certified, Clustered, ClusteredOptions, Clusters, Scaling, WholeRow};
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
-use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
 use super::Device;
-use super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::input::{DeviceInput, DeviceOptions};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
 use super::sequences::HostSequence;
 use crate::lm_head::{Head, HeadCounts};
-use crate::options::BatchOptions;
-use crate::outputs::Outputs;
 use crate::pool::Slot;
 
 /// An LM head in a device's memory, with memory for the logits of some rows.
@@ -30,7 +27,7 @@ impl DeviceHead<'static> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
-    /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of
+    /// - [`Error::Unavailable`] for a head that lies on a device, a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of
     ///   `rows` rows; for a certified head a byte for each weight and some 10 bytes for each logit of the rows that it screens; for a
     ///   clustered one 2 or 4 bytes for each element of a centroid, and for each row 4 bytes for each cluster and each id of its probed set.
     pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
@@ -38,6 +35,7 @@ impl DeviceHead<'static> {
             Head::Clustered(clustered) => return Self::of_clustered(device, clustered, rows),
             Head::Exact(exact) => (exact, None),
             Head::Certified(certified) => (certified.exact(), Some(certified)),
+            Head::Device(_) => return Err(is_on_device()),
         };
         let (weights, shape) = (exact.weights().all(), (exact.vocab(), exact.width()));
         let head = CudaHead::copied(device.runtime(), weights, shape, exact.bias(), *exact.scaling(), rows)?;
@@ -109,6 +107,7 @@ impl<'w> DeviceHead<'w> {
                 Self::over(device, weights, bias.as_deref(), scaling, rows)?
                     .with_clusters(clustered.clusters(), &options_of(clustered))
             }
+            Head::Device(_) => Err(is_on_device()),
         }
     }
 
@@ -251,57 +250,13 @@ impl<'w> DeviceHead<'w> {
     }
 }
 
+/// The error of a head that is to be copied to a device, and lies on one.
+fn is_on_device() -> Error {
+    let reason = "copy the host's head".to_owned();
+    Error::Unavailable { resource: "copy of a head that lies on a device", reason }
+}
+
 impl DevicePool {
-    /// Chooses the next token of each hidden state in the host's memory, and appends it to the sequence in the row's slot.
-    ///
-    /// The results equal those of [`Pool::step_hidden`](crate::Pool::step_hidden). The call copies the hidden states to the device and the
-    /// outputs back.
-    ///
-    /// # Errors
-    /// - Those of [`DevicePool::enqueue_hidden`] and [`DevicePool::fetch`].
-    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
-    pub fn step_hidden(
-        &mut self,
-        head: &DeviceHead<'_>,
-        states: HiddenStates<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        if slots.len() != states.rows() {
-            let allowed = format!("one per hidden state, {}", states.rows());
-            return Err(Error::length("slots", slots.len(), allowed));
-        }
-        self.check_head(head)?;
-        options.check(states.rows(), self.config.vocab)?;
-        self.refuse_hooks(options, slots.len())?;
-        // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
-        self.check_kept(out)?;
-        out.reserve(Layout { rows: slots.len(), widths: self.config.widths })?;
-        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
-        self.assign(slots, &on_device)?;
-        if slots.is_empty() {
-            self.note(0, head.is_approximate());
-        } else {
-            self.with_copied_states(states, |pool, hidden| pool.enqueue_hidden_assigned(head, hidden))?;
-        }
-        self.fetch(out)
-    }
-
-    /// Copies hidden states of the host to the device, and calls `enqueue` with where they lie there.
-    pub(super) fn with_copied_states(
-        &mut self,
-        states: HiddenStates<'_>,
-        enqueue: impl FnOnce(&mut Self, Rows<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let (data, stride) = states.matrix();
-        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
-        let hidden = Rows::of(&buffer, dtype, 0, states.rows(), states.width(), stride);
-        let enqueued = hidden.and_then(|hidden| enqueue(self, hidden));
-        self.upload = Some(buffer);
-        enqueued
-    }
-
     /// Enqueues a step from hidden states: the next token of each, appended to the sequence in the row's slot.
     ///
     /// What comes out is, bit for bit, what [`DevicePool::enqueue`] makes of the logits that rules H1 and H2 give. The call allocates

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_cuda::{Buffer, Dtype, MaskRows, Rows, Runtime, StepInput};
 use gumball_spec::{Result, Row};
 
-use crate::options::{BatchOptions, Masks};
+use crate::batch::{Batch, Masks};
 
 /// The arrays in the device's memory that a step reads.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +44,15 @@ pub struct DeviceOptions<'a> {
 }
 
 impl<'a> DeviceOptions<'a> {
+    /// Returns the options of a batch.
+    pub(super) fn of(batch: &Batch<'a>) -> Self {
+        Self { masks: batch.masks, forced: batch.forced, row_indices: batch.row_indices }
+    }
+
     /// Returns the options in the form that the host's checks take.
-    pub(super) fn on_host(&self) -> BatchOptions<'a> {
-        BatchOptions { masks: self.masks, forced: self.forced, hooks: &[] }
+    pub(super) fn on_host(&self) -> Batch<'a> {
+        let Self { masks, forced, row_indices } = *self;
+        Batch { masks, forced, row_indices, ..Batch::default() }
     }
 }
 

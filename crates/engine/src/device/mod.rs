@@ -18,7 +18,6 @@ mod sequences;
 mod shorten;
 mod step;
 mod verify;
-mod verify_hidden;
 
 use std::path::Path;
 use std::sync::Arc;

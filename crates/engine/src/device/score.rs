@@ -1,17 +1,14 @@
 //! Scores on a device: the logprobs of given tokens.
 
-use gumball_cuda::{KnownTokens, Prepared, Rows, Workspace, WorkspaceLimits};
+use gumball_cuda::{KnownTokens, Prepared, Workspace, WorkspaceLimits};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
-use super::input::copy_up;
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
-use crate::logits::Logits;
-use crate::options::BatchOptions;
+use crate::batch::Batch;
 use crate::outputs::Outputs;
-use crate::pool::check_vocab;
-use crate::score::{Scored, conflict, prepare};
+use crate::score::{Scored, check_batch, conflict, prepare};
 
 /// The largest number of rows that one step scores.
 const ROWS: usize = 256;
@@ -26,14 +23,14 @@ impl DevicePool {
     /// # Errors
     /// - Those of [`Pool::score`](crate::Pool::score).
     /// - [`Error::Conflict`] in a pool of the route `probabilities`.
-    /// - [`Error::Unavailable`] for an option that no kernel implements, or for a hook, which can only run on
+    /// - [`Error::Unavailable`] for hidden states, for an option that no kernel implements, or for a hook, which can only run on
     ///   the host.
     /// - [`Error::Unavailable`] if the device fails or has not enough memory.
     pub fn score(
         &mut self,
-        logits: Logits<'_>,
-        scored: Scored<'_>,
-        options: &BatchOptions<'_>,
+        rows: crate::Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let vocab = self.config.vocab;
@@ -44,13 +41,13 @@ impl DevicePool {
                 "the device scores rows of logits; take a pool of the route race",
             ));
         }
-        check_vocab(vocab, logits.vocab())?;
-        options.check(logits.rows(), vocab)?;
-        if !options.forced.is_empty() {
-            return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
-        }
-        scored.params.check_kind(logits.kind())?;
-        self.refuse_hooks(options, logits.rows())?;
+        let source = rows.read(batch, vocab)?;
+        source.refuse_hidden("scores of hidden states on a device")?;
+        scored.refuse_chunks()?;
+        let count = source.rows();
+        check_batch(batch, count, vocab)?;
+        scored.params.check_kind(rows.kind())?;
+        self.refuse_hooks(batch, count)?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();
         let request = Prepared::new(params, vocab)?;
@@ -61,31 +58,28 @@ impl DevicePool {
             seed: params.seed.unwrap_or(0),
             mu: params.initial_mu(),
         };
-        known.check(logits.rows(), vocab)?;
+        known.check(count, vocab)?;
 
         let logprobs = params.logprobs.as_ref().expect("set by prepare");
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
-        let layout = Layout { rows: logits.rows(), widths };
+        let layout = Layout { rows: count, widths };
         out.reserve(layout)?;
         let limits = WorkspaceLimits { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
-        if logits.rows() == 0 {
+        if count == 0 {
             return out.whole(layout).map(drop);
         }
         let mut workspace = match self.scorer.take().filter(|scorer| scorer.limits() == limits) {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.runtime().clone(), limits)?,
         };
-        let (data, lines, stride, select) = logits.matrix();
-        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
-        let masks: Vec<Option<&[u32]>> = match options.masks.is_none() {
+        let masks: Vec<Option<&[u32]>> = match batch.masks.is_none() {
             true => Vec::new(),
-            false => (0..logits.rows()).map(|row| options.masks.row(row)).collect(),
+            false => (0..count).map(|row| batch.masks.row(row)).collect(),
         };
-        let scores = Rows::of(&buffer, dtype, 0, lines, vocab, stride).and_then(|rows| {
-            let rows = rows.with_kind(logits.kind());
-            known.score(&mut workspace, 0, &request, &rows, select.unwrap_or_default(), &masks)
+        let scores = self.with_copied(rows.matrix(), |_, copied| {
+            let copied = copied.with_kind(rows.kind());
+            known.score(&mut workspace, 0, &request, &copied, batch.row_indices, &masks)
         });
-        self.upload = Some(buffer);
         self.scorer = Some(workspace);
         let scores = scores?;
 
@@ -98,8 +92,8 @@ impl DevicePool {
     }
 
     /// Returns an error if a row has a hook.
-    pub(super) fn refuse_hooks(&self, options: &BatchOptions<'_>, rows: usize) -> Result<()> {
-        match (0..rows).find(|row| options.hook(*row).is_some()) {
+    pub(super) fn refuse_hooks(&self, batch: &Batch<'_>, rows: usize) -> Result<()> {
+        match (0..rows).find(|row| batch.hook(*row).is_some()) {
             None => Ok(()),
             Some(row) => {
                 let reason =

@@ -10,14 +10,15 @@ use gumball_spec::layout::Layout;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result};
 
+use super::head::DeviceHead;
 use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
 use super::pool_route::{PoolRoute, refused};
 use super::sequences::Shortened;
-use crate::logits::Logits;
-use crate::options::BatchOptions;
+use crate::batch::Batch;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Slot, check_slots, check_vocab};
+use crate::pool::{PADDING, Slot, check_slots};
+use crate::rows::Matrix;
 
 /// The assignment that lies on the device: slots, forced tokens and row indices.
 #[derive(Clone, Debug, Default)]
@@ -144,51 +145,53 @@ impl Last {
 }
 
 impl DevicePool {
-    /// Chooses the next token of each row of the host's logits, and appends it to the sequence in the row's slot.
+    /// Chooses the next token of each row of the host's memory, and appends it to the sequence in the row's slot.
     ///
-    /// The results equal those of [`Pool::step`](crate::Pool::step). The call copies the logits to the device
+    /// The results equal those of [`Pool::step`](crate::Pool::step), but for a fast head's. The call copies the rows to the device
     /// and the outputs back.
     ///
     /// # Errors
-    /// - Those of [`DevicePool::enqueue`] and [`DevicePool::fetch`].
-    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
-    pub fn step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        check_vocab(self.config.vocab, logits.vocab())?;
-        if slots.len() != logits.rows() {
-            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
-        }
-        options.check(logits.rows(), self.config.vocab)?;
+    /// - Those of [`Pool::step`](crate::Pool::step), of [`DevicePool::enqueue`], [`DevicePool::enqueue_hidden`] and [`DevicePool::fetch`].
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host, and for a head of the host.
+    pub fn step(&mut self, rows: crate::Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        let source = rows.read(batch, self.config.vocab)?;
+        source.check_slots(batch.slots)?;
+        let head = source.device_head()?;
+        batch.refuse_plan()?;
+        batch.refuse_drafts("step")?;
+        batch.check(source.rows(), self.config.vocab)?;
         if self.config.route == PoolRoute::Probabilities {
-            check_logits(logits.kind())?;
+            check_logits(rows.kind())?;
         }
-        self.refuse_hooks(options, slots.len())?;
+        self.refuse_hooks(batch, source.rows())?;
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the
         // tokens.
         self.check_kept(out)?;
-        out.reserve(Layout { rows: slots.len(), widths: self.config.widths })?;
-        let (data, lines, stride, select) = logits.matrix();
-        let on_device = DeviceOptions {
-            masks: options.masks,
-            forced: options.forced,
-            row_indices: select.unwrap_or_default(),
-        };
-        self.assign(slots, &on_device)?;
-        if slots.is_empty() {
-            self.note(0, false);
+        out.reserve(Layout { rows: source.rows(), widths: self.config.widths })?;
+        self.assign(batch.slots, &DeviceOptions::of(batch))?;
+        if batch.slots.is_empty() {
+            self.note(0, head.is_some_and(DeviceHead::is_approximate));
         } else {
-            let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
-            let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
-            let enqueued = rows.and_then(|rows| self.enqueue_assigned(rows.with_kind(logits.kind())));
-            self.upload = Some(buffer);
-            enqueued?;
+            self.with_copied(rows.matrix(), |pool, copied| match head {
+                None => pool.enqueue_assigned(copied.with_kind(rows.kind())),
+                Some(head) => pool.enqueue_hidden_assigned(head, copied),
+            })?;
         }
         self.fetch(out)
+    }
+
+    /// Copies a matrix of the host to the device, and does work with where it lies there.
+    pub(super) fn with_copied<T>(
+        &mut self,
+        matrix: Matrix<'_>,
+        work: impl FnOnce(&mut Self, Rows<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (data, stride) = matrix.to_last();
+        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
+        let rows = Rows::of(&buffer, dtype, 0, matrix.rows(), matrix.width(), stride);
+        let done = rows.and_then(|rows| work(self, rows));
+        self.upload = Some(buffer);
+        done
     }
 
     /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot.

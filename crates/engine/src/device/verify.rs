@@ -11,13 +11,14 @@ use gumball_spec::layout::Layout;
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::{Error, Result};
 
-use super::input::{DeviceInput, DeviceOptions, copy_bytes_up, copy_up};
+use super::head::DeviceHead;
+use super::input::{DeviceInput, DeviceOptions, copy_bytes_up};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
-use crate::logits::Logits;
-use crate::options::BatchOptions;
+use crate::batch::Batch;
+use crate::drafts::{Drafts, ReadDrafts, VerifyMode, in_request, starts};
 use crate::pool::{PADDING, Slot};
-use crate::verify::{Drafts, Verification, VerifyMode, check_forced_block, check_rows, in_request, starts};
+use crate::verify::{Verification, check_forced_block};
 
 /// Returns the rule of a mode.
 pub(super) fn rule(mode: VerifyMode) -> DraftRule {
@@ -38,13 +39,13 @@ pub(super) struct UploadedDrafts {
 
 impl UploadedDrafts {
     /// Returns where the drafts lie.
-    pub fn ids(&self, drafts: &Drafts<'_>, vocab: usize) -> Result<DraftIds<'_>> {
+    pub fn ids(&self, drafts: &ReadDrafts<'_>, vocab: usize) -> Result<DraftIds<'_>> {
         let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
-        let rows = drafts.counts.len() + drafts.ids.len();
-        let probs = self.probs.as_ref().map(|probs| Rows::of(probs, Dtype::F32, 0, rows, vocab, vocab));
+        let probs = self.probs.as_ref();
+        let probs = probs.map(|probs| Rows::of(probs, Dtype::F32, 0, drafts.rows(), vocab, vocab));
         Ok(DraftIds {
             ids: column(&self.ids)?,
-            parents: drafts.parents.map(|_| column(&self.parents)).transpose()?,
+            parents: drafts.parents.as_ref().map(|_| column(&self.parents)).transpose()?,
             links: None,
             probs: probs.transpose()?,
         })
@@ -55,135 +56,117 @@ impl DevicePool {
     /// Verifies the drafts of each request against the target's rows in the host's memory, and appends the emitted tokens to its
     /// sequence.
     ///
-    /// The results equal those of [`Pool::verify`](crate::Pool::verify). The call copies the logits to the device and the
-    /// outputs back.
+    /// The results equal those of [`Pool::verify`](crate::Pool::verify), but for a fast head's. The call copies the rows and the drafts to the
+    /// device and the outputs back.
     ///
     /// # Errors
-    /// - Those of [`Pool::verify`](crate::Pool::verify), of [`DevicePool::enqueue_verify`] and of
-    ///   [`DevicePool::fetch_verification`].
-    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
+    /// - Those of [`Pool::verify`](crate::Pool::verify), of [`DevicePool::enqueue_verify`],
+    ///   [`DevicePool::enqueue_verify_hidden_assigned`] and [`DevicePool::fetch_verification`].
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host, and for a head of the host.
+    ///
+    /// No sequence was changed then, unless the device failed.
     pub fn verify(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
+        rows: crate::Rows<'_>,
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        drafts.check(slots.len(), self.config.vocab, mode)?;
-        check_rows(logits, self.config.vocab, &drafts.starts(), options)?;
-        self.refuse_hooks(options, logits.rows())?;
+        let drafts = self.read_drafts(batch, drafts)?;
+        let source = rows.read(batch, self.config.vocab)?;
+        source.check_drafted(drafts.rows())?;
+        let head = source.device_head()?;
+        batch.check(drafts.rows(), self.config.vocab)?;
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
         self.check_kept(&out.outputs)?;
-        out.outputs.reserve(Layout { rows: logits.rows(), widths: self.config.widths })?;
-        let (data, lines, stride, select) = logits.matrix();
-        let on_device = DeviceOptions {
-            masks: options.masks,
-            forced: options.forced,
-            row_indices: select.unwrap_or_default(),
-        };
-        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
-        let enqueued = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride).and_then(|rows| {
-            self.enqueue_host_drafts(rows.with_kind(logits.kind()), slots, drafts, mode, &on_device)
-        });
-        self.upload = Some(buffer);
-        enqueued?;
+        out.outputs.reserve(Layout { rows: drafts.rows(), widths: self.config.widths })?;
+        self.assign_drafts(batch.slots, batch.counts, batch.mode, &DeviceOptions::of(batch))?;
+        if batch.slots.is_empty() {
+            self.note(0, head.is_some_and(DeviceHead::is_approximate));
+        } else {
+            let kind = rows.kind();
+            self.with_copied(rows.matrix(), |pool, copied| {
+                pool.with_uploaded(&drafts, None, |pool, ids| match head {
+                    None => pool.enqueue_verify_assigned(copied.with_kind(kind), ids),
+                    Some(head) => pool.enqueue_verify_hidden_assigned(head, copied, ids),
+                })
+            })?;
+        }
         self.fetch_verification(out)
     }
 
     /// Enqueues the verification of drafts that the host has, for rows in the device's memory.
     ///
     /// The call copies the drafts to the device, and does not wait. Everything else is as of [`DevicePool::enqueue_verify`], but that
-    /// trees are checked first.
+    /// trees are checked first. `probs`: the drafter's, if they lie in the device's memory: a row for each row of the logits, as of
+    /// [`Drafts::probs`].
     ///
     /// # Errors
     /// - Those of [`DevicePool::enqueue_verify`].
-    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request.
+    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request, and for `probs` of another type than
+    ///   f32, or another shape.
+    /// - [`Error::Conflict`] if the mode does not read `probs`, or `drafts` has some too.
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
     pub fn enqueue_host_drafts<'b>(
         &mut self,
         input: impl Into<DeviceInput<'b>>,
-        slots: &[Slot],
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &DeviceOptions<'_>,
+        probs: Option<Rows<'b>>,
     ) -> Result<()> {
-        self.enqueue_host_drafts_with(input.into(), slots, drafts, None, mode, options)
-    }
-
-    /// Enqueues the verification of drafts as [`DevicePool::enqueue_host_drafts`] does, judged by probabilities of the drafter
-    /// that lie in the device's memory: a row for each row of the logits, as of [`Drafts::probs`](crate::Drafts::probs).
-    ///
-    /// # Errors
-    /// - Those of [`DevicePool::enqueue_host_drafts`].
-    /// - [`Error::Conflict`] if the mode does not read them, or `drafts` has some too.
-    /// - [`Error::OutOfRange`] for another type than f32, or another shape.
-    pub fn enqueue_host_drafts_with_probs<'b>(
-        &mut self,
-        input: impl Into<DeviceInput<'b>>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        probs: Rows<'b>,
-        mode: VerifyMode,
-        options: &DeviceOptions<'_>,
-    ) -> Result<()> {
-        if drafts.probs.is_some() {
+        if drafts.probs.is_some() && probs.is_some() {
             let reason = "the drafter's probabilities are either here or on the device";
             return Err(Error::Conflict { parameter: "drafts.probs", other: "probs", reason });
         }
-        self.enqueue_host_drafts_with(input.into(), slots, drafts, Some(probs), mode, options)
-    }
-
-    fn enqueue_host_drafts_with<'b>(
-        &mut self,
-        input: DeviceInput<'b>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        probs: Option<Rows<'b>>,
-        mode: VerifyMode,
-        options: &DeviceOptions<'_>,
-    ) -> Result<()> {
-        self.check_host_drafts(slots, drafts, mode)?;
-        self.assign_drafts(slots, drafts.counts, mode, options)?;
-        if slots.is_empty() {
+        let drafts = self.read_drafts(batch, drafts)?;
+        self.assign_drafts(batch.slots, batch.counts, batch.mode, &DeviceOptions::of(batch))?;
+        if batch.slots.is_empty() {
             self.note(0, false);
             return Ok(());
         }
-        let uploaded = self.upload_drafts(drafts)?;
-        let on_device = uploaded.ids(drafts, self.config.vocab);
-        let on_device = on_device.map(|on_device| DraftIds { probs: on_device.probs.or(probs), ..on_device });
-        let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(input, &on_device));
-        self.keep_uploaded(uploaded);
-        enqueued
+        let input = input.into();
+        self.with_uploaded(&drafts, probs, |pool, ids| pool.enqueue_verify_assigned(input, ids))
     }
 
-    /// Checks drafts of the host: those of each request are a tree, or a chain where the mode judges them as a block.
-    pub(super) fn check_host_drafts(
+    /// Reads drafts of the host for a batch on the device, and checks the batch as far as its rows do not matter.
+    pub(super) fn read_drafts<'a>(
         &mut self,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        mode: VerifyMode,
-    ) -> Result<()> {
-        drafts.check(slots.len(), self.config.vocab, mode)?;
-        self.check_slots(slots)?;
-        for (request, places) in drafts.starts().array_windows().map(|[start, end]| *start..*end).enumerate()
-        {
-            if slots[request] != PADDING {
-                let tree = drafts.tree(places, request);
-                let check = if mode == VerifyMode::Block { tree.check_chain() } else { tree.check() };
-                check.map_err(|error| in_request(error, request))?;
-            }
+        batch: &Batch<'a>,
+        drafts: &Drafts<'a>,
+    ) -> Result<ReadDrafts<'a>> {
+        batch.refuse_plan()?;
+        self.refuse_hooks(batch, batch.hooks.len())?;
+        let drafts = drafts.read(batch, self.config.vocab)?;
+        self.check_slots(batch.slots)?;
+        for request in (0..batch.slots.len()).filter(|request| batch.slots[*request] != PADDING) {
+            let tree = drafts.tree(request);
+            let check = if batch.mode == VerifyMode::Block { tree.check_chain() } else { tree.check() };
+            check.map_err(|error| in_request(error, request))?;
         }
-        Ok(())
+        Ok(drafts)
     }
 
-    /// Copies drafts of the host up, into the memory of the last ones where that suffices. It must be given back by
-    /// [`DevicePool::keep_uploaded`].
-    pub(super) fn upload_drafts(&mut self, drafts: &Drafts<'_>) -> Result<UploadedDrafts> {
+    /// Copies drafts of the host up, into the memory of the last ones where that suffices, and does work with where they lie there. `probs`:
+    /// the drafter's, if they are there already.
+    fn with_uploaded(
+        &mut self,
+        drafts: &ReadDrafts<'_>,
+        probs: Option<Rows<'_>>,
+        work: impl FnOnce(&mut Self, &DraftIds<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let uploaded = self.upload_drafts(drafts)?;
+        let ids = uploaded.ids(drafts, self.config.vocab);
+        let done = ids.and_then(|ids| work(self, &DraftIds { probs: ids.probs.or(probs), ..ids }));
+        self.keep_uploaded(uploaded);
+        done
+    }
+
+    /// Copies drafts of the host up. They must be given back by [`DevicePool::keep_uploaded`].
+    pub(super) fn upload_drafts(&mut self, drafts: &ReadDrafts<'_>) -> Result<UploadedDrafts> {
         let runtime = self.device.runtime();
         let [id_memory, parent_memory, probs_memory] = &mut self.draft_uploads;
         let ids = copy_bytes_up(runtime, id_memory, bytemuck::cast_slice(drafts.ids))?;
-        let parents = bytemuck::cast_slice(drafts.parents.unwrap_or(&[]));
+        let parents = bytemuck::cast_slice(drafts.parents.as_deref().unwrap_or(&[]));
         let parents = copy_bytes_up(runtime, parent_memory, parents)?;
         let rows = drafts.probs.map(|rows| copy_bytes_up(runtime, probs_memory, bytemuck::cast_slice(rows)));
         Ok(UploadedDrafts { ids, parents, probs: rows.transpose()? })

@@ -3,7 +3,7 @@
 use gumball_dist::{Digest, StepDigest, StepPart};
 use gumball_spec::SamplingParams;
 
-use crate::options::BatchOptions;
+use crate::batch::Batch;
 use crate::pool::Slot;
 use crate::sequence::Sequence;
 
@@ -57,12 +57,12 @@ pub(crate) fn digest_of(params: &SamplingParams) -> Digest {
 }
 
 /// Takes the masks and forced tokens of a batch into the digest of a step.
-pub(crate) fn add_options(digest: &mut StepDigest, options: &BatchOptions<'_>, rows: usize) {
+pub(crate) fn add_batch(digest: &mut StepDigest, batch: &Batch<'_>, rows: usize) {
     for row in 0..rows {
-        match options.masks.row(row) {
+        match batch.masks.row(row) {
             Some(words) => digest.add_list(StepPart::Masks, words),
             None => digest.add(StepPart::Masks, u64::MAX),
         }
-        digest.add(StepPart::Forced, options.forced(row).map_or(u64::MAX, u64::from));
+        digest.add(StepPart::Forced, batch.forced(row).map_or(u64::MAX, u64::from));
     }
 }

@@ -17,9 +17,9 @@ use gumball_dist::{
 };
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
-use self::alike::{Requests, add_options, digest_of};
+use self::alike::{Requests, add_batch, digest_of};
+use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, PoolConfig, Slot};
 use crate::sequence::Sequence;
@@ -204,6 +204,11 @@ impl DistPool {
         self.planner.plan(shape)
     }
 
+    /// Returns the plan of a batch, or decides for it as [`DistPool::plan`] does. `drafts`: the most of a request.
+    fn planned(&self, batch: &Batch<'_>, drafts: usize, kind: StepKind) -> Result<Plan> {
+        batch.plan.map_or_else(|| self.plan(&self.shape(batch.slots, drafts, kind)?), Ok)
+    }
+
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
     fn check_plan(&self, plan: &Plan, logits: Logits<'_>, starts: &[usize]) -> Result<()> {
         self.planner.check(plan.layout)?;
@@ -243,8 +248,7 @@ impl DistPool {
         &mut self,
         plan: &Plan,
         logits: Logits<'_>,
-        slots: &[Slot],
-        (options, rows): (&BatchOptions<'_>, usize),
+        (batch, rows): (&Batch<'_>, usize),
         (shape, drafts): (&[u64], impl Iterator<Item = u64>),
     ) {
         let kind = match logits.data() {
@@ -255,14 +259,14 @@ impl DistPool {
         let mut digest = StepDigest::default();
         digest.extend(StepPart::Shape, [plan.layout as u64, kind, (logits.kind() == Kind::Logits).into()]);
         digest.extend(StepPart::Shape, shape.iter().copied());
-        for slot in slots {
+        for slot in batch.slots {
             digest.add(StepPart::Slots, *slot as u64);
             let Ok(sequence) = self.pool.sequence(*slot) else { continue };
             self.requests.add(&mut digest, *slot, sequence);
             let last = sequence.history().ids().last().map_or(0, |id| u64::from(*id) + 1);
             digest.extend(StepPart::Positions, [sequence.position().into(), last]);
         }
-        add_options(&mut digest, options, rows);
+        add_batch(&mut digest, batch, rows);
         digest.extend(StepPart::Drafts, drafts);
         self.group.begin(digest);
     }

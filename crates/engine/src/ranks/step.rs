@@ -1,50 +1,48 @@
 //! A step over ranks: one token for each row, under the layout that was planned.
 
-use gumball_dist::{LogitsLayout, Plan, What, WholeRows, bytes_of, whole_rows, words_of};
+use gumball_dist::{LogitsLayout, Plan, StepKind, What, WholeRows, bytes_of, whole_rows, words_of};
 use gumball_spec::layout::Layout;
 use gumball_spec::{NONE, Result};
 
 use super::{DistPool, corrupt};
+use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::Slot;
+use crate::rows::Rows;
 
 impl DistPool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot, on all ranks: what comes out is what
     /// [`Pool::step`](crate::Pool::step) gives for the whole logits, bit for bit.
     ///
     /// # Shapes and units
-    /// `slots`, `options`: as [`Pool::step`](crate::Pool::step) takes them, for the whole batch and the whole vocabulary, the same
-    /// on all ranks. `logits`: one row for each slot, of this rank's ids, which may be followed by padding up to
-    /// [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` a row of the whole vocabulary for each request of this
-    /// rank's share, in turn. `out`: the whole batch, on every rank; what it holds after an error of the group is unspecified.
+    /// `batch`: as [`Pool::step`](crate::Pool::step) takes it, for the whole batch and the whole vocabulary, the same
+    /// on all ranks; `batch.plan` is that of [`DistPool::plan`] for its slots, which is asked if there is none. `rows`: one row for each slot, of
+    /// this rank's ids, which may be followed by padding up to [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` a row of
+    /// the whole vocabulary for each request of this rank's share, in turn. `out`: the whole batch, on every rank; what it holds after an
+    /// error of the group is unspecified.
     ///
     /// # Errors
-    /// - Those of [`Pool::step`](crate::Pool::step), and [`Error::OutOfRange`] for a layout that was not configured; nothing was sent
-    ///   then.
+    /// - Those of [`Pool::step`](crate::Pool::step), [`Error::OutOfRange`](crate::Error::OutOfRange) for a layout that was not configured, and
+    ///   [`Error::Conflict`](crate::Error::Conflict) for row indices; nothing was sent then.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) for hidden states.
     /// - Those of [`Group::all_to_all`](gumball_dist::Group::all_to_all): no sequence of this rank was changed, and the group is broken.
-    pub fn step(
-        &mut self,
-        plan: &Plan,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
+    pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        let (logits, slots) = (rows.of_rank(batch)?, batch.slots);
+        let plan = &self.planned(batch, 0, StepKind::Decode)?;
         let starts: Vec<usize> = (0..=slots.len()).collect();
         self.check_plan(plan, logits, &starts)?;
-        self.pool.check_rows(logits.kind(), slots, options)?;
+        self.pool.check_rows(logits.kind(), batch)?;
         if plan.layout == LogitsLayout::Survey {
-            self.check_survey(logits, options)?;
+            self.check_survey(logits, batch)?;
         }
-        self.begin(plan, logits, slots, (options, slots.len()), (&[], std::iter::empty()));
+        self.begin(plan, logits, (batch, slots.len()), (&[], std::iter::empty()));
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();
                 let whole = self.whole_rows(logits, &vec![all; self.group.world()])?;
                 let whole = logits_of(&whole, slots.len(), self.pool.vocab(), logits)?;
-                self.pool.compute(whole, slots, options, out)?;
+                self.pool.compute(whole, batch, out)?;
             }
             LogitsLayout::Swap => {
                 let shares: Vec<Vec<usize>> =
@@ -52,10 +50,10 @@ impl DistPool {
                 let whole = self.whole_rows(logits, &shares)?;
                 let rows = shares[self.group.rank()].len();
                 let whole = logits_of(&whole, rows, self.pool.vocab(), logits)?;
-                self.step_share(plan, whole, slots, options, out)?;
+                self.step_share(plan, whole, batch, out)?;
             }
-            LogitsLayout::Replicated => self.step_share(plan, logits, slots, options, out)?,
-            LogitsLayout::Survey => self.survey(plan, logits, slots, options, out)?,
+            LogitsLayout::Replicated => self.step_share(plan, logits, batch, out)?,
+            LogitsLayout::Survey => self.survey(plan, logits, batch, out)?,
         }
         self.pool.advance(slots, out);
         self.planner.count(plan);
@@ -72,20 +70,20 @@ impl DistPool {
         &mut self,
         plan: &Plan,
         logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let rows: Vec<usize> = plan.shares.of(self.group.rank()).collect();
-        let own_slots: Vec<Slot> = rows.iter().map(|row| slots[*row]).collect();
-        let picked = options.pick(&rows);
+        let own_slots: Vec<Slot> = rows.iter().map(|row| batch.slots[*row]).collect();
+        let picked = batch.pick(&rows);
         if self.share.collects_kept() != out.collects_kept() {
             self.share = if out.collects_kept() { Outputs::with_kept() } else { Outputs::new() };
         }
-        self.pool.compute(logits, &own_slots, &picked.options(), &mut self.share)?;
+        let share = Batch { slots: &own_slots, ..picked.batch() };
+        self.pool.compute(logits, &share, &mut self.share)?;
         let mut words = Vec::new();
         (0..rows.len()).for_each(|row| self.share.pack(row, &mut words));
-        out.whole(Layout { rows: slots.len(), widths: self.pool.widths })?;
+        out.whole(Layout { rows: batch.slots.len(), widths: self.pool.widths })?;
         self.exchange_rows(&words, out, |rank| plan.shares.of(rank).collect())
     }
 

@@ -8,18 +8,18 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result, Row};
 
 use super::DistPool;
+use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Slot};
+use crate::pool::PADDING;
 use crate::route::RACE;
 use crate::workers::Workers;
 
 impl DistPool {
     /// Checks that rows can be surveyed: each is logits that nobody changes whole, on the route of the race.
-    pub(super) fn check_survey(&self, logits: Logits<'_>, options: &BatchOptions<'_>) -> Result<()> {
+    pub(super) fn check_survey(&self, logits: Logits<'_>, batch: &Batch<'_>) -> Result<()> {
         let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason });
-        if options.hooks.iter().any(Option::is_some) {
+        if batch.hooks.iter().any(Option::is_some) {
             return conflict("hooks", "a hook sees a whole row, and no rank has one; take gather or swap");
         }
         if logits.kind() == Kind::Probabilities {
@@ -36,10 +36,10 @@ impl DistPool {
         &mut self,
         plan: &Plan,
         logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
+        let slots = batch.slots;
         let (own, keeps) = (self.group.rank(), out.collects_kept());
         let columns = self.planner.split().ids(own).len();
         let drawn: Vec<usize> = (0..slots.len()).filter(|row| slots[*row] != PADDING).collect();
@@ -50,7 +50,7 @@ impl DistPool {
                 let needs = Needs::of(sequence.params(), self.pool.vocab());
                 SurveyRow {
                     part: first(logits.row(*row), columns),
-                    task: sequence.task(logits.kind(), options.masks.row(*row), options.forced(*row)),
+                    task: sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row)),
                     // A kept set may be long: it is found as in a row that needs its masses.
                     needs: if keeps { needs.max(Needs::Mass) } else { needs },
                     owner: plan.shares.owner(*row),

@@ -1,7 +1,7 @@
 //! Memory that has grown is reused: after warm-up neither a step nor a sample allocates.
 
 use allocation_counter::measure;
-use gumball_engine::{BatchOptions, Logits, Masks, Outputs, Pool, Sampler};
+use gumball_engine::{Batch, Masks, Outputs, Pool, Rows, Sampler};
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
 
@@ -13,8 +13,8 @@ fn outputs_move_only_for_a_larger_shape() {
     let mut out = Outputs::new();
     let mut addresses = Vec::new();
     for rows in [4, 1, 3, 4] {
-        let logits = Logits::new(&data, rows, VOCAB).unwrap();
-        pool.step(logits, &slots[..rows], &BatchOptions::default(), &mut out).unwrap();
+        let logits = Rows::logits(&data, rows, VOCAB).unwrap();
+        pool.step(logits, &Batch::of(&slots[..rows]), &mut out).unwrap();
         assert_eq!((out.tokens().len(), out.words().len()), (rows, out.layout().words()));
         addresses.push(out.words().as_ptr());
     }
@@ -30,12 +30,12 @@ fn a_step_allocates_nothing_after_warm_up() {
     let data: Vec<_> = (0..STEPS).map(|step| rows(vec![step % 3; count])).collect();
     let words = [0xFFFF_FFF7; 28].repeat(count);
     let masks = Masks::new(&words, count, 28, 28).unwrap();
-    let options = BatchOptions { masks, ..BatchOptions::default() };
+    let options = Batch { masks, ..Batch::default() };
     let mut out = Outputs::with_kept();
     let mut run = |pool: &mut Pool| {
         for data in &data {
-            let logits = Logits::new(data, count, VOCAB).unwrap();
-            pool.step(logits, &slots, &options, &mut out).unwrap();
+            let logits = Rows::logits(data, count, VOCAB).unwrap();
+            pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
         }
     };
     run(&mut pool);

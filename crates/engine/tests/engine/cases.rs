@@ -1,8 +1,8 @@
 //! Rows and requests that the tests draw from.
 
 use gumball_engine::{
-    BatchOptions, Dry, DynamicTemperature, Filter, FilterOrder, Logits, LogprobMode, LogprobsParams,
-    Mirostat, Outputs, Pool, PoolConfig, SamplingParams, Scope, Slot, Widths,
+    Batch, Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Outputs,
+    Pool, PoolConfig, Rows, SamplingParams, Scope, Slot, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 
@@ -74,7 +74,7 @@ pub fn pool(threads: usize) -> Pool {
 /// Steps rows that follow each other.
 pub fn step(pool: &mut Pool, data: &[f32], slots: &[Slot]) -> Outputs {
     let mut out = Outputs::new();
-    let logits = Logits::new(data, slots.len(), VOCAB).unwrap();
-    pool.step(logits, slots, &BatchOptions::default(), &mut out).unwrap();
+    let logits = Rows::logits(data, slots.len(), VOCAB).unwrap();
+    pool.step(logits, &Batch::of(slots), &mut out).unwrap();
     out
 }

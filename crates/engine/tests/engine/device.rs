@@ -2,9 +2,7 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RACE,
-    Route, RowHook, Sampler, SamplingParams, Scored, Slot, Widths,
+    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Masks, Matrix, NONE, Outputs, PADDING, Pool, RACE, Route, RowHook, Rows, Sampler, SamplingParams, Scored, Slot, Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -91,8 +89,8 @@ fn a_captured_step_serves_requests_that_come_and_go() {
         on_device.replay(&graph).unwrap();
         on_device.fetch(&mut seen).unwrap();
         for data in &data {
-            let logits = Logits::new(data, 3, VOCAB).unwrap();
-            host.step(logits, slots, &BatchOptions::default(), &mut wanted).unwrap();
+            let logits = Rows::logits(data, 3, VOCAB).unwrap();
+            host.step(logits, &Batch::of(slots), &mut wanted).unwrap();
         }
         assert_eq!(seen.words(), wanted.words());
     };
@@ -105,9 +103,9 @@ fn a_captured_step_serves_requests_that_come_and_go() {
     on_device.replay(&graph).unwrap();
     on_device.fetch(&mut Outputs::new()).unwrap();
     for data in &data {
-        let logits = Logits::new(data, 3, VOCAB).unwrap();
+        let logits = Rows::logits(data, 3, VOCAB).unwrap();
         let slots = [slots[2], PADDING, PADDING];
-        host.step(logits, &slots, &BatchOptions::default(), &mut Outputs::new()).unwrap();
+        host.step(logits, &Batch::of(&slots), &mut Outputs::new()).unwrap();
     }
     // It asks for more than those for whom the graph was captured.
     let dry = Dry { multiplier: 0.8, ..Default::default() };
@@ -137,8 +135,8 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
         pool.replay(&graph).unwrap();
     }
     for data in &data {
-        let logits = Logits::new(data, slots.len(), VOCAB).unwrap();
-        host.step(logits, &slots, &BatchOptions::default(), &mut Outputs::new()).unwrap();
+        let logits = Rows::logits(data, slots.len(), VOCAB).unwrap();
+        host.step(logits, &Batch::of(&slots), &mut Outputs::new()).unwrap();
     }
     let mut lost = 0;
     for slot in &slots {
@@ -154,10 +152,10 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     }
     assert!(lost > 0 && lost < slots.len(), "{lost} of {}", slots.len());
     // What was read back goes on.
-    let logits = Logits::new(&data[0], slots.len(), VOCAB).unwrap();
+    let logits = Rows::logits(&data[0], slots.len(), VOCAB).unwrap();
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-    host.step(logits, &slots, &BatchOptions::default(), &mut wanted).unwrap();
-    keeping.step(logits, &slots, &BatchOptions::default(), &mut seen).unwrap();
+    host.step(logits, &Batch::of(&slots), &mut wanted).unwrap();
+    keeping.step(logits, &Batch::of(&slots), &mut seen).unwrap();
     agree(&host, &mut keeping, &slots, &wanted, &seen);
     // Mirostat's limits between the tokens that were read back at once are lost.
     let mirostat =
@@ -195,11 +193,11 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     let data = rows(0..2);
     let words: Vec<u32> = (0..60).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
     let masks = Masks::new(&words, 2, 25, 30).unwrap();
-    let logits = Logits::new(&data, 2, VOCAB).unwrap();
-    let options = BatchOptions { masks, ..Default::default() };
+    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
+    let options = Batch { masks, ..Default::default() };
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-    host.step(logits, slots, &options, &mut wanted).unwrap();
-    on_device.step(logits, slots, &options, &mut seen).unwrap();
+    host.step(logits, &Batch { slots, ..options }, &mut wanted).unwrap();
+    on_device.step(logits, &Batch { slots, ..options }, &mut seen).unwrap();
     let allowed = |id: i32, row: usize| words[row * 30 + id as usize / 32] >> (id % 32) & 1 == 1;
     assert!((0..2).all(|row| seen.tokens()[row] != NONE && allowed(seen.tokens()[row], row)));
     agree(&host, &mut on_device, slots, &wanted, &seen);
@@ -209,7 +207,7 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     let input = DeviceInput { logits: lines(&buffer, 2), masks };
     on_device.enqueue(input, slots, &DeviceOptions::default()).unwrap();
     on_device.fetch(&mut seen).unwrap();
-    host.step(logits, slots, &options, &mut wanted).unwrap();
+    host.step(logits, &Batch { slots, ..options }, &mut wanted).unwrap();
     agree(&host, &mut on_device, slots, &wanted, &seen);
 }
 
@@ -219,13 +217,13 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
     let (mut host, mut on_device, slots) = both(&device);
     let (a, b) = (slots[0], slots[1]);
     let data = rows(0..2);
-    let logits = Logits::new(&data, 2, VOCAB).unwrap();
-    let short = Logits::strided(&data, 2, VOCAB - 1, VOCAB).unwrap();
-    let none = BatchOptions::default();
+    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
+    let short = Rows::Logits(Matrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap());
+    let none = Batch::default();
     let words = [u32::MAX; 90];
-    let masks = BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
-    let forced = BatchOptions { forced: &[None, Some(900)], ..none };
-    let cases: [(Logits<'_>, &[Slot], BatchOptions<'_>); 7] = [
+    let masks = Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
+    let forced = Batch { forced: &[None, Some(900)], ..none };
+    let cases: [(Rows<'_>, &[Slot], Batch<'_>); 7] = [
         (short, &[a, b], none),
         (logits, &[a], none),
         (logits, &[a, a], none),
@@ -235,13 +233,17 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
         (logits, &[a, b], forced),
     ];
     for (logits, slots, options) in cases {
-        let wanted = host.step(logits, slots, &options, &mut Outputs::new()).unwrap_err();
-        assert_eq!(on_device.step(logits, slots, &options, &mut Outputs::new()).unwrap_err(), wanted);
+        let wanted = host.step(logits, &Batch { slots, ..options }, &mut Outputs::new()).unwrap_err();
+        assert_eq!(
+            on_device.step(logits, &Batch { slots, ..options }, &mut Outputs::new()).unwrap_err(),
+            wanted
+        );
     }
     let hook = |_: &mut [f32]| {};
     let hooks: [Option<RowHook<'_>>; 2] = [None, Some(&hook)];
-    let options = BatchOptions { hooks: &hooks, ..none };
-    let error = on_device.step(logits, &[a, b], &options, &mut Outputs::new()).unwrap_err();
+    let options = Batch { hooks: &hooks, ..none };
+    let error =
+        on_device.step(logits, &Batch { slots: &[a, b], ..options }, &mut Outputs::new()).unwrap_err();
     assert!(error.to_string().starts_with("no hooks on a device: row 1 has one"), "{error}");
     let many: Vec<Slot> = vec![PADDING; 17];
     let error = on_device.assign(&many, &DeviceOptions::default()).unwrap_err();
@@ -290,7 +292,7 @@ fn a_full_pool_says_so_and_an_empty_step_is_none() {
     let error = pool.admit(SamplingParams::default(), &[]).unwrap_err();
     assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
     let mut out = Outputs::new();
-    pool.step(Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap(), &[], &BatchOptions::default(), &mut out).unwrap();
+    pool.step(Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap(), &Batch::of(&[]), &mut out).unwrap();
     assert_eq!(out.tokens().len(), 0);
     let error = pool.fetch(&mut Outputs::with_kept()).unwrap_err();
     assert!(error.to_string().contains("the pool was made to keep none"), "{error}");
@@ -302,7 +304,7 @@ fn a_full_pool_says_so_and_an_empty_step_is_none() {
 fn scores_on_a_device_are_those_of_the_host() {
     let Some(device) = device() else { return };
     let mut on_device = device_pool(&device);
-    let host = pool(1);
+    let mut host = pool(1);
     const ROWS: usize = 7;
     let data = rows((0..ROWS as u64).map(|i| i % 3));
     let lines = [6, 0, 0, 3, 1, 1, 2];
@@ -312,13 +314,13 @@ fn scores_on_a_device_are_those_of_the_host() {
         for (start, prompt_len, select) in [(0, 0, false), (1, 4, true), (6, 3, false), (6, 13, true)] {
             // Id 900 is in a history only.
             let rows = ROWS.min(if start < 6 { 5 - start } else { 7 });
-            let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
-            let logits = if select || rows < ROWS { logits.select(&lines[..rows]).unwrap() } else { logits };
-            let scored = Scored { params: &params, ids: &ids, prompt_len, start };
+            let logits = Rows::logits(&data, ROWS, VOCAB).unwrap();
+            let scored = Scored { params: &params, ids: &ids, prompt_len, start, chunk_rows: None };
             let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
-            let options = BatchOptions::default();
-            let result = host.score(logits, scored, &options, &mut wanted);
-            let on_device = on_device.score(logits, scored, &options, &mut seen);
+            let row_indices = if select || rows < ROWS { &lines[..rows] } else { &[] };
+            let options = Batch { row_indices, ..Batch::default() };
+            let result = host.score(logits, &options, &scored, &mut wanted);
+            let on_device = on_device.score(logits, &options, &scored, &mut seen);
             assert_eq!(
                 on_device.map_err(|error| error.to_string()),
                 result.map_err(|error| error.to_string())
@@ -333,9 +335,15 @@ fn scores_on_a_device_are_those_of_the_host() {
         assert_eq!(on_device.len(), before, "no slot is touched");
     }
 
-    let logits = Logits::new(&data, 1, VOCAB).unwrap();
-    let scored = Scored { params: &SamplingParams::default(), ids: &[1, 900], prompt_len: 2, start: 1 };
-    let error = on_device.score(logits, scored, &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
+    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
+    let scored = Scored {
+        params: &SamplingParams::default(),
+        ids: &[1, 900],
+        prompt_len: 2,
+        start: 1,
+        chunk_rows: None,
+    };
+    let error = on_device.score(logits, &Batch::default(), &scored, &mut Outputs::new()).unwrap_err();
     assert_eq!(error.to_string(), "ids is 900, but must be an id in 0..900");
 }
 
@@ -353,12 +361,12 @@ fn rows_of_probabilities_are_stepped_as_on_the_host() {
         // A sequence may change from one kind to the other.
         for step in 0..6 {
             let rows = match step % 3 {
-                2 => Logits::new(&values, 1, VOCAB),
-                _ => Logits::probabilities(&values, 1, VOCAB),
+                2 => Rows::logits(&values, 1, VOCAB),
+                _ => Rows::probabilities(&values, 1, VOCAB),
             };
             let rows = rows.unwrap();
-            pool.step(rows, &[slots.0], &BatchOptions::default(), &mut seen).unwrap();
-            host.step(rows, &[slots.1], &BatchOptions::default(), &mut wanted).unwrap();
+            pool.step(rows, &Batch::of(&[slots.0]), &mut seen).unwrap();
+            host.step(rows, &Batch::of(&[slots.1]), &mut wanted).unwrap();
             assert_eq!((seen.tokens(), seen.words()), (wanted.tokens(), wanted.words()), "step {step}");
         }
     }
@@ -372,11 +380,10 @@ fn what_speaks_of_logits_is_refused_beside_probabilities_on_a_device() {
     let warm = SamplingParams { temperature: 0.5, ..SamplingParams::default() };
     let warm = pool.admit(warm, &[]).unwrap();
     let data = [0.5f32; 2 * VOCAB];
-    let rows = Logits::probabilities(&data, 2, VOCAB).unwrap();
-    let error = pool.step(rows, &[plain, warm], &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
+    let rows = Rows::probabilities(&data, 2, VOCAB).unwrap();
+    let error = pool.step(rows, &Batch::of(&[plain, warm]), &mut Outputs::new()).unwrap_err();
     assert!(matches!(error, Error::OutOfRange { parameter: "temperature", .. }), "{error}");
     assert_eq!(pool.sequence(plain).unwrap().position(), 0);
-    let rows = rows.select(&[0]).unwrap();
-    pool.step(rows, &[plain], &BatchOptions::default(), &mut Outputs::new()).unwrap();
+    pool.step(rows, &Batch { row_indices: &[0], ..Batch::of(&[plain]) }, &mut Outputs::new()).unwrap();
     assert_eq!(pool.sequence(plain).unwrap().position(), 1);
 }

@@ -1,33 +1,26 @@
 //! An emulated device draws the drafts that a pool of the host draws.
 
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceIntMatrix, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, DraftBatch, DraftBatchLimits, Drafts, Dtype, Error, IntType, Kind, Logits, Masks, NONE,
-    PADDING, Paths, PoolRoute, Proposals, RowHook, SamplingParams, Slot, StepVariant, VerifyMode,
+    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    DraftBatch, DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Matrix, NONE, PADDING, PoolRoute,
+    Proposals, RowHook, Rows, SamplingParams, Slot, StepVariant, VerifyMode,
 };
 use half::bf16;
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
 use crate::device_verify::{Both, config, device};
+use crate::draft::Refused;
 use crate::verify::{MIROSTAT, Random, model};
 
 /// Draws drafts in both pools and compares them, the probabilities that they are drawn from included.
-fn draft(
-    both: &mut Both,
-    logits: Logits<'_>,
-    slots: &[Slot],
-    paths: &Paths<'_>,
-    mode: VerifyMode,
-    options: &BatchOptions<'_>,
-    siblings: usize,
-) -> Proposals {
+fn draft(both: &mut Both, logits: Rows<'_>, batch: &Batch<'_>, paths: &[i32], siblings: usize) -> Proposals {
     let Both { host, device, .. } = both;
     let (mut wanted, mut seen) = (Proposals::with_probs(siblings), Proposals::with_probs(siblings));
-    host.draft(logits, slots, paths, mode, options, &mut wanted).unwrap();
-    device.draft(logits, slots, paths, mode, options, &mut seen).unwrap();
-    assert_eq!(seen.ids(), wanted.ids(), "{mode:?}");
+    host.draft(logits, batch, paths, &mut wanted).unwrap();
+    device.draft(logits, batch, paths, &mut seen).unwrap();
+    assert_eq!(seen.ids(), wanted.ids(), "{:?}", batch.mode);
     let bits = |out: &Proposals| out.probs().iter().map(|q| q.to_bits()).collect::<Vec<_>>();
-    assert!(bits(&seen) == bits(&wanted), "{mode:?}");
+    assert!(bits(&seen) == bits(&wanted), "{:?}", batch.mode);
     wanted
 }
 
@@ -48,15 +41,13 @@ fn bans_at_the_end_of_a_history_do_not_hold_behind_a_draft_from_there() {
     let mut row = vec![0.0; VOCAB];
     (row[9], row[5], row[3]) = (3.0, 4.0, 1.0);
     let data = row.repeat(4);
-    let (none, mode) = (BatchOptions::default(), VerifyMode::Coupled);
-    let logits = Logits::new(&data[..2 * VOCAB], 2, VOCAB).unwrap();
-    let first = draft(&mut both, logits, &slots, &Paths::default(), mode, &none, 1);
+    let logits = Rows::logits(&data[..2 * VOCAB], 2, VOCAB).unwrap();
+    let first = draft(&mut both, logits, &Batch::of(&slots), &[], 1);
     assert_eq!(first.ids(), [9, 5]);
-    let paths = Paths { counts: &[1, 1], ids: first.ids() };
-    let second = draft(&mut both, logits, &slots, &paths, mode, &none, 1);
+    let behind = Batch { counts: &[1, 1], ..Batch::of(&slots) };
+    let second = draft(&mut both, logits, &behind, first.ids(), 1);
     assert_eq!(second.ids(), [5, 5]);
-    let drafts = Drafts { counts: &[1, 1], ids: first.ids(), ..Drafts::default() };
-    both.verify(Logits::new(&data, 4, VOCAB).unwrap(), &slots, &drafts, mode, &none);
+    both.verify(Rows::logits(&data, 4, VOCAB).unwrap(), &behind, &Drafts::chain(first.ids()));
     assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[9, 5][..], &[5, 5][..]));
 }
 
@@ -79,10 +70,9 @@ fn the_first_tokens_of_a_row_arrive_in_turn_and_none_twice() {
     let flat = [vec![0.0; VOCAB], [vec![f32::NEG_INFINITY; VOCAB - 1], vec![3.0]].concat()].concat();
     let flat = [flat, vec![f32::NEG_INFINITY; VOCAB], row(3), vec![-0.0; VOCAB]].concat();
     for data in [rough, flat] {
-        let logits = Logits::new(&data, 5, VOCAB).unwrap();
+        let logits = Rows::logits(&data, 5, VOCAB).unwrap();
         for mode in [VerifyMode::Coupled, VerifyMode::Block] {
-            let none = (Paths::default(), BatchOptions::default());
-            draft(&mut both, logits, &slots, &none.0, mode, &none.1, 64);
+            draft(&mut both, logits, &Batch { mode, ..Batch::of(&slots) }, &[], 64);
         }
     }
 }
@@ -94,15 +84,15 @@ fn masks_forced_tokens_named_rows_and_other_kinds_of_rows_are_taken() {
     let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
     let slots = [slots[0], slots[1], slots[2], slots[0], PADDING];
     let data = rows(0..3);
-    let logits = Logits::new(&data, 3, VOCAB).unwrap().select(&[2, 0, 1, 1, 0]).unwrap();
+    let logits = Rows::logits(&data, 3, VOCAB).unwrap();
     let words: Vec<u32> = (0..5 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
     let present = [true, false, true, true, false];
     let masks = Masks::new(&words, 5, 29, 29).unwrap().with_present(&present).unwrap();
     let forced = [Some(8), None, None, None, Some(5)];
-    let options = BatchOptions { masks, forced: &forced, ..Default::default() };
-    let paths = Paths { counts: &[2, 0, 1, 1, 0], ids: &[8, 9, 7, 5] };
+    let (row_indices, counts) = (&[2, 0, 1, 1, 0], &[2, 0, 1, 1, 0]);
+    let batch = Batch { counts, masks, forced: &forced, row_indices, ..Batch::of(&slots) };
     for (mode, siblings) in [(VerifyMode::Coupled, 1), (VerifyMode::Rejection, 3), (VerifyMode::Block, 1)] {
-        let out = draft(&mut both, logits, &slots, &paths, mode, &options, siblings);
+        let out = draft(&mut both, logits, &Batch { mode, ..batch }, &[8, 9, 7, 5], siblings);
         assert_eq!(out.row(0)[0], 8);
     }
     let plain = SamplingParams { seed: Some(2), top_p: 0.9, ..Default::default() };
@@ -110,11 +100,10 @@ fn masks_forced_tokens_named_rows_and_other_kinds_of_rows_are_taken() {
     let narrow: Vec<bf16> = row(1).into_iter().map(bf16::from_f32).collect();
     let probs: Vec<f32> = row(1).into_iter().map(f32::exp).collect();
     for siblings in [1, 6] {
-        let none = (Paths::default(), BatchOptions::default());
-        let logits = Logits::new(&narrow[..], 1, VOCAB).unwrap();
-        draft(&mut both, logits, &[slot], &none.0, VerifyMode::Coupled, &none.1, siblings);
-        let logits = Logits::new(&probs, 1, VOCAB).unwrap().with_kind(Kind::Probabilities);
-        draft(&mut both, logits, &[slot], &none.0, VerifyMode::Coupled, &none.1, siblings);
+        let logits = Rows::logits(&narrow[..], 1, VOCAB).unwrap();
+        draft(&mut both, logits, &Batch::of(&[slot]), &[], siblings);
+        let rows = Rows::probabilities(&probs, 1, VOCAB).unwrap();
+        draft(&mut both, rows, &Batch::of(&[slot]), &[], siblings);
     }
 }
 
@@ -188,9 +177,9 @@ fn several_batches_keep_their_rows_while_requests_step_and_verify() {
             .flat_map(|request| (0..=3).flat_map(|depth| behind(&paths, request, depth)).collect::<Vec<_>>())
             .collect();
         let ids: Vec<i32> = paths.iter().map(|id| *id as i32).collect();
-        let drafts = Drafts { counts: &vec![3; n], ids: &ids, ..Drafts::default() };
-        let logits = Logits::new(&data, 4 * n, VOCAB).unwrap();
-        both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default());
+        let (counts, drafts) = (&vec![3; n], Drafts::chain(&ids));
+        let logits = Rows::logits(&data, 4 * n, VOCAB).unwrap();
+        both.verify(logits, &Batch { slots: &slots, counts, ..Batch::default() }, &drafts);
         accepted += both.seen.accepted().iter().sum::<u32>();
         assert!(both.seen.accepted().iter().filter(|count| **count == 3).count() + 1 >= n, "turn {turn}");
         both.step(&slots);
@@ -211,9 +200,9 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
     let n = slots.len();
     let (drafter, target) = (rows(0..n as u64), rows((0..2 * n as u64).map(|row| row % 5)));
     let mut wanted = Proposals::with_probs(1);
-    let logits = Logits::new(&drafter, n, VOCAB).unwrap();
-    let (mode, none) = (VerifyMode::Rejection, BatchOptions::default());
-    both.host.draft(logits, &slots, &Paths::default(), mode, &none, &mut wanted).unwrap();
+    let logits = Rows::logits(&drafter, n, VOCAB).unwrap();
+    let (mode, none) = (VerifyMode::Rejection, Batch::default());
+    both.host.draft(logits, &Batch { slots: &slots, mode, ..none }, &[], &mut wanted).unwrap();
     // Each request has a row of the drafter, and one that is not read.
     let doubled: Vec<u32> = (0..2 * n as u32).map(|row| row / 2).collect();
     let twice: Vec<Slot> = slots.iter().flat_map(|slot| [*slot, *slot]).collect();
@@ -229,8 +218,19 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
     both.device.fetch_drafts(batch, &mut seen).unwrap();
     let probs: Vec<f32> = (0..2 * n).flat_map(|row| wanted.row_probs(row / 2).to_vec()).collect();
     assert!(seen.probs() == probs);
-    let drafts = Drafts { counts: &vec![1; n], ids: &ids, parents: None, probs: Some(seen.probs()) };
-    both.verify(Logits::new(&target, 2 * n, VOCAB).unwrap(), &slots, &drafts, mode, &none);
+    let (counts, drafts) = (
+        &vec![1; n],
+        Drafts {
+            ids: &ids,
+            probs: Some(Matrix::new(seen.probs(), 2 * n, VOCAB).unwrap()),
+            ..Drafts::default()
+        },
+    );
+    both.verify(
+        Rows::logits(&target, 2 * n, VOCAB).unwrap(),
+        &Batch { slots: &slots, counts, mode, ..none },
+        &drafts,
+    );
     assert!(both.seen.accepted().contains(&1) && both.seen.accepted().contains(&0));
 }
 
@@ -269,27 +269,27 @@ fn what_a_device_cannot_draft_is_refused() {
     let b = pool.admit(params(MIROSTAT, 1), &[1]).unwrap();
     let top_p = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[1]).unwrap();
     let data = row(1);
-    let logits = Logits::new(&data, 1, VOCAB).unwrap();
-    let none = BatchOptions::default();
+    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
+    let none = Batch::default();
     let long = [3; 64];
-    let path = |counts, ids| Paths { counts, ids };
-    for (message, slots, paths) in [
-        ("slots has length 2, but must have one per row, 1", &[a, a][..], Paths::default()),
-        ("paths.ids is 900, but must be an id in 0..900", &[a], path(&[2], &[1, 900])),
-        ("the length of a path is 64, but must be in 0..64", &[a], path(&[64], &long)),
-        ("slot is 7, but must be an admitted slot", &[7], Paths::default()),
-        ("mirostat cannot be combined with drafts", &[b], Paths::default()),
-    ] {
-        let error = pool.draft(logits, slots, &paths, VerifyMode::Coupled, &none, &mut Proposals::new(1));
+    let cases: [Refused<'_>; 5] = [
+        ("slots has length 2, but must have one per row, 1", &[a, a], &[], &[]),
+        ("paths.ids is 900, but must be an id in 0..900", &[a], &[2], &[1, 900]),
+        ("the length of a path is 64, but must be in 0..64", &[a], &[64], &long),
+        ("slot is 7, but must be an admitted slot", &[7], &[], &[]),
+        ("mirostat cannot be combined with drafts", &[b], &[], &[]),
+    ];
+    for (message, slots, counts, paths) in cases {
+        let batch = Batch { counts, ..Batch::of(slots) };
+        let error = pool.draft(logits, &batch, paths, &mut Proposals::new(1));
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
     }
     let hook = |_: &mut [f32]| {};
     let hooks = [Some(&hook as RowHook<'_>)];
-    let hooked = BatchOptions { hooks: &hooks, ..none };
-    let error = pool
-        .draft(logits, &[a], &Paths::default(), VerifyMode::Coupled, &hooked, &mut Proposals::new(1))
-        .unwrap_err();
+    let hooked = Batch { hooks: &hooks, ..none };
+    let error =
+        pool.draft(logits, &Batch { slots: &[a], ..hooked }, &[], &mut Proposals::new(1)).unwrap_err();
     assert!(matches!(error, Error::Unavailable { resource: "hooks on a device", .. }), "{error}");
 
     let limits = DraftBatchLimits { rows: 2, siblings: 1, probs: false };

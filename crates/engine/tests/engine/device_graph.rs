@@ -1,9 +1,9 @@
 //! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a pool of the host has.
 
 use gumball_engine::{
-    BatchOptions, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits,
+    Batch, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits,
     DeviceOptions, DevicePool, DevicePoolConfig, DeviceSlice, DraftBatch, DraftBatchLimits, Drafts, Dtype,
-    Error, GraphWork, IntType, Logits, Paths, Proposals, Slot, VerifyMode,
+    Error, GraphWork, IntType, Proposals, Rows, Slot, VerifyMode,
 };
 
 use crate::cases::{VOCAB, params, rows};
@@ -66,17 +66,20 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
             if turn % 2 == 1 {
                 both.device.fetch_verification(&mut both.seen).unwrap();
             }
-            let (none, mut out) = (BatchOptions::default(), Proposals::new(1));
-            let logits = Logits::new(&drafter[0], n, VOCAB).unwrap();
-            both.host.draft(logits, &slots, &Paths::default(), mode, &none, &mut out).unwrap();
+            let (none, mut out) = (Batch::default(), Proposals::new(1));
+            let logits = Rows::logits(&drafter[0], n, VOCAB).unwrap();
+            both.host.draft(logits, &Batch { slots: &slots, mode, ..none }, &[], &mut out).unwrap();
             let front: Vec<i32> = out.ids().to_vec();
-            let (logits, counts) = (Logits::new(&drafter[1], n, VOCAB).unwrap(), vec![1; n]);
-            let paths = Paths { counts: &counts, ids: &front };
-            both.host.draft(logits, &slots, &paths, mode, &none, &mut out).unwrap();
+            let (logits, counts) = (Rows::logits(&drafter[1], n, VOCAB).unwrap(), vec![1; n]);
+            both.host
+                .draft(logits, &Batch { slots: &slots, counts: &counts, mode, ..none }, &front, &mut out)
+                .unwrap();
             let chain: Vec<i32> = front.iter().zip(out.ids()).flat_map(|(a, b)| [*a, *b]).collect();
-            let drafts = Drafts { counts: &vec![2; n], ids: &chain, ..Drafts::default() };
-            let logits = Logits::new(&target, 3 * n, VOCAB).unwrap();
-            both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+            let (counts, drafts) = (&vec![2; n], Drafts::chain(&chain));
+            let logits = Rows::logits(&target, 3 * n, VOCAB).unwrap();
+            both.host
+                .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
+                .unwrap();
             accepted += both.wanted.accepted().iter().sum::<u32>();
             let length = |slot: &Slot| both.host.sequence(*slot).unwrap().history().output().len();
             let counts: Vec<usize> = slots

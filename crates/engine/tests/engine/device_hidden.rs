@@ -4,9 +4,9 @@ use gumball_engine::head::{
     Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, WholeRow,
 };
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
-    DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Error, GraphWork, Head, IntType, Logits, Masks,
-    Outputs, PADDING, Pool, PoolRoute, Row, SamplingParams, Slot, Verification, VerifyMode, bf16,
+    Batch, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
+    DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Error, GraphWork, Head, IntType, Masks,
+    Outputs, PADDING, Pool, PoolRoute, Row, Rows, SamplingParams, Slot, Tree, Verification, VerifyMode, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
@@ -64,7 +64,7 @@ fn step_hidden(
 ) {
     if !captured {
         let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
-        return pool.step_hidden(head, states, slots, &BatchOptions::default(), out).unwrap();
+        return pool.step(Rows::hidden(head, states), &Batch::of(slots), out).unwrap();
     }
     let buffer = DeviceBuffer::of(pool.device().runtime(), data).unwrap();
     let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
@@ -82,8 +82,8 @@ fn steps_from_hidden_states_are_those_of_the_host() {
     let words = [0xFFFF_FFF7; 29].repeat(ROWS);
     let masks = Masks::new(&words, ROWS, 29, 29).unwrap();
     let forced: Vec<_> = (0..ROWS).map(|row| (row == 7).then_some(11)).collect();
-    let plain = BatchOptions::default();
-    let strict = BatchOptions { masks, forced: &forced, ..BatchOptions::default() };
+    let plain = Batch::default();
+    let strict = Batch { masks, forced: &forced, ..Batch::default() };
     for (head, is_screened) in heads(&device, &certified).iter().zip([false, true]) {
         for kept in [false, true] {
             let mut host = pool(1);
@@ -101,8 +101,15 @@ fn steps_from_hidden_states_are_those_of_the_host() {
                 let options = if step % 2 == 0 { &plain } else { &strict };
                 let data = numbers(ROWS * WIDTH, 100 + step, 3.0);
                 let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
-                host.step_hidden(certified.exact(), states, &slots, options, &mut expected).unwrap();
-                on_device.step_hidden(head, states, &slots, options, &mut seen).unwrap();
+                host.step(
+                    Rows::hidden(certified.exact(), states),
+                    &Batch { slots: &slots, ..*options },
+                    &mut expected,
+                )
+                .unwrap();
+                on_device
+                    .step(Rows::hidden(head, states), &Batch { slots: &slots, ..*options }, &mut seen)
+                    .unwrap();
                 assert_eq!(seen.words(), expected.words(), "screened: {is_screened}, step {step}");
                 assert!((0..ROWS).all(|row| seen.kept(row) == expected.kept(row)));
             }
@@ -138,7 +145,7 @@ fn a_graph_steps_from_hidden_states() {
         for _ in 0..3 {
             for data in data.chunks(ROWS * WIDTH) {
                 let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
-                host.step_hidden(certified.exact(), states, &slots, &BatchOptions::default(), &mut expected)
+                host.step(Rows::hidden(certified.exact(), states), &Batch::of(&slots), &mut expected)
                     .unwrap();
             }
             on_device.replay(&graph).unwrap();
@@ -222,11 +229,11 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
     let kinds = [0, 1, 2, 3];
     let (counts, ids) = ([2, 0, 3, 1], [7, 8, 1, 2, 3, 900]);
     let parents = [-1, -1, -1, 0, 0, -1];
-    let chains = Drafts { counts: &counts, ids: &ids, ..Drafts::default() };
+    let (chains_counts, chains) = (&counts, Drafts::chain(&ids));
     let rows = counts.len() + ids.len();
     let words = [0xFFFF_FFF7; 29].repeat(rows);
     let masks = Masks::new(&words, rows, 29, 29).unwrap();
-    let strict = BatchOptions { masks, ..BatchOptions::default() };
+    let strict = Batch { masks, ..Batch::default() };
     for head in [Head::Exact(certified.exact()), Head::Certified(&certified), Head::Clustered(&clustered)] {
         let there = DeviceHead::new(&device, head, ROWS).unwrap();
         assert_eq!(there.screen_bytes() > 0, matches!(head, Head::Certified(_)));
@@ -238,12 +245,26 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
         let [mut wanted, mut seen] = [(); 2].map(|()| Verification::with_kept());
         let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection];
         for (step, mode) in (0..).zip(modes.into_iter().cycle().take(6)) {
-            let drafts = Drafts { parents: (step % 2 == 1).then_some(&parents[..]), ..chains };
-            let options = if step < 3 { &strict } else { &BatchOptions::default() };
+            let tree = if step % 2 == 1 { Tree::Parents(&parents) } else { Tree::Chain };
+            let drafts = Drafts { tree, ..chains };
+            let options = if step < 3 { &strict } else { &Batch::default() };
             let data = numbers(rows * WIDTH, 200 + step, 3.0);
             let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
-            host.verify_hidden(head, states, &slots, &drafts, mode, options, &mut wanted).unwrap();
-            on_device.verify_hidden(&there, states, &slots, &drafts, mode, options, &mut seen).unwrap();
+            host.verify(
+                Rows::hidden(head, states),
+                &Batch { slots: &slots, counts: &counts, mode, ..*options },
+                &drafts,
+                &mut wanted,
+            )
+            .unwrap();
+            on_device
+                .verify(
+                    Rows::hidden(&there, states),
+                    &Batch { slots: &slots, counts: &counts, mode, ..*options },
+                    &drafts,
+                    &mut seen,
+                )
+                .unwrap();
             assert_eq!(seen.outputs().words(), wanted.outputs().words(), "{mode:?}, step {step}");
             assert_eq!(seen.accepted(), wanted.accepted());
             assert_eq!(seen.outputs().is_approximate(), head.is_approximate());
@@ -253,14 +274,11 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
         let before = output(&mut on_device);
         for (rows, width, parameter) in [(rows - 1, WIDTH, "hidden"), (rows, WIDTH - 1, "hidden")] {
             let states = HiddenStates::new(&data[..rows * width], rows, width).unwrap();
-            let options = BatchOptions::default();
-            let refused = on_device.verify_hidden(
-                &there,
-                states,
-                &slots,
+            let options = Batch::default();
+            let refused = on_device.verify(
+                Rows::hidden(&there, states),
+                &Batch { slots: &slots, counts: chains_counts, ..options },
                 &chains,
-                VerifyMode::Coupled,
-                &options,
                 &mut seen,
             );
             assert!(
@@ -324,9 +342,9 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
         assert_eq!(pools[1].admit(base(kind), &[]), Ok(slot));
     }
     for _ in 0..3 {
-        let logits = Logits::new(&z, 3, VOCAB).unwrap();
-        pools[0].step(logits, &slots, &BatchOptions::default(), &mut out[0]).unwrap();
-        pools[1].step_hidden(&head, states, &slots, &BatchOptions::default(), &mut out[1]).unwrap();
+        let logits = Rows::logits(&z, 3, VOCAB).unwrap();
+        pools[0].step(logits, &Batch::of(&slots), &mut out[0]).unwrap();
+        pools[1].step(Rows::hidden(&head, states), &Batch::of(&slots), &mut out[1]).unwrap();
         assert_eq!(out[1].words(), out[0].words());
     }
     assert_eq!(pools[1].needs_whole_row(slots[0]), Ok(Some(WholeRow::Route)));
@@ -347,8 +365,8 @@ fn a_fast_head_decides_as_its_own_logits_do() {
             step_hidden(&mut on_device, &head, &slots, &data, captured, &mut seen);
             let mut z = vec![0.0; ROWS * VOCAB];
             head.read_logits(&mut z).unwrap();
-            let logits = Logits::new(&z, ROWS, VOCAB).unwrap();
-            host.step(logits, &slots, &BatchOptions::default(), &mut expected).unwrap();
+            let logits = Rows::logits(&z, ROWS, VOCAB).unwrap();
+            host.step(logits, &Batch::of(&slots), &mut expected).unwrap();
             assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
         }
     }
@@ -385,15 +403,20 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
                 let head = if step % 2 == 0 { &head } else { &over };
                 let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
                 let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
-                let options = BatchOptions::default();
-                host.step_hidden(&clustered, states, &slots, &options, &mut expected).unwrap();
+                let options = Batch::default();
+                host.step(
+                    Rows::hidden(&clustered, states),
+                    &Batch { slots: &slots, ..options },
+                    &mut expected,
+                )
+                .unwrap();
                 step_hidden(&mut on_device, head, &slots, &data, captured, &mut seen);
                 assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
                 assert!(seen.is_approximate() && expected.is_approximate());
             }
             let z = vec![0.0; VOCAB];
-            let logits_of_one = Logits::new(&z, 1, VOCAB).unwrap();
-            on_device.step(logits_of_one, &slots[..1], &BatchOptions::default(), &mut seen).unwrap();
+            let logits_of_one = Rows::logits(&z, 1, VOCAB).unwrap();
+            on_device.step(logits_of_one, &Batch::of(&slots[..1]), &mut seen).unwrap();
             assert!(!seen.is_approximate());
             logits += host.head_counts().clustered_logits;
         }

@@ -1,16 +1,16 @@
 //! An emulated device judges drafts by probabilities as a pool of the host does.
 
 use gumball_engine::{
-    BatchOptions, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    DeviceSlice, Drafts, Dtype, IntType, Kind, Logits, NONE, PADDING, PoolRoute, SamplingParams, Slot,
-    Status, StepVariant, VerifyMode,
+    Batch, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    DeviceSlice, Drafts, Dtype, IntType, Matrix, NONE, PADDING, PoolRoute, Rows, SamplingParams, Slot,
+    Status, StepVariant, Tree, VerifyMode,
 };
 
 use half::bf16;
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
 use crate::device_verify::{Both, config, device};
-use crate::verify::{Batch, Drafter, MIROSTAT, Random, model};
+use crate::verify::{Drafter, Gathered, MIROSTAT, Random, model};
 
 /// The modes that judge drafts by probabilities.
 const MODES: [VerifyMode; 3] =
@@ -53,7 +53,7 @@ fn a_device_judges_what_the_host_does_whoever_drafts_and_between_steps() {
                 both.step(&slots);
             }
             let mode = MODES[turn % 3];
-            let mut batch = Batch::default();
+            let mut batch = Gathered::default();
             let mut requests = Vec::new();
             for kind in (0..KINDS).filter(|_| random.below(4) > 0).rev().collect::<Vec<_>>() {
                 let history = both.host.sequence(slots[kind]).unwrap().history().ids().to_vec();
@@ -74,12 +74,16 @@ fn a_device_judges_what_the_host_does_whoever_drafts_and_between_steps() {
                 }
             }
             let probs = drafter_rows(&mut random, batch.data.len() / VOCAB);
-            let drafts = Drafts {
-                parents: (mode != VerifyMode::Block).then_some(&batch.parents),
-                probs: (reads_probs(mode) && turn % 2 == 0).then_some(&probs),
-                ..batch.drafts()
-            };
-            both.verify(batch.logits(), &requests, &drafts, mode, &BatchOptions::default());
+            let probs = Matrix::new(&probs, batch.data.len() / VOCAB, VOCAB).unwrap();
+            let probs = (reads_probs(mode) && turn % 2 == 0).then_some(probs);
+            let whole = batch.drafts();
+            let tree = if mode == VerifyMode::Block { Tree::Chain } else { whole.tree };
+            let (counts, drafts) = (&batch.counts, Drafts { tree, probs, ..whole });
+            both.verify(
+                batch.logits(),
+                &Batch { slots: &requests, counts, mode, ..Batch::default() },
+                &drafts,
+            );
             let all = both.seen.accepted().iter().sum::<u32>();
             accepted += all;
             refused += batch.ids.len() as u32 - all;
@@ -107,14 +111,14 @@ fn rows_of_probabilities_and_of_16_bits_are_judged() {
         ids.max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as i32
     };
     let ids: Vec<i32> = [0, 1, 3, 4, 6, 7].map(likely).to_vec();
-    let drafts = Drafts { counts: &[2; 3], ids: &ids, parents: None, probs: None };
+    let (counts, probs) = (&[2; 3], Matrix::new(&probs, 9, VOCAB).unwrap());
     for mode in MODES {
-        let drafts = Drafts { probs: reads_probs(mode).then_some(&probs), ..drafts };
-        let logits = Logits::new(&data, 9, VOCAB).unwrap().with_kind(Kind::Probabilities);
-        both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+        let drafts = Drafts { probs: reads_probs(mode).then_some(probs), ..Drafts::chain(&ids) };
+        let logits = Rows::probabilities(&data, 9, VOCAB).unwrap();
+        both.verify(logits, &Batch { slots: &slots, counts, mode, ..Batch::default() }, &drafts);
         let halves: Vec<bf16> = rows(0..9).iter().map(|z| bf16::from_f32(*z)).collect();
-        let logits = Logits::new(&halves[..], 9, VOCAB).unwrap();
-        both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+        let logits = Rows::logits(&halves[..], 9, VOCAB).unwrap();
+        both.verify(logits, &Batch { slots: &slots, counts, mode, ..Batch::default() }, &drafts);
     }
 }
 
@@ -146,9 +150,9 @@ fn requests_without_edits_are_judged_by_what_is_made_of_their_logits_alone() {
     let mut random = Random(6);
     let (probs, weights) = (drafter_rows(&mut random, 9), drafter_rows(&mut random, 9));
     let batches = [
-        Logits::new(&odd, 9, VOCAB).unwrap(),
-        Logits::new(&halves[..], 9, VOCAB).unwrap(),
-        Logits::new(&weights, 9, VOCAB).unwrap().with_kind(Kind::Probabilities),
+        Rows::logits(&odd, 9, VOCAB).unwrap(),
+        Rows::logits(&halves[..], 9, VOCAB).unwrap(),
+        Rows::probabilities(&weights, 9, VOCAB).unwrap(),
     ];
     // A chain behind an id that is none, a request without drafts, and padding stand in the batch.
     let likely =
@@ -161,16 +165,12 @@ fn requests_without_edits_are_judged_by_what_is_made_of_their_logits_alone() {
         let [a, b, c] = params.map(|params| both.admit(params, &[1]));
         for (logits, mode) in batches.iter().flat_map(|logits| MODES.map(|mode| (*logits, mode))) {
             for slots in [[a, b, c], [c, PADDING, a]] {
-                let probs = reads_probs(mode).then_some(&probs[..]);
-                let drafts = Drafts { counts: &[3, 3, 0], ids: &ids, parents: None, probs };
-                both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
-                both.verify(
-                    logits,
-                    &slots,
-                    &Drafts { probs: None, ..drafts },
-                    mode,
-                    &BatchOptions::default(),
-                );
+                let probs = Matrix::new(&probs, 9, VOCAB).unwrap();
+                let probs = reads_probs(mode).then_some(probs);
+                let (counts, drafts) = (&[3, 3, 0], Drafts { probs, ..Drafts::chain(&ids) });
+                let batch = Batch { counts, mode, ..Batch::of(&slots) };
+                both.verify(logits, &batch, &drafts);
+                both.verify(logits, &batch, &Drafts { probs: None, ..drafts });
                 accepted += both.seen.accepted().iter().sum::<u32>();
             }
         }
@@ -238,6 +238,7 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
             }
         });
         let has_probs = reads_probs(mode);
+        let host_probs = has_probs.then_some(Matrix::new(&probs, 6, VOCAB).unwrap());
         both.device.assign_drafts(&slots, &captured_for, mode, &options).unwrap();
         let inputs = uploads.each_ref().map(|of| (of.logits().into(), of.drafts(has_probs)));
         let graph = both.device.capture_verify(&inputs).unwrap();
@@ -246,15 +247,10 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         both.device.fetch_verification(&mut both.seen).unwrap();
         for turn in [0, 1] {
             let (data, ids) = batch(turn);
-            let drafts = Drafts {
-                counts: &counts,
-                ids: &ids,
-                parents: Some(&parents),
-                probs: has_probs.then_some(&probs),
-            };
-            let logits = Logits::new(&data, 6, VOCAB).unwrap();
+            let (counts, drafts) = (&counts, Drafts { probs: host_probs, ..Drafts::tree(&ids, &parents) });
+            let logits = Rows::logits(&data, 6, VOCAB).unwrap();
             both.host
-                .verify(logits, &slots, &drafts, mode, &BatchOptions::default(), &mut both.wanted)
+                .verify(logits, &Batch { counts, mode, ..Batch::of(&slots) }, &drafts, &mut both.wanted)
                 .unwrap();
         }
         both.agree(&slots);
@@ -271,21 +267,22 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         full.unwrap();
         both.device.fetch_verification(&mut both.seen).unwrap();
         let (data, ids) = batch(0);
-        let host_probs = has_probs.then_some(&probs[..]);
-        let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: host_probs };
-        let (logits, none) = (Logits::new(&data, 6, VOCAB).unwrap(), BatchOptions::default());
-        both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+        let (counts, drafts) =
+            (&counts, Drafts { ids: &ids, tree: Tree::Parents(&parents), probs: host_probs });
+        let (logits, none) = (Rows::logits(&data, 6, VOCAB).unwrap(), Batch::default());
+        both.host
+            .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
+            .unwrap();
         both.agree(&slots);
         // Drafts of the host beside a drafter's rows on the device.
         if has_probs {
-            let drafts = Drafts { probs: None, ..drafts };
-            let probs_there = of.rows_of(&of.probs);
-            both.device
-                .enqueue_host_drafts_with_probs(of.logits(), &slots, &drafts, probs_there, mode, &options)
-                .unwrap();
+            let (alone, probs_there) = (Drafts { probs: None, ..drafts }, of.rows_of(&of.probs));
+            let batch = Batch { slots: &slots, counts, mode, ..none };
+            both.device.enqueue_host_drafts(of.logits(), &batch, &alone, Some(probs_there)).unwrap();
             both.device.fetch_verification(&mut both.seen).unwrap();
-            let drafts = Drafts { probs: host_probs, ..drafts };
-            both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+            both.host
+                .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
+                .unwrap();
             both.agree(&slots);
         }
     }
@@ -316,10 +313,12 @@ fn parents_that_are_no_tree_or_no_chain_of_a_block_are_a_step_with_a_status() {
         assert_eq!((both.seen.tokens(0).len(), both.seen.rows(0)), (1, &[0][..]));
         assert_eq!(both.seen.outputs().status(3), Status::default());
         // But for the status it is a step; the other request has its draft.
-        let drafts = Drafts { counts: &[0, 1], ids: &[7], parents: None, probs: None };
+        let (counts, drafts) = (&[0, 1], Drafts::chain(&[7]));
         let own: Vec<f32> = [&data[..VOCAB], &data[3 * VOCAB..]].concat();
-        let (logits, none) = (Logits::new(&own, 3, VOCAB).unwrap(), BatchOptions::default());
-        both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+        let (logits, none) = (Rows::logits(&own, 3, VOCAB).unwrap(), Batch::default());
+        both.host
+            .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
+            .unwrap();
         for request in [0, 1] {
             assert_eq!(both.seen.tokens(request), both.wanted.tokens(request));
         }
@@ -341,9 +340,13 @@ fn empty_rows_and_drafts_that_are_no_tokens_end_a_judged_walk() {
     // Behind 5 there is nothing; a draft that is no token stands before others.
     let data = [&sure[..], &empty, &sure, &sure, &sure, &sure].concat();
     let ids = [5, 5, NONE, 5];
-    let drafts = Drafts { counts: &[2, 2], ids: &ids, parents: None, probs: None };
+    let (counts, drafts) = (&[2, 2], Drafts::chain(&ids));
     for mode in MODES {
-        both.verify(Logits::new(&data, 6, VOCAB).unwrap(), &slots, &drafts, mode, &BatchOptions::default());
+        both.verify(
+            Rows::logits(&data, 6, VOCAB).unwrap(),
+            &Batch { slots: &slots, counts, mode, ..Batch::default() },
+            &drafts,
+        );
         // A block may not end before an empty row.
         if mode != VerifyMode::Block {
             assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[5, NONE][..], &[5][..]), "{mode:?}");
@@ -357,40 +360,49 @@ fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
     let Some(device) = device() else { return };
     let mut both = Both::new(&device);
     let slots = [both.admit(params(3, 1), &[1]), both.admit(params(MIROSTAT, 2), &[2])];
-    let (data, none) = (rows(0..4), BatchOptions::default());
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let drafts = |parents, probs| Drafts { counts: &[2, 0], ids: &[1, 2], parents, probs };
-    let probs = vec![0.5; 4 * VOCAB];
+    let (data, none) = (rows(0..4), Batch::default());
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let drafts = |tree, probs: Option<&'static [f32]>| Drafts {
+        ids: &[1, 2],
+        tree,
+        probs: probs.map(|probs| Matrix::new(probs, probs.len() / VOCAB, VOCAB).unwrap()),
+    };
+    let counts = &[2, 0];
+    let probs = &[0.5; 4 * VOCAB];
     let forced = [None, Some(3), None, None];
-    let beside = BatchOptions { forced: &forced, ..none };
+    let beside = Batch { forced: &forced, ..none };
     let single = VerifyMode::Threshold { single: 1.5, acc: 1.0 };
     let [rejection, block, threshold] = MODES;
     let unread = "drafts.probs cannot be combined with mode: only rejection and block read the drafter's probabilities";
-    let cases: [(&str, Drafts<'_>, VerifyMode, BatchOptions<'_>); 7] = [
-        (unread, drafts(None, Some(&probs)), VerifyMode::Coupled, none),
-        (unread, drafts(None, Some(&probs)), VerifyMode::Greedy, none),
-        (unread, drafts(None, Some(&probs)), threshold, none),
+    let cases: [(&str, Drafts<'_>, VerifyMode, Batch<'_>); 7] = [
+        (unread, drafts(Tree::Chain, Some(probs)), VerifyMode::Coupled, none),
+        (unread, drafts(Tree::Chain, Some(probs)), VerifyMode::Greedy, none),
+        (unread, drafts(Tree::Chain, Some(probs)), threshold, none),
         (
-            "drafts.probs has length 3599, but must have 3600",
-            drafts(None, Some(&probs[1..])),
+            "drafts.probs has length 2700, but must have 3600",
+            drafts(Tree::Chain, Some(&probs[VOCAB..])),
             rejection,
             none,
         ),
-        ("threshold_single is 1.5, but must be in 0..=1", drafts(None, None), single, none),
-        ("forced cannot be combined with block", drafts(None, None), block, beside),
+        ("threshold_single is 1.5, but must be in 0..=1", drafts(Tree::Chain, None), single, none),
+        ("forced cannot be combined with block", drafts(Tree::Chain, None), block, beside),
         (
             "parents is -1 for node 1 of request 0, but must be 0 in a chain",
-            drafts(Some(&[-1, -1]), None),
+            drafts(Tree::Parents(&[-1, -1]), None),
             block,
             none,
         ),
     ];
     for (message, drafts, mode, options) in cases {
-        let refused =
-            both.device.verify(logits, &slots, &drafts, mode, &options, &mut both.seen).unwrap_err();
+        let refused = both
+            .device
+            .verify(logits, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut both.seen)
+            .unwrap_err();
         assert!(refused.to_string().starts_with(message), "{refused}");
-        let on_host =
-            both.host.verify(logits, &slots, &drafts, mode, &options, &mut both.wanted).unwrap_err();
+        let on_host = both
+            .host
+            .verify(logits, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut both.wanted)
+            .unwrap_err();
         assert_eq!(on_host.to_string(), refused.to_string());
         for slot in slots {
             assert_eq!(both.device.sequence(slot).unwrap().position(), 1, "{message}");

@@ -1,8 +1,8 @@
 //! Tokens are taken away on an emulated device without the host, and what follows is what follows them on the host.
 
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    DeviceSlice, Drafts, Dtype, Error, IntType, Logits, Outputs, PADDING, SamplingParams, Slot, VerifyMode,
+    Batch, Device, DeviceBuffer, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, DeviceSlice,
+    Drafts, Dtype, Error, IntType, Outputs, PADDING, Rows, SamplingParams, Slot, VerifyMode,
 };
 
 use crate::cases::{KINDS, VOCAB, params, rows};
@@ -50,16 +50,23 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
                 both.host.release(copy).unwrap();
                 counts.push(count as u32);
             }
-            let drafts = Drafts { counts: &counts, ids: &ids, ..Drafts::default() };
-            let logits = Logits::new(&data, data.len() / VOCAB, VOCAB).unwrap();
-            let (mode, none) = (VerifyMode::Coupled, BatchOptions::default());
-            both.host.verify(logits, &slots, &drafts, mode, &none, &mut both.wanted).unwrap();
+            let (counts, drafts) = (&counts, Drafts::chain(&ids));
+            let logits = Rows::logits(&data, data.len() / VOCAB, VOCAB).unwrap();
+            let (mode, none) = (VerifyMode::Coupled, Batch::default());
+            both.host
+                .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
+                .unwrap();
             // On the device the verification and the shortening follow one another, and the host looks behind both.
             let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
             let rows_there =
                 DeviceLogits::of(&uploaded, Dtype::F32, 0, data.len() / VOCAB, VOCAB, VOCAB).unwrap();
             both.device
-                .enqueue_host_drafts(rows_there, &slots, &drafts, mode, &DeviceOptions::default())
+                .enqueue_host_drafts(
+                    rows_there,
+                    &Batch { slots: &slots, counts, mode, ..none },
+                    &drafts,
+                    None,
+                )
                 .unwrap();
             let gone: Vec<usize> =
                 (0..slots.len()).map(|request| random.below(both.wanted.tokens(request).len() + 1)).collect();
@@ -97,8 +104,8 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
                         DeviceLogits::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
                     both.device.enqueue(there, &slots, &DeviceOptions::default()).unwrap();
                     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-                    let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
-                    both.host.step(logits, &slots, &none, &mut wanted).unwrap();
+                    let logits = Rows::logits(&data, slots.len(), VOCAB).unwrap();
+                    both.host.step(logits, &Batch { slots: &slots, ..none }, &mut wanted).unwrap();
                     both.device.fetch(&mut seen).unwrap();
                     assert_eq!(seen.words(), wanted.words());
                 }

@@ -2,13 +2,14 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, Logits, NONE, Outputs, PADDING, Pool, PoolConfig,
-    PoolRoute, RowHook, SamplingParams, Slot, Status, StepVariant, Verification, VerifyMode, Widths,
+    Batch, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, NONE, Outputs, PADDING, Pool, PoolConfig,
+    PoolRoute, RowHook, Rows, SamplingParams, Slot, Status, StepVariant, Tree, Verification, VerifyMode,
+    Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
-use crate::verify::{Batch, Drafter, MIROSTAT, Random, model};
+use crate::verify::{Drafter, Gathered, MIROSTAT, Random, model};
 
 /// Returns the emulated device, or says why there is none.
 pub fn device() -> Option<Device> {
@@ -54,17 +55,10 @@ impl Both {
     }
 
     /// Verifies in both pools and compares everything that comes out.
-    pub fn verify(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
-    ) {
-        self.host.verify(logits, slots, drafts, mode, options, &mut self.wanted).unwrap();
-        self.device.verify(logits, slots, drafts, mode, options, &mut self.seen).unwrap();
-        self.agree(slots);
+    pub fn verify(&mut self, logits: Rows<'_>, batch: &Batch<'_>, drafts: &Drafts<'_>) {
+        self.host.verify(logits, batch, drafts, &mut self.wanted).unwrap();
+        self.device.verify(logits, batch, drafts, &mut self.seen).unwrap();
+        self.agree(batch.slots);
     }
 
     /// Compares what came out of the last verification in each pool.
@@ -88,10 +82,10 @@ impl Both {
     pub fn step(&mut self, slots: &[Slot]) {
         let data: Vec<f32> =
             slots.iter().flat_map(|slot| model(self.host.sequence(*slot).unwrap().history().ids())).collect();
-        let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
+        let logits = Rows::logits(&data, slots.len(), VOCAB).unwrap();
         let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-        self.host.step(logits, slots, &BatchOptions::default(), &mut wanted).unwrap();
-        self.device.step(logits, slots, &BatchOptions::default(), &mut seen).unwrap();
+        self.host.step(logits, &Batch::of(slots), &mut wanted).unwrap();
+        self.device.step(logits, &Batch::of(slots), &mut seen).unwrap();
         assert_eq!(seen.words(), wanted.words());
     }
 }
@@ -115,7 +109,7 @@ fn a_device_verifies_what_the_host_does_whoever_drafts_and_between_steps() {
             if turn == 3 {
                 both.step(&slots);
             }
-            let mut batch = Batch::default();
+            let mut batch = Gathered::default();
             let mut requests = Vec::new();
             for kind in (0..KINDS).filter(|_| random.below(4) > 0).rev().collect::<Vec<_>>() {
                 let history = both.host.sequence(slots[kind]).unwrap().history().ids().to_vec();
@@ -137,7 +131,11 @@ fn a_device_verifies_what_the_host_does_whoever_drafts_and_between_steps() {
                 }
             }
             let mode = if turn % 2 == 0 { VerifyMode::Coupled } else { VerifyMode::Greedy };
-            both.verify(batch.logits(), &requests, &batch.drafts(), mode, &BatchOptions::default());
+            both.verify(
+                batch.logits(),
+                &Batch { slots: &requests, counts: &batch.counts, mode, ..Batch::default() },
+                &batch.drafts(),
+            );
             accepted += both.seen.accepted().iter().sum::<u32>();
             // A caller who stops behind a token.
             if turn == 4 {
@@ -222,10 +220,10 @@ fn links_that_lie_there_are_trees_like_parents() {
             (0..VOCAB).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as i32
         };
         let ids: Vec<i32> = (0..9).map(|draft| likely(draft % 3)).collect();
-        let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: None };
         let links = links_of(&counts, &parents);
         let narrow = links.each_ref().map(|links| links.iter().map(|row| *row as i32).collect::<Vec<_>>());
-        assert_eq!(Drafts::parents_of(&counts, &narrow[0], &narrow[1]).unwrap(), parents);
+        let tree = Tree::Links { first_child: &narrow[0], next_sibling: &narrow[1] };
+        let drafts = Drafts { ids: &ids, tree, probs: None };
         let mode = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection][turn as usize % 3];
         both.device.assign_drafts(&slots, &counts, mode, &DeviceOptions::default()).unwrap();
         let uploaded = Uploaded::new(
@@ -247,8 +245,10 @@ fn links_that_lie_there_are_trees_like_parents() {
             both.device.replay(&graph).unwrap();
         }
         both.device.fetch_verification(&mut both.seen).unwrap();
-        let logits = Logits::new(&data, 12, VOCAB).unwrap();
-        both.host.verify(logits, &slots, &drafts, mode, &BatchOptions::default(), &mut both.wanted).unwrap();
+        let logits = Rows::logits(&data, 12, VOCAB).unwrap();
+        both.host
+            .verify(logits, &Batch { counts: &counts, mode, ..Batch::of(&slots) }, &drafts, &mut both.wanted)
+            .unwrap();
         both.agree(&slots);
         accepted += both.seen.accepted().iter().sum::<u32>();
     }
@@ -290,11 +290,9 @@ fn links_that_are_no_tree_are_a_step_with_a_status() {
         assert_eq!(both.seen.accepted()[0], 0);
         // The other request goes on with its draft, and the first takes a step.
         let own: Vec<f32> = kept.iter().flat_map(|row| data[row * VOCAB..][..VOCAB].to_vec()).collect();
-        let drafts = Drafts { counts: &[0, 1], ids: &[9], parents: None, probs: None };
-        let logits = Logits::new(&own, 3, VOCAB).unwrap();
-        both.host
-            .verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), &mut both.wanted)
-            .unwrap();
+        let (counts, drafts) = (&[0, 1], Drafts::chain(&[9]));
+        let logits = Rows::logits(&own, 3, VOCAB).unwrap();
+        both.host.verify(logits, &Batch { counts, ..Batch::of(&slots) }, &drafts, &mut both.wanted).unwrap();
         assert_eq!(both.seen.tokens(0), both.wanted.tokens(0));
         assert_eq!(both.seen.tokens(1), both.wanted.tokens(1));
     }
@@ -340,10 +338,10 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
         both.device.replay(&graph).unwrap();
         both.device.fetch_verification(&mut both.seen).unwrap();
         for (data, ids) in &both_batches {
-            let drafts = Drafts { counts: &counts[pair], ids, parents: Some(&parents[pair]), probs: None };
-            let (logits, none) = (Logits::new(data, 8, VOCAB).unwrap(), BatchOptions::default());
+            let (counts, drafts) = (&counts[pair], Drafts::tree(ids, &parents[pair]));
+            let (logits, none) = (Rows::logits(data, 8, VOCAB).unwrap(), Batch::default());
             both.host
-                .verify(logits, three[pair], &drafts, VerifyMode::Coupled, &none, &mut both.wanted)
+                .verify(logits, &Batch { slots: three[pair], counts, ..none }, &drafts, &mut both.wanted)
                 .unwrap();
         }
         both.agree(three[pair]);
@@ -385,11 +383,13 @@ fn parents_that_are_no_tree_end_a_walk_after_one_token_with_a_status() {
         assert_eq!(both.seen.outputs().status(3), Status::default());
         // But for the status it is a step; the other request has its drafts.
         let ids = [5, 5, 7, NONE, 5];
-        let drafts = Drafts { counts: &[0, 3], ids: &ids[2..], parents: None, probs: None };
+        let (counts, drafts) = (&[0, 3], Drafts::chain(&ids[2..]));
         let own: Vec<f32> = [&data[..VOCAB], &data[3 * VOCAB..]].concat();
-        let logits = Logits::new(&own, 5, VOCAB).unwrap();
-        let none = BatchOptions::default();
-        both.host.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none, &mut both.wanted).unwrap();
+        let logits = Rows::logits(&own, 5, VOCAB).unwrap();
+        let none = Batch::default();
+        both.host
+            .verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts, &mut both.wanted)
+            .unwrap();
         assert_eq!(both.seen.tokens(0), both.wanted.tokens(0));
         assert_eq!(both.seen.tokens(1), both.wanted.tokens(1));
         for slot in slots {
@@ -422,20 +422,23 @@ fn a_pool_of_the_route_probabilities_verifies_what_the_host_does() {
         row
     };
     let data = [sure(5), sure(6), sure(7), sure(8), sure(5), sure(6)].concat();
-    let drafts = Drafts { counts: &[3, 1], ids: &[4, 5, 6, 5], parents: Some(&[-1, -1, 1, -1]), probs: None };
-    let logits = Logits::new(&data, 6, VOCAB).unwrap();
+    let (counts, drafts) = (&[3, 1], Drafts::tree(&[4, 5, 6, 5], &[-1, -1, 1, -1]));
+    let logits = Rows::logits(&data, 6, VOCAB).unwrap();
     for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
-        both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+        both.verify(logits, &Batch { slots: &slots, counts, mode, ..Batch::default() }, &drafts);
         assert_eq!((both.seen.tokens(0), both.seen.rows(0)), (&[5, 7][..], &[0, 2][..]));
         assert_eq!(both.seen.outputs().status(1), Status::NAN);
     }
     // The stop id 6 ends the walk of the first request alone.
-    let drafts = Drafts { counts: &[1, 1], ids: &[6, 6], parents: None, probs: None };
+    let (counts, drafts) = (&[1, 1], Drafts::chain(&[6, 6]));
     let data = [sure(6), sure(7), sure(6), sure(7)].concat();
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default());
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    both.verify(logits, &Batch { slots: &slots, counts, ..Batch::default() }, &drafts);
     assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[6][..], &[6, 7][..]));
 }
+
+/// Numbers of drafts, drafts and what they follow.
+type Given = (&'static [u32], &'static [i32], Tree<'static>);
 
 #[test]
 fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
@@ -443,15 +446,14 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
     let mut both = Both::new(&device);
     let (a, b) = (both.admit(params(3, 1), &[1]), both.admit(params(MIROSTAT, 2), &[2]));
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let none = BatchOptions::default();
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let none = Batch::default();
     let hook = |_: &mut [f32]| {};
     let hooks: [Option<RowHook<'_>>; 4] = [None, None, Some(&hook), None];
-    let hooked = BatchOptions { hooks: &hooks, ..none };
-    let drafts = |counts, ids, parents| Drafts { counts, ids, parents, probs: None };
-    let good = drafts(&[2, 0], &[1, 2], Some(&[-1, 0]));
+    let hooked = Batch { hooks: &hooks, ..none };
+    let good: Given = (&[2, 0], &[1, 2], Tree::Parents(&[-1, 0]));
     let coupled = VerifyMode::Coupled;
-    let cases: [(&str, &[Slot], Drafts<'_>, VerifyMode, BatchOptions<'_>); 6] = [
+    let cases: [(&str, &[Slot], Given, VerifyMode, Batch<'_>); 6] = [
         (
             "no hooks on a device: row 2 has one, which runs on the host; step it in a pool of the host",
             &[a, b],
@@ -463,23 +465,27 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
             "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the request step \
              without drafts",
             &[a, b],
-            drafts(&[1, 1], &[1, 2], None),
+            (&[1, 1], &[1, 2], Tree::Chain),
             coupled,
             none,
         ),
         (
             "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",
             &[a, b],
-            drafts(&[2, 0], &[1, 2], Some(&[1, 0])),
+            (&[2, 0], &[1, 2], Tree::Parents(&[1, 0])),
             coupled,
             none,
         ),
-        ("drafts.counts is 65 in request 0", &[a, b], drafts(&[65, 0], &[1], None), coupled, none),
-        ("logits has length 4, but must have 3 rows", &[a, b], drafts(&[1, 0], &[1], None), coupled, none),
+        ("drafts.counts is 65 in request 0", &[a, b], (&[65, 0], &[1], Tree::Chain), coupled, none),
+        ("logits has length 4, but must have 3 rows", &[a, b], (&[1, 0], &[1], Tree::Chain), coupled, none),
         ("slots is 0 in row 1 again", &[a, a], good, coupled, none),
     ];
-    for (message, slots, drafts, mode, options) in cases {
-        let error = both.device.verify(logits, slots, &drafts, mode, &options, &mut both.seen).unwrap_err();
+    for (message, slots, (counts, ids, tree), mode, options) in cases {
+        let drafts = Drafts { ids, tree, probs: None };
+        let error = both
+            .device
+            .verify(logits, &Batch { slots, counts, mode, ..options }, &drafts, &mut both.seen)
+            .unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
         for slot in [a, b] {
             assert_eq!(both.device.sequence(slot).unwrap().position(), 1, "{message}");
@@ -491,11 +497,11 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
     let error = both.device.assign_drafts(&many, &[64; 4], coupled, &DeviceOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("counts has length 260, but must have at most 200 requests"));
     // The drafts of padding are not looked at, and an empty batch is verified.
-    let odd = drafts(&[2, 0], &[1, 2], Some(&[7, i32::MIN]));
-    both.verify(logits, &[PADDING, b], &odd, coupled, &none);
+    let odd = Drafts::tree(&[1, 2], &[7, i32::MIN]);
+    both.verify(logits, &Batch { slots: &[PADDING, b], counts: &[2, 0], mode: coupled, ..none }, &odd);
     assert_eq!((both.seen.tokens(0).len(), both.seen.tokens(1).len()), (0, 1));
-    let nothing = Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap();
-    both.verify(nothing, &[], &Drafts::default(), coupled, &none);
+    let nothing = Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap();
+    both.verify(nothing, &Batch { slots: &[], mode: coupled, ..none }, &Drafts::default());
     let error = both.device.shorten(&[a], &[1]).unwrap_err().to_string();
     assert_eq!(error, "counts is 1 of slot 0, but must be in 0..=0, its output tokens");
 }
@@ -506,10 +512,10 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
     let mut both = Both::new(&device);
     let slots = [1, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let drafts = Drafts { counts: &[1, 1], ids: &[1, 2], parents: None, probs: None };
-    let none = BatchOptions::default();
-    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let (counts, drafts) = (&[1, 1], Drafts::chain(&[1, 2]));
+    let none = Batch::default();
+    both.verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts);
     let uploaded = Uploaded::new(&device, &data, &[1, 2], &[-1, -1]);
     both.host.release(slots[0]).unwrap();
     both.device.release(slots[0]).unwrap();
@@ -517,18 +523,18 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
     both.device.enqueue_verify_assigned(input, &on_device).unwrap();
     both.device.fetch_verification(&mut both.seen).unwrap();
     both.host
-        .verify(logits, &[PADDING, slots[1]], &drafts, VerifyMode::Coupled, &none, &mut both.wanted)
+        .verify(logits, &Batch { slots: &[PADDING, slots[1]], counts, ..none }, &drafts, &mut both.wanted)
         .unwrap();
     both.agree(&[PADDING, slots[1]]);
     // A later request has longer lists than the one whose rows it takes.
     let long: Vec<u32> = (0..300).map(|id| id * 3).collect();
     let slot = both.admit(params(7, 5), &long);
     assert_eq!(slot, slots[0]);
-    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
+    both.verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts);
     // What changes a sequence writes its lists again.
     both.host.push(slot, 9).unwrap();
     both.device.push(slot, 9).unwrap();
-    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
+    both.verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts);
 }
 
 #[test]
@@ -557,13 +563,13 @@ fn rows_behind_drafts_copy_lists_of_any_length() {
     let line = |seed: usize| (0..LARGE).map(move |id| ((id * 7919 + seed * 31) % 1009) as f32 / 300.0);
     for turn in 0..3 {
         let data: Vec<f32> = (0..12).flat_map(|row| line(row / 4 + turn)).collect();
-        let logits = Logits::new(&data, 12, LARGE).unwrap();
+        let logits = Rows::logits(&data, 12, LARGE).unwrap();
         // Forced tokens make the walks long, over ids that are known and others.
         let forced = [Some(7), Some(3000), Some(4998), None].repeat(3);
-        let options = BatchOptions { forced: &forced, ..Default::default() };
+        let options = Batch { forced: &forced, ..Default::default() };
         let ids = [7, 3000, 4998].repeat(3);
-        let drafts = Drafts { counts: &[3; 3], ids: &ids, parents: None, probs: None };
-        both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &options);
+        let (counts, drafts) = (&[3; 3], Drafts::chain(&ids));
+        both.verify(logits, &Batch { slots: &slots, counts, ..options }, &drafts);
         assert_eq!(both.seen.accepted(), [3; 3]);
     }
 }

@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, WholeRow};
 use gumball_engine::{
-    BatchOptions, Filter, Head, Logits, Masks, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
-    RACE, Row, SamplingParams, Widths, bf16,
+    Batch, Filter, Head, Masks, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RACE, Row, Rows,
+    SamplingParams, Widths, bf16,
 };
 use gumball_spec::head::logits;
 use gumball_spec::num::philox4x32_10;
@@ -37,7 +37,7 @@ fn a_step_from_hidden_states_is_a_step_from_their_logits() {
     let head = Exact::new(&weights, VOCAB, WIDTH, options).unwrap();
     let words = [0xFFFF_FFF7; 29].repeat(KINDS + 1);
     let masks = Masks::new(&words, KINDS + 1, 29, 29).unwrap();
-    let options = BatchOptions { masks, ..BatchOptions::default() };
+    let options = Batch { masks, ..Batch::default() };
     for threads in [1, 3] {
         let (mut of_logits, mut of_states) = (pool(threads), pool(threads));
         let mut slots: Vec<_> =
@@ -51,16 +51,18 @@ fn a_step_from_hidden_states_is_a_step_from_their_logits() {
             let data = numbers(slots.len() * WIDTH, 100 + step, 3.0);
             let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
             let z = by_definition(&weights, &states);
-            let z = Logits::new(&z, slots.len(), VOCAB).unwrap();
-            of_logits.step(z, &slots, &options, &mut expected).unwrap();
-            of_states.step_hidden(&head, states, &slots, &options, &mut seen).unwrap();
+            let z = Rows::logits(&z, slots.len(), VOCAB).unwrap();
+            of_logits.step(z, &Batch { slots: &slots, ..options }, &mut expected).unwrap();
+            of_states
+                .step(Rows::hidden(&head, states), &Batch { slots: &slots, ..options }, &mut seen)
+                .unwrap();
             assert_eq!(seen.words(), expected.words(), "{threads} threads, step {step}");
             assert!((0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
         }
         // A step of padding alone reads nothing.
         let data = numbers(WIDTH, 1, 1.0);
         let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
-        of_states.step_hidden(&head, states, &[PADDING], &BatchOptions::default(), &mut seen).unwrap();
+        of_states.step(Rows::hidden(&head, states), &Batch::of(&[PADDING]), &mut seen).unwrap();
         assert_eq!(seen.tokens(), [-1]);
     }
 }
@@ -115,7 +117,7 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
             slots.insert(3, PADDING);
             let words = [0xFFFF_FFF7; 29].repeat(slots.len());
             let masks = Masks::new(&words, slots.len(), 29, 29).unwrap();
-            let options = BatchOptions { masks, ..BatchOptions::default() };
+            let options = Batch { masks, ..Batch::default() };
             let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
             let (mut expected, mut seen) = (new(), new());
             for step in 0..6 {
@@ -128,8 +130,10 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
                 }
                 let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
                 let [a, b] = &mut pools;
-                a.step_hidden(exact, states, &slots, &options, &mut expected).unwrap();
-                b.step_hidden(certified, states, &slots, &options, &mut seen).unwrap();
+                a.step(Rows::hidden(exact, states), &Batch { slots: &slots, ..options }, &mut expected)
+                    .unwrap();
+                b.step(Rows::hidden(certified, states), &Batch { slots: &slots, ..options }, &mut seen)
+                    .unwrap();
                 assert_eq!(seen.words(), expected.words(), "{route}, {threads} threads, step {step}");
                 assert!(!with_kept || (0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
             }
@@ -177,7 +181,7 @@ fn allocates_nothing_after_warm_up(head: Head<'_>) {
     let mut run = |pool: &mut Pool| {
         for data in &data {
             let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
-            pool.step_hidden(head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+            pool.step(Rows::hidden(head, states), &Batch::of(&slots), &mut out).unwrap();
         }
     };
     run(&mut pool);
@@ -200,7 +204,7 @@ fn a_step_of_more_rows_than_are_screened_takes_the_exact_head() {
         let tokens = [(0, Head::from(&certified)), (1, Head::from(&exact))].map(|(pool, head)| {
             let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
             let mut out = Outputs::new();
-            pools[pool].step_hidden(head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+            pools[pool].step(Rows::hidden(head, states), &Batch::of(&slots), &mut out).unwrap();
             out.tokens().to_vec()
         });
         assert_eq!(tokens[0], tokens[1]);
@@ -217,10 +221,10 @@ fn a_head_of_another_shape_is_refused_and_changes_nothing() {
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(2 * WIDTH, 1, 1.0);
     let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
-    let options = BatchOptions::default();
+    let options = Batch::default();
     let mut out = Outputs::new();
-    let mut message = |head: &Exact<'_>, states, slots: &[i32]| {
-        pool.step_hidden(head, states, slots, &options, &mut out).unwrap_err().to_string()
+    let mut message = |head: &Exact<'_>, states: HiddenStates<'_>, slots: &[i32]| {
+        pool.step(Rows::hidden(head, states), &Batch { slots, ..options }, &mut out).unwrap_err().to_string()
     };
     assert!(message(&smaller, states, &[slot]).starts_with("logits has length 899, but must have 900"));
     assert_eq!(

@@ -5,9 +5,9 @@ use gumball_engine::head::{
     ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates,
 };
 use gumball_engine::{
-    BatchOptions, Drafts, Head, HeadCounts, Logits, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES,
-    Paths, Pool, PoolConfig, Proposals, RACE, Row, RowHook, SamplingParams, Scored, Status, Verification,
-    VerifyMode, Widths, bf16, build_clusters,
+    Batch, Drafts, Head, HeadCounts, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
+    Proposals, RACE, Row, RowHook, Rows, SamplingParams, Scored, Status, Verification, VerifyMode, Widths,
+    bf16, build_clusters,
 };
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
@@ -93,7 +93,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
             if route == RACE {
                 hooks[1] = Some(&hook);
             }
-            let options = BatchOptions { masks, hooks: &hooks, ..BatchOptions::default() };
+            let options = Batch { masks, hooks: &hooks, ..Batch::default() };
             let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
             let (mut expected, mut seen) = (new(), new());
             let head = case.head(most_rows);
@@ -106,10 +106,12 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
                 }
                 let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
                 let z = case.by_definition(&states);
-                let z = Logits::new(&z, slots.len(), VOCAB).unwrap();
+                let z = Rows::logits(&z, slots.len(), VOCAB).unwrap();
                 let [of_logits, of_states] = &mut pools;
-                of_logits.step(z, &slots, &options, &mut expected).unwrap();
-                of_states.step_hidden(&head, states, &slots, &options, &mut seen).unwrap();
+                of_logits.step(z, &Batch { slots: &slots, ..options }, &mut expected).unwrap();
+                of_states
+                    .step(Rows::hidden(&head, states), &Batch { slots: &slots, ..options }, &mut seen)
+                    .unwrap();
                 assert_eq!(
                     seen.words(),
                     expected.words(),
@@ -149,12 +151,12 @@ fn a_row_that_a_mask_leaves_empty_can_be_stepped_by_the_exact_head() {
     let outside = row.iter().position(|z| *z == f32::NEG_INFINITY).unwrap();
     let mut words = [0; 29];
     words[outside / 32] = 1 << (outside % 32);
-    let options = BatchOptions { masks: Masks::new(&words, 1, 29, 29).unwrap(), ..BatchOptions::default() };
+    let options = Batch { masks: Masks::new(&words, 1, 29, 29).unwrap(), ..Batch::default() };
     let mut out = Outputs::new();
-    pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap();
+    pool.step(Rows::hidden(&head, states), &Batch { slots: &[slot], ..options }, &mut out).unwrap();
     assert_eq!((out.tokens(), out.status(0)), (&[NONE][..], Status::EMPTY));
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
-    pool.step_hidden(&exact, states, &[slot], &options, &mut out).unwrap();
+    pool.step(Rows::hidden(&exact, states), &Batch { slots: &[slot], ..options }, &mut out).unwrap();
     assert_eq!(out.tokens(), [outside as i32]);
     assert!(!out.is_approximate());
 }
@@ -190,12 +192,19 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
                     ids.extend((0..*count as usize).map(|draft| best(row + draft)));
                     row += *count as usize + 1;
                 }
-                let drafts = Drafts { counts: &counts, ids: &ids, parents: None, probs: None };
-                let options = BatchOptions::default();
-                let z = Logits::new(&z, rows, VOCAB).unwrap();
+                let (counts, drafts) = (&counts, Drafts::chain(&ids));
+                let options = Batch::default();
+                let z = Rows::logits(&z, rows, VOCAB).unwrap();
                 let [a, b] = &mut pools;
-                a.verify(z, &slots, &drafts, mode, &options, &mut expected).unwrap();
-                b.verify_hidden(&head, states, &slots, &drafts, mode, &options, &mut seen).unwrap();
+                a.verify(z, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut expected)
+                    .unwrap();
+                b.verify(
+                    Rows::hidden(&head, states),
+                    &Batch { slots: &slots, counts, mode, ..options },
+                    &drafts,
+                    &mut seen,
+                )
+                .unwrap();
                 assert_eq!(seen.outputs().words(), expected.outputs().words(), "{mode:?}, pass {pass}");
                 assert_eq!(seen.accepted(), expected.accepted());
                 assert!(seen.outputs().is_approximate() && !expected.outputs().is_approximate());
@@ -204,12 +213,13 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
             let data = numbers(slots.len() * WIDTH, 9, 4.0);
             let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
             let z = case.by_definition(&states);
-            let z = Logits::new(&z, slots.len(), VOCAB).unwrap();
-            let (paths, options) = (Paths::default(), BatchOptions::default());
+            let z = Rows::logits(&z, slots.len(), VOCAB).unwrap();
+            let options = Batch::default();
             let (mut expected, mut seen) = (Proposals::new(2), Proposals::new(2));
             let [a, b] = &mut pools;
-            a.draft(z, &slots, &paths, mode, &options, &mut expected).unwrap();
-            b.draft_hidden(&head, states, &slots, &paths, mode, &options, &mut seen).unwrap();
+            a.draft(z, &Batch { slots: &slots, mode, ..options }, &[], &mut expected).unwrap();
+            b.draft(Rows::hidden(&head, states), &Batch { slots: &slots, mode, ..options }, &[], &mut seen)
+                .unwrap();
             assert!((0..slots.len()).all(|row| seen.row(row) == expected.row(row)));
         }
         let mut pool = pool(threads);
@@ -219,12 +229,18 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
         let z = case.by_definition(&states);
         for kind in (0..KINDS).filter(|kind| *kind != 4 && *kind != 5) {
             let params = params(kind, 3);
-            let scored = Scored { params: &params, ids: &ids, prompt_len: 2, start: 1 };
+            let scored = Scored { params: &params, ids: &ids, prompt_len: 2, start: 1, chunk_rows: None };
             let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
-            let options = BatchOptions::default();
-            pool.score(Logits::new(&z, rows, VOCAB).unwrap(), scored, &options, &mut expected).unwrap();
+            let options = Batch::default();
+            pool.score(Rows::logits(&z, rows, VOCAB).unwrap(), &options, &scored, &mut expected).unwrap();
             for chunk_rows in [1, 4, 100] {
-                pool.score_hidden(&head, states, scored, &options, chunk_rows, &mut seen).unwrap();
+                pool.score(
+                    Rows::hidden(&head, states),
+                    &options,
+                    &Scored { chunk_rows: Some(chunk_rows), ..scored },
+                    &mut seen,
+                )
+                .unwrap();
                 assert_eq!(seen.words(), expected.words(), "kind {kind} in chunks of {chunk_rows}");
                 assert!(seen.is_approximate());
             }
@@ -244,7 +260,7 @@ fn a_step_allocates_nothing_after_warm_up() {
         let mut run = |pool: &mut Pool| {
             for data in &data {
                 let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
-                pool.step_hidden(&head, states, &slots, &BatchOptions::default(), &mut out).unwrap();
+                pool.step(Rows::hidden(&head, states), &Batch::of(&slots), &mut out).unwrap();
             }
         };
         run(&mut pool);
@@ -260,14 +276,20 @@ fn a_clustered_head_of_another_shape_is_refused() {
     let mut pool = Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB - 1) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(WIDTH, 1, 1.0);
-    let (options, mut out) = (BatchOptions::default(), Outputs::new());
+    let (options, mut out) = (Batch::default(), Outputs::new());
     let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
-    let error = pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap_err().to_string();
+    let error = pool
+        .step(Rows::hidden(&head, states), &Batch { slots: &[slot], ..options }, &mut out)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("logits has length 900, but must have 899"), "{error}");
     let mut pool = crate::cases::pool(1);
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let states = HiddenStates::new(&data, 1, WIDTH - 1).unwrap();
-    let error = pool.step_hidden(&head, states, &[slot], &options, &mut out).unwrap_err().to_string();
+    let error = pool
+        .step(Rows::hidden(&head, states), &Batch { slots: &[slot], ..options }, &mut out)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("hidden has length 36"), "{error}");
 }
 
@@ -305,9 +327,18 @@ fn a_chunk_of_a_score_holds_what_is_said() {
     let params = SamplingParams::default();
     let score = |head: Head<'_>, chunk_rows| {
         let mut pool = pool(1);
-        let (options, mut out) = (BatchOptions::default(), Outputs::new());
-        let scored = Scored { params: &params, ids: &ids, prompt_len: 1, start: 1 };
-        measure(|| pool.score_hidden(head, states, scored, &options, chunk_rows, &mut out).unwrap()).bytes_max
+        let (options, mut out) = (Batch::default(), Outputs::new());
+        let scored = Scored { params: &params, ids: &ids, prompt_len: 1, start: 1, chunk_rows: None };
+        measure(|| {
+            pool.score(
+                Rows::hidden(head, states),
+                &options,
+                &Scored { chunk_rows: Some(chunk_rows), ..scored },
+                &mut out,
+            )
+            .unwrap()
+        })
+        .bytes_max
     };
     let exact = case.exact();
     let by_exact = score((&exact).into(), ROWS) as i64 - score((&exact).into(), 1) as i64;

@@ -2,9 +2,7 @@
 
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    BatchOptions, Drafts, Error, Filter, Head, Logits, LogprobMode, LogprobsParams, Masks, NONE, ORACLE,
-    Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RACE, Route, Row, RowHook, SamplingParams, Scored,
-    Slot, Verification, VerifyMode, Widths, bf16,
+    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, ORACLE, Outputs, PADDING, Pool, PoolConfig, Proposals, RACE, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, Verification, VerifyMode, Widths, bf16,
 };
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::num::philox4x32_10;
@@ -124,14 +122,20 @@ fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
                     forced[rows / 2] = Some(3);
                 }
             }
-            let options = BatchOptions { masks, forced: &forced, hooks: &hooks };
-            let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: None };
+            let options = Batch { masks, forced: &forced, hooks: &hooks, ..Batch::default() };
+            let (counts, drafts) = (&counts, Drafts::tree(&ids, &parents));
             let z = by_definition(&weights, &data);
-            let z = Logits::new(&z, rows, VOCAB).unwrap();
+            let z = Rows::logits(&z, rows, VOCAB).unwrap();
             let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
             let [a, b] = &mut pools;
-            a.verify(z, &slots, &drafts, mode, &options, &mut expected).unwrap();
-            b.verify_hidden(head, states, &slots, &drafts, mode, &options, &mut seen).unwrap();
+            a.verify(z, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut expected).unwrap();
+            b.verify(
+                Rows::hidden(head, states),
+                &Batch { slots: &slots, counts, mode, ..options },
+                &drafts,
+                &mut seen,
+            )
+            .unwrap();
             let context = format!("{route}, {threads} threads, {mode:?}, pass {pass}");
             assert_eq!(seen.outputs().words(), expected.outputs().words(), "{context}");
             assert_eq!(seen.accepted(), expected.accepted(), "{context}");
@@ -177,25 +181,43 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
         let mut pool = pool(1, RACE);
         let params = SamplingParams { temperature: 0.0, no_repeat_ngram: 1, ..SamplingParams::default() };
         let slot = pool.admit(params, &[order[0] as u32]).unwrap();
-        let (options, mode) = (BatchOptions::default(), VerifyMode::Coupled);
+        let (options, mode) = (Batch::default(), VerifyMode::Coupled);
         let mut path = Vec::new();
         for _ in 0..4 {
-            let paths = Paths { counts: &[path.len() as u32], ids: &path };
+            let counts = &[path.len() as u32];
             let mut out = Proposals::new(1);
-            pool.draft_hidden(head, states(1), &[slot], &paths, mode, &options, &mut out).unwrap();
+            pool.draft(
+                Rows::hidden(head, states(1)),
+                &Batch { slots: &[slot], counts, mode, ..options },
+                &path,
+                &mut out,
+            )
+            .unwrap();
             path.extend_from_slice(out.ids());
         }
         assert_eq!(path, order[1..5]);
-        let drafts = Drafts { counts: &[4], ids: &path, ..Drafts::default() };
+        let (counts, drafts) = (&[4], Drafts::chain(&path));
         let mut out = Verification::new();
-        pool.verify_hidden(head, states(5), &[slot], &drafts, mode, &options, &mut out).unwrap();
+        pool.verify(
+            Rows::hidden(head, states(5)),
+            &Batch { slots: &[slot], counts, mode, ..options },
+            &drafts,
+            &mut out,
+        )
+        .unwrap();
         assert_eq!((out.accepted(), out.tokens(0)), (&[4][..], &order[1..6]));
         let whole = pool.head_counts().whole_rows;
         assert_eq!(whole, if matches!(head, Head::Certified(_)) { 0 } else { 9 });
         // A tree, whose first draft is none of the likeliest.
         let ids = [order[9], order[6], order[7], order[8]];
-        let drafts = Drafts { counts: &[4], ids: &ids, parents: Some(&[-1, -1, 1, 2]), probs: None };
-        pool.verify_hidden(head, states(5), &[slot], &drafts, mode, &options, &mut out).unwrap();
+        let (counts, drafts) = (&[4], Drafts::tree(&ids, &[-1, -1, 1, 2]));
+        pool.verify(
+            Rows::hidden(head, states(5)),
+            &Batch { slots: &[slot], counts, mode, ..options },
+            &drafts,
+            &mut out,
+        )
+        .unwrap();
         assert_eq!((out.tokens(0), out.rows(0)), (&order[6..10], &[0, 2, 3, 4][..]));
     }
 }
@@ -214,7 +236,6 @@ fn drafts_are_drawn_as_from_logits() {
         let rows = slots.len();
         let counts: Vec<u32> = (0..rows as u32).map(|row| row % 3).collect();
         let ids: Vec<i32> = (0..counts.iter().sum::<u32>() as i32).map(|i| i * 7 % 50).collect();
-        let paths = Paths { counts: &counts, ids: &ids };
         let mut data = numbers(rows * WIDTH, 9, 6.0);
         data[2 * WIDTH] = bf16::NAN;
         let z = by_definition(&weights, &data);
@@ -223,12 +244,24 @@ fn drafts_are_drawn_as_from_logits() {
                 let new =
                     || if with_probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
                 let (mut expected, mut seen) = (new(), new());
-                let z = Logits::new(&z, rows, VOCAB).unwrap();
+                let z = Rows::logits(&z, rows, VOCAB).unwrap();
                 let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
-                let options = BatchOptions::default();
-                pool.draft(z, &slots, &paths, mode, &options, &mut expected).unwrap();
+                let options = Batch::default();
+                pool.draft(
+                    z,
+                    &Batch { slots: &slots, counts: &counts, mode, ..options },
+                    &ids,
+                    &mut expected,
+                )
+                .unwrap();
                 let before = pool.head_counts();
-                pool.draft_hidden(head, states, &slots, &paths, mode, &options, &mut seen).unwrap();
+                pool.draft(
+                    Rows::hidden(head, states),
+                    &Batch { slots: &slots, counts: &counts, mode, ..options },
+                    &ids,
+                    &mut seen,
+                )
+                .unwrap();
                 let context = format!("{mode:?}, {siblings} siblings, probabilities: {with_probs}");
                 assert_eq!(seen.ids(), expected.ids(), "{context}");
                 let bits = |of: &Proposals| of.probs().iter().map(|p| p.to_bits()).collect::<Vec<_>>();
@@ -269,21 +302,27 @@ fn scores_are_those_from_logits_in_chunks_of_any_size() {
         (asks(LogprobMode::Processed, SamplingParams { top_p: 0.8, ..base }), false),
     ];
     for (params, in_part) in &requests {
-        let scored = Scored { params, ids: &ids, prompt_len: 9, start: 4 };
+        let scored = Scored { params, ids: &ids, prompt_len: 9, start: 4, chunk_rows: None };
         for head in both.heads() {
             for (threads, with_kept) in [(1, false), (3, true)] {
                 let mut pool = pool(threads, RACE);
                 let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
                 let words = [0xFFFF_FFFD; 29].repeat(ROWS);
                 let masks = Masks::new(&words, ROWS, 29, 29).unwrap();
-                let options = BatchOptions { masks, ..BatchOptions::default() };
+                let options = Batch { masks, ..Batch::default() };
                 let (mut expected, mut seen) = (new(), new());
-                let z = Logits::new(&z, ROWS, VOCAB).unwrap();
-                pool.score(z, scored, &options, &mut expected).unwrap();
+                let z = Rows::logits(&z, ROWS, VOCAB).unwrap();
+                pool.score(z, &options, &scored, &mut expected).unwrap();
                 for chunk_rows in [1, 2, 7, 8, ROWS, 1000] {
                     let before = pool.head_counts();
                     let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
-                    pool.score_hidden(head, states, scored, &options, chunk_rows, &mut seen).unwrap();
+                    pool.score(
+                        Rows::hidden(head, states),
+                        &options,
+                        &Scored { chunk_rows: Some(chunk_rows), ..scored },
+                        &mut seen,
+                    )
+                    .unwrap();
                     assert_eq!(seen.words(), expected.words(), "{params:?} by {chunk_rows}");
                     assert!(!with_kept || (0..ROWS).all(|row| seen.kept(row) == expected.kept(row)));
                     let counts = pool.head_counts();
@@ -305,31 +344,46 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let data = numbers(3 * WIDTH, 5, 6.0);
     let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
     let narrow = HiddenStates::new(&data, 3, WIDTH - 1).unwrap();
-    let (options, mode) = (BatchOptions::default(), VerifyMode::Coupled);
-    let drafts =
-        |count: &'static [u32], ids: &'static [i32]| Drafts { counts: count, ids, ..Drafts::default() };
+    let (options, mode) = (Batch::default(), VerifyMode::Coupled);
     let mut out = Verification::new();
-    let mut verify = |states, drafts: &Drafts<'_>| {
-        pool.verify_hidden(&both.exact, states, &[slot], drafts, mode, &options, &mut out).unwrap_err()
+    let mut verify = |states: HiddenStates<'_>, counts: &[u32], ids: &[i32]| {
+        pool.verify(
+            Rows::hidden(&both.exact, states),
+            &Batch { slots: &[slot], counts, mode, ..options },
+            &Drafts::chain(ids),
+            &mut out,
+        )
+        .unwrap_err()
     };
     assert_eq!(
-        verify(states, &drafts(&[1], &[4])).to_string(),
+        verify(states, &[1], &[4]).to_string(),
         "hidden has length 3, but must have 2 hidden states, one per request and one per draft"
     );
-    assert!(matches!(verify(narrow, &drafts(&[2], &[4, 5])), Error::Length { parameter: "hidden", .. }));
+    assert!(matches!(verify(narrow, &[2], &[4, 5]), Error::Length { parameter: "hidden", .. }));
     let params = SamplingParams::default();
-    let scored = Scored { params: &params, ids: &[1, 2, 3, 4], prompt_len: 0, start: 1 };
+    let scored = Scored { params: &params, ids: &[1, 2, 3, 4], prompt_len: 0, start: 1, chunk_rows: None };
     let mut outputs = Outputs::new();
     let mut score = |chunk_rows, scored| {
-        pool.score_hidden(&both.certified, states, scored, &options, chunk_rows, &mut outputs).unwrap_err()
+        pool.score(
+            Rows::hidden(&both.certified, states),
+            &options,
+            &Scored { chunk_rows: Some(chunk_rows), ..scored },
+            &mut outputs,
+        )
+        .unwrap_err()
     };
     assert_eq!(score(0, scored).to_string(), "chunk_rows is 0, but must be 1 or more");
     assert!(matches!(score(2, Scored { start: 2, ..scored }), Error::Length { parameter: "ids", .. }));
     let xtc = SamplingParams { xtc_probability: 0.5, ..asks(LogprobMode::Processed, params.clone()) };
     assert!(xtc.is_on(Filter::Xtc, VOCAB) && xtc.seed.is_none());
     assert!(matches!(score(2, Scored { params: &xtc, ..scored }), Error::Conflict { parameter: "xtc", .. }));
-    let (paths, mut proposals) = (Paths::default(), Proposals::new(1));
-    let drafted = pool.draft_hidden(&both.exact, states, &[slot], &paths, mode, &options, &mut proposals);
+    let mut proposals = Proposals::new(1);
+    let drafted = pool.draft(
+        Rows::hidden(&both.exact, states),
+        &Batch { slots: &[slot], mode, ..options },
+        &[],
+        &mut proposals,
+    );
     assert!(matches!(drafted, Err(Error::Length { parameter: "slots", .. })));
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
 }

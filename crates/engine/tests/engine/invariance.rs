@@ -1,7 +1,7 @@
 //! The token depends on no other row, slot, stride, order of rows, thread count, type of batch or level.
 
 use gumball_engine::{
-    BatchOptions, Level, Logits, Masks, Outputs, PADDING, Pool, PoolConfig, Sampler, StepOptions, Widths,
+    Batch, Level, Masks, Matrix, Outputs, PADDING, Pool, PoolConfig, Rows, Sampler, StepOptions, Widths,
 };
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ struct Request {
 }
 
 #[derive(Clone, Debug)]
-struct Batch {
+struct Arrangement {
     requests: Vec<Request>,
     /// Where each row of the batch comes from: a request, or padding.
     places: Vec<Option<usize>>,
@@ -36,7 +36,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
     prop::collection::vec(request, 1..6)
 }
 
-fn batches() -> impl Strategy<Value = Batch> {
+fn batches() -> impl Strategy<Value = Arrangement> {
     requests().prop_flat_map(|requests| {
         let mut places: Vec<_> = (0..requests.len()).map(Some).collect();
         places.resize(requests.len() + 2, None);
@@ -49,7 +49,7 @@ fn batches() -> impl Strategy<Value = Batch> {
             0..5usize,
             prop::sample::select(levels),
         )
-            .prop_map(|(requests, places, stride, threads, taken, level)| Batch {
+            .prop_map(|(requests, places, stride, threads, taken, level)| Arrangement {
                 requests,
                 places,
                 stride,
@@ -85,7 +85,7 @@ fn alone(number: usize, request: &Request) -> Vec<(Option<u32>, u32, u32)> {
 }
 
 /// Returns the same of all requests of a batch.
-fn together(batch: &Batch) -> Vec<Vec<(Option<u32>, u32, u32)>> {
+fn together(batch: &Arrangement) -> Vec<Vec<(Option<u32>, u32, u32)>> {
     let mut pool = Pool::new(PoolConfig {
         slots: 12,
         threads: Some(batch.threads),
@@ -111,7 +111,7 @@ fn together(batch: &Batch) -> Vec<Vec<(Option<u32>, u32, u32)>> {
     let masked: Vec<_> =
         batch.places.iter().map(|place| place.is_some_and(|place| batch.requests[place].masked)).collect();
     let masks = Masks::new(&words, rows, 25, 27).unwrap().with_present(&masked).unwrap();
-    let options = BatchOptions { masks, ..Default::default() };
+    let options = Batch { masks, ..Default::default() };
 
     let mut tokens = vec![Vec::new(); batch.requests.len()];
     let mut out = Outputs::new();
@@ -120,8 +120,8 @@ fn together(batch: &Batch) -> Vec<Vec<(Option<u32>, u32, u32)>> {
         for (place, line) in batch.places.iter().zip(data.chunks_mut(batch.stride)) {
             line[..VOCAB].copy_from_slice(&row_of(place.unwrap_or(99), step));
         }
-        let logits = Logits::strided(&data, rows, VOCAB, batch.stride).unwrap();
-        pool.step(logits, &slot_of_row, &options, &mut out).unwrap();
+        let logits = Rows::Logits(Matrix::strided(&data, rows, VOCAB, batch.stride).unwrap());
+        pool.step(logits, &Batch { slots: &slot_of_row, ..options }, &mut out).unwrap();
         for (row, place) in batch.places.iter().enumerate() {
             match place {
                 Some(place) => tokens[*place].push((
@@ -149,7 +149,7 @@ proptest! {
 #[test]
 fn any_number_of_threads_writes_the_same_words() {
     let data: Vec<f32> = (0..40).flat_map(row).collect();
-    let logits = Logits::new(&data, 40, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 40, VOCAB).unwrap();
     let run = |threads| {
         let mut pool = Pool::new(PoolConfig {
             slots: 40,
@@ -160,7 +160,7 @@ fn any_number_of_threads_writes_the_same_words() {
         .unwrap();
         let slots: Vec<_> = (0..40).map(|i| pool.admit(params(i % KINDS, i as u64), &[]).unwrap()).collect();
         let mut out = Outputs::with_kept();
-        pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+        pool.step(logits, &Batch::of(&slots), &mut out).unwrap();
         let kept: Vec<_> = (0..40).map(|row| out.kept(row).to_vec()).collect();
         (out.words().to_vec(), kept)
     };

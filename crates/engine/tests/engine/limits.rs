@@ -1,8 +1,8 @@
 //! Sizes that callers name: what lies outside a range is refused when it is named, and memory that the system refuses is an error.
 
 use gumball_engine::{
-    BatchOptions, DraftChainCounts, DraftChains, Draws, Error, HostDraftChains, Logits, Operators, Outputs,
-    PADDING, Pool, PoolConfig, SamplingParams, Widths,
+    Batch, DraftChainCounts, DraftChains, Draws, Error, HostDraftChains, Operators, Outputs, PADDING, Pool,
+    PoolConfig, Rows, SamplingParams, Widths,
 };
 
 use crate::cases::{VOCAB, row, step};
@@ -75,13 +75,13 @@ fn outputs_that_fit_no_memory_are_refused_and_nothing_moves() {
     let count = 1 << 25;
     let (mut slots, lines) = (vec![PADDING; count], vec![0; count]);
     slots[0] = slot;
-    let logits = Logits::new(&[1.0f32, 2.0], 1, 2).unwrap().select(&lines).unwrap();
+    let logits = Rows::logits(&[1.0f32, 2.0], 1, 2).unwrap();
     let mut out = Outputs::new();
-    let error = pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+    let error = pool.step(logits, &Batch { row_indices: &lines, ..Batch::of(&slots) }, &mut out).unwrap_err();
     assert!(matches!(error, Error::Unavailable { resource: "memory for outputs", .. }), "{error}");
     assert_eq!((out.layout().rows, pool.sequence(slot).unwrap().position()), (0, 0));
-    let one = Logits::new(&[1.0f32, 2.0], 1, 2).unwrap();
-    pool.step(one, &[slot], &BatchOptions::default(), &mut out).unwrap();
+    let one = Rows::logits(&[1.0f32, 2.0], 1, 2).unwrap();
+    pool.step(one, &Batch::of(&[slot]), &mut out).unwrap();
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
 }
 

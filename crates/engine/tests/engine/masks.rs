@@ -1,8 +1,7 @@
 //! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
 
 use gumball_engine::{
-    BatchOptions, Kind, Logits, Masks, ORACLE, Outputs, Pool, PoolConfig, RACE, Route, Sampler,
-    SamplingParams, Scored, Slot, Status, StepOptions,
+    Batch, Kind, Masks, ORACLE, Outputs, Pool, PoolConfig, RACE, Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, StepOptions,
 };
 
 use crate::cases::{VOCAB, params, rows};
@@ -40,32 +39,38 @@ fn admitted(route: Route) -> (Pool, Vec<Slot>) {
 #[test]
 fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     for route in [RACE, ORACLE] {
         let (mut pool, slots) = admitted(route);
         let mut out = Outputs::new();
         // The stride of lines that have no words does not matter.
         for stride in [0, 7, usize::MAX] {
             let masks = Masks::new(&[], 4, 0, stride).unwrap();
-            pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out).unwrap();
+            pool.step(logits, &Batch { masks, ..Batch::of(&slots) }, &mut out).unwrap();
             assert_eq!(out.tokens(), [-1; 4]);
             assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
         }
         let present = [true, false, true, false];
         let masks = Masks::new(&[], 4, 0, 0).unwrap().with_present(&present).unwrap();
-        let options = BatchOptions { masks, forced: &[None, None, Some(4), None], ..Default::default() };
-        pool.step(logits, &slots, &options, &mut out).unwrap();
+        let options = Batch { masks, forced: &[None, None, Some(4), None], ..Default::default() };
+        pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
         let free: Vec<bool> = out.tokens().iter().map(|token| *token >= 0).collect();
         assert_eq!((free, out.tokens()[2]), (vec![false, true, true, true], 4));
 
-        let scored = Scored { params: &params(2, 5), ids: &[1, 2, 3, 4, 5], prompt_len: 1, start: 1 };
+        let scored = Scored {
+            params: &params(2, 5),
+            ids: &[1, 2, 3, 4, 5],
+            prompt_len: 1,
+            start: 1,
+            chunk_rows: None,
+        };
         let blocked = vec![0; 29];
         let blocked = Masks::new(&blocked, 4, 29, 0);
         assert!(blocked.is_err(), "lines with words may not overlap");
         let words = vec![0; 4 * 29];
-        let scores = |masks: Masks<'_>| {
+        let mut scores = |masks: Masks<'_>| {
             let mut out = Outputs::new();
-            pool.score(logits, scored, &BatchOptions { masks, ..Default::default() }, &mut out).unwrap();
+            pool.score(logits, &Batch { masks, ..Batch::default() }, &scored, &mut out).unwrap();
             out.words().to_vec()
         };
         let none = scores(Masks::new(&[], 4, 0, 0).unwrap());
@@ -78,9 +83,9 @@ fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
 fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
     let (mut pool, slots) = admitted(RACE);
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let options = BatchOptions { masks: Masks::new(&[], 3, 0, 0).unwrap(), ..Default::default() };
-    let error = pool.step(logits, &slots, &options, &mut Outputs::new()).unwrap_err();
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let options = Batch { masks: Masks::new(&[], 3, 0, 0).unwrap(), ..Default::default() };
+    let error = pool.step(logits, &Batch { slots: &slots, ..options }, &mut Outputs::new()).unwrap_err();
     assert_eq!(error.to_string(), "masks has length 3, but must have one per row, 4");
 }
 
@@ -97,10 +102,10 @@ fn lines_without_words_forbid_every_id_on_a_device() {
     let mut pool = DevicePool::new(device.clone(), config).unwrap();
     let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let masks = Masks::new(&[], 4, 0, 0).unwrap();
     let mut out = Outputs::new();
-    pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out).unwrap();
+    pool.step(logits, &Batch { masks, ..Batch::of(&slots) }, &mut out).unwrap();
     assert_eq!(out.tokens(), [-1; 4]);
 
     // Lines on the device, that lie somewhere or nowhere.
@@ -122,11 +127,11 @@ fn lines_without_words_forbid_every_id_on_a_device() {
     }
     let ids = [1, 2, 3, 4, 5];
     let asks = params(2, 5);
-    let scored = Scored { params: &asks, ids: &ids, prompt_len: 1, start: 1 };
-    let options = BatchOptions { masks, ..Default::default() };
-    pool.score(logits, scored, &options, &mut out).unwrap();
-    let (host, mut wanted) = (admitted(RACE).0, Outputs::new());
-    host.score(logits, scored, &options, &mut wanted).unwrap();
+    let scored = Scored { params: &asks, ids: &ids, prompt_len: 1, start: 1, chunk_rows: None };
+    let options = Batch { masks, ..Default::default() };
+    pool.score(logits, &options, &scored, &mut out).unwrap();
+    let (mut host, mut wanted) = (admitted(RACE).0, Outputs::new());
+    host.score(logits, &options, &scored, &mut wanted).unwrap();
     assert_eq!(out.words(), wanted.words());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
 

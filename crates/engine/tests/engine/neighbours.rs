@@ -1,6 +1,6 @@
 //! What is wrong with one row stays in that row.
 
-use gumball_engine::{BatchOptions, Logits, NONE, Outputs, PADDING, Row, Status, bf16, f16};
+use gumball_engine::{Batch, NONE, Outputs, PADDING, Row, Rows, Status, bf16, f16};
 
 use crate::cases::{VOCAB, params, pool, row, rows, step};
 
@@ -68,8 +68,8 @@ fn a_type_that_holds_the_row_exactly_gives_the_same_token() {
         let mut pool = pool(1);
         let slot = pool.admit(params(2, 5), &[]).unwrap();
         let mut out = Outputs::new();
-        let logits = Logits::new(row, 1, VOCAB).unwrap();
-        pool.step(logits, &[slot], &BatchOptions::default(), &mut out).unwrap();
+        let logits = Rows::logits(row, 1, VOCAB).unwrap();
+        pool.step(logits, &Batch::of(&[slot]), &mut out).unwrap();
         out.words().to_vec()
     };
     assert_eq!(draw(Row::from(&half)), draw(Row::from(&data)));

@@ -1,7 +1,7 @@
 //! Outputs lie where the layout says, and hold what a row alone says.
 
 use gumball_engine::{
-    BatchOptions, Layout, Logits, LogprobsParams, NONE, Outputs, PADDING, Sampler, SamplingParams, Widths,
+    Batch, Layout, LogprobsParams, NONE, Outputs, PADDING, Rows, Sampler, SamplingParams, Widths,
 };
 
 use crate::cases::{VOCAB, params, pool, row, rows, step};
@@ -67,8 +67,8 @@ fn logprobs_that_were_not_asked_for_are_absent() {
     let mut out = Outputs::new();
     for slots in [[asks, PADDING, PADDING], [none, token, PADDING]] {
         let data = rows(0..3);
-        let logits = Logits::new(&data, 3, VOCAB).unwrap();
-        pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+        let logits = Rows::logits(&data, 3, VOCAB).unwrap();
+        pool.step(logits, &Batch::of(&slots), &mut out).unwrap();
     }
     assert_eq!((out.logprobs()[0], out.ranks()[0]), (f32::NEG_INFINITY, 0));
     assert!(out.logprobs()[1].is_finite() && out.ranks()[1] > 0);
@@ -84,9 +84,9 @@ fn kept_sets_come_on_request() {
     let slots: Vec<_> = [1, 2, 8].map(|kind| pool.admit(params(kind, 3), &[]).unwrap()).to_vec();
     let slots = [slots[0], PADDING, slots[1], slots[2]];
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let mut out = Outputs::with_kept();
-    pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+    pool.step(logits, &Batch::of(&slots), &mut out).unwrap();
     assert_eq!((out.kept(0).len(), out.kept(1).len()), (1, 0), "greedy keeps one, padding none");
     for (row, kind) in [(2, 2), (3, 8)] {
         let mut sampler = Sampler::new(params(kind, 3), VOCAB).unwrap();

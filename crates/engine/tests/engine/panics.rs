@@ -4,8 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Logits, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Sampler, Slot,
-    Stages, StepOptions,
+    Batch, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Rows, Sampler, Slot, Stages, StepOptions,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
@@ -63,17 +62,17 @@ fn a_pool_goes_on_after_a_panic_in_its_route_as_if_nothing_had_been() {
         let (mut out, mut wanted) = (Outputs::with_kept(), Outputs::with_kept());
         for round in 0..4 {
             let data = rows(round..round + slots.len() as u64);
-            let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
-            let options = BatchOptions::default();
+            let logits = Rows::logits(&data, slots.len(), VOCAB).unwrap();
+            let options = Batch::default();
             let before: Vec<u32> =
                 slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect();
             BREAKS.store(true, Ordering::SeqCst);
-            assert!(breaks(|| pool.step(logits, &slots, &options, &mut out)));
+            assert!(breaks(|| pool.step(logits, &Batch { slots: &slots, ..options }, &mut out)));
             BREAKS.store(false, Ordering::SeqCst);
             let after: Vec<u32> = slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect();
             assert_eq!(after, before);
-            pool.step(logits, &slots, &options, &mut out).unwrap();
-            sound.step(logits, &slots, &options, &mut wanted).unwrap();
+            pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
+            sound.step(logits, &Batch { slots: &slots, ..options }, &mut wanted).unwrap();
             assert_eq!(out.words(), wanted.words());
             assert!((0..slots.len()).all(|row| out.kept(row) == wanted.kept(row)));
         }
@@ -111,13 +110,13 @@ fn a_step_on_a_device_whose_outputs_could_not_be_told_moves_nothing() {
     let mut pool = DevicePool::new(device, config).unwrap();
     let slot = pool.admit(Default::default(), &[]).unwrap();
     let data = row(1);
-    let logits = Logits::new(&data, 1, VOCAB).unwrap();
-    let refused = pool.step(logits, &[slot], &BatchOptions::default(), &mut Outputs::with_kept());
+    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
+    let refused = pool.step(logits, &Batch::of(&[slot]), &mut Outputs::with_kept());
     assert!(matches!(refused, Err(Error::Conflict { parameter: "Outputs::with_kept", .. })), "{refused:?}");
     assert_eq!(pool.sequence(slot).unwrap().position(), 0);
     let hook: Option<gumball_engine::RowHook<'_>> = Some(&|_| {});
-    let hooked = BatchOptions { hooks: &[hook], ..Default::default() };
-    assert!(pool.step(logits, &[slot], &hooked, &mut Outputs::new()).is_err());
-    pool.step(logits, &[slot], &BatchOptions::default(), &mut Outputs::new()).unwrap();
+    let hooked = Batch { hooks: &[hook], ..Default::default() };
+    assert!(pool.step(logits, &Batch { slots: &[slot], ..hooked }, &mut Outputs::new()).is_err());
+    pool.step(logits, &Batch::of(&[slot]), &mut Outputs::new()).unwrap();
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
 }

@@ -2,10 +2,7 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, Logits, LogprobMode,
-    LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Route,
-    Sampler, SamplingParams, Scored, Slot, Status, Widths, bf16,
+    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, bf16,
 };
 
 use crate::cases::{VOCAB, row, rows};
@@ -86,10 +83,10 @@ fn steps_from_logits_of_the_host_are_those_of_the_hosts_route() {
         (data[5], data[VOCAB + 9], data[3 * VOCAB + 1]) = (f32::NAN, f32::INFINITY, f32::NAN);
         data[4 * VOCAB..5 * VOCAB].fill(f32::NEG_INFINITY);
         let forced = [None, Some(7)].into_iter().chain([None; 9]).collect::<Vec<_>>();
-        let options = BatchOptions { forced: &forced, ..Default::default() };
-        let logits = Logits::new(&data, order.len(), VOCAB).unwrap();
-        host.step(logits, &order, &options, &mut wanted).unwrap();
-        on_device.step(logits, &order, &options, &mut seen).unwrap();
+        let options = Batch { forced: &forced, ..Default::default() };
+        let logits = Rows::logits(&data, order.len(), VOCAB).unwrap();
+        host.step(logits, &Batch { slots: &order, ..options }, &mut wanted).unwrap();
+        on_device.step(logits, &Batch { slots: &order, ..options }, &mut seen).unwrap();
         same(&wanted, &seen);
         assert!(seen.status(0).contains(Status::NAN) && seen.status(1).contains(Status::INF));
         assert!(seen.status(4).contains(Status::EMPTY) && seen.status(3) == Status::default());
@@ -116,8 +113,8 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
         on_device.enqueue_variant(input, on_device.needed_variant()).unwrap();
         on_device.fetch(&mut seen).unwrap();
         for _ in 0..4 {
-            let logits = Logits::new(&rounded, 3, VOCAB).unwrap();
-            host.step(logits, &three, &BatchOptions::default(), &mut wanted).unwrap();
+            let logits = Rows::logits(&rounded, 3, VOCAB).unwrap();
+            host.step(logits, &Batch::of(&three), &mut wanted).unwrap();
         }
         same(&wanted, &seen);
     }
@@ -127,8 +124,8 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
     on_device.replay(&graph).unwrap();
     on_device.fetch(&mut seen).unwrap();
     for _ in 0..2 {
-        let logits = Logits::new(&rounded, 3, VOCAB).unwrap();
-        host.step(logits, &[PADDING, PADDING, slots[6]], &BatchOptions::default(), &mut wanted).unwrap();
+        let logits = Rows::logits(&rounded, 3, VOCAB).unwrap();
+        host.step(logits, &Batch::of(&[PADDING, PADDING, slots[6]]), &mut wanted).unwrap();
     }
     same(&wanted, &seen);
 }
@@ -177,11 +174,11 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
     let options = DeviceOptions { row_indices: &[0], ..Default::default() };
     conflict(pool.assign(&[slot], &options).unwrap_err(), "row_indices");
     let out = &mut Outputs::new();
-    let probs = Logits::probabilities(&data, 1, VOCAB).unwrap();
-    conflict(pool.step(probs, &[slot], &BatchOptions::default(), out).unwrap_err(), "kind");
-    let scored = Scored { params: &plain(), ids: &[1, 2], prompt_len: 2, start: 1 };
-    let logits = Logits::new(&data, 1, VOCAB).unwrap();
-    conflict(pool.score(logits, scored, &BatchOptions::default(), out).unwrap_err(), "score");
+    let probs = Rows::probabilities(&data, 1, VOCAB).unwrap();
+    conflict(pool.step(probs, &Batch::of(&[slot]), out).unwrap_err(), "kind");
+    let scored = Scored { params: &plain(), ids: &[1, 2], prompt_len: 2, start: 1, chunk_rows: None };
+    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
+    conflict(pool.score(logits, &Batch::default(), &scored, out).unwrap_err(), "score");
     pool.assign(&[slot], &DeviceOptions::default()).unwrap();
     let (buffer, mask) = (
         DeviceBuffer::of(device.runtime(), &data).unwrap(),

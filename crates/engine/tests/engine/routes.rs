@@ -1,8 +1,7 @@
 //! Routes beside each other, and rows of probabilities.
 
 use gumball_engine::{
-    BatchOptions, Kind, Logits, ORACLE, Outputs, PROBABILITIES, Pool, PoolConfig, Row, Sampler,
-    SamplingParams,
+    Batch, Kind, ORACLE, Outputs, PROBABILITIES, Pool, PoolConfig, Row, Rows, Sampler, SamplingParams,
 };
 
 use gumball_spec::{Request, oracle};
@@ -68,11 +67,10 @@ fn a_sequence_goes_from_logits_to_probabilities_and_back() {
     let slot = pool.admit(params.clone(), &[1, 2]).unwrap();
     let (mut out, mut outputs) = (Outputs::new(), Vec::new());
     for step in 0..40 {
-        let (z, options) = (row(step), BatchOptions::default());
+        let (z, options) = (row(step), Batch::default());
         let p = softmax(&z);
-        let rows =
-            if step % 2 == 0 { Logits::new(&z, 1, VOCAB) } else { Logits::probabilities(&p, 1, VOCAB) };
-        pool.step(rows.unwrap(), &[slot], &options, &mut out).unwrap();
+        let rows = if step % 2 == 0 { Rows::logits(&z, 1, VOCAB) } else { Rows::probabilities(&p, 1, VOCAB) };
+        pool.step(rows.unwrap(), &Batch { slots: &[slot], ..options }, &mut out).unwrap();
         let kind = if step % 2 == 0 { Kind::Logits } else { Kind::Probabilities };
         let mut request = Request::new(&params, &[1, 2], 3);
         (request.output, request.kind, request.position) = (&outputs, kind, 2 + step as u32);
@@ -92,14 +90,14 @@ fn a_step_that_probabilities_cannot_take_changes_nothing() {
     let penalised = pool.admit(penalised, &[]).unwrap();
     let p: Vec<f32> = [softmax(&row(1)), softmax(&row(2))].concat();
     let mut out = Outputs::new();
-    let rows = Logits::probabilities(&p, 2, VOCAB).unwrap();
-    let error = pool.step(rows, &[plain, penalised], &BatchOptions::default(), &mut out).unwrap_err();
+    let rows = Rows::probabilities(&p, 2, VOCAB).unwrap();
+    let error = pool.step(rows, &Batch::of(&[plain, penalised]), &mut out).unwrap_err();
     let text = "repetition_penalty cannot be combined with probabilities: it speaks of logits; hand over logits, or switch it off";
     assert_eq!(error.to_string(), text);
     assert_eq!(pool.sequence(plain).unwrap().position(), 0);
     let hook = |_: &mut [f32]| {};
-    let options = BatchOptions { hooks: &[Some(&hook)], ..Default::default() };
-    let rows = Logits::probabilities(&p[..VOCAB], 1, VOCAB).unwrap();
-    let error = pool.step(rows, &[plain], &options, &mut out).unwrap_err();
+    let options = Batch { hooks: &[Some(&hook)], ..Default::default() };
+    let rows = Rows::probabilities(&p[..VOCAB], 1, VOCAB).unwrap();
+    let error = pool.step(rows, &Batch { slots: &[plain], ..options }, &mut out).unwrap_err();
     assert!(error.to_string().starts_with("hook cannot be combined with probabilities"), "{error}");
 }

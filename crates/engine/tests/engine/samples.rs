@@ -1,6 +1,6 @@
 //! Several draws from one row, and seeds.
 
-use gumball_engine::{BatchOptions, Logits, Outputs, Sampler, SamplingParams};
+use gumball_engine::{Batch, Outputs, Rows, Sampler, SamplingParams};
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, step};
 
@@ -31,9 +31,9 @@ fn forks_of_a_slot_are_the_draws_of_one_request() {
     let mut slots = vec![first];
     slots.extend((1..4).map(|draw| pool.fork(first, draw).unwrap()));
     let data = row(5);
-    let logits = Logits::new(&data, 1, VOCAB).unwrap().select(&[0; 4]).unwrap();
+    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
     let mut out = Outputs::new();
-    pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+    pool.step(logits, &Batch { row_indices: &[0; 4], ..Batch::of(&slots) }, &mut out).unwrap();
     assert_eq!(out.tokens(), expected);
 
     // Then each goes its own way, as a fork of the sampler does.

@@ -1,8 +1,6 @@
 //! A score is what a step would have reported about a token that is known.
 
-use gumball_engine::{
-    BatchOptions, Error, Logits, LogprobMode, LogprobsParams, Outputs, SamplingParams, Scored,
-};
+use gumball_engine::{Batch, Error, LogprobMode, LogprobsParams, Outputs, Rows, SamplingParams, Scored};
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
 
@@ -22,15 +20,15 @@ fn scores_of_an_output_equal_the_logprobs_of_its_steps() {
         let mut steps = Vec::new();
         let mut out = Outputs::with_kept();
         for line in data.chunks(VOCAB) {
-            let logits = Logits::new(line, 1, VOCAB).unwrap();
-            pool.step(logits, &[slot], &BatchOptions::default(), &mut out).unwrap();
+            let logits = Rows::logits(line, 1, VOCAB).unwrap();
+            pool.step(logits, &Batch::of(&[slot]), &mut out).unwrap();
             steps.push(out.clone());
         }
 
         let ids = pool.sequence(slot).unwrap().history().ids().to_vec();
-        let scored = Scored { params: &params, ids: &ids, prompt_len: 3, start: 3 };
-        let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
-        pool.score(logits, scored, &BatchOptions::default(), &mut out).unwrap();
+        let scored = Scored { params: &params, ids: &ids, prompt_len: 3, start: 3, chunk_rows: None };
+        let logits = Rows::logits(&data, ROWS, VOCAB).unwrap();
+        pool.score(logits, &Batch::default(), &scored, &mut out).unwrap();
         for (row, step) in steps.iter().enumerate() {
             let context = format!("kind {kind}, row {row}");
             assert_eq!(out.tokens()[row], step.tokens()[0], "{context}");
@@ -48,8 +46,8 @@ fn scores_of_an_output_equal_the_logprobs_of_its_steps() {
         // Piecewise, the same.
         let mut piece = Outputs::new();
         let scored = Scored { start: 3 + 25, ..scored };
-        let logits = Logits::new(&data[25 * VOCAB..], ROWS - 25, VOCAB).unwrap();
-        pool.score(logits, scored, &BatchOptions::default(), &mut piece).unwrap();
+        let logits = Rows::logits(&data[25 * VOCAB..], ROWS - 25, VOCAB).unwrap();
+        pool.score(logits, &Batch::default(), &scored, &mut piece).unwrap();
         assert_eq!(piece.logprobs(), &out.logprobs()[25..]);
     }
 }
@@ -62,12 +60,12 @@ fn ids_of_the_prompt_count_as_prompt() {
     let penalised = SamplingParams { presence_penalty: 2.0, ..plain.clone() };
     let ids = [5, 6, 5, 6, 5, 6];
     let data = rows(0..5);
-    let pool = pool(1);
-    let score = |params, prompt_len| {
+    let mut pool = pool(1);
+    let mut score = |params, prompt_len| {
         let mut out = Outputs::new();
-        let scored = Scored { params, ids: &ids, prompt_len, start: 1 };
-        let logits = Logits::new(&data, 5, VOCAB).unwrap();
-        pool.score(logits, scored, &BatchOptions::default(), &mut out).unwrap();
+        let scored = Scored { params, ids: &ids, prompt_len, start: 1, chunk_rows: None };
+        let logits = Rows::logits(&data, 5, VOCAB).unwrap();
+        pool.score(logits, &Batch::default(), &scored, &mut out).unwrap();
         out.logprobs().to_vec()
     };
     let none = score(&plain, 6);
@@ -82,9 +80,9 @@ fn without_logprobs_in_the_parameters_the_raw_one_is_reported() {
     let params = SamplingParams { temperature: 0.3, ..Default::default() };
     let data = row(0);
     let mut out = Outputs::new();
-    let scored = Scored { params: &params, ids: &[1, 42], prompt_len: 2, start: 1 };
-    let logits = Logits::new(&data, 1, VOCAB).unwrap();
-    pool(1).score(logits, scored, &BatchOptions::default(), &mut out).unwrap();
+    let scored = Scored { params: &params, ids: &[1, 42], prompt_len: 2, start: 1, chunk_rows: None };
+    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
+    pool(1).score(logits, &Batch::default(), &scored, &mut out).unwrap();
     let mass: f64 = data.iter().map(|z| f64::from(*z).exp()).sum();
     let expected = f64::from(data[42]) - mass.ln();
     assert!((f64::from(out.logprobs()[0]) - expected).abs() < 1e-5);
@@ -95,22 +93,22 @@ fn without_logprobs_in_the_parameters_the_raw_one_is_reported() {
 
 #[test]
 fn what_cannot_be_scored_is_refused() {
-    let pool = pool(1);
+    let mut pool = pool(1);
     let data = rows(0..2);
-    let logits = Logits::new(&data, 2, VOCAB).unwrap();
-    let refused = |params: &SamplingParams, ids: &[u32], prompt_len, start, options: BatchOptions<'_>| {
-        let scored = Scored { params, ids, prompt_len, start };
-        pool.score(logits, scored, &options, &mut Outputs::new()).unwrap_err()
+    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
+    let mut refused = |params: &SamplingParams, ids: &[u32], prompt_len, start, options: Batch<'_>| {
+        let scored = Scored { params, ids, prompt_len, start, chunk_rows: None };
+        pool.score(logits, &options, &scored, &mut Outputs::new()).unwrap_err()
     };
     let plain = SamplingParams::default();
-    let none = BatchOptions::default();
+    let none = Batch::default();
     let error = refused(&plain, &[1, 2, 3], 0, 2, none).to_string();
     assert_eq!(error, "ids has length 3, but must have an id for each of 2 rows from 2 on");
     let error = refused(&plain, &[1, 2, 900], 0, 1, none).to_string();
     assert_eq!(error, "ids is 900, but must be an id in 0..900");
     assert!(refused(&plain, &[1, 2, 3], 4, 1, none).to_string().starts_with("prompt_len is 4"));
     assert!(matches!(refused(&plain, &[1, 2, 3], 0, usize::MAX, none), Error::Length { .. }));
-    let forced = BatchOptions { forced: &[None, Some(1)], ..none };
+    let forced = Batch { forced: &[None, Some(1)], ..none };
     assert!(matches!(refused(&plain, &[1, 2, 3], 0, 1, forced), Error::Conflict { .. }));
 
     let processed = Some(LogprobsParams { mode: LogprobMode::Processed, ..Default::default() });

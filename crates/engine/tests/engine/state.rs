@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Logits, Masks, Outputs, RowHook, Sampler, SamplingParams, State, Status, StepOptions,
+    Batch, Masks, Outputs, RowHook, Rows, Sampler, SamplingParams, State, Status, StepOptions,
 };
 use gumball_spec::{Request, oracle};
 
@@ -76,11 +76,11 @@ fn forced_tokens_are_emitted_and_appended_and_leave_mirostats_limit() {
     let slots = [pool.admit(params(4, 4), &[]).unwrap(), pool.admit(params(7, 4), &[]).unwrap()];
     let mut data = rows([0, 1]);
     data[VOCAB..].fill(f32::NEG_INFINITY);
-    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
     // 10 is banned in the second request, and its row is empty.
-    let options = BatchOptions { forced: &[Some(6), Some(10)], ..Default::default() };
+    let options = Batch { forced: &[Some(6), Some(10)], ..Default::default() };
     let mut out = Outputs::new();
-    pool.step(logits, &slots, &options, &mut out).unwrap();
+    pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
     assert_eq!(out.tokens(), [6, 10]);
     assert_eq!((out.status(0), out.status(1)), (Status(0), Status::EMPTY));
     let [first, second] = slots.map(|slot| pool.sequence(slot).unwrap());
@@ -94,7 +94,7 @@ fn hooks_and_masks_reach_their_row_alone() {
     let mut pool = pool(2);
     let slots = [0; 3].map(|_| pool.admit(greedy.clone(), &[]).unwrap());
     let data = rows([0, 0, 0]);
-    let logits = Logits::new(&data, 3, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 3, VOCAB).unwrap();
     let calls = AtomicUsize::new(0);
     let hook = |z: &mut [f32]| {
         calls.fetch_add(1, Ordering::Relaxed);
@@ -103,9 +103,9 @@ fn hooks_and_masks_reach_their_row_alone() {
     let hooks: [Option<RowHook<'_>>; 3] = [None, Some(&hook), None];
     let words = [0, 0, 1 << 5];
     let masks = Masks::new(&words, 3, 1, 1).unwrap().with_present(&[false, false, true]).unwrap();
-    let options = BatchOptions { masks, hooks: &hooks, ..Default::default() };
+    let options = Batch { masks, hooks: &hooks, ..Default::default() };
     let mut out = Outputs::new();
-    pool.step(logits, &slots, &options, &mut out).unwrap();
+    pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     assert_eq!(out.tokens()[1..], [17, 5]);
 

@@ -1,8 +1,10 @@
 //! A caller's mistake is an error that names it, and it changes nothing.
 
+use gumball_engine::dist::{Planner, PlannerConfig, StepShape, VocabSplit};
+use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    BatchOptions, Error, Logits, LogprobsParams, Masks, Outputs, PADDING, Pool, PoolConfig, Row, RowHook,
-    Sampler, SamplingParams, StepOptions,
+    Batch, Drafts, Error, LogprobsParams, Masks, Matrix, Outputs, PADDING, Pool, PoolConfig, Proposals, Row,
+    RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, Verification, VerifyMode,
 };
 
 use crate::cases::{VOCAB, params, pool, row, rows, step};
@@ -24,12 +26,12 @@ fn a_refused_step_leaves_everything_unchanged() {
     };
     let before = state(&pool);
 
-    let good = Logits::new(&data, 2, VOCAB).unwrap();
-    let short = Logits::strided(&data, 2, VOCAB - 1, VOCAB).unwrap();
-    let none = BatchOptions::default();
+    let good = Rows::logits(&data, 2, VOCAB).unwrap();
+    let short = Rows::Logits(Matrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap());
+    let none = Batch::default();
     let words = [u32::MAX; 1800];
     let hook: Option<RowHook<'_>> = None;
-    let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 10] = [
+    let cases: [(&str, Rows<'_>, &[i32], Batch<'_>); 10] = [
         ("logits has length 899", short, &[a, b], none),
         ("slots has length 1", good, &[a], none),
         ("slots is 0 in row 1 again", good, &[a, a], none),
@@ -40,25 +42,25 @@ fn a_refused_step_leaves_everything_unchanged() {
             "masks has length 3",
             good,
             &[a, b],
-            BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none },
+            Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none },
         ),
         (
             "masks.width is 900, but must be less than 900: a bit for each of 900 ids, not a word",
             good,
             &[a, b],
-            BatchOptions { masks: Masks::new(&words, 2, 900, 900).unwrap(), ..none },
+            Batch { masks: Masks::new(&words, 2, 900, 900).unwrap(), ..none },
         ),
         (
             "forced is 900, but must be an id in 0..900",
             good,
             &[a, b],
-            BatchOptions { forced: &[None, Some(900)], ..none },
+            Batch { forced: &[None, Some(900)], ..none },
         ),
-        ("hooks has length 1", good, &[a, b], BatchOptions { hooks: &[hook], ..none }),
+        ("hooks has length 1", good, &[a, b], Batch { hooks: &[hook], ..none }),
     ];
     for (message, logits, slots, options) in cases {
         let mut touched = out.clone();
-        let error = pool.step(logits, slots, &options, &mut touched).unwrap_err();
+        let error = pool.step(logits, &Batch { slots, ..options }, &mut touched).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
         assert_eq!(touched.words(), out.words(), "{message}");
         assert_eq!(state(&pool), before, "{message}");
@@ -76,9 +78,9 @@ fn a_panic_in_a_hook_leaves_every_sequence_as_it_was() {
     let hook = |_: &mut [f32]| panic!("on purpose");
     let hooks: [Option<RowHook<'_>>; 3] = [None, Some(&hook), None];
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let logits = Logits::new(&data, 3, VOCAB).unwrap();
-        let options = BatchOptions { hooks: &hooks, ..Default::default() };
-        pool.step(logits, &slots, &options, &mut Outputs::new())
+        let logits = Rows::logits(&data, 3, VOCAB).unwrap();
+        let options = Batch { hooks: &hooks, ..Default::default() };
+        pool.step(logits, &Batch { slots: &slots, ..options }, &mut Outputs::new())
     }));
     assert!(result.is_err());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().position() == 0));
@@ -145,7 +147,7 @@ fn matrices_are_checked_where_they_are_made() {
         Masks::new(&words, 4, 3, 3).unwrap_err(),
         Masks::new(&words, 2, 4, 3).unwrap_err(),
         Masks::new(&words, 2, 5, 5).unwrap().with_present(&[true]).unwrap_err(),
-        Logits::new(&[0.0f32; 4], 1, 0).unwrap_err(),
+        Rows::logits(&[0.0f32; 4], 1, 0).unwrap_err(),
     ]
     .map(|error| error.to_string());
     assert_eq!(
@@ -157,4 +159,47 @@ fn matrices_are_checked_where_they_are_made() {
             "vocab is 0, but must be in 1..=2^20",
         ]
     );
+}
+
+#[test]
+fn what_a_call_does_not_read_is_refused() {
+    let mut pool = pool(1);
+    let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
+    let data = row(1);
+    let (rows, good) = (Rows::logits(&data, 1, VOCAB).unwrap(), Batch { slots: &[slot], ..Batch::default() });
+    let planner = Planner::new(PlannerConfig::new(VocabSplit::even(VOCAB, 1).unwrap())).unwrap();
+    let plan = Some(planner.plan(&StepShape { requests: 1, ..StepShape::default() }).unwrap());
+    let (counts, mode) = (&[0][..], VerifyMode::Greedy);
+    let head = Exact::new(&data[..], VOCAB, 1, HeadOptions::default()).unwrap();
+    let hidden = Rows::hidden(&head, HiddenStates::new(&[1.0f32], 1, 1).unwrap());
+    let mut out = Outputs::new();
+    for (rows, batch, said) in [
+        (rows, Batch { counts, ..good }, "counts cannot be combined with step"),
+        (rows, Batch { mode, ..good }, "mode cannot be combined with step"),
+        (rows, Batch { plan, ..good }, "plan cannot be combined with pool"),
+        (hidden, Batch { row_indices: &[0], ..good }, "row_indices cannot be combined with hidden"),
+    ] {
+        let error = pool.step(rows, &batch, &mut out).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+    let batch = Batch { counts, plan, ..good };
+    let error = pool.verify(rows, &batch, &Drafts::default(), &mut Verification::new()).unwrap_err();
+    assert!(error.to_string().starts_with("plan cannot be combined with pool"), "{error}");
+    let error = pool.draft(rows, &Batch { plan, ..good }, &[], &mut Proposals::new(1)).unwrap_err();
+    assert!(error.to_string().starts_with("plan cannot be combined with pool"), "{error}");
+    let none = Batch::default();
+    let known =
+        Scored { params: &SamplingParams::default(), ids: &[1], prompt_len: 1, start: 0, chunk_rows: None };
+    for (batch, scored, said) in [
+        (good, known, "slots cannot be combined with score"),
+        (Batch { forced: &[None], ..none }, known, "forced cannot be combined with score"),
+        (Batch { counts, ..none }, known, "counts cannot be combined with score"),
+        (Batch { mode, ..none }, known, "mode cannot be combined with score"),
+        (Batch { plan, ..none }, known, "plan cannot be combined with pool"),
+        (none, Scored { chunk_rows: Some(1), ..known }, "chunk_rows cannot be combined with logits"),
+    ] {
+        let error = pool.score(rows, &batch, &scored, &mut out).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+    assert_eq!(pool.sequence(slot).unwrap().position(), 0);
 }

@@ -3,9 +3,8 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, Dtype, Error, Logits, NONE, Outputs, PADDING, Pool, PoolConfig, SamplingParams, Slot,
-    StepVariant,
+    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
+    Dtype, Error, NONE, Outputs, PADDING, Pool, PoolConfig, Rows, SamplingParams, Slot, StepVariant,
 };
 
 use crate::cases::{VOCAB, rows};
@@ -108,8 +107,8 @@ fn each_variant_that_serves_the_rows_draws_their_tokens() {
             pool.assign(&two, &DeviceOptions::default()).unwrap();
             for _ in 0..3 {
                 let data = rows(0..2);
-                let logits = Logits::new(&data, 2, VOCAB).unwrap();
-                host.step(logits, &two, &BatchOptions::default(), &mut wanted).unwrap();
+                let logits = Rows::logits(&data, 2, VOCAB).unwrap();
+                host.step(logits, &Batch::of(&two), &mut wanted).unwrap();
                 pool.enqueue_variant(lines(&buffer, 2), variant).unwrap();
                 pool.fetch(&mut seen).unwrap();
                 assert_eq!(seen.words(), wanted.words(), "{variant}, request {row}");

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Drafts, Logits, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
-    RACE, RowHook, SamplingParams, Slot, Verification, VerifyMode, Widths,
+    Batch, Drafts, Masks, Matrix, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RACE, RowHook, Rows, SamplingParams, Slot, Tree, Verification, VerifyMode, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::verify::DraftTree;
@@ -76,14 +75,14 @@ fn decode(params: &SamplingParams, prompt: &[u32], count: usize) -> (Vec<u32>, V
 
 /// Where the drafts of several requests are gathered.
 #[derive(Default)]
-pub struct Batch {
+pub struct Gathered {
     pub counts: Vec<u32>,
     pub ids: Vec<i32>,
     pub parents: Vec<i32>,
     pub data: Vec<f32>,
 }
 
-impl Batch {
+impl Gathered {
     /// Adds a request with drafts behind a history; `coming` are the tokens that decoding would draw.
     pub fn add(
         &mut self,
@@ -110,16 +109,16 @@ impl Batch {
     }
 
     pub fn drafts(&self) -> Drafts<'_> {
-        Drafts { counts: &self.counts, ids: &self.ids, parents: Some(&self.parents), probs: None }
+        Drafts::tree(&self.ids, &self.parents)
     }
 
-    pub fn logits(&self) -> Logits<'_> {
-        Logits::new(&self.data, self.data.len() / VOCAB, VOCAB).unwrap()
+    pub fn logits(&self) -> Rows<'_> {
+        Rows::logits(&self.data, self.data.len() / VOCAB, VOCAB).unwrap()
     }
 
     fn verify(&self, pool: &mut Pool, slots: &[Slot], out: &mut Verification) {
-        let (drafts, options) = (self.drafts(), BatchOptions::default());
-        pool.verify(self.logits(), slots, &drafts, VerifyMode::Coupled, &options, out).unwrap();
+        let batch = Batch { counts: &self.counts, ..Batch::of(slots) };
+        pool.verify(self.logits(), &batch, &self.drafts(), out).unwrap();
     }
 }
 
@@ -143,7 +142,7 @@ fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
         let emitted = |pool: &Pool, slot| pool.sequence(slot).unwrap().history().output().len();
         while slots.iter().any(|slot| emitted(&pool, *slot) < TOKENS) {
             // Another batch each time, in another order, some requests left out, and padding between.
-            let mut batch = Batch::default();
+            let mut batch = Gathered::default();
             let mut rows = Vec::new();
             for kind in (0..KINDS).filter(|_| random.below(4) > 0).rev().collect::<Vec<_>>() {
                 let history = pool.sequence(slots[kind]).unwrap().history();
@@ -217,11 +216,11 @@ fn rows_and_tokens_are_those_of_the_path() {
     let ids = [5, 6, 7, 20, 21, 22, 23];
     let parents = [-1, 0, 1, -1, -1, 1, 1];
     let data = [sure(5), sure(6), sure(8), sure(0), sure(21), sure(1), sure(23), sure(2), sure(3)].concat();
-    let drafts = Drafts { counts: &[3, 4], ids: &ids, parents: Some(&parents), probs: None };
-    let logits = Logits::new(&data, 9, VOCAB).unwrap();
+    let (counts, drafts) = (&[3, 4], Drafts::tree(&ids, &parents));
+    let logits = Rows::logits(&data, 9, VOCAB).unwrap();
     let mut out = Verification::new();
-    let none = BatchOptions::default();
-    pool.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none, &mut out).unwrap();
+    let none = Batch::default();
+    pool.verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts, &mut out).unwrap();
     assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
     assert_eq!((out.tokens(1), out.rows(1)), (&[21, 23, 3][..], &[4, 6, 8][..]));
     assert_eq!(out.accepted(), [2, 2]);
@@ -229,9 +228,10 @@ fn rows_and_tokens_are_those_of_the_path() {
     assert_eq!(pool.sequence(slots[1]).unwrap().history().output(), [21, 23, 3]);
 
     // Chains need no parents, and rows may be selected.
-    let drafts = Drafts { counts: &[2], ids: &[5, 6], parents: None, probs: None };
-    let logits = Logits::new(&data, 9, VOCAB).unwrap().select(&[0, 1, 2]).unwrap();
-    pool.verify(logits, &slots[..1], &drafts, VerifyMode::Coupled, &none, &mut out).unwrap();
+    let (counts, drafts) = (&[2], Drafts::chain(&[5, 6]));
+    let logits = Rows::logits(&data, 9, VOCAB).unwrap();
+    let batch = Batch { counts, row_indices: &[0, 1, 2], ..Batch::of(&slots[..1]) };
+    pool.verify(logits, &batch, &drafts, &mut out).unwrap();
     assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
 }
 
@@ -244,7 +244,7 @@ fn a_shortened_sequence_is_as_if_the_tokens_had_never_been() {
     let slots: Vec<_> = kinds.iter().map(|kind| pool.admit(params(*kind, 4), &prompt).unwrap()).collect();
     let mut out = Verification::new();
     for _ in 0..2 {
-        let mut batch = Batch::default();
+        let mut batch = Gathered::default();
         for (slot, (coming, _)) in slots.iter().zip(&plain) {
             let history = pool.sequence(*slot).unwrap().history();
             let coming = &coming[history.output().len()..];
@@ -290,14 +290,15 @@ fn greedy_verification_of_a_request_that_samples_draws_the_first_tokens() {
     let (tokens, _) = decode(&SamplingParams { logprobs: None, ..cold }, &[5], 4);
     let mut pool = pool(1);
     let slot = pool.admit(hot, &[5]).unwrap();
-    let mut batch = Batch::default();
+    let mut batch = Gathered::default();
     batch.add(&mut Random(1), Drafter::Perfect, 0, &[5], &[]);
     let ids: Vec<i32> = tokens[..3].iter().map(|id| *id as i32).collect();
     let data: Vec<f32> = (0..4).flat_map(|i| model(&[&[5], &tokens[..i]].concat())).collect();
-    let drafts = Drafts { counts: &[3], ids: &ids, parents: None, probs: None };
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let (counts, drafts) = (&[3], Drafts::chain(&ids));
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let mut out = Verification::new();
-    pool.verify(logits, &[slot], &drafts, VerifyMode::Greedy, &BatchOptions::default(), &mut out).unwrap();
+    pool.verify(logits, &Batch { counts, mode: VerifyMode::Greedy, ..Batch::of(&[slot]) }, &drafts, &mut out)
+        .unwrap();
     assert!(out.tokens(0).iter().zip(&tokens).all(|(a, b)| *a as u32 == *b) && out.accepted() == [3]);
     assert!(out.outputs().temperatures().iter().all(|t| *t == 0.0));
 }
@@ -318,14 +319,17 @@ fn hooks_run_for_the_rows_of_the_path_alone() {
     let hooks = [hook(0), hook(1), hook(2), hook(3)];
     let hooks: Vec<Option<RowHook<'_>>> = hooks.iter().map(|hook| Some(hook as RowHook<'_>)).collect();
     let data = rows([0, 0, 0, 0]);
-    let drafts = Drafts { counts: &[3], ids: &[7, 8, 10], parents: Some(&[-1, -1, 1]), probs: None };
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let options = BatchOptions { hooks: &hooks, ..Default::default() };
+    let (counts, drafts) = (&[3], Drafts::tree(&[7, 8, 10], &[-1, -1, 1]));
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let options = Batch { hooks: &hooks, ..Default::default() };
     let mut out = Verification::new();
-    pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &options, &mut out).unwrap();
+    pool.verify(logits, &Batch { slots: &[slot], counts, ..options }, &drafts, &mut out).unwrap();
     assert_eq!((out.tokens(0), out.rows(0)), (&[8, 10, 11][..], &[0, 2, 3][..]));
     assert_eq!(calls.map(|calls| calls.into_inner()), [1, 0, 1, 1]);
 }
+
+/// Numbers of drafts, drafts and what they follow.
+type Given = (&'static [u32], &'static [i32], Tree<'static>);
 
 #[test]
 fn a_refused_verification_leaves_everything_unchanged() {
@@ -333,59 +337,73 @@ fn a_refused_verification_leaves_everything_unchanged() {
     let a = pool.admit(params(3, 1), &[1]).unwrap();
     let b = pool.admit(params(MIROSTAT, 2), &[2]).unwrap();
     let data = rows(0..4);
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let none = BatchOptions::default();
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let none = Batch::default();
     let words = [u32::MAX; 90];
-    let short = BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
-    let forced = BatchOptions { forced: &[None, None, None, Some(900)], ..none };
-    let drafts = |counts, ids, parents| Drafts { counts, ids, parents, probs: None };
-    let good = drafts(&[2, 0], &[1, 2], Some(&[-1, 0]));
-    let many = [65, 0];
+    let short = Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
+    let forced = Batch { forced: &[None, None, None, Some(900)], ..none };
+    let good: Given = (&[2, 0], &[1, 2], Tree::Parents(&[-1, 0]));
     let mirostat = "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the \
         request step without drafts";
-    let cases: [(&str, &[Slot], Drafts<'_>, BatchOptions<'_>); 12] = [
+    let cases: [(&str, &[Slot], Given, Batch<'_>); 12] = [
         (
             "drafts.counts has length 1, but must have one per request, 2",
             &[a, b],
-            drafts(&[2], &[1, 2], None),
+            (&[2], &[1, 2], Tree::Chain),
             none,
         ),
         (
             "drafts.ids has length 1, but must have 2, the sum of the counts",
             &[a, b],
-            drafts(&[2, 0], &[1], None),
+            (&[2, 0], &[1], Tree::Chain),
             none,
         ),
-        ("drafts.parents has length 0, but must have 2", &[a, b], drafts(&[2, 0], &[1, 2], Some(&[])), none),
-        ("drafts.counts is 65 in request 0, but must be in 0..=64", &[a, b], drafts(&many, &[1], None), none),
-        ("logits has length 4, but must have 3 rows", &[a, b], drafts(&[1, 0], &[1], None), none),
+        (
+            "drafts.parents has length 0, but must have 2",
+            &[a, b],
+            (&[2, 0], &[1, 2], Tree::Parents(&[])),
+            none,
+        ),
+        (
+            "drafts.counts is 65 in request 0, but must be in 0..=64",
+            &[a, b],
+            (&[65, 0], &[1], Tree::Chain),
+            none,
+        ),
+        ("logits has length 4, but must have 3 rows", &[a, b], (&[1, 0], &[1], Tree::Chain), none),
         (
             "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",
             &[a, b],
-            drafts(&[2, 0], &[1, 2], Some(&[1, 0])),
+            (&[2, 0], &[1, 2], Tree::Parents(&[1, 0])),
             none,
         ),
-        ("parents is 5 for node 1 of request 0", &[a, b], drafts(&[2, 0], &[1, 2], Some(&[-1, 5])), none),
-        (mirostat, &[a, b], drafts(&[1, 1], &[1, 2], None), none),
+        ("parents is 5 for node 1 of request 0", &[a, b], (&[2, 0], &[1, 2], Tree::Parents(&[-1, 5])), none),
+        (mirostat, &[a, b], (&[1, 1], &[1, 2], Tree::Chain), none),
         ("slots is 0 in row 1 again", &[a, a], good, none),
         ("slots is 7 in row 1", &[a, 7], good, none),
         ("masks has length 3", &[a, b], good, short),
         ("forced is 900, but must be an id in 0..900", &[a, b], good, forced),
     ];
     let mut out = Verification::new();
-    pool.verify(logits, &[a, b], &good, VerifyMode::Coupled, &none, &mut out).unwrap();
+    let (counts, ids, tree) = good;
+    let slots = [a, b];
+    let whole = Batch { counts, ..Batch::of(&slots) };
+    pool.verify(logits, &whole, &Drafts { ids, tree, probs: None }, &mut out).unwrap();
     let state = |pool: &Pool| [a, b].map(|slot| pool.sequence(slot).unwrap().history().ids().to_vec());
     let (before, words) = (state(&pool), out.outputs().words().to_vec());
-    for (message, slots, drafts, options) in cases {
+    for (message, slots, (counts, ids, tree), options) in cases {
+        let drafts = Drafts { ids, tree, probs: None };
         for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
-            let error = pool.verify(logits, slots, &drafts, mode, &options, &mut out).unwrap_err();
+            let error = pool
+                .verify(logits, &Batch { slots, counts, mode, ..options }, &drafts, &mut out)
+                .unwrap_err();
             assert!(error.to_string().starts_with(message), "{error}");
         }
         assert_eq!((state(&pool), out.outputs().words()), (before.clone(), &words[..]), "{message}");
     }
     // The drafts of padding are not looked at.
-    let odd = drafts(&[2, 0], &[1, 2], Some(&[7, i32::MIN]));
-    pool.verify(logits, &[PADDING, b], &odd, VerifyMode::Coupled, &none, &mut out).unwrap();
+    let odd = Drafts::tree(&[1, 2], &[7, i32::MIN]);
+    pool.verify(logits, &Batch { slots: &[PADDING, b], counts: &[2, 0], ..none }, &odd, &mut out).unwrap();
     assert_eq!((out.tokens(0).len(), out.tokens(1).len(), out.accepted()), (0, 1, &[0, 0][..]));
 }
 
@@ -396,11 +414,11 @@ fn a_panic_in_a_hook_leaves_every_sequence_of_a_verification_as_it_was() {
     let data = rows(0..4);
     let hook = |_: &mut [f32]| panic!("on purpose");
     let hooks: [Option<RowHook<'_>>; 4] = [None, None, Some(&hook), None];
-    let drafts = Drafts { counts: &[1, 1], ids: &[1, 1], parents: None, probs: None };
+    let (counts, drafts) = (&[1, 1], Drafts::chain(&[1, 1]));
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let logits = Logits::new(&data, 4, VOCAB).unwrap();
-        let options = BatchOptions { hooks: &hooks, ..Default::default() };
-        pool.verify(logits, &slots, &drafts, VerifyMode::Coupled, &options, &mut Verification::new())
+        let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+        let options = Batch { hooks: &hooks, ..Default::default() };
+        pool.verify(logits, &Batch { slots: &slots, counts, ..options }, &drafts, &mut Verification::new())
     }));
     assert!(result.is_err());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().position() == 0));
@@ -409,15 +427,21 @@ fn a_panic_in_a_hook_leaves_every_sequence_of_a_verification_as_it_was() {
 #[test]
 fn an_empty_batch_is_verified() {
     let mut pool = Pool::new(PoolConfig { widths: Widths::default(), ..PoolConfig::new(VOCAB) }).unwrap();
-    let logits = Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap();
+    let logits = Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap();
     let mut out = Verification::new();
-    let none = BatchOptions::default();
-    pool.verify(logits, &[], &Drafts::default(), VerifyMode::default(), &none, &mut out).unwrap();
+    let none = Batch::default();
+    pool.verify(
+        logits,
+        &Batch { slots: &[], mode: VerifyMode::default(), ..none },
+        &Drafts::default(),
+        &mut out,
+    )
+    .unwrap();
     assert!(out.accepted().is_empty());
 }
 
 /// A request's trial as the definition has it: the probabilities of each row behind its path.
-fn trial_of(params: &SamplingParams, prompt: &[u32], batch: &Batch) -> (Vec<f32>, Vec<Vec<u32>>) {
+fn trial_of(params: &SamplingParams, prompt: &[u32], batch: &Gathered) -> (Vec<f32>, Vec<Vec<u32>>) {
     let mut paths = vec![Vec::new()];
     for (draft, parent) in batch.ids.iter().zip(&batch.parents) {
         let path = [&paths[(parent + 1) as usize][..], &[*draft as u32]].concat();
@@ -446,7 +470,7 @@ fn drafts_are_judged_by_the_probabilities_of_their_rows() {
         for (number, (mode, judgement)) in modes.into_iter().enumerate() {
             for seed in 0..6 {
                 let mut random = Random(100 * seed + kind as u64);
-                let mut batch = Batch::default();
+                let mut batch = Gathered::default();
                 let count = 1 + random.below(6);
                 batch.add(&mut random, Drafter::Fair, count, &prompt, &coming);
                 if mode == VerifyMode::Block {
@@ -471,14 +495,16 @@ fn drafts_are_judged_by_the_probabilities_of_their_rows() {
 
                 let mut pool = pool(1);
                 let slot = pool.admit(params.clone(), &prompt).unwrap();
-                let drafts = Drafts {
-                    counts: &batch.counts,
-                    ids: &batch.ids,
-                    parents: Some(&batch.parents),
-                    probs: q,
-                };
-                let logits = Logits::new(&batch.data, batch.data.len() / VOCAB, VOCAB).unwrap();
-                pool.verify(logits, &[slot], &drafts, mode, &BatchOptions::default(), &mut out).unwrap();
+                let (counts, drafts) = (
+                    &batch.counts,
+                    Drafts {
+                        probs: q.map(|q| Matrix::new(q, batch.data.len() / VOCAB, VOCAB).unwrap()),
+                        ..batch.drafts()
+                    },
+                );
+                let logits = Rows::logits(&batch.data, batch.data.len() / VOCAB, VOCAB).unwrap();
+                pool.verify(logits, &Batch { counts, mode, ..Batch::of(&[slot]) }, &drafts, &mut out)
+                    .unwrap();
                 assert_eq!(out.tokens(0), wanted.tokens, "{mode:?}, kind {kind}, seed {seed}");
                 assert!(out.rows(0).iter().map(|row| *row as usize).eq(wanted.rows.iter().copied()));
                 accepted[number] += wanted.rows.len() - 1;
@@ -511,21 +537,22 @@ fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
         row
     };
     let data = [sure(5), sure(6), sure(7), sure(8)].concat();
-    let logits = Logits::new(&data, 4, VOCAB).unwrap();
-    let drafts = Drafts { counts: &[3], ids: &[5, 6, 7], parents: None, probs: None };
+    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
+    let (counts, drafts) = (&[3], Drafts::chain(&[5, 6, 7]));
     let mut out = Verification::new();
-    let none = BatchOptions::default();
+    let none = Batch::default();
     let thresholds = VerifyMode::Threshold { single: 1.0, acc: 1.0 };
     for mode in [VerifyMode::Coupled, VerifyMode::Rejection, VerifyMode::Block, thresholds] {
         let params = SamplingParams { stop_ids: vec![6], ..Default::default() };
         let mut pool = pool(1);
         let slots = [pool.admit(SamplingParams::default(), &[]).unwrap(), pool.admit(params, &[]).unwrap()];
-        pool.verify(logits, &slots[..1], &drafts, mode, &none, &mut out).unwrap();
+        pool.verify(logits, &Batch { slots: &slots[..1], counts, mode, ..none }, &drafts, &mut out).unwrap();
         assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 7, 8][..], &[0, 1, 2, 3][..]), "{mode:?}");
-        pool.verify(logits, &slots[1..], &drafts, mode, &none, &mut out).unwrap();
+        pool.verify(logits, &Batch { slots: &slots[1..], counts, mode, ..none }, &drafts, &mut out).unwrap();
         assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6][..], &[0, 1][..]), "{mode:?}");
-        let forced = BatchOptions { forced: &[None, Some(6), Some(9), None], ..none };
-        let verified = pool.verify(logits, &slots[..1], &drafts, mode, &forced, &mut out);
+        let forced = Batch { forced: &[None, Some(6), Some(9), None], ..none };
+        let verified =
+            pool.verify(logits, &Batch { slots: &slots[..1], counts, mode, ..forced }, &drafts, &mut out);
         if mode == VerifyMode::Block {
             let error = verified.unwrap_err().to_string();
             assert!(error.starts_with("forced cannot be combined with block"), "{error}");
@@ -535,9 +562,10 @@ fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
         }
         // Without drafts it is a step, whatever the mode; mirostat's limit moves.
         let mirostat = pool.admit(params_of_mirostat(), &[]).unwrap();
-        let alone = Drafts { counts: &[0], ids: &[], parents: None, probs: None };
-        let row = Logits::new(&data[..VOCAB], 1, VOCAB).unwrap();
-        pool.verify(row, &[mirostat], &alone, mode, &none, &mut out).unwrap();
+        let (alone_counts, alone) = (&[0], Drafts::chain(&[]));
+        let row = Rows::logits(&data[..VOCAB], 1, VOCAB).unwrap();
+        pool.verify(row, &Batch { slots: &[mirostat], counts: alone_counts, mode, ..none }, &alone, &mut out)
+            .unwrap();
         assert_eq!((out.tokens(0), out.accepted()), (&[5][..], &[0][..]));
         assert!(pool.sequence(mirostat).unwrap().mu() > 6.0, "{mode:?}");
     }
@@ -552,13 +580,14 @@ fn what_a_mode_cannot_judge_is_refused() {
     let mut pool = pool(1);
     let slot = pool.admit(params(0, 1), &[1]).unwrap();
     let data = rows(0..3);
-    let logits = Logits::new(&data, 3, VOCAB).unwrap();
-    let drafts = Drafts { counts: &[2], ids: &[1, 2], parents: None, probs: None };
-    let tree = Drafts { parents: Some(&[-1, -1]), ..drafts };
-    let short = Drafts { probs: Some(&data[1..]), ..drafts };
+    let logits = Rows::logits(&data, 3, VOCAB).unwrap();
+    let (counts, drafts) = (&[2], Drafts::chain(&[1, 2]));
+    let tree = Drafts { tree: Tree::Parents(&[-1, -1]), ..drafts };
+    let short = Drafts { probs: Some(Matrix::new(&data[VOCAB..], 2, VOCAB).unwrap()), ..drafts };
     let mut refused = |drafts: Drafts<'_>, mode, message: &str| {
         let out = &mut Verification::new();
-        let error = pool.verify(logits, &[slot], &drafts, mode, &BatchOptions::default(), out).unwrap_err();
+        let error =
+            pool.verify(logits, &Batch { counts, mode, ..Batch::of(&[slot]) }, &drafts, out).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
         assert_eq!(pool.sequence(slot).unwrap().position(), 1);
     };
@@ -566,15 +595,17 @@ fn what_a_mode_cannot_judge_is_refused() {
     refused(drafts, thresholds(1.5, 1.0), "threshold_single is 1.5, but must be in 0..=1");
     refused(drafts, thresholds(1.0, f32::NAN), "threshold_acc is NaN, but must be in 0..=1");
     refused(tree, VerifyMode::Block, "parents is -1 for node 1 of request 0, but must be 0 in a chain");
-    refused(short, VerifyMode::Rejection, "drafts.probs has length 2699, but must have 2700");
+    refused(short, VerifyMode::Rejection, "drafts.probs has length 1800, but must have 2700");
 
     let mut pool = Pool::new(PoolConfig { route: PROBABILITIES, ..PoolConfig::new(VOCAB) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
-    let (out, none) = (&mut Verification::new(), BatchOptions::default());
-    let error = pool.verify(logits, &[slot], &drafts, VerifyMode::Rejection, &none, out).unwrap_err();
+    let (out, none) = (&mut Verification::new(), Batch::default());
+    let error = pool
+        .verify(logits, &Batch { slots: &[slot], counts, mode: VerifyMode::Rejection, ..none }, &drafts, out)
+        .unwrap_err();
     assert!(error.to_string().starts_with("no probabilities of rows on this route"), "{error}");
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
-    pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &none, out).unwrap();
+    pool.verify(logits, &Batch { slots: &[slot], counts, ..none }, &drafts, out).unwrap();
 }
 
 #[test]

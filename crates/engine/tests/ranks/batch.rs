@@ -6,7 +6,8 @@ use gumball_engine::dist::{
     LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    DistPool, Error, Kind, Logits, Pool, PoolConfig, Row, SamplingParams, Sequence, Slot, Widths, bf16, f16,
+    DistPool, Error, Kind, Matrix, Pool, PoolConfig, Row, Rows, SamplingParams, Sequence, Slot, Widths, bf16,
+    f16,
 };
 
 use crate::cases::{self, Dice};
@@ -40,8 +41,8 @@ impl Numbers {
         }
     }
 
-    pub fn logits(&self, rows: usize, columns: usize, kind: Kind) -> Logits<'_> {
-        Logits::new(self.as_row(), rows, columns).unwrap().with_kind(kind)
+    pub fn logits(&self, rows: usize, columns: usize, kind: Kind) -> Rows<'_> {
+        Rows::of(Matrix::new(self.as_row(), rows, columns).unwrap(), kind)
     }
 }
 
@@ -76,7 +77,7 @@ pub fn part(
 
 /// Requests, and how they are split up.
 #[derive(Debug)]
-pub struct Batch {
+pub struct Requests {
     pub vocab: usize,
     pub split: VocabSplit,
     pub ownership: Ownership,
@@ -85,7 +86,7 @@ pub struct Batch {
     pub requests: Vec<(SamplingParams, Vec<u32>)>,
 }
 
-impl Batch {
+impl Requests {
     pub fn new(dice: &mut Dice, world: usize, most: usize) -> Self {
         let vocab = dice.pick(&[1, 5, 255, 256, 257, 700, 1000, 1500, 3000]);
         Self::of_vocab(dice, world, most, vocab)

@@ -3,7 +3,7 @@
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Transport, VocabSplit, What};
 use gumball_engine::{
-    BatchOptions, DistPool, Kind, LogprobMode, LogprobsParams, Outputs, Pool, PoolConfig, SamplingParams,
+    Batch, DistPool, Kind, LogprobMode, LogprobsParams, Outputs, Pool, PoolConfig, SamplingParams,
 };
 
 use crate::batch::{Numbers, on_ranks, part};
@@ -40,7 +40,7 @@ fn received(
     let numbers = Numbers::new(dtype, &values);
     let mut want = Outputs::new();
     let logits = numbers.logits(rows.len(), VOCAB, Kind::Logits);
-    alone.step(logits, &slots, &BatchOptions::default(), &mut want).unwrap();
+    alone.step(logits, &Batch::of(&slots), &mut want).unwrap();
     let split = VocabSplit::even(VOCAB, world).unwrap();
     let traffic = on_ranks(world, |rank| {
         let own = rank.rank();
@@ -56,7 +56,7 @@ fn received(
         let part = part(layout, &split, own, dtype, rows, &share);
         let logits = part.numbers.logits(part.rows, part.columns, Kind::Logits);
         let mut out = Outputs::new();
-        pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+        pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap();
         assert_eq!(out.words(), want.words());
         pool.group()
             .traffic()

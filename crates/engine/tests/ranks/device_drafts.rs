@@ -6,11 +6,11 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    BatchOptions, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice,
-    Drafts, Dtype, IntType, Outputs, PADDING, Pool, RanksError, Slot, Verification, VerifyMode,
+    Batch, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice, Drafts,
+    Dtype, IntType, Matrix, Outputs, PADDING, Pool, RanksError, Slot, Tree, Verification, VerifyMode,
 };
 
-use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
+use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
 use crate::cases::{self, Dice};
 use crate::devices::{pool, small_batch};
 use crate::steps::Extras;
@@ -26,10 +26,11 @@ struct Given {
     parents: Option<Vec<i32>>,
     probs: Option<Vec<f32>>,
     mode: VerifyMode,
+    vocab: usize,
 }
 
 impl Given {
-    fn new(dice: &mut Dice, batch: &Batch) -> Self {
+    fn new(dice: &mut Dice, batch: &Requests) -> Self {
         let modes = [
             VerifyMode::Coupled,
             VerifyMode::Greedy,
@@ -54,12 +55,14 @@ impl Given {
         let rows = counts.len() + drafts as usize;
         let probs =
             has_probs.then(|| (0..rows).flat_map(|_| cases::probabilities(dice, batch.vocab)).collect());
-        Self { counts, ids, parents, probs, mode }
+        Self { counts, ids, parents, probs, mode, vocab: batch.vocab }
     }
 
     fn drafts(&self) -> Drafts<'_> {
-        let Self { counts, ids, parents, probs, .. } = self;
-        Drafts { counts, ids, parents: parents.as_deref(), probs: probs.as_deref() }
+        let Self { counts, ids, parents, probs, vocab, .. } = self;
+        let rows = counts.len() + ids.len();
+        let probs = probs.as_ref().map(|probs| Matrix::new(probs, rows, *vocab).unwrap());
+        Drafts { ids, tree: parents.as_deref().map_or(Tree::Chain, Tree::Parents), probs }
     }
 
     /// Returns the first row of each request, and the end of the last.
@@ -90,7 +93,7 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(dice: &mut Dice, batch: &Batch, one: &mut Pool, slots: &[Slot]) -> Self {
+    fn new(dice: &mut Dice, batch: &Requests, one: &mut Pool, slots: &[Slot]) -> Self {
         let given = (!dice.one_in(3)).then(|| Given::new(dice, batch));
         let layout = if given.is_some() { dice.pick(&LAYOUTS) } else { dice.pick(&LogitsLayout::ALL) };
         let slots: Vec<Slot> =
@@ -108,17 +111,20 @@ impl Turn {
         let (numbers, none) = (Numbers::new(batch.dtype, &whole.concat()), vec![0; slots.len()]);
         extras.with(batch, |options| {
             let logits = numbers.logits(rows, batch.vocab, batch.kind);
-            let steps = Drafts { counts: &none, ..Drafts::default() };
-            let (drafts, mode) =
-                given.as_ref().map_or((steps, VerifyMode::Coupled), |given| (given.drafts(), given.mode));
-            one.verify(logits, &slots, &drafts, mode, options, &mut want).unwrap();
+            let steps = (&none[..], Drafts::default(), VerifyMode::Coupled);
+            let (counts, drafts, mode) = match &given {
+                None => steps,
+                Some(given) => (&given.counts[..], given.drafts(), given.mode),
+            };
+            one.verify(logits, &Batch { slots: &slots, counts, mode, ..*options }, &drafts, &mut want)
+                .unwrap();
         });
         let states = slots.iter().map(|slot| one.sequence(*slot).ok().map(state)).collect();
         Self { layout, slots, given, whole, extras, want, states }
     }
 
     /// Takes the turn on a rank, and holds what comes out to that of one process.
-    fn take(&self, batch: &Batch, pool: &mut DeviceDistPool, own: usize, told: &str) {
+    fn take(&self, batch: &Requests, pool: &mut DeviceDistPool, own: usize, told: &str) {
         let Self { layout, slots, given, whole, extras, want, states } = self;
         let kind = if given.is_some() { StepKind::Verify } else { StepKind::Decode };
         let plan = pool.planner().plan_as(*layout, &pool.shape(slots, 4, kind).unwrap());
@@ -134,13 +140,24 @@ impl Turn {
             match given {
                 None => {
                     let mut outputs = Outputs::new();
-                    pool.step(&plan, logits, slots, options, &mut outputs).unwrap();
+                    pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut outputs).unwrap();
                     pool.fetch_verification(&mut out).unwrap();
                     assert_eq!(outputs.words(), out.outputs().words());
                 }
                 Some(given) => {
-                    pool.verify(&plan, logits, slots, &given.drafts(), given.mode, options, &mut out)
-                        .unwrap();
+                    pool.verify(
+                        logits,
+                        &Batch {
+                            slots,
+                            counts: &given.counts,
+                            mode: given.mode,
+                            plan: Some(plan),
+                            ..*options
+                        },
+                        &given.drafts(),
+                        &mut out,
+                    )
+                    .unwrap();
                 }
             }
         });
@@ -162,7 +179,7 @@ fn turns_equal_one_process(seeds: Range<u64>) {
     for seed in seeds {
         let mut dice = Dice(seed, 0);
         let world = 1 + seed as usize % 4;
-        let batch = Batch::new(&mut dice, world, 6);
+        let batch = Requests::new(&mut dice, world, 6);
         let (mut one, slots) = batch.pool();
         let turns: Vec<Turn> = (0..4).map(|_| Turn::new(&mut dice, &batch, &mut one, &slots)).collect();
         on_ranks(world, |rank| {
@@ -185,9 +202,9 @@ fn devices_of_ranks_verify_in_many_blocks_as_one_process() {
     // Each row reports 40 top tokens, so results of this many rows are sent by several blocks.
     for seed in 300..306 {
         let mut dice = Dice(seed, 0);
-        let mut batch = Batch::of_vocab(&mut dice, 2, 12, 300);
+        let mut batch = Requests::of_vocab(&mut dice, 2, 12, 300);
         while batch.requests.len() < 8 {
-            batch = Batch::of_vocab(&mut dice, 2, 12, 300);
+            batch = Requests::of_vocab(&mut dice, 2, 12, 300);
         }
         let (mut one, slots) = batch.pool();
         let turns: Vec<Turn> = (0..3).map(|_| Turn::new(&mut dice, &batch, &mut one, &slots)).collect();
@@ -217,9 +234,9 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
         for turn in 0..4 {
             let counts = &counts[usize::from(turn == 3)];
             let mut out = Verification::new();
-            let drafts = Drafts { counts, ids: &ids, parents: Some(&parents), probs: None };
+            let drafts = Drafts::tree(&ids, &parents);
             let logits = numbers.logits(8, batch.vocab, batch.kind);
-            one.verify(logits, &slots, &drafts, mode, &BatchOptions::default(), &mut out).unwrap();
+            one.verify(logits, &Batch { counts, mode, ..Batch::of(&slots) }, &drafts, &mut out).unwrap();
             want.push((
                 out,
                 slots.iter().map(|slot| state(one.sequence(*slot).unwrap())).collect::<Vec<_>>(),
@@ -283,16 +300,16 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
     let mut dice = Dice(12, 0);
     let (first_child, next_sibling) = ([1, -1, -1, 1, 2, -1, -1], [-1, 2, -1, -1, -1, -1, -1]);
     let (counts, ids) = ([2, 2, 0], [1, 2, 0, 3]);
-    let parents = Drafts::parents_of(&counts, &first_child, &next_sibling).unwrap();
     let mut batch = small_batch(2);
     batch.ownership = Ownership::Modulo;
     let whole = batch.rows(&mut dice, 7);
     let numbers = Numbers::new(batch.dtype, &whole.concat());
     let (mut one, slots) = batch.pool();
     let mut want = Verification::new();
-    let drafts = Drafts { counts: &counts, ids: &ids, parents: Some(&parents), probs: None };
+    let tree = Tree::Links { first_child: &first_child, next_sibling: &next_sibling };
+    let drafts = Drafts { ids: &ids, tree, probs: None };
     let logits = numbers.logits(7, batch.vocab, batch.kind);
-    one.verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), &mut want).unwrap();
+    one.verify(logits, &Batch { counts: &counts, ..Batch::of(&slots) }, &drafts, &mut want).unwrap();
     for layout in LAYOUTS {
         on_ranks(2, |rank| {
             let own = rank.rank();
@@ -359,10 +376,15 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let drafts = Drafts { counts: &[0, 1, 1], ids: &[1, 2 + own as i32], ..Drafts::default() };
-            let (options, mut out) = (BatchOptions::default(), Verification::new());
-            let verified =
-                pool.verify(&plan, logits, &slots, &drafts, VerifyMode::Coupled, &options, &mut out);
+            let (counts, ids) = (&[0, 1, 1], [1, 2 + own as i32]);
+            let drafts = Drafts::chain(&ids);
+            let (options, mut out) = (Batch::default(), Verification::new());
+            let verified = pool.verify(
+                logits,
+                &Batch { slots: &slots, counts, plan: Some(plan), ..options },
+                &drafts,
+                &mut out,
+            );
             let error = verified.unwrap_err();
             assert!(
                 matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the drafts of the step", .. })),
@@ -394,12 +416,25 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let drafts = Drafts { counts: &[0, 1, 1], ids: &[1, 2], ..Drafts::default() };
-            let (options, mut out, mode) =
-                (BatchOptions::default(), Verification::new(), VerifyMode::Coupled);
-            let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
+            let (counts, drafts) = (&[0, 1, 1], Drafts::chain(&[1, 2]));
+            let (options, mut out, mode) = (Batch::default(), Verification::new(), VerifyMode::Coupled);
+            let error = pool
+                .verify(
+                    logits,
+                    &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
+                    &drafts,
+                    &mut out,
+                )
+                .unwrap_err();
             assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{layout:?}");
-            let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
+            let error = pool
+                .verify(
+                    logits,
+                    &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
+                    &drafts,
+                    &mut out,
+                )
+                .unwrap_err();
             assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{layout:?}: {error}");
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{layout:?}");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    BatchOptions, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind,
-    Masks, Outputs, RanksError, SamplingParams, Verification, VerifyMode,
+    Batch, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind, Masks,
+    Outputs, RanksError, SamplingParams, Verification, VerifyMode,
 };
 
 use crate::batch::{Numbers, part, state, with_patience};
@@ -30,7 +30,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
         let part = part(Swap, &batch.split, own, 0, &whole, &[]);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();
-        pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+        pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap();
         if own == 1 {
             // Takes no other step, and stays until the other one has given up.
             return std::thread::sleep(Duration::from_millis(900));
@@ -69,17 +69,29 @@ fn results_of_a_failed_verification_are_padding() {
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let drafts = Drafts { counts: &[0, 1, 1], ids: &[1, 2], ..Drafts::default() };
-            let (options, mut out, mode) =
-                (BatchOptions::default(), Verification::new(), VerifyMode::Coupled);
-            pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap();
+            let (counts, drafts) = (&[0, 1, 1], Drafts::chain(&[1, 2]));
+            let (options, mut out, mode) = (Batch::default(), Verification::new(), VerifyMode::Coupled);
+            pool.verify(
+                logits,
+                &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
+                &drafts,
+                &mut out,
+            )
+            .unwrap();
             assert!((0..3).all(|request| !out.rows(request).is_empty()));
             if own == 1 {
                 // Comes to no other verification, and stays until the other one has given up.
                 return std::thread::sleep(Duration::from_millis(900));
             }
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let error = pool.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap_err();
+            let error = pool
+                .verify(
+                    logits,
+                    &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
+                    &drafts,
+                    &mut out,
+                )
+                .unwrap_err();
             assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{layout:?}");
 
             // A graph of the host program reads the results where they lie, before anyone has fetched the failure.
@@ -128,7 +140,7 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 let part = part(layout, &batch.split, own, dtype, &whole, &rows);
                 let logits = part.numbers.logits(part.rows, part.columns, kind);
                 let mut out = Outputs::new();
-                let stepped = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out);
+                let stepped = pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out);
                 let error = stepped.unwrap_err();
                 match error.of_ranks() {
                     Some(RanksError::Disagree {
@@ -161,16 +173,20 @@ fn a_rank_that_closes_its_pool_is_lost_to_the_others_at_once() {
             let rows: Vec<usize> = plan.shares.of(own).collect();
             let part = part(layout, &batch.split, own, 0, &whole[..3], &rows);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let (options, mut out) = (BatchOptions::default(), Outputs::new());
+            let (options, mut out) = (Batch::default(), Outputs::new());
             let since = Instant::now();
-            let error = pool.step(&plan, logits, &slots, &options, &mut out).unwrap_err();
+            let error = pool
+                .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut out)
+                .unwrap_err();
             assert!(
                 matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. })),
                 "{layout:?}: {error}"
             );
             assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let again = pool.step(&plan, logits, &slots, &options, &mut out).unwrap_err();
+            let again = pool
+                .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut out)
+                .unwrap_err();
             assert_eq!(again, RanksError::Broken(Box::new(error)).into(), "{layout:?}");
         });
     }
@@ -194,7 +210,7 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
             let (mut pool, mut slots) = pool(&batch, rank, Duration::from_secs(60));
             let width = batch.vocab.div_ceil(32);
             let mut masks = vec![u32::MAX; 3 * width];
-            let (mut options, mut forced) = (BatchOptions::default(), [None; 3]);
+            let (mut options, mut forced) = (Batch::default(), [None; 3]);
             match differs {
                 "prompt" | "length" => {
                     pool.release(slots[1]).unwrap();
@@ -217,7 +233,9 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
             let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let error = pool.step(&plan, logits, &slots, &options, &mut Outputs::new()).unwrap_err();
+            let error = pool
+                .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut Outputs::new())
+                .unwrap_err();
             let Some(RanksError::Disagree { what, .. }) = error.of_ranks() else {
                 panic!("{layout:?}, {differs}: {error}")
             };

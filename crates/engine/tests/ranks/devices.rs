@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
-    BatchOptions, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype,
-    Filter, Kind, Outputs, PADDING, RanksError, SamplingParams, Slot, Widths,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Filter, Kind, Outputs, PADDING, RanksError, SamplingParams, Slot, Widths,
 };
 
-use crate::batch::{Batch, Numbers, PATIENCE, on_ranks, part, state, with_patience};
+use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
 use crate::cases::Dice;
 use crate::steps::Extras;
 
 /// Returns a rank's pool on a device of its own, and the slots of the requests.
-pub fn pool(batch: &Batch, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
+pub fn pool(batch: &Requests, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
     let widths = Widths { top_n: 40, ids: 3 };
     let config = DevicePoolConfig { slots: 16, rows: 64, widths, ..DevicePoolConfig::new(batch.vocab) };
@@ -33,7 +32,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
     for seed in seeds {
         let mut dice = Dice(seed, 0);
         let world = 1 + seed as usize % if decided { 8 } else { 4 };
-        let mut batch = Batch::new(&mut dice, world, 7);
+        let mut batch = Requests::new(&mut dice, world, 7);
         if decided {
             decide_in_shards(&mut dice, &mut batch);
         }
@@ -51,7 +50,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
             let mut out = Outputs::new();
             extras.with(&batch, |options| {
                 let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
-                one.step(logits, &slots, options, &mut out).unwrap();
+                one.step(logits, &Batch { slots: &slots, ..*options }, &mut out).unwrap();
             });
             let states: Vec<_> = slots.iter().map(|slot| one.sequence(*slot).ok().map(state)).collect();
             steps.push((layout, whole, extras, slots, out, states));
@@ -67,7 +66,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
                 let mut out = Outputs::new();
                 extras.with(&batch, |options| {
                     let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-                    pool.step(&plan, logits, slots, options, &mut out).unwrap();
+                    pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut out).unwrap();
                 });
                 let told =
                     || format!("seed {seed}, rank {own} of {world}, step {step}, {layout:?}, {batch:?}");
@@ -95,7 +94,7 @@ fn devices_that_swap_some_rows_of_a_survey_sample_as_one_process() {
 }
 
 /// Makes all requests such that a winner or a list of each rank decides their rows.
-fn decide_in_shards(dice: &mut Dice, batch: &mut Batch) {
+fn decide_in_shards(dice: &mut Dice, batch: &mut Requests) {
     batch.kind = Kind::Logits;
     for (params, _) in &mut batch.requests {
         let plain = SamplingParams { seed: params.seed, ..Default::default() };
@@ -136,10 +135,10 @@ fn devices_that_exchange_what_decides_sample_as_one_process() {
 }
 
 /// A batch of three requests over 700 ids of f32.
-pub fn small_batch(world: usize) -> Batch {
+pub fn small_batch(world: usize) -> Requests {
     let mut dice = Dice(7, 0);
     loop {
-        let batch = Batch::of_vocab(&mut dice, world, 3, 700);
+        let batch = Requests::of_vocab(&mut dice, world, 3, 700);
         if batch.requests.len() == 3 && batch.dtype == 0 {
             return batch;
         }
@@ -158,7 +157,7 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
     for _ in 0..5 {
         let mut out = Outputs::new();
         let logits = numbers.logits(3, batch.vocab, batch.kind);
-        one.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+        one.step(logits, &Batch::of(&slots), &mut out).unwrap();
         want.push(out.words().to_vec());
     }
     for layout in LogitsLayout::ALL {
@@ -202,10 +201,12 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let (mut out, began) = (Outputs::new(), Instant::now());
-            let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+            let error =
+                pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
             assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-            let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+            let error =
+                pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
             assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{error}");
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before);
@@ -228,7 +229,8 @@ fn ranks_that_take_different_steps_are_told_so() {
         let part = part(Swap, &batch.split, own, 0, &whole, &[]);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();
-        let error = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out).unwrap_err();
+        let error =
+            pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
         assert!(
             matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the slots of the step", .. })),
             "{error}"

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit, threads};
 use gumball_engine::{
-    BatchOptions, DistPool, Error, Logits, Masks, Outputs, PoolConfig, RanksError, SamplingParams, Slot,
+    Batch, DistPool, Error, Masks, Outputs, PoolConfig, RanksError, Rows, SamplingParams, Slot,
 };
 
 use crate::batch::with_patience;
@@ -27,14 +27,14 @@ fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (DistP
 
 /// Takes a step of one row.
 fn step(pool: &mut DistPool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> {
-    step_with(pool, slot, layout, &BatchOptions::default())
+    step_with(pool, slot, layout, &Batch::default())
 }
 
 fn step_with(
     pool: &mut DistPool,
     slot: Slot,
     layout: LogitsLayout,
-    options: &BatchOptions<'_>,
+    options: &Batch<'_>,
 ) -> Result<(), Error> {
     let shape = pool.shape(&[slot], 0, StepKind::Decode)?;
     let plan = pool.planner().plan_as(layout, &shape);
@@ -42,8 +42,8 @@ fn step_with(
     let columns = if layout == Replicated { 0..VOCAB } else { ids };
     let row: Vec<f32> = columns.map(|id| (id * 37 % 101) as f32 * 0.2).collect();
     let rows = if layout == Replicated { plan.shares.of(pool.group().rank()).count() } else { 1 };
-    let logits = Logits::new(&row, rows, row.len())?;
-    pool.step(&plan, logits, &[slot], options, &mut Outputs::new())
+    let logits = Rows::logits(&row, rows, row.len())?;
+    pool.step(logits, &Batch { slots: &[slot], plan: Some(plan), ..*options }, &mut Outputs::new())
 }
 
 #[test]
@@ -64,15 +64,17 @@ fn a_mistake_is_an_error_before_anything_is_sent() {
         let plan = pool.plan(&shape).unwrap();
         let row = [0.0f32; 299];
         let mut out = Outputs::new();
-        let logits = Logits::new(&row, 1, 299).unwrap();
-        let error = pool.step(&plan, logits, &[slot], &BatchOptions::default(), &mut out).unwrap_err();
+        let logits = Rows::logits(&row, 1, 299).unwrap();
+        let error =
+            pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&[slot]) }, &mut out).unwrap_err();
         assert_eq!(
             said(error),
             "logits has length 299, but must have 300 elements in a row, this rank's ids, or 300 with padding"
         );
         let row = [0.0f32; 300];
-        let logits = Logits::new(&row, 1, 300).unwrap();
-        let error = pool.step(&plan, logits, &[slot, slot], &BatchOptions::default(), &mut out).unwrap_err();
+        let logits = Rows::logits(&row, 1, 300).unwrap();
+        let error =
+            pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&[slot, slot]) }, &mut out).unwrap_err();
         assert_eq!(said(error), "slots has length 2, but must have 1, as many as were planned for");
         // Nothing was sent, so the group goes on.
         step(&mut pool, slot, Swap).unwrap();
@@ -108,7 +110,7 @@ fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn
         with_patience(2, Duration::from_secs(20), |rank| {
             let (mut pool, mut slot) = pool(rank, &LogitsLayout::ALL);
             let own = pool.group().rank();
-            let mut options = BatchOptions::default();
+            let mut options = Batch::default();
             let (masks, forced) = ([u32::MAX - own as u32; VOCAB.div_ceil(32)], [Some(own as u32)]);
             match differs {
                 "output" if own == 1 => pool.push(slot, 9).unwrap(),

@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Bounds, HEADER_BYTES, StepKind, Threads, Transport};
-use gumball_engine::{
-    BatchOptions, Error, LogprobMode, LogprobsParams, Outputs, RanksError, SamplingParams, Slot,
-};
+use gumball_engine::{Batch, Error, LogprobMode, LogprobsParams, Outputs, RanksError, SamplingParams, Slot};
 
-use crate::batch::{Batch, PATIENCE, part, state, with_patience};
+use crate::batch::{PATIENCE, Requests, part, state, with_patience};
 use crate::cases::Dice;
 
 /// What a rank does at some exchange.
@@ -104,8 +102,8 @@ impl Transport for Faulty {
 }
 
 /// A batch of every kind of row, which takes every kind of exchange.
-fn batch(world: usize) -> Batch {
-    let mut batch = Batch::of_vocab(&mut Dice(11, 0), world, 0, 1500);
+fn batch(world: usize) -> Requests {
+    let mut batch = Requests::of_vocab(&mut Dice(11, 0), world, 0, 1500);
     (batch.kind, batch.dtype) = (gumball_engine::Kind::Logits, 0);
     let plain = || SamplingParams { temperature: 0.9, ..Default::default() };
     let logprobs = |mode| Some(LogprobsParams { mode, top_n: 5, ids: vec![3, 700] });
@@ -159,7 +157,7 @@ fn step_with(
         let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();
-        let result = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut out);
+        let result = pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out);
         is_done();
         (result.map(|()| out), states(&pool) == was)
     })

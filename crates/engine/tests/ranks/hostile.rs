@@ -12,7 +12,7 @@ use gumball_engine::dist::{
     Address, HEADER_BYTES, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit,
 };
 use gumball_engine::{
-    BatchOptions, DistPool, Error, Logits, Outputs, PADDING, PoolConfig, RanksError, SamplingParams,
+    Batch, DistPool, Error, Outputs, PADDING, PoolConfig, RanksError, Rows, SamplingParams,
 };
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
@@ -181,8 +181,9 @@ fn stepped(timeout: Duration, peer: impl FnOnce(&mut Peer)) -> Error {
         let slots = [PADDING, pool.admit(params, &[1, 2])?];
         let plan = pool.planner().plan_as(LogitsLayout::Survey, &pool.shape(&slots, 0, StepKind::Decode)?);
         let rows = [0.5; VOCAB];
-        let logits = Logits::new(&rows[..], 2, VOCAB / 2)?;
-        let stepped = pool.step(&plan, logits, &slots, &BatchOptions::default(), &mut Outputs::new());
+        let logits = Rows::logits(&rows[..], 2, VOCAB / 2)?;
+        let stepped =
+            pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut Outputs::new());
         assert_eq!(pool.sequence(slots[1])?.position(), 2);
         stepped
     });

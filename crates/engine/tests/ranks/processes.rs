@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Address, StepKind, TransportKind, choose};
-use gumball_engine::{BatchOptions, DistPool, Error, Outputs, Slot};
+use gumball_engine::{Batch, DistPool, Error, Outputs, Slot};
 
-use crate::batch::{Batch, Numbers, part};
+use crate::batch::{Numbers, Requests, part};
 use crate::cases::Dice;
 
 const WORLD: usize = 3;
 const STEPS: usize = 8;
 const LAYOUTS: [gumball_engine::dist::LogitsLayout; 4] = [Gather, Swap, Survey, Replicated];
 
-fn batch() -> Batch {
-    let mut batch = Batch::of_vocab(&mut Dice(21, 0), WORLD, 6, 3000);
+fn batch() -> Requests {
+    let mut batch = Requests::of_vocab(&mut Dice(21, 0), WORLD, 6, 3000);
     (batch.kind, batch.dtype) = (gumball_engine::Kind::Logits, 1);
     batch
 }
 
-fn rows(batch: &Batch, step: usize) -> Vec<Vec<f32>> {
+fn rows(batch: &Requests, step: usize) -> Vec<Vec<f32>> {
     batch.rows(&mut Dice(22 + step as u64, 0), batch.requests.len())
 }
 
@@ -33,12 +33,12 @@ fn alone() -> Vec<Vec<u32>> {
         let values: Vec<f32> = rows(&batch, step).concat();
         let numbers = Numbers::new(batch.dtype, &values);
         let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
-        pool.step(logits, &slots, &BatchOptions::default(), &mut Outputs::new()).unwrap();
+        pool.step(logits, &Batch::of(&slots), &mut Outputs::new()).unwrap();
     }
     slots.iter().map(|slot| pool.sequence(*slot).unwrap().history().ids().to_vec()).collect()
 }
 
-fn step(pool: &mut DistPool, batch: &Batch, slots: &[Slot], step: usize) -> Result<(), Error> {
+fn step(pool: &mut DistPool, batch: &Requests, slots: &[Slot], step: usize) -> Result<(), Error> {
     let layout = LAYOUTS[step % LAYOUTS.len()];
     let shape = pool.shape(slots, 0, StepKind::Decode)?;
     let plan = pool.planner().plan_as(layout, &shape);
@@ -46,7 +46,7 @@ fn step(pool: &mut DistPool, batch: &Batch, slots: &[Slot], step: usize) -> Resu
     let whole = rows(batch, step);
     let part = part(layout, &batch.split, pool.group().rank(), batch.dtype, &whole, &own);
     let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-    pool.step(&plan, logits, slots, &BatchOptions::default(), &mut Outputs::new())
+    pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(slots) }, &mut Outputs::new())
 }
 
 /// What a process of its own does as a rank; without the variables it is no rank, and does nothing.

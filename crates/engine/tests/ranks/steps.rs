@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Thresholds};
-use gumball_engine::{BatchOptions, Kind, Masks, Outputs, PADDING, RowHook, Slot};
+use gumball_engine::{Batch, Kind, Masks, Outputs, PADDING, RowHook, Slot};
 
-use crate::batch::{Batch, Numbers, on_ranks, part, state};
+use crate::batch::{Numbers, Requests, on_ranks, part, state};
 use crate::cases::Dice;
 
 /// What comes with the rows of a step.
@@ -18,7 +18,7 @@ pub struct Extras {
 }
 
 impl Extras {
-    pub fn new(dice: &mut Dice, batch: &Batch, rows: usize, hooks: bool) -> Self {
+    pub fn new(dice: &mut Dice, batch: &Requests, rows: usize, hooks: bool) -> Self {
         let words = batch.vocab.div_ceil(32);
         let masks = dice.one_in(3).then(|| (0..rows * words).map(|_| dice.word() | dice.word()).collect());
         let is_hooked = hooks && batch.kind == Kind::Logits && dice.one_in(4);
@@ -40,7 +40,7 @@ impl Extras {
         Self { forced: Vec::new(), ..self }
     }
 
-    pub fn with<T>(&self, batch: &Batch, work: impl FnOnce(&BatchOptions<'_>) -> T) -> T {
+    pub fn with<T>(&self, batch: &Requests, work: impl FnOnce(&Batch<'_>) -> T) -> T {
         let (rows, words) = (self.present.len(), batch.vocab.div_ceil(32));
         let masks = self.masks.as_ref().map_or(Masks::NONE, |masks| {
             Masks::new(masks, rows, words, words).unwrap().with_present(&self.present).unwrap()
@@ -51,7 +51,7 @@ impl Extras {
         };
         let hooks: Vec<Option<RowHook<'_>>> = self.hooked.iter().map(|on| on.then_some(hook)).collect();
         let hooks = if self.hooked.contains(&true) { &hooks[..] } else { &[] };
-        work(&BatchOptions { masks, forced: &self.forced, hooks })
+        work(&Batch { masks, forced: &self.forced, hooks, ..Batch::default() })
     }
 }
 
@@ -60,13 +60,13 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout]) {
     for seed in seeds {
         let mut dice = Dice(seed, 0);
         let world = 1 + seed as usize % 8;
-        let batch = Batch::new(&mut dice, world, 7);
+        let batch = Requests::new(&mut dice, world, 7);
         equal_one_process(seed, &mut dice, world, &batch, layouts);
     }
 }
 
 /// Takes three steps with a batch.
-fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Batch, layouts: &[LogitsLayout]) {
+fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests, layouts: &[LogitsLayout]) {
     let keeps = dice.one_in(4);
     let (mut pool, slots) = batch.pool();
     let outputs = || if keeps { Outputs::with_kept() } else { Outputs::new() };
@@ -85,7 +85,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Batch, la
         let mut out = outputs();
         extras.with(batch, |options| {
             let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
-            pool.step(logits, &slots, options, &mut out).unwrap();
+            pool.step(logits, &Batch { slots: &slots, ..*options }, &mut out).unwrap();
         });
         let states: Vec<_> = slots.iter().map(|slot| pool.sequence(*slot).ok().map(state)).collect();
         expected.push((out, states));
@@ -102,7 +102,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Batch, la
             let mut out = outputs();
             extras.with(batch, |options| {
                 let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-                pool.step(&plan, logits, slots, options, &mut out).unwrap();
+                pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut out).unwrap();
             });
             let (want, states) = &expected[step];
             let told = || format!("seed {seed}, rank {own} of {world}, step {step}, {layout:?}, {batch:?}");
@@ -133,7 +133,7 @@ fn long_rows_are_surveyed_as_by_one_process() {
         let mut dice = Dice(seed, 0);
         let world = 2 + seed as usize % 3;
         let vocab = dice.pick(&[9000, 20_000, 32_000, 40_123]);
-        let batch = Batch::of_vocab(&mut dice, world, 3, vocab);
+        let batch = Requests::of_vocab(&mut dice, world, 3, vocab);
         equal_one_process(seed, &mut dice, world, &batch, &[Survey]);
     }
 }
@@ -151,19 +151,19 @@ fn replicated_rows_are_sampled_as_by_one_process() {
 #[test]
 fn a_batch_that_shrinks_and_grows_across_a_threshold_changes_layout_and_no_token() {
     let mut dice = Dice(5000, 0);
-    let mut batch = Batch::of_vocab(&mut dice, 3, 8, 700);
+    let mut batch = Requests::of_vocab(&mut dice, 3, 8, 700);
     while batch.requests.len() < 8 {
-        batch = Batch::of_vocab(&mut dice, 3, 8, 700);
+        batch = Requests::of_vocab(&mut dice, 3, 8, 700);
     }
     let whole: Vec<_> = (0..6).map(|_| batch.rows(&mut dice, 8)).collect();
     // The first of the requests alone, then all, and so on.
     let counts = [2, 8, 3, 8, 8, 2];
-    let options = BatchOptions::default();
+    let options = Batch::default();
     let (mut pool, slots) = batch.pool();
     for (rows, count) in whole.iter().zip(counts) {
         let numbers = Numbers::new(batch.dtype, &rows[..count].concat());
         let logits = numbers.logits(count, batch.vocab, batch.kind);
-        pool.step(logits, &slots[..count], &options, &mut Outputs::new()).unwrap();
+        pool.step(logits, &Batch { slots: &slots[..count], ..options }, &mut Outputs::new()).unwrap();
     }
     on_ranks(3, |rank| {
         let own = gumball_engine::dist::Transport::rank(&rank);
@@ -179,7 +179,12 @@ fn a_batch_that_shrinks_and_grows_across_a_threshold_changes_layout_and_no_token
             let plan = dist.plan(&shape).unwrap();
             let part = part(plan.layout, &batch.split, own, batch.dtype, &rows[..count], &[]);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            dist.step(&plan, logits, &slots[..count], &options, &mut Outputs::new()).unwrap();
+            dist.step(
+                logits,
+                &Batch { slots: &slots[..count], plan: Some(plan), ..options },
+                &mut Outputs::new(),
+            )
+            .unwrap();
         }
         let served: Vec<_> = dist.planner().served().iter().map(|(key, steps)| (*key, *steps)).collect();
         assert_eq!(served, [((Gather, 2), 2), ((Gather, 3), 1), ((Swap, 8), 3)]);

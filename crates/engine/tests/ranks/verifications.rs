@@ -2,9 +2,9 @@
 
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::StepKind;
-use gumball_engine::{BatchOptions, Drafts, PADDING, Slot, Verification, VerifyMode};
+use gumball_engine::{Batch, Drafts, PADDING, Slot, Tree, Verification, VerifyMode};
 
-use crate::batch::{Batch, Numbers, on_ranks, part, state};
+use crate::batch::{Numbers, Requests, on_ranks, part, state};
 use crate::cases::Dice;
 
 #[test]
@@ -12,7 +12,7 @@ fn drafts_are_verified_as_by_one_process() {
     for seed in 0..100 {
         let mut dice = Dice(7000 + seed, 0);
         let world = 1 + seed as usize % 8;
-        let mut batch = Batch::new(&mut dice, world, 6);
+        let mut batch = Requests::new(&mut dice, world, 6);
         batch.requests.iter_mut().for_each(|(params, _)| params.mirostat = None);
         let mode = dice.pick(&[
             VerifyMode::Coupled,
@@ -46,14 +46,17 @@ fn drafts_are_verified_as_by_one_process() {
             row.iter_mut().skip(4).for_each(|z| *z = if *z > 0.0 { 0.0 } else { *z });
         }
         let parents = (!is_chain).then_some(&parents[..]);
-        let drafts = Drafts { counts: &counts, ids: &ids, parents, probs: None };
+        let (counts, drafts) = (
+            &counts,
+            Drafts { ids: &ids, tree: parents.map_or(Tree::Chain, Tree::Parents), ..Drafts::default() },
+        );
         let values: Vec<f32> = whole.iter().flatten().copied().collect();
         let numbers = Numbers::new(batch.dtype, &values);
         let made = || if keeps { Verification::with_kept() } else { Verification::new() };
         let mut want = made();
         let logits = numbers.logits(starts[slots.len()], batch.vocab, batch.kind);
-        let options = BatchOptions::default();
-        pool.verify(logits, &slots, &drafts, mode, &options, &mut want).unwrap();
+        let options = Batch::default();
+        pool.verify(logits, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut want).unwrap();
 
         on_ranks(world, |rank| {
             let own = gumball_engine::dist::Transport::rank(&rank);
@@ -65,7 +68,13 @@ fn drafts_are_verified_as_by_one_process() {
             let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let mut out = made();
-            dist.verify(&plan, logits, &slots, &drafts, mode, &options, &mut out).unwrap();
+            dist.verify(
+                logits,
+                &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
+                &drafts,
+                &mut out,
+            )
+            .unwrap();
             let told = || format!("seed {seed}, rank {own} of {world}, {layout:?}, {mode:?}, {batch:?}");
             assert_eq!(out.outputs().words(), want.outputs().words(), "{}", told());
             assert_eq!(out.accepted(), want.accepted(), "{}", told());
@@ -84,7 +93,7 @@ fn drafts_are_verified_as_by_one_process() {
 
 #[test]
 fn a_verification_is_not_surveyed() {
-    let batch = Batch::new(&mut Dice(3, 0), 1, 0);
+    let batch = Requests::new(&mut Dice(3, 0), 1, 0);
     on_ranks(1, |rank| {
         let (mut pool, _) = batch.dist_pool(rank);
         let shape = pool.shape(&[], 0, StepKind::Verify).unwrap();
@@ -92,9 +101,9 @@ fn a_verification_is_not_surveyed() {
         let plan = pool.planner().plan_as(Survey, &shape);
         let numbers = Numbers::new(0, &[]);
         let logits = numbers.logits(0, batch.vocab, batch.kind);
-        let (options, mut out) = (BatchOptions::default(), Verification::new());
+        let (options, mut out) = (Batch::default(), Verification::new());
         let error = pool
-            .verify(&plan, logits, &[], &Drafts::default(), VerifyMode::Coupled, &options, &mut out)
+            .verify(logits, &Batch { slots: &[], plan: Some(plan), ..options }, &Drafts::default(), &mut out)
             .unwrap_err();
         let said = "layout cannot be combined with drafts: rows of drafts are not surveyed where they are; take gather \
                     or swap";

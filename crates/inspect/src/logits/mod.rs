@@ -95,13 +95,13 @@ impl Logits {
     ///
     /// # Errors
     /// None for rows that were made by [`Logits::new`].
-    pub fn batch(&self) -> gumball_engine::Result<gumball_engine::Logits<'_>> {
+    pub fn batch(&self) -> gumball_engine::Result<gumball_engine::Rows<'_>> {
         let all = match &self.data {
             Data::F32(data) => Row::F32(data),
             Data::Bf16(data) => Row::Bf16(data),
             Data::F16(data) => Row::F16(data),
         };
-        gumball_engine::Logits::new(all, self.rows(), self.vocab)
+        gumball_engine::Rows::logits(all, self.rows(), self.vocab)
     }
 
     /// Returns the logits as they lie in memory, little-endian as everywhere.

@@ -6,14 +6,14 @@
 
 use gumball_engine::head::{Certified, HiddenStates};
 use gumball_engine::{
-    BatchOptions, Drafts, Kind, Logits, Outputs, PADDING, Paths, Pool, Proposals, SamplingParams, Scored,
-    Sequence, Slot, State, Verification, VerifyMode,
+    Batch, Drafts, Kind, Logits, Outputs, PADDING, Pool, Proposals, Rows, SamplingParams, Scored, Sequence,
+    Slot, State, Verification,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{DeviceHead, DevicePool, Level};
 use gumball_spec::Result;
 
-use super::verbs::Verbs;
+use super::verbs::{Verbs, read};
 use crate::case::Dtype;
 use crate::head_case::{ClusterCase, HeadCase};
 
@@ -30,8 +30,7 @@ pub trait FromHidden: Verbs {
         &mut self,
         head: &HeadCase,
         clusters: Option<&ClusterCase>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()>;
 
@@ -39,10 +38,8 @@ pub trait FromHidden: Verbs {
     fn verify_from(
         &mut self,
         head: &HeadCase,
-        slots: &[Slot],
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()>;
 
@@ -50,10 +47,8 @@ pub trait FromHidden: Verbs {
     fn draft_from(
         &mut self,
         _head: &HeadCase,
-        _slots: &[Slot],
-        _paths: &Paths<'_>,
-        _mode: VerifyMode,
-        _options: &BatchOptions<'_>,
+        _batch: &Batch<'_>,
+        _paths: &[i32],
         _out: &mut Proposals,
     ) -> Result<()> {
         unreachable!("a pool that does not draft from hidden states is not asked to")
@@ -63,8 +58,8 @@ pub trait FromHidden: Verbs {
     fn score_from(
         &mut self,
         _head: &HeadCase,
-        _scored: Scored<'_>,
-        _options: &BatchOptions<'_>,
+        _batch: &Batch<'_>,
+        _scored: &Scored<'_>,
         _out: &mut Outputs,
     ) -> Result<()> {
         unreachable!("a pool that does not score from hidden states is not asked to")
@@ -140,24 +135,24 @@ impl FromHidden for Pool {
         &mut self,
         head: &HeadCase,
         clusters: Option<&ClusterCase>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         if let Some(clusters) = clusters {
             let clustered = head.clustered(clusters, self.level())?;
-            return self.step_hidden(&clustered, head.states()?, slots, options, out);
+            return self.step(Rows::hidden(&clustered, head.states()?), batch, out);
         }
         with_certified(self, head, |pool, certified, states| {
             let mut plain = Outputs::new();
-            pool.step_hidden(certified, states, slots, options, &mut plain)?;
-            for (row, slot) in slots.iter().enumerate() {
+            let rows = Rows::hidden(certified, states);
+            pool.step(rows, batch, &mut plain)?;
+            for (row, slot) in batch.slots.iter().enumerate() {
                 if plain.tokens()[row] >= 0 {
                     let length = pool.sequence(*slot)?.history().output().len();
                     pool.truncate(*slot, length - 1)?;
                 }
             }
-            pool.step_hidden(certified, states, slots, options, out)?;
+            pool.step(rows, batch, out)?;
             assert_eq!(plain.words(), out.words(), "kept sets change a result");
             Ok(())
         })
@@ -166,28 +161,24 @@ impl FromHidden for Pool {
     fn verify_from(
         &mut self,
         head: &HeadCase,
-        slots: &[Slot],
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
         with_certified(self, head, |pool, certified, states| {
-            pool.verify_hidden(certified, states, slots, drafts, mode, options, out)
+            pool.verify(Rows::hidden(certified, states), batch, drafts, out)
         })
     }
 
     fn draft_from(
         &mut self,
         head: &HeadCase,
-        slots: &[Slot],
-        paths: &Paths<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
         with_certified(self, head, |pool, certified, states| {
-            pool.draft_hidden(certified, states, slots, paths, mode, options, out)
+            pool.draft(Rows::hidden(certified, states), batch, paths, out)
         })
     }
 
@@ -195,12 +186,13 @@ impl FromHidden for Pool {
     fn score_from(
         &mut self,
         head: &HeadCase,
-        scored: Scored<'_>,
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         with_certified(self, head, |pool, certified, states| {
-            pool.score_hidden(certified, states, scored, options, 2, out)
+            let scored = Scored { chunk_rows: Some(2), ..*scored };
+            pool.score(Rows::hidden(certified, states), batch, &scored, out)
         })
     }
 }
@@ -217,8 +209,7 @@ impl FromHidden for DevicePool {
         &mut self,
         head: &HeadCase,
         clusters: Option<&ClusterCase>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
+        batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let level = Level::detect()?;
@@ -226,27 +217,30 @@ impl FromHidden for DevicePool {
             Some(clusters) => DeviceHead::new(self.device(), &head.clustered(clusters, level)?, head.rows())?,
             None => DeviceHead::new(self.device(), &Certified::new(head.exact(level)?), head.rows())?,
         };
-        self.step_hidden(&on_device, head.states()?, slots, options, out)
+        self.step(Rows::hidden(&on_device, head.states()?), batch, out)
     }
 
     fn verify_from(
         &mut self,
         head: &HeadCase,
-        slots: &[Slot],
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
         let certified = Certified::new(head.exact(Level::detect()?)?);
         let on_device = DeviceHead::new(self.device(), &certified, head.rows())?;
-        self.verify_hidden(&on_device, head.states()?, slots, drafts, mode, options, out)
+        self.verify(Rows::hidden(&on_device, head.states()?), batch, drafts, out)
     }
 }
 
 /// Whether a row has a request that reads it.
 fn is_admitted(slots: &[Slot]) -> impl Fn(usize) -> bool {
     |row| slots.get(row).is_some_and(|slot| *slot != PADDING)
+}
+
+/// Returns a batch whose rows have hidden states of their own.
+fn of_states<'a>(batch: &Batch<'a>) -> Batch<'a> {
+    Batch { row_indices: &[], ..*batch }
 }
 
 impl<P: FromHidden> Verbs for Heads<P> {
@@ -285,62 +279,52 @@ impl<P: FromHidden> Verbs for Heads<P> {
         self.pool.fork(slot, draw)
     }
 
-    fn step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        match self.head_of(logits, is_admitted(slots)) {
-            None => self.pool.step(logits, slots, options, out),
-            Some(head) => self.pool.step_from(&head, self.clusters.as_ref(), slots, options, out),
+    fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        match self.head_of(read(rows, batch)?, is_admitted(batch.slots)) {
+            None => self.pool.step(rows, batch, out),
+            Some(head) => self.pool.step_from(&head, self.clusters.as_ref(), &of_states(batch), out),
         }
     }
 
     fn verify(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        let requests =
-            drafts.counts.iter().zip(slots).flat_map(|(count, slot)| vec![*slot; *count as usize + 1]);
+        let requests = batch.counts.iter().zip(batch.slots);
+        let requests = requests.flat_map(|(count, slot)| vec![*slot; *count as usize + 1]);
         let of_rows: Vec<Slot> = requests.collect();
-        match self.head_of(logits, is_admitted(&of_rows)) {
-            None => self.pool.verify(logits, slots, drafts, mode, options, out),
-            Some(head) => self.pool.verify_from(&head, slots, drafts, mode, options, out),
+        match self.head_of(read(rows, batch)?, is_admitted(&of_rows)) {
+            None => self.pool.verify(rows, batch, drafts, out),
+            Some(head) => self.pool.verify_from(&head, &of_states(batch), drafts, out),
         }
     }
 
     fn propose(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        paths: &Paths<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        match self.head_of(logits, is_admitted(slots)).filter(|_| P::DRAFTS_AND_SCORES) {
-            None => self.pool.propose(logits, slots, paths, mode, options, out),
-            Some(head) => self.pool.draft_from(&head, slots, paths, mode, options, out),
+        match self.head_of(read(rows, batch)?, is_admitted(batch.slots)).filter(|_| P::DRAFTS_AND_SCORES) {
+            None => self.pool.propose(rows, batch, paths, out),
+            Some(head) => self.pool.draft_from(&head, &of_states(batch), paths, out),
         }
     }
 
     fn score(
         &mut self,
-        logits: Logits<'_>,
-        scored: Scored<'_>,
-        options: &BatchOptions<'_>,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        match self.head_of(logits, |_| true).filter(|_| P::DRAFTS_AND_SCORES) {
-            None => self.pool.score(logits, scored, options, out),
-            Some(head) => self.pool.score_from(&head, scored, options, out),
+        match self.head_of(read(rows, batch)?, |_| true).filter(|_| P::DRAFTS_AND_SCORES) {
+            None => self.pool.score(rows, batch, scored, out),
+            Some(head) => self.pool.score_from(&head, &of_states(batch), scored, out),
         }
     }
 

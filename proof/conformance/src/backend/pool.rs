@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, DistPool, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains,
-    Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Paths, Pool, PoolConfig, Proposals, RowHook,
-    RowParams, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, Verification, VerifyMode, Widths,
-    bf16, f16,
+    Batch, DistPool, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains, Logits,
+    LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Pool, PoolConfig, Proposals, RowHook, RowParams,
+    Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, Verification, VerifyMode, Widths, bf16,
+    f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DevicePool, DevicePoolConfig};
@@ -23,7 +23,7 @@ use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::heads::Heads;
 #[cfg(feature = "cuda")]
-use super::on_device::{OnDevice, device_options, dtype_of};
+use super::on_device::{OnDevice, device_options};
 use super::ranks::Ranks;
 use super::read_row::read_row;
 use super::verbs::Verbs;
@@ -68,12 +68,12 @@ macro_rules! verbs {
 
         fn score(
             &mut self,
-            logits: Logits<'_>,
-            scored: Scored<'_>,
-            options: &BatchOptions<'_>,
+            rows: Rows<'_>,
+            batch: &Batch<'_>,
+            scored: &Scored<'_>,
             out: &mut Outputs,
         ) -> Result<()> {
-            Self::score(self, logits, scored, options, out)
+            self.score(rows, batch, scored, out)
         }
 
         fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
@@ -84,14 +84,8 @@ macro_rules! verbs {
             Self::sequence(self, slot)
         }
 
-        fn step(
-            &mut self,
-            logits: Logits<'_>,
-            slots: &[Slot],
-            options: &BatchOptions<'_>,
-            out: &mut Outputs,
-        ) -> Result<()> {
-            self.step(logits, slots, options, out)
+        fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+            self.step(rows, batch, out)
         }
 
         fn release(&mut self, slot: Slot) -> Result<()> {
@@ -104,14 +98,12 @@ macro_rules! verbs {
 
         fn verify(
             &mut self,
-            logits: Logits<'_>,
-            slots: &[Slot],
+            rows: Rows<'_>,
+            batch: &Batch<'_>,
             drafts: &Drafts<'_>,
-            mode: VerifyMode,
-            options: &BatchOptions<'_>,
             out: &mut Verification,
         ) -> Result<()> {
-            self.verify(logits, slots, drafts, mode, options, out)
+            self.verify(rows, batch, drafts, out)
         }
     };
 }
@@ -122,14 +114,12 @@ macro_rules! proposes {
 
         fn propose(
             &mut self,
-            logits: Logits<'_>,
-            slots: &[Slot],
-            paths: &Paths<'_>,
-            mode: VerifyMode,
-            options: &BatchOptions<'_>,
+            rows: Rows<'_>,
+            batch: &Batch<'_>,
+            paths: &[i32],
             out: &mut Proposals,
         ) -> Result<()> {
-            self.draft(logits, slots, paths, mode, options, out)
+            self.draft(rows, batch, paths, out)
         }
     };
 }
@@ -147,26 +137,23 @@ impl Verbs for DevicePool {
     const HOOKS: bool = false;
 
     fn enqueue(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
-        let rows = OnDevice::new(self.device(), (work.rows, dtype_of(work.rows)), work.drafts, self.vocab())?;
+        let rows = OnDevice::of(self.device(), work, self.vocab())?;
         match &work.drafts {
-            None => self.enqueue(rows.rows()?, work.slots, &device_options(work)),
-            Some((drafts, mode)) => {
-                self.enqueue_host_drafts(rows.rows()?, work.slots, drafts, *mode, &device_options(work))
-            }
+            None => self.enqueue(rows.rows()?, work.batch.slots, &device_options(work)),
+            Some(drafts) => self.enqueue_host_drafts(rows.rows()?, &work.batch, drafts, None),
         }
     }
 
     fn assign(&mut self, work: &Work<'_>) -> Result<()> {
+        let Batch { slots, counts, mode, .. } = work.batch;
         match &work.drafts {
-            None => self.assign(work.slots, &device_options(work)),
-            Some((drafts, mode)) => {
-                self.assign_drafts(work.slots, drafts.counts, *mode, &device_options(work))
-            }
+            None => self.assign(slots, &device_options(work)),
+            Some(_) => self.assign_drafts(slots, counts, mode, &device_options(work)),
         }
     }
 
     fn enqueue_assigned(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
-        let rows = OnDevice::new(self.device(), (work.rows, dtype_of(work.rows)), work.drafts, self.vocab())?;
+        let rows = OnDevice::of(self.device(), work, self.vocab())?;
         match rows.drafts()? {
             None => self.enqueue_assigned(rows.rows()?),
             Some(drafts) => self.enqueue_verify_assigned(rows.rows()?, &drafts),
@@ -181,15 +168,15 @@ impl Verbs for DevicePool {
     }
 
     fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _done: &mut Done) -> Result<()> {
-        let rows = OnDevice::new(self.device(), (work.rows, dtype_of(work.rows)), work.drafts, self.vocab())?;
+        let rows = OnDevice::of(self.device(), work, self.vocab())?;
         let Some(first) = turns.first() else { return Ok(()) };
-        Verbs::assign(self, &Work { slots: first, ..*work })?;
+        Verbs::assign(self, &work.of_slots(first))?;
         let graph = match rows.drafts()? {
             None => self.capture(&[rows.rows()?.into()])?,
             Some(drafts) => self.capture_verify(&[(rows.rows()?.into(), drafts)])?,
         };
         for slots in turns {
-            Verbs::assign(self, &Work { slots, ..*work })?;
+            Verbs::assign(self, &work.of_slots(slots))?;
             self.replay(&graph)?;
         }
         Ok(())
@@ -244,7 +231,7 @@ fn drafts(
     let row: Vec<f32> = (0..vocab).map(|id| case.logits.row().logit(id)).collect();
     let data = [&vec![f32::NAN; vocab][..], &row, &row].concat();
     let ids: Vec<i32> = path.iter().chain(&[0]).copied().collect();
-    let paths = Paths { counts: &[0, path.len() as u32, 1], ids: &ids };
+    let counts = &[0, path.len() as u32, 1];
     let edit = case.hook.map(|hook| move |z: &mut [f32]| hook.apply(z));
     let hook = edit.as_ref().map(|edit| edit as RowHook<'_>);
     let words = case.mask.clone().unwrap_or_default().repeat(3);
@@ -252,10 +239,11 @@ fn drafts(
         Some(mask) => Masks::new(&words, 3, mask.len(), mask.len())?,
         None => Masks::NONE,
     };
-    let options = BatchOptions { masks, forced: &[case.forced; 3], hooks: &[hook; 3] };
-    let logits = Logits::new(&data, 3, vocab)?.with_kind(case.kind);
+    let (slots, forced, hooks) = ([PADDING, slot, slot], [case.forced; 3], [hook; 3]);
+    let batch = Batch { counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
+    let rows = Rows::of(Matrix::new(&data, 3, vocab)?, case.kind);
     let mut out = Proposals::new(count);
-    pool.propose(logits, &[PADDING, slot, slot], &paths, mode, &options, &mut out)?;
+    pool.propose(rows, &batch, &ids, &mut out)?;
     assert!(out.row(0).iter().all(|draft| *draft == NONE), "padding has no drafts");
     Ok(out.row(1).to_vec())
 }
@@ -579,7 +567,7 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
         }
     }
     let masks = Masks::new(&words, slots.len(), width, width)?.with_present(&present)?;
-    let options = BatchOptions { masks, forced: &forced, hooks: &hooks };
+    let batch = Batch { masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
 
     macro_rules! step {
         ($dtype:ident, $hostile:expr) => {{
@@ -589,12 +577,7 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
                 data.extend_from_slice(row);
                 data.resize(data.len() + GAP + stride, $hostile);
             }
-            pool.step(
-                Logits::strided(&data, slots.len(), vocab, stride)?.with_kind(first.kind),
-                &slots,
-                &options,
-                out,
-            )
+            pool.step(Rows::of(Matrix::strided(&data, slots.len(), vocab, stride)?, first.kind), &batch, out)
         }};
     }
     match first.logits.row() {

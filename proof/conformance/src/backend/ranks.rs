@@ -8,8 +8,8 @@ use gumball_engine::dist::{
     LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    BatchOptions, DistPool, Drafts, Kind, Logits, Outputs, PoolConfig, SamplingParams, Sequence, Slot, State,
-    Verification, VerifyMode, bf16, f16,
+    Batch, DistPool, Drafts, Kind, Logits, Matrix, Outputs, PoolConfig, Rows, SamplingParams, Sequence, Slot,
+    State, Verification, bf16, f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DeviceDistPool, DeviceOptions, DevicePoolConfig};
@@ -17,9 +17,9 @@ use gumball_spec::{Result, Row};
 
 #[cfg(feature = "cuda")]
 use super::on_device::{OnDevice, dtype_of};
-use super::verbs::Verbs;
 #[cfg(feature = "cuda")]
 use super::verbs::{Done, Work};
+use super::verbs::{Verbs, read};
 
 /// The pools of all ranks.
 #[derive(Debug)]
@@ -53,13 +53,13 @@ struct Part {
 }
 
 impl Part {
-    fn logits(&self) -> Result<Logits<'_>> {
+    fn rows(&self) -> Result<Rows<'_>> {
         let numbers = match &self.numbers {
             Numbers::F32(numbers) => Row::F32(numbers),
             Numbers::Bf16(numbers) => Row::Bf16(numbers),
             Numbers::F16(numbers) => Row::F16(numbers),
         };
-        Ok(Logits::new(numbers, self.rows, self.columns)?.with_kind(self.kind))
+        Ok(Rows::of(Matrix::new(numbers, self.rows, self.columns)?, self.kind))
     }
 }
 
@@ -175,6 +175,11 @@ fn rows_of_requests(counts: &[u32]) -> Vec<usize> {
     counts.iter().map(|count| *count as usize + 1).collect()
 }
 
+/// Returns a batch whose rows are a rank's part of them.
+fn of_part<'a>(batch: &Batch<'a>, plan: Plan) -> Batch<'a> {
+    Batch { row_indices: &[], plan: Some(plan), ..*batch }
+}
+
 /// Takes a rank's part of rows. `counts`: how many rows each request has. Columns without a number hold NaN.
 fn part(logits: Logits<'_>, split: &VocabSplit, rank: usize, plan: &Plan, counts: &[usize]) -> Part {
     let first_row = |request: usize| counts[..request].iter().sum::<usize>();
@@ -263,18 +268,18 @@ macro_rules! verbs_over_ranks {
             /// Steps twice where kept sets are reported, without them and with them, for which other rows are asked other things.
             fn step(
                 &mut self,
-                logits: Logits<'_>,
-                slots: &[Slot],
-                options: &BatchOptions<'_>,
+                rows: Rows<'_>,
+                batch: &Batch<'_>,
                 out: &mut Outputs,
             ) -> Result<()> {
-                let is_hooked = options.hooks.iter().any(Option::is_some);
+                let (logits, slots) = (read(rows, batch)?, batch.slots);
+                let is_hooked = batch.hooks.iter().any(Option::is_some);
                 let layout = self.next_layout(logits.kind() == Kind::Probabilities || is_hooked);
                 let split = self.split.clone();
                 let step = |rank: usize, pool: &mut $pool, mut out: Outputs| {
                     let plan = plan!(pool, slots, layout, StepKind::Decode);
                     let part = part(logits, &split, rank, &plan, &vec![1; slots.len()]);
-                    pool.step(&plan, part.logits()?, slots, options, &mut out)?;
+                    pool.step(part.rows()?, &of_part(batch, plan), &mut out)?;
                     Ok(out)
                 };
                 let admitted: Vec<Slot> = slots.iter().copied().filter(|slot| *slot >= 0).collect();
@@ -296,21 +301,20 @@ macro_rules! verbs_over_ranks {
 
             fn verify(
                 &mut self,
-                logits: Logits<'_>,
-                slots: &[Slot],
+                rows: Rows<'_>,
+                batch: &Batch<'_>,
                 drafts: &Drafts<'_>,
-                mode: VerifyMode,
-                options: &BatchOptions<'_>,
                 out: &mut Verification,
             ) -> Result<()> {
+                let (logits, slots) = (read(rows, batch)?, batch.slots);
                 let layout = self.next_layout(true);
                 let split = self.split.clone();
-                let rows = rows_of_requests(drafts.counts);
+                let rows = rows_of_requests(batch.counts);
                 let all = self.at_once(|rank, pool| {
                     let plan = plan!(pool, slots, layout, StepKind::Verify);
                     let part = part(logits, &split, rank, &plan, &rows);
                     let mut out = if $kept { Verification::with_kept() } else { Verification::new() };
-                    pool.verify(&plan, part.logits()?, slots, drafts, mode, options, &mut out)?;
+                    pool.verify(part.rows()?, &of_part(batch, plan), drafts, &mut out)?;
                     Ok(out)
                 })?;
                 same_on_all(&all, Verification::outputs);
@@ -328,10 +332,8 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
         self.on_devices_of(work, |pool, plan, on_device, options| {
             let rows = on_device.rows()?;
             match &work.drafts {
-                None => pool.enqueue(plan, rows, work.slots, options),
-                Some((drafts, mode)) => {
-                    pool.enqueue_host_drafts(plan, rows, work.slots, drafts, *mode, options)
-                }
+                None => pool.enqueue(plan, rows, work.batch.slots, options),
+                Some(drafts) => pool.enqueue_host_drafts(rows, &of_part(&work.batch, *plan), drafts),
             }
         })
     }
@@ -355,7 +357,7 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
         self.on_devices_of(work, |pool, plan, on_device, options| {
             let assign = |pool: &mut DeviceDistPool, slots: &[Slot]| match &work.drafts {
                 None => pool.assign(plan, slots, options),
-                Some((drafts, mode)) => pool.assign_drafts(plan, slots, drafts.counts, *mode, options),
+                Some(_) => pool.assign_drafts(plan, slots, work.batch.counts, work.batch.mode, options),
             };
             assign(pool, first)?;
             let graph = match on_device.drafts()? {
@@ -379,23 +381,23 @@ impl Ranks<DeviceDistPool> {
         work: &Work<'_>,
         call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>, &DeviceOptions<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
-        let Work { slots, options, drafts, .. } = *work;
-        let logits = work.logits()?;
+        let Work { rows, batch, drafts } = *work;
+        let (logits, slots) = (read(rows, &batch)?, batch.slots);
         let layout = self.next_layout(logits.kind() == Kind::Probabilities || drafts.is_some());
         let split = self.split.clone();
         let counts: Vec<usize> = match &drafts {
             None => vec![1; slots.len()],
-            Some((drafts, _)) => rows_of_requests(drafts.counts),
+            Some(_) => rows_of_requests(batch.counts),
         };
-        let options = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
+        let options = DeviceOptions { masks: batch.masks, forced: batch.forced, row_indices: &[] };
         let kind = if drafts.is_some() { StepKind::Verify } else { StepKind::Decode };
         self.at_once(|rank, pool| {
             let plan = plan!(pool, slots, layout, kind);
             let part = part(logits, &split, rank, &plan, &counts);
             let on_device = OnDevice::new(
                 pool.pool().device(),
-                (part.logits()?, dtype_of(logits)),
-                drafts,
+                (read(part.rows()?, &Batch::default())?, dtype_of(logits)),
+                (slots.len(), drafts),
                 split.vocab(),
             )?;
             call(pool, &plan, &on_device, &options)

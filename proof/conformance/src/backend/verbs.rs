@@ -3,8 +3,8 @@
 use std::fmt;
 
 use gumball_engine::{
-    BatchOptions, Drafts, Logits, Outputs, PADDING, Paths, Proposals, SamplingParams, Scored, Sequence, Slot,
-    State, Verification, VerifyMode,
+    Batch, Drafts, Kind, Logits, Outputs, PADDING, Proposals, Rows, SamplingParams, Scored, Sequence, Slot,
+    State, Verification,
 };
 use gumball_spec::{Error, Result};
 
@@ -14,15 +14,21 @@ use crate::head_case::{ClusterCase, HeadCase};
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
     /// The rows.
-    pub rows: Logits<'a>,
-    /// Which of them each row of the work reads; empty: each its own.
-    pub row_indices: &'a [u32],
-    /// Whose they are.
-    pub slots: &'a [Slot],
-    /// Masks and forced tokens of the rows; hooks are not for work in order.
-    pub options: BatchOptions<'a>,
-    /// The drafts, and how they are judged.
-    pub drafts: Option<(Drafts<'a>, VerifyMode)>,
+    pub rows: Rows<'a>,
+    /// Whose they are, and what comes with them; hooks are not for work in order.
+    pub batch: Batch<'a>,
+    /// The drafts of a verification.
+    pub drafts: Option<Drafts<'a>>,
+}
+
+/// Returns the rows that a batch reads, in its order.
+///
+/// # Errors
+/// Those of [`Logits::select`].
+pub fn read<'a>(rows: Rows<'a>, batch: &Batch<'a>) -> Result<Logits<'a>> {
+    let kind = if matches!(rows, Rows::Probabilities(_)) { Kind::Probabilities } else { Kind::Logits };
+    let logits = Logits::of(rows.matrix(), kind);
+    if batch.row_indices.is_empty() { Ok(logits) } else { logits.select(batch.row_indices) }
 }
 
 /// The outputs of a step or a verification.
@@ -46,12 +52,10 @@ impl Done {
 }
 
 impl<'a> Work<'a> {
-    /// Returns the rows in the order in which they are read.
-    ///
-    /// # Errors
-    /// Those of [`Logits::select`].
-    pub fn logits(&self) -> Result<Logits<'a>> {
-        if self.row_indices.is_empty() { Ok(self.rows) } else { self.rows.select(self.row_indices) }
+    /// Returns it for other slots.
+    #[must_use]
+    pub fn of_slots(self, slots: &'a [Slot]) -> Self {
+        Self { batch: Batch { slots, ..self.batch }, ..self }
     }
 
     /// Does it by a direct call.
@@ -62,13 +66,9 @@ impl<'a> Work<'a> {
     /// # Panics
     /// If `done` is for the other kind of work.
     pub fn call(&self, pool: &mut impl Verbs, done: &mut Done) -> Result<()> {
-        let Self { slots, ref options, drafts, .. } = *self;
-        let logits = self.logits()?;
-        match (drafts, done) {
-            (None, Done::Step(out)) => pool.step(logits, slots, options, out),
-            (Some((drafts, mode)), Done::Verified(out)) => {
-                pool.verify(logits, slots, &drafts, mode, options, out)
-            }
+        match (&self.drafts, done) {
+            (None, Done::Step(out)) => pool.step(self.rows, &self.batch, out),
+            (Some(drafts), Done::Verified(out)) => pool.verify(self.rows, &self.batch, drafts, out),
             _ => panic!("outputs are for a step or for a verification"),
         }
     }
@@ -116,13 +116,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     ///
     /// # Errors
     /// The pool's.
-    fn step(
-        &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()>;
+    fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()>;
 
     /// Ends a sequence.
     ///
@@ -142,11 +136,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// The pool's.
     fn verify(
         &mut self,
-        logits: Logits<'_>,
-        slots: &[Slot],
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()>;
 
@@ -172,11 +164,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// The pool's.
     fn propose(
         &mut self,
-        _logits: Logits<'_>,
-        _slots: &[Slot],
-        _paths: &Paths<'_>,
-        _mode: VerifyMode,
-        _options: &BatchOptions<'_>,
+        _rows: Rows<'_>,
+        _batch: &Batch<'_>,
+        _paths: &[i32],
         _out: &mut Proposals,
     ) -> Result<()> {
         unreachable!("a pool that draws no drafts is not asked for some")
@@ -188,9 +178,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// The pool's.
     fn score(
         &mut self,
-        _logits: Logits<'_>,
-        _scored: Scored<'_>,
-        _options: &BatchOptions<'_>,
+        _rows: Rows<'_>,
+        _batch: &Batch<'_>,
+        _scored: &Scored<'_>,
         _out: &mut Outputs,
     ) -> Result<()> {
         Err(Error::Unavailable { resource: "scores over ranks", reason: "score in one process".to_owned() })
@@ -233,7 +223,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// # Errors
     /// The pool's, of the first turn that is refused.
     fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], done: &mut Done) -> Result<()> {
-        turns.iter().try_for_each(|slots| self.enqueue(&Work { slots, ..*work }, done))
+        turns.iter().try_for_each(|slots| self.enqueue(&work.of_slots(slots), done))
     }
 
     /// Takes output tokens of the sequences in `slots` away, as a device does by counts in its memory: a count above the number of output tokens

@@ -1,6 +1,6 @@
 //! Drafts verified by a pool, in a batch with requests that must not matter.
 
-use gumball_engine::{BatchOptions, Drafts, Logits, Masks, PADDING, RowHook, Slot, Verification, VerifyMode};
+use gumball_engine::{Batch, Drafts, Masks, Matrix, PADDING, RowHook, Rows, Slot, Verification, VerifyMode};
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -40,7 +40,6 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
         present.push(mask.is_some());
     }
     let masks = Masks::new(&words, present.len(), width, width)?.with_present(&present)?;
-    let options = BatchOptions { masks, forced: &forced, hooks: &hooks };
 
     let ids = [&[0, 1], &drafts[..], &drafts[..]].concat();
     let all_parents = [&[9, i32::MIN], &parents[..], &parents[..]].concat();
@@ -50,7 +49,9 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
         .draft_probs
         .as_ref()
         .map(|probs| [&vec![f32::NAN; FIRST * vocab], &probs[..], probs].concat());
-    let batch = Drafts { counts: &counts, ids: &ids, parents: Some(&all_parents), probs: probs.as_deref() };
+    let matrix = |probs| Matrix::new(probs, present.len(), vocab);
+    let probs = probs.as_deref().map(matrix).transpose()?;
+    let given = Drafts { probs, ..Drafts::tree(&ids, &all_parents) };
     let mode = match drafted.judgement {
         Some(Judgement::Rejection) => VerifyMode::Rejection,
         Some(Judgement::Block) => VerifyMode::Block,
@@ -58,9 +59,11 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
         None if drafted.greedy => VerifyMode::Greedy,
         None => VerifyMode::Coupled,
     };
-    let logits = Logits::new(&data, present.len(), vocab)?.with_kind(drafted.root.kind);
+    let logits = Rows::of(Matrix::new(&data, present.len(), vocab)?, drafted.root.kind);
     let (mut out, other) = (Verification::with_kept(), pool.fork(slot, 77)?);
-    let verified = pool.verify(logits, &[PADDING, slot, other], &batch, mode, &options, &mut out);
+    let slots = [PADDING, slot, other];
+    let batch = Batch { counts: &counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
+    let verified = pool.verify(logits, &batch, &given, &mut out);
     pool.release(other)?;
     // A batch names the request too.
     let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };

@@ -1,6 +1,6 @@
 //! The rows of a call with masks, forced tokens and drafts: as numbers small enough to print, and as data.
 
-use gumball_engine::{BatchOptions, Drafts, Kind, Logits, Masks, PADDING, Paths, RowHook, Slot, VerifyMode};
+use gumball_engine::{Drafts, Kind, Masks, Matrix, PADDING, RowHook, Rows, Slot, Tree, VerifyMode};
 use gumball_spec::Result;
 
 use super::{VOCAB, WORDS};
@@ -196,42 +196,40 @@ fn likeliest(row: &[f32]) -> i32 {
 
 impl Made {
     /// Returns the table of rows.
-    pub fn rows(&self, batch: &Batch) -> Result<Logits<'_>> {
-        Ok(Logits::strided(self.numbers.row(), self.lines, VOCAB, VOCAB + GAP)?.with_kind(batch.kind))
+    pub fn rows(&self, batch: &Batch) -> Result<Rows<'_>> {
+        Ok(Rows::of(Matrix::strided(self.numbers.row(), self.lines, VOCAB, VOCAB + GAP)?, batch.kind))
     }
 
-    /// Returns the rows as a direct call takes them.
-    pub fn logits(&self, batch: &Batch) -> Result<Logits<'_>> {
-        let rows = self.rows(batch)?;
-        if batch.by_index { rows.select(&self.row_indices) } else { Ok(rows) }
-    }
-
-    /// Returns what comes with the rows.
-    pub fn options<'a>(&'a self, hooks: &'a [Option<RowHook<'a>>]) -> Result<BatchOptions<'a>> {
+    /// Returns what comes with the rows, and the numbers of drafts.
+    pub fn batch<'a>(
+        &'a self,
+        batch: &'a Batch,
+        hooks: &'a [Option<RowHook<'a>>],
+    ) -> Result<gumball_engine::Batch<'a>> {
         let masks = match &self.masks {
             Some((words, present)) => {
                 Masks::new(words, present.len(), WORDS, WORDS)?.with_present(present)?
             }
             None => Masks::NONE,
         };
-        Ok(BatchOptions { masks, forced: &self.forced, hooks })
-    }
-
-    /// Returns the drafts of a batch that is verified.
-    pub fn drafts<'a>(&'a self, batch: &'a Batch) -> Option<(Drafts<'a>, VerifyMode)> {
-        let of = batch.drafts.as_ref()?;
-        let drafts = Drafts {
-            counts: &of.counts,
-            ids: &self.ids,
-            parents: of.trees.then_some(&self.parents),
-            probs: of.probs.then_some(&self.probs),
-        };
-        Some((drafts, of.mode))
+        let (row_indices, mut of) = (&self.row_indices, gumball_engine::Batch::of(&batch.slots));
+        if let Some(drafts) = &batch.drafts {
+            (of.counts, of.mode) = (&drafts.counts, drafts.mode);
+        }
+        Ok(gumball_engine::Batch { masks, forced: &self.forced, row_indices, hooks, ..of })
     }
 
     /// Returns the paths in front of the rows of a draft model.
-    pub fn paths<'a>(&'a self, batch: &'a Batch) -> Paths<'a> {
-        batch.drafts.as_ref().map_or_else(Paths::default, |of| Paths { counts: &of.counts, ids: &self.ids })
+    pub fn paths(&self) -> &[i32] {
+        &self.ids
+    }
+
+    /// Returns the drafts of a batch that is verified.
+    pub fn drafts(&self, batch: &Batch) -> Option<Drafts<'_>> {
+        let of = batch.drafts.as_ref()?;
+        let tree = if of.trees { Tree::Parents(&self.parents) } else { Tree::Chain };
+        let probs = of.probs.then(|| Matrix::new(&self.probs, self.probs.len() / VOCAB, VOCAB));
+        Some(Drafts { ids: &self.ids, tree, probs: probs.transpose().expect("whole rows") })
     }
 }
 

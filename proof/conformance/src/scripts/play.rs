@@ -242,10 +242,8 @@ impl<P: Verbs> Played<'_, P> {
                 if !P::PROPOSES {
                     return Err(Error::Unavailable { resource: "drafts over ranks", reason: String::new() });
                 }
-                let mode = batch.drafts.as_ref().expect("it has paths").mode;
-                let (logits, paths) = (made.logits(batch)?, made.paths(batch));
                 let hooks = hooks(batch.hook, batch.slots.len());
-                pool.propose(logits, &batch.slots, &paths, mode, &made.options(&hooks)?, &mut out)?;
+                pool.propose(made.rows(batch)?, &made.batch(batch, &hooks)?, made.paths(), &mut out)?;
                 let probs = written_probs(&out, &batch.slots).collect();
                 let ids = out.ids().iter().map(|id| *id as u32).collect();
                 Ok(vec![("drafts".to_owned(), ids), ("probabilities".to_owned(), probs)])
@@ -254,10 +252,12 @@ impl<P: Verbs> Played<'_, P> {
                 let made = batch.make();
                 let ids: Vec<u32> = (0..=batch.rows() as u32 + 1).map(|place| place * 7 % 5).collect();
                 let params = params(*number);
-                let scored = Scored { params: &params, ids: &ids, prompt_len: *prompt, start: 1 };
+                let scored =
+                    Scored { params: &params, ids: &ids, prompt_len: *prompt, start: 1, chunk_rows: None };
                 let mut out = if setup.kept { Outputs::with_kept() } else { Outputs::new() };
                 let hooks = hooks(batch.hook, batch.slots.len());
-                pool.score(made.logits(batch)?, scored, &made.options(&hooks)?, &mut out)?;
+                let of_rows = gumball_engine::Batch { slots: &[], ..made.batch(batch, &hooks)? };
+                pool.score(made.rows(batch)?, &of_rows, &scored, &mut out)?;
                 Ok(results_of(&Done::Step(out), setup.kept))
             }
             Call::Enqueue(batch) => {
@@ -309,13 +309,7 @@ fn with_work<T>(
     work: impl FnOnce(&Work<'_>) -> Result<T>,
 ) -> Result<T> {
     let hooks = hooks(hook, batch.rows());
-    work(&Work {
-        rows: made.rows(batch)?,
-        row_indices: &made.row_indices,
-        slots: &batch.slots,
-        options: made.options(&hooks)?,
-        drafts: made.drafts(batch),
-    })
+    work(&Work { rows: made.rows(batch)?, batch: made.batch(batch, &hooks)?, drafts: made.drafts(batch) })
 }
 
 /// Returns the caller's edits of rows: one of the first, or none.

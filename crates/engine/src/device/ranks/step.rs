@@ -1,7 +1,7 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepInput, StepVariant};
-use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepPart};
+use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
@@ -9,34 +9,34 @@ use super::super::input::{DeviceOptions, copy_up};
 use super::super::sequences::Shortened;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool, is_lost};
+use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Slot};
-use crate::ranks::alike::add_options;
+use crate::ranks::alike::add_batch;
 
 impl DeviceDistPool {
-    /// Chooses the next token of each row of the host's logits, as [`DistPool::step`](crate::DistPool::step) does. The call copies the
-    /// logits to the device and the results back.
+    /// Chooses the next token of each row of the host's memory, as [`DistPool::step`](crate::DistPool::step) does. The call copies the
+    /// rows to the device and the results back.
     ///
     /// # Errors
     /// - Those of [`DeviceDistPool::enqueue`] and [`DeviceDistPool::fetch`].
     /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
-    pub fn step(
-        &mut self,
-        plan: &Plan,
-        logits: Logits<'_>,
-        slots: &[Slot],
-        options: &BatchOptions<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        options.check(slots.len(), self.pool.vocab())?;
-        self.pool.refuse_hooks(options, slots.len())?;
+    pub fn step(&mut self, rows: crate::Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        let logits = rows.of_rank(batch)?;
+        batch.refuse_drafts("step")?;
+        batch.check(batch.slots.len(), self.pool.vocab())?;
+        self.pool.refuse_hooks(batch, batch.slots.len())?;
         refuse_kept(out)?;
-        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
-        self.assign(plan, slots, &on_device)?;
+        let plan = self.planned(batch, 0, StepKind::Decode)?;
+        self.assign(&plan, batch.slots, &DeviceOptions::of(batch))?;
         self.with_rows(logits, |pool, rows| pool.enqueue_assigned(rows))?;
         self.fetch(out)
+    }
+
+    /// Returns the plan of a batch, or decides for it as [`DeviceDistPool::plan`] does. `drafts`: the most of a request.
+    pub(super) fn planned(&self, batch: &Batch<'_>, drafts: usize, kind: StepKind) -> Result<Plan> {
+        batch.plan.map_or_else(|| self.plan(&self.shape(batch.slots, drafts, kind)?), Ok)
     }
 
     /// Copies rows of the host up, and does work with them.
@@ -45,14 +45,11 @@ impl DeviceDistPool {
         logits: Logits<'_>,
         work: impl FnOnce(&mut Self, Rows<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (data, lines, stride, select) = logits.matrix();
-        if select.is_some() {
-            let reason = "each row of a step over ranks has logits of its own";
-            return Err(Error::Conflict { parameter: "logits", other: "ranks", reason });
-        }
+        let (matrix, kind) = (logits.matrix(), logits.kind());
+        let (data, stride) = matrix.to_last();
         let (buffer, dtype) = copy_up(self.pool.device.runtime(), &mut self.pool.upload, data)?;
-        let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
-        let done = rows.and_then(|rows| work(self, rows.with_kind(logits.kind())));
+        let rows = Rows::of(&buffer, dtype, 0, matrix.rows(), matrix.width(), stride);
+        let done = rows.and_then(|rows| work(self, rows.with_kind(kind)));
         self.pool.upload = Some(buffer);
         done
     }
@@ -94,7 +91,7 @@ impl DeviceDistPool {
             let ordered: Vec<Slot> = order.iter().map(|row| slots[*row]).collect();
             let on_host = options.on_host();
             let picked = on_host.pick(&order);
-            let BatchOptions { masks, forced, .. } = picked.options();
+            let Batch { masks, forced, .. } = picked.batch();
             self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
         }
         let digest = self.digest(plan, slots, (&options.on_host(), slots.len()), &[]);
@@ -164,7 +161,7 @@ impl DeviceDistPool {
         &self,
         plan: &Plan,
         slots: &[Slot],
-        (options, rows): (&BatchOptions<'_>, usize),
+        (batch, rows): (&Batch<'_>, usize),
         shape: &[u64],
     ) -> StepDigest {
         let mut digest = StepDigest::default();
@@ -175,7 +172,7 @@ impl DeviceDistPool {
             let Ok(sequence) = self.pool.host_sequence(*slot) else { continue };
             self.requests.add(&mut digest, *slot, &sequence.sequence);
         }
-        add_options(&mut digest, options, rows);
+        add_batch(&mut digest, batch, rows);
         digest
     }
 

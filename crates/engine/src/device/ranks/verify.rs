@@ -1,7 +1,7 @@
 //! A verification over the devices of ranks: the rows of a request's drafts stay with one owner, and its walk comes back to all.
 
 use gumball_cuda::{DraftCounts, DraftIds, Graph, Rows, Step, StepInput};
-use gumball_dist::{Plan, StepPart};
+use gumball_dist::{Plan, StepKind, StepPart};
 use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
@@ -10,11 +10,11 @@ use super::super::verify::rule;
 use super::DeviceDistPool;
 use super::step::{refuse_kept, spread};
 use super::watch::beside;
-use crate::logits::Logits;
-use crate::options::BatchOptions;
+use crate::batch::Batch;
+use crate::drafts::{Drafts, VerifyMode, starts};
 use crate::pool::Slot;
 use crate::ranks::refuse_survey;
-use crate::verify::{Drafts, Verification, VerifyMode, starts};
+use crate::verify::Verification;
 
 impl DeviceDistPool {
     /// Verifies the drafts of each request against rows of the host, as [`DistPool::verify`](crate::DistPool::verify) does. The call copies the
@@ -23,26 +23,16 @@ impl DeviceDistPool {
     /// # Errors
     /// - Those of [`DeviceDistPool::enqueue_host_drafts`] and [`DeviceDistPool::fetch_verification`].
     /// - [`Error::Unavailable`](gumball_spec::Error::Unavailable) if a row has a hook, which can only run on the host.
-    #[expect(clippy::too_many_arguments, reason = "a plan, and what a verification takes")]
     pub fn verify(
         &mut self,
-        plan: &Plan,
-        logits: Logits<'_>,
-        slots: &[Slot],
+        rows: crate::Rows<'_>,
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        drafts.check(slots.len(), self.pool.vocab(), mode)?;
-        let rows = drafts.counts.len() + drafts.ids.len();
-        options.check(rows, self.pool.vocab())?;
-        self.pool.refuse_hooks(options, rows)?;
+        let logits = rows.of_rank(batch)?;
         refuse_kept(&out.outputs)?;
-        let on_device = DeviceOptions { masks: options.masks, forced: options.forced, row_indices: &[] };
-        self.with_rows(logits, |pool, rows| {
-            pool.enqueue_host_drafts(plan, rows, slots, drafts, mode, &on_device)
-        })?;
+        self.with_rows(logits, |pool, rows| pool.enqueue_host_drafts(rows, batch, drafts))?;
         self.fetch_verification(out)
     }
 
@@ -57,18 +47,18 @@ impl DeviceDistPool {
     /// - [`Error::OutOfRange`](gumball_spec::Error::OutOfRange) for a parent that is neither -1 nor a draft before in the same request.
     pub fn enqueue_host_drafts(
         &mut self,
-        plan: &Plan,
         rows: Rows<'_>,
-        slots: &[Slot],
+        batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        mode: VerifyMode,
-        options: &DeviceOptions<'_>,
     ) -> Result<()> {
         self.check_broken()?;
-        self.pool.check_host_drafts(slots, drafts, mode)?;
-        self.assign_draft_ids(plan, slots, (drafts.counts, drafts.ids), mode, options)?;
-        let uploaded = self.pool.upload_drafts(drafts)?;
-        let on_device = uploaded.ids(drafts, self.pool.vocab());
+        let most = batch.counts.iter().copied().max().unwrap_or(0) as usize;
+        let drafts = self.pool.read_drafts(&Batch { plan: None, ..*batch }, drafts)?;
+        let plan = &self.planned(batch, most, StepKind::Verify)?;
+        let counted = (batch.counts, drafts.ids);
+        self.assign_draft_ids(plan, batch.slots, counted, batch.mode, &DeviceOptions::of(batch))?;
+        let uploaded = self.pool.upload_drafts(&drafts)?;
+        let on_device = uploaded.ids(&drafts, self.pool.vocab());
         let enqueued = on_device.and_then(|on_device| self.enqueue_verify_assigned(rows, &on_device));
         self.pool.keep_uploaded(uploaded);
         enqueued
@@ -143,7 +133,7 @@ impl DeviceDistPool {
                 DraftCounts { counts: &ordered_counts, rule: rule(mode), batch_requests: &batch_requests };
             let on_host = options.on_host();
             let picked = on_host.pick(&batch_rows);
-            let BatchOptions { masks, forced, .. } = picked.options();
+            let Batch { masks, forced, .. } = picked.batch();
             let options = DeviceOptions { masks, forced, row_indices: &[] };
             self.pool.assign_rows(&ordered, rows, &options, Some(drafts))?;
         }

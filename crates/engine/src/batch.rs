@@ -1,10 +1,15 @@
-//! What comes with a step rather than with a request: grammar bitmasks, forced tokens, the caller's edits.
+//! Batches: whose rows those of a call are, and what comes with the rows rather than with a request: grammar bitmasks, forced
+//! tokens, the caller's edits.
 
 use std::fmt;
 
+use gumball_dist::Plan;
 use gumball_spec::edit::Hook;
 use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result};
+
+use crate::drafts::VerifyMode;
+use crate::pool::Slot;
 
 /// The caller's own edits of one row of a batch, as [`Hook`] is for a single row.
 ///
@@ -37,28 +42,88 @@ impl fmt::Debug for StepOptions<'_> {
     }
 }
 
-/// What comes with the rows of a batch; `default()` is nothing.
+/// Whose rows those of a call are, and what comes with them. An empty list says nothing. What a call does not read must be left as
+/// `default()` has it: otherwise the call refuses it.
+///
+/// | call | besides `slots`, `masks`, `forced`, `row_indices`, `hooks` it reads |
+/// | --- | --- |
+/// | `step` | |
+/// | `verify` | `counts`, `mode` |
+/// | `draft` | `counts`, `mode` |
+/// | `score` | nothing, and neither `slots` nor `forced` |
+///
+/// Over ranks `plan`, too.
+///
+/// ```
+/// # use gumball_engine::*;
+/// let mut pool = Pool::new(PoolConfig::new(3))?;
+/// let slot = pool.admit(SamplingParams::default(), &[])?;
+/// let batch = Batch { slots: &[slot], forced: &[Some(2)], ..Batch::default() };
+/// let mut out = Outputs::new();
+/// pool.step(Rows::logits(&[0.0f32, 9.0, 0.0], 1, 3)?, &batch, &mut out)?;
+/// assert_eq!(out.tokens(), [2]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Default)]
-pub struct BatchOptions<'a> {
-    /// The grammar bitmasks.
+pub struct Batch<'a> {
+    /// The slot of each request, [`PADDING`](crate::PADDING) for one without a sequence.
+    pub slots: &'a [Slot],
+    /// How many drafts each request has, in 0..=64; in [`Pool::draft`](crate::Pool::draft) how many stand in front of each row, in 0..64, and empty
+    /// if none do.
+    pub counts: &'a [u32],
+    /// How drafts are judged, or will be.
+    pub mode: VerifyMode,
+    /// The grammar bitmasks of the rows.
     pub masks: Masks<'a>,
     /// For each row the token to emit whatever is drawn; empty: none for any row.
     pub forced: &'a [Option<u32>],
-    /// For each row the caller's own edits; empty: none for any row.
+    /// For each row that row of the matrix which it reads; several may read one. Empty: each its own. Not for hidden states.
+    pub row_indices: &'a [u32],
+    /// For each row the caller's own edits, which run on the host; empty: none for any row.
     pub hooks: &'a [Option<RowHook<'a>>],
+    /// Over ranks the layout of the rows; `None`: the pool decides, as its `plan` does.
+    pub plan: Option<Plan>,
 }
 
-impl fmt::Debug for BatchOptions<'_> {
+impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchOptions")
+        f.debug_struct("Batch")
+            .field("slots", &self.slots)
+            .field("counts", &self.counts)
+            .field("mode", &self.mode)
             .field("masks", &self.masks)
             .field("forced", &self.forced)
+            .field("row_indices", &self.row_indices)
             .field("hooks", &self.hooks.iter().filter(|hook| hook.is_some()).count())
+            .field("plan", &self.plan)
             .finish()
     }
 }
 
-impl<'a> BatchOptions<'a> {
+impl<'a> Batch<'a> {
+    /// Returns the batch of the requests in `slots`, with nothing else.
+    #[must_use]
+    pub fn of(slots: &'a [Slot]) -> Self {
+        Self { slots, ..Self::default() }
+    }
+
+    /// Checks that there is no plan, which one process does not read.
+    pub(crate) fn refuse_plan(&self) -> Result<()> {
+        refuse(self.plan.is_some(), ("plan", "pool"), "one process has all rows; leave the plan out")
+    }
+
+    /// Checks that there is nothing of drafts.
+    pub(crate) fn refuse_drafts(&self, call: &'static str) -> Result<()> {
+        refuse(!self.counts.is_empty(), ("counts", call), "it has no drafts; verify them instead")?;
+        refuse(self.mode != VerifyMode::default(), ("mode", call), "it has no drafts that a mode could judge")
+    }
+
+    /// Checks that there is nothing of sequences, for a score.
+    pub(crate) fn refuse_sequences(&self) -> Result<()> {
+        refuse(!self.slots.is_empty(), ("slots", "score"), "no sequence is read; leave them out")?;
+        refuse(!self.forced.is_empty(), ("forced", "score"), "the scored tokens are the forced ones")
+    }
+
     pub(crate) fn check(&self, rows: usize, vocab: usize) -> Result<()> {
         let one_per_row = |parameter, length| {
             let ok = length == 0 || length == rows;
@@ -74,15 +139,16 @@ impl<'a> BatchOptions<'a> {
             }
             check_mask_width("masks.width", self.masks.width, vocab)?;
         }
+        one_per_row("row_indices", self.row_indices.len())?;
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
         self.forced.iter().try_for_each(|forced| check_forced(*forced, vocab))
     }
 
     /// Takes out what comes with some of the rows.
-    pub(crate) fn pick(&self, rows: &[usize]) -> PickedOptions<'a> {
+    pub(crate) fn pick(&self, rows: &[usize]) -> PickedRows<'a> {
         let or_none = |length: usize| if length == 0 { &[][..] } else { rows };
-        PickedOptions {
+        PickedRows {
             masks: self.masks,
             rows: rows.to_vec(),
             forced: or_none(self.forced.len()).iter().map(|row| self.forced(*row)).collect(),
@@ -99,22 +165,31 @@ impl<'a> BatchOptions<'a> {
     }
 }
 
+/// Refuses what a call does not read, if it is there.
+fn refuse(
+    is_there: bool,
+    (parameter, other): (&'static str, &'static str),
+    reason: &'static str,
+) -> Result<()> {
+    if is_there { Err(Error::Conflict { parameter, other, reason }) } else { Ok(()) }
+}
+
 /// What comes with some of the rows of a batch.
-pub(crate) struct PickedOptions<'a> {
+pub(crate) struct PickedRows<'a> {
     masks: Masks<'a>,
     rows: Vec<usize>,
     forced: Vec<Option<u32>>,
     hooks: Vec<Option<RowHook<'a>>>,
 }
 
-impl PickedOptions<'_> {
-    /// Returns it as options of a batch of these rows alone.
-    pub(crate) fn options(&self) -> BatchOptions<'_> {
+impl PickedRows<'_> {
+    /// Returns it as a batch of these rows alone, without slots.
+    pub(crate) fn batch(&self) -> Batch<'_> {
         let masks = match self.masks.is_none() {
             true => Masks::NONE,
             false => Masks { select: Some(&self.rows), ..self.masks },
         };
-        BatchOptions { masks, forced: &self.forced, hooks: &self.hooks }
+        Batch { masks, forced: &self.forced, hooks: &self.hooks, ..Batch::default() }
     }
 }
 

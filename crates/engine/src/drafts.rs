@@ -1,0 +1,252 @@
+//! Drafts of a batch of requests: chains and trees, in the memory of the host, and how they are judged.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
+use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
+use gumball_spec::{Error, Result, Row};
+
+use crate::batch::Batch;
+use crate::rows::Matrix;
+
+/// The drafts of a batch of requests, those of one request after those of another; [`Batch::counts`] says how many each has.
+///
+/// ```
+/// # use gumball_engine::*;
+/// // Behind the history of the only request: 1 or 2; behind 1: 3.
+/// let drafts = Drafts::tree(&[1, 2, 3], &[-1, -1, 0]);
+/// assert_eq!(drafts.tree, Tree::Parents(&[-1, -1, 0]));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drafts<'a> {
+    /// The draft tokens. One outside the vocabulary, [`NONE`](crate::NONE) included, is never accepted.
+    pub ids: &'a [i32],
+    /// What each draft follows.
+    pub tree: Tree<'a>,
+    /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary for each row of logits, of
+    /// which those without a draft behind them are not read. `None`: the drafter has none, or the mode is neither
+    /// [`VerifyMode::Rejection`] nor [`VerifyMode::Block`], which alone read them.
+    pub probs: Option<Matrix<'a>>,
+}
+
+/// What each draft follows. A chain is a tree without siblings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tree<'a> {
+    /// Each draft follows the one before it.
+    #[default]
+    Chain,
+    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the same
+    /// request before it, counted from 0.
+    Parents(&'a [i32]),
+    /// Links between the rows of each request, as SGLang and TokenSpeed hold them. A request with n drafts has n + 1 rows, counted from
+    /// 0, its root's first. Both lists have an element for each row of each request: a row of the same request behind this one, or -1.
+    Links {
+        /// The row of the first draft behind a row.
+        first_child: &'a [i32],
+        /// The row of the next draft behind the same row.
+        next_sibling: &'a [i32],
+    },
+}
+
+/// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask a route for the
+/// probabilities of rows; a request without drafts takes a step in any mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum VerifyMode {
+    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without
+    /// drafts (S3).
+    #[default]
+    Coupled,
+    /// As `Coupled`, with temperature 0 in every row.
+    Greedy,
+    /// By the ratio of the target's and the drafter's probability, sibling after sibling; emitted tokens have the target's
+    /// distribution (S5). With `probs`, siblings must have been drawn one after the other without replacement.
+    Rejection,
+    /// A chain as a whole, which accepts more than `Rejection` and has the same distribution (S6). With `probs`, drafts must not
+    /// come from the race of their positions.
+    Block,
+    /// Accepts more than the target's distribution warrants (S7).
+    Threshold {
+        /// A draft of at least this probability is accepted; in 0..=1.
+        single: f32,
+        /// A draft is also accepted if a coin times this is below the probability of it and the siblings before it; in
+        /// 0..=1. 1 for both is the target's distribution.
+        acc: f32,
+    },
+}
+
+impl VerifyMode {
+    /// Returns the mode as numbers, which ranks compare.
+    pub(crate) fn words(self) -> [u64; 3] {
+        match self {
+            VerifyMode::Coupled => [1, 0, 0],
+            VerifyMode::Greedy => [2, 0, 0],
+            VerifyMode::Rejection => [3, 0, 0],
+            VerifyMode::Block => [4, 0, 0],
+            VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
+        }
+    }
+
+    /// Returns how drafts are judged by probabilities, if they are.
+    pub(crate) fn judgement(self) -> Option<Judgement> {
+        match self {
+            VerifyMode::Coupled | VerifyMode::Greedy => None,
+            VerifyMode::Rejection => Some(Judgement::Rejection),
+            VerifyMode::Block => Some(Judgement::Block),
+            VerifyMode::Threshold { single, acc } => Some(Judgement::Threshold { single, acc }),
+        }
+    }
+}
+
+impl<'a> Drafts<'a> {
+    /// Makes chains, without probabilities of the drafter.
+    #[must_use]
+    pub fn chain(ids: &'a [i32]) -> Self {
+        Self { ids, ..Self::default() }
+    }
+
+    /// Makes [trees](Tree::Parents), without probabilities of the drafter.
+    #[must_use]
+    pub fn tree(ids: &'a [i32], parents: &'a [i32]) -> Self {
+        Self { ids, tree: Tree::Parents(parents), probs: None }
+    }
+
+    /// Checks what can be checked without the requests, and makes parents of links.
+    pub(crate) fn read(&self, batch: &Batch<'a>, vocab: usize) -> Result<ReadDrafts<'a>> {
+        let (counts, requests) = (batch.counts, batch.slots.len());
+        if counts.len() != requests {
+            let wanted = format!("one per request, {requests}");
+            return Err(Error::length("drafts.counts", counts.len(), wanted));
+        }
+        check_draft_counts(counts)?;
+        let total: usize = counts.iter().map(|count| *count as usize).sum();
+        let one_per_draft = |name, list: &[i32]| {
+            if list.len() == total {
+                return Ok(());
+            }
+            Err(Error::length(name, list.len(), format!("{total}, the sum of the counts")))
+        };
+        let parents = match self.tree {
+            Tree::Chain => None,
+            Tree::Parents(parents) => {
+                one_per_draft("drafts.parents", parents)?;
+                Some(Cow::Borrowed(parents))
+            }
+            Tree::Links { first_child, next_sibling } => {
+                Some(Cow::Owned(parents_of_links(counts, first_child, next_sibling)?))
+            }
+        };
+        one_per_draft("drafts.ids", self.ids)?;
+        let probs = match self.probs {
+            None => None,
+            Some(probs) => {
+                check_draft_probs("drafts.probs", batch.mode.judgement())?;
+                Some(dense_f32(probs, requests + total, vocab)?)
+            }
+        };
+        Ok(ReadDrafts { ids: self.ids, parents, probs, starts: starts(counts) })
+    }
+}
+
+/// Drafts that were checked as far as their requests do not matter.
+pub(crate) struct ReadDrafts<'a> {
+    pub(crate) ids: &'a [i32],
+    pub(crate) parents: Option<Cow<'a, [i32]>>,
+    /// The drafter's rows of the batch.
+    pub(crate) probs: Option<&'a [f32]>,
+    /// The first row of each request, and the end of the last one's.
+    pub(crate) starts: Vec<usize>,
+}
+
+impl ReadDrafts<'_> {
+    /// Returns the number of rows of all requests.
+    pub(crate) fn rows(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Returns the rows of a request.
+    pub(crate) fn places(&self, request: usize) -> Range<usize> {
+        self.starts[request]..self.starts[request + 1]
+    }
+
+    /// Returns the tree of a request. In front of its rows each request has one row that is no draft's.
+    pub(crate) fn tree(&self, request: usize) -> DraftTree<'_> {
+        let drafts = self.starts[request] - request..self.starts[request + 1] - request - 1;
+        let parents = self.parents.as_ref().map(|parents| &parents[drafts.clone()]);
+        DraftTree { drafts: &self.ids[drafts.clone()], parents }
+    }
+}
+
+/// Returns the drafter's rows, which must be f32 numbers without gaps.
+fn dense_f32(probs: Matrix<'_>, rows: usize, vocab: usize) -> Result<&[f32]> {
+    let Row::F32(data) = probs.data() else {
+        return Err(Error::out_of_range("drafts.probs", "a matrix of 16-bit numbers", "f32 numbers"));
+    };
+    if probs.rows() != rows || probs.width() != vocab {
+        let wanted = format!("{}, a row for each row of logits", rows.saturating_mul(vocab));
+        return Err(Error::length("drafts.probs", probs.rows() * probs.width(), wanted));
+    }
+    if rows > 1 && probs.stride() != vocab {
+        return Err(Error::out_of_range(
+            "drafts.probs.stride",
+            probs.stride(),
+            format!("{vocab}, without gaps"),
+        ));
+    }
+    Ok(&data[..rows * vocab])
+}
+
+/// Returns the parents of trees that are held as links.
+///
+/// # Errors
+/// - [`Error::Length`] if a shape is not so.
+/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row behind its own, a row that two links lead to or none, and a sibling of
+///   a root. So cycles and orphans are refused.
+fn parents_of_links(counts: &[u32], first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
+    let rows: usize = counts.iter().map(|count| *count as usize + 1).sum();
+    for (name, links) in [("first_child", first_child), ("next_sibling", next_sibling)] {
+        if links.len() != rows {
+            let allowed = format!("one per request and one per draft, {rows}");
+            return Err(Error::length(name, links.len(), allowed));
+        }
+    }
+    let (mut parents, mut start) = (Vec::with_capacity(rows - counts.len()), 0);
+    for (request, count) in counts.iter().enumerate() {
+        let rows = start..start + *count as usize + 1;
+        start = rows.end;
+        let tree = parents_of(&first_child[rows.clone()], &next_sibling[rows]);
+        parents.extend(tree.map_err(|error| in_request(error, request))?);
+    }
+    Ok(parents)
+}
+
+/// Returns the first row of each of several requests with drafts, and the end of the last one's.
+pub(crate) fn starts(counts: &[u32]) -> Vec<usize> {
+    let mut end = 0;
+    let ends = counts.iter().map(|count| {
+        end += *count as usize + 1;
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
+/// Checks that no request has too many drafts.
+fn check_draft_counts(counts: &[u32]) -> Result<()> {
+    match counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS) {
+        Some((request, count)) => {
+            let value = format!("{count} in request {request}");
+            Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Says in an error which request it is about.
+pub(crate) fn in_request(error: Error, request: usize) -> Error {
+    match error {
+        Error::OutOfRange { parameter, value, allowed } => {
+            Error::OutOfRange { parameter, value: format!("{value} of request {request}"), allowed }
+        }
+        error => error,
+    }
+}
