@@ -28,8 +28,8 @@ use candle_core::{Device, Tensor};
 use gumball_cli::model::{Llama, Message, Model};
 use gumball_cli::speculate::lookup;
 use gumball_engine::{
-    Batch, Drafts, Logits, LogitsMut, Matrix, Operators, Pool, PoolConfig, Proposals, RowParams, Rows,
-    Sampler, SamplingParams, Slot, Tree, Verification, VerifyMode,
+    Batch, Drafts, Logits, LogitsMut, Matrix, Operators, Outputs, Pool, PoolConfig, Proposals, RowParams,
+    Rows, Sampler, SamplingParams, Slot, Tree, VerifyMode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -307,7 +307,7 @@ impl Window {
         let rows = Rows::logits(&self.target, LEVELS + 1, vocab)?;
         let counts = &vec![n as u32; count];
         let batch = Batch { counts, mode, row_indices: &all_lines, ..Batch::of(&slots) };
-        let mut out = Verification::new();
+        let mut out = Outputs::new();
         pool.verify(rows, &batch, &drafts, &mut out)?;
         Ok(f64::from(out.accepted().iter().sum::<u32>()) / count as f64)
     }
@@ -467,7 +467,7 @@ impl Totals {
                 let matrix = |probs| Matrix::new(probs, lines.len(), vocab);
                 let probs = probs.as_deref().map(matrix).transpose()?;
                 let drafts = Drafts { probs, ..Drafts::tree(next.ids(), &parents) };
-                let mut out = Verification::new();
+                let mut out = Outputs::new();
                 let batch = Batch { counts: &counts, mode, row_indices: &lines, ..Batch::of(&slots) };
                 pool.verify(Rows::logits(p, 1, vocab)?, &batch, &drafts, &mut out)?;
                 let accepted: u32 = out.accepted().iter().sum();

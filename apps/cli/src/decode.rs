@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gumball_engine::head::HiddenStates;
-use gumball_engine::{Batch, Drafts, Masks, NONE, Outputs, Pool, Rows, SamplingParams, Slot, Verification};
+use gumball_engine::{Batch, Drafts, Masks, NONE, Outputs, Pool, Rows, SamplingParams, Slot};
 use serde::Serialize;
 
 use crate::Result;
@@ -133,7 +133,7 @@ pub fn decode(
     let mut text = String::new();
     let mut tokens: Vec<Step> = Vec::new();
     let mut unseen = prompt.clone();
-    let mut verified = Verification::new();
+    let mut verified = Outputs::new();
     let mut acceptance = Acceptance::default();
     let [mut prompt_time, mut model_time, mut choose_time, mut draft_time] = [Duration::ZERO; 4];
     let finish = 'text: loop {
@@ -170,7 +170,7 @@ pub fn decode(
             }
             (RowsOf::States(_), None) => unreachable!("states are computed for a head"),
         }
-        let (outputs, places) = (verified.outputs(), verified.places(0));
+        let (outputs, places) = (&verified, verified.request(0).range);
         choose_time += start.elapsed();
         let accepted = places.len() - 1;
         llama.truncate(llama.position() - plan.drafts.len() + accepted);
@@ -296,7 +296,7 @@ impl Plan {
         slot: Slot,
         head: &mut RequestHead,
         hidden: &Hidden,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let rows = self.drafts.len() + 1;
         let states = HiddenStates::new(hidden.last_rows(rows), rows, hidden.width())?;
@@ -317,7 +317,7 @@ impl Plan {
     }
 
     /// Verifies the drafts against the rows of the model.
-    fn verify(&self, pool: &mut Pool, slot: Slot, rows: Rows<'_>, out: &mut Verification) -> Result<()> {
+    fn verify(&self, pool: &mut Pool, slot: Slot, rows: Rows<'_>, out: &mut Outputs) -> Result<()> {
         let masks = self.masks(rows.matrix().rows())?;
         let ids = self.ids();
         let batch = Batch { slots: &[slot], counts: &[ids.len() as u32], masks, ..Batch::default() };

@@ -5,8 +5,8 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    Batch, Device, DeviceHead, DevicePool, DevicePoolConfig, Drafts, HeadCounts, Masks, NONE, Pool,
-    PoolRoute, Rows, Slot, Verification, Widths,
+    Batch, Device, DeviceHead, DevicePool, DevicePoolConfig, Drafts, HeadCounts, Masks, NONE, Outputs, Pool,
+    PoolRoute, Rows, Slot, Widths,
 };
 
 use crate::Result;
@@ -59,7 +59,7 @@ impl RequestHead {
         slot: Slot,
         states: HiddenStates<'_>,
         drafts: (&[i32], Masks<'_>),
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         match self {
             Self::Host(head) => {
@@ -69,7 +69,7 @@ impl RequestHead {
             }
             Self::Device(head) => {
                 head.verify(states, drafts, out)?;
-                let emitted = out.tokens(0).iter().filter(|token| **token != NONE);
+                let emitted = out.request(0).tokens.iter().filter(|token| **token != NONE);
                 Ok(emitted.copied().try_for_each(|token| pool.push(slot, token as u32))?)
             }
         }
@@ -159,7 +159,7 @@ impl HeadOnDevice {
         &mut self,
         states: HiddenStates<'_>,
         (ids, masks): (&[i32], Masks<'_>),
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         self.most_rows = self.most_rows.max(states.rows());
         let batch = Batch { slots: &[self.slot], counts: &[ids.len() as u32], masks, ..Batch::default() };

@@ -247,8 +247,7 @@ pub extern "C" fn gumball_pool_fetch_verification(
 ) -> Code {
     call(|| {
         let (pool, verification) = (require("pool", pool)?, require("verification", verification)?);
-        pool.on_device()?.fetch_verification(&mut verification.inner)?;
-        verification.copy_outputs();
+        pool.on_device()?.fetch(&mut verification.outputs.inner)?;
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{Batch, Error, Matrix, Slot, Tree, VerifyMode as Mode};
+use gumball_engine::{Batch, Emitted, Error, Matrix, Slot, Tree, VerifyMode as Mode};
 
 use crate::draft_rows::{DraftRows, read_draft_rows, read_mode};
 use crate::error::{Code, Failure, Result};
@@ -163,31 +163,22 @@ pub(crate) unsafe fn read_drafts<'a>(
 /// What is read of it stays until it is handed to another call.
 #[derive(Debug)]
 pub struct Verification {
-    pub(crate) inner: gumball_engine::Verification,
-    /// A copy of the outputs in `inner`, as the type that C knows.
-    outputs: Outputs,
+    pub(crate) outputs: Outputs,
 }
 
 impl Verification {
-    /// Verifies with the engine's options, and copies the outputs if that was no error.
+    /// Verifies with what comes with the rows.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,
-        verify: impl FnOnce(&Batch<'_>, &mut gumball_engine::Verification) -> Result<()>,
+        verify: impl FnOnce(&Batch<'_>, &mut gumball_engine::Outputs) -> Result<()>,
     ) -> Result<()> {
-        options.with(|batch| verify(batch, &mut self.inner))?;
-        self.copy_outputs();
-        Ok(())
-    }
-
-    /// Copies the outputs, after a change of `inner`.
-    pub(crate) fn copy_outputs(&mut self) {
-        self.outputs.inner.clone_from(self.inner.outputs());
+        options.with(|batch| verify(batch, &mut self.outputs.inner))
     }
 
     /// Returns an error if there is no such request.
     fn check(&self, request: usize) -> Result<()> {
-        let requests = self.inner.accepted().len();
+        let requests = self.outputs.inner.accepted().len();
         if request >= requests {
             return Err(Failure::out_of_range("request", request, &format!("a request in 0..{requests}")));
         }
@@ -201,11 +192,10 @@ impl Verification {
 pub extern "C" fn gumball_verification_new(keep_ids: u32) -> Option<Box<Verification>> {
     make(|| {
         let inner = match keep_ids {
-            0 => gumball_engine::Verification::new(),
-            _ => gumball_engine::Verification::with_kept(),
+            0 => gumball_engine::Outputs::new(),
+            _ => gumball_engine::Outputs::with_kept(),
         };
-        let outputs = Outputs { inner: inner.outputs().clone() };
-        Ok(Verification { inner, outputs })
+        Ok(Verification { outputs: Outputs { inner } })
     })
 }
 
@@ -218,7 +208,7 @@ pub extern "C" fn gumball_verification_free(verification: Option<Box<Verificatio
 /// Returns how many drafts of each request were accepted; NULL without requests, or after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_verification_accepted(verification: Option<&Verification>) -> *const u32 {
-    call_or(ptr::null(), || Ok(first(require("verification", verification)?.inner.accepted())))
+    call_or(ptr::null(), || Ok(first(require("verification", verification)?.outputs.inner.accepted())))
 }
 
 /// Returns a request's emitted tokens, and their number: the accepted drafts and one more, which is -1 from a row without a
@@ -229,7 +219,7 @@ pub extern "C" fn gumball_verification_tokens(
     request: usize,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const i32 {
-    of_request(verification, request, len, gumball_engine::Verification::tokens)
+    of_request(verification, request, len, |emitted| emitted.tokens)
 }
 
 /// Returns the rows of logits that a request's emitted tokens come from, and their number. These are also the rows whose keys
@@ -240,20 +230,20 @@ pub extern "C" fn gumball_verification_rows(
     request: usize,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const u32 {
-    of_request(verification, request, len, gumball_engine::Verification::rows)
+    of_request(verification, request, len, |emitted| emitted.rows)
 }
 
 /// Returns a list of a request's, and its length.
-fn of_request<T>(
-    verification: Option<&Verification>,
+fn of_request<'a, T: 'a>(
+    verification: Option<&'a Verification>,
     request: usize,
     len: Option<&mut MaybeUninit<usize>>,
-    list: impl FnOnce(&gumball_engine::Verification, usize) -> &[T],
+    list: impl FnOnce(Emitted<'a>) -> &'a [T],
 ) -> *const T {
     call_or(ptr::null(), || {
         let (verification, len) = (require("verification", verification)?, require("len", len)?);
         verification.check(request)?;
-        let list = list(&verification.inner, request);
+        let list = list(verification.outputs.inner.request(request));
         len.write(list.len());
         Ok(first(list))
     })

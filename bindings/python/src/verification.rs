@@ -1,6 +1,6 @@
 //! Verification: which drafts of each request were accepted, and the tokens that were emitted.
 
-use gumball_engine::Verification as Verified;
+use gumball_engine::Outputs as Verified;
 use numpy::PyArray1;
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ pub struct Verification {
 
 impl Verification {
     pub fn new(py: Python<'_>, verified: Verified, kept: bool) -> PyResult<Self> {
-        Ok(Self { outputs: Py::new(py, Outputs::new(verified.outputs(), kept))?, verified })
+        Ok(Self { outputs: Py::new(py, Outputs::new(&verified, kept))?, verified })
     }
 
     /// Reads the number of a request.
@@ -68,7 +68,7 @@ impl Verification {
     ) -> PyResult<Bound<'py, PyArray1<i32>>> {
         let request = self.request(request)?;
         modules::load_numpy(py)?;
-        Ok(PyArray1::from_slice(py, self.verified.tokens(request)))
+        Ok(PyArray1::from_slice(py, self.verified.request(request).tokens))
     }
 
     /// The rows of logits that a request's emitted tokens come from, [accepted + 1] uint32. These are also the
@@ -78,20 +78,20 @@ impl Verification {
     fn rows<'py>(&self, py: Python<'py>, request: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let request = self.request(request)?;
         modules::load_numpy(py)?;
-        Ok(PyArray1::from_slice(py, self.verified.rows(request)))
+        Ok(PyArray1::from_slice(py, self.verified.request(request).rows))
     }
 
     /// The slice of the rows of outputs that hold a request's emitted tokens.
     ///
     /// Raises IndexError if there is no such request.
     fn places<'py>(&self, py: Python<'py>, request: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PySlice>> {
-        let places = self.verified.places(self.request(request)?);
+        let places = self.verified.request(self.request(request)?).range;
         Ok(PySlice::new(py, places.start as isize, places.end as isize, 1))
     }
 
     /// The emitted tokens of each request, a list of lists of int. Needs no numpy.
     fn tolist(&self) -> Vec<Vec<i32>> {
-        (0..self.__len__()).map(|request| self.verified.tokens(request).to_vec()).collect()
+        (0..self.__len__()).map(|request| self.verified.request(request).tokens.to_vec()).collect()
     }
 
     fn __len__(&self) -> usize {

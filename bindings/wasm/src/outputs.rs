@@ -1,6 +1,6 @@
 //! Outputs: what a step or a verification says, as objects of typed arrays that later steps leave alone.
 
-use gumball_engine::{Outputs, Verification};
+use gumball_engine::Outputs;
 use js_sys::{Array, Float32Array, Int32Array, Uint32Array};
 use wasm_bindgen::prelude::*;
 
@@ -29,11 +29,13 @@ pub fn outputs(out: &Outputs, kept: bool) -> JsValue {
 }
 
 /// Returns what a verification says of `requests` requests.
-pub fn verification(out: &Verification, requests: usize, kept: bool) -> JsValue {
-    let tokens = (0..requests).map(|request| JsValue::from(Int32Array::new_from_slice(out.tokens(request))));
-    let rows = (0..requests).map(|request| JsValue::from(Uint32Array::new_from_slice(out.rows(request))));
+pub fn verification(out: &Outputs, requests: usize, kept: bool) -> JsValue {
+    let tokens =
+        (0..requests).map(|request| JsValue::from(Int32Array::new_from_slice(out.request(request).tokens)));
+    let rows =
+        (0..requests).map(|request| JsValue::from(Uint32Array::new_from_slice(out.request(request).rows)));
     let places = (0..requests).map(|request| {
-        let places = out.places(request);
+        let places = out.request(request).range;
         object([("start", places.start.into()), ("end", places.end.into())])
     });
     object([
@@ -41,6 +43,6 @@ pub fn verification(out: &Verification, requests: usize, kept: bool) -> JsValue 
         ("rows", rows.collect::<Array>().into()),
         ("places", places.collect::<Array>().into()),
         ("accepted", Uint32Array::new_from_slice(out.accepted()).into()),
-        ("outputs", outputs(out.outputs(), kept)),
+        ("outputs", outputs(out, kept)),
     ])
 }

@@ -1,7 +1,7 @@
 //! Drafts: a pool verifies them against a target's rows, and draws them from the rows of a draft model.
 
 use gumball_engine::{
-    Batch, Drafts, Error, Matrix, Pool as Engine, Proposals, Slot, Tree, Verification, VerifyMode,
+    Batch, Drafts, Error, Matrix, Outputs, Pool as Engine, Proposals, Slot, Tree, VerifyMode,
 };
 use js_sys::{Array, Float32Array, Int32Array};
 use wasm_bindgen::prelude::*;
@@ -148,7 +148,7 @@ impl Pool {
         }
         let probs = probs.as_deref().map(|probs| Matrix::new(probs, count, vocab)).transpose()?;
         let drafts = Drafts { ids: &ids, tree: given.tree(), probs };
-        let mut out = if keeps { Verification::with_kept() } else { Verification::new() };
+        let mut out = if keeps { Outputs::with_kept() } else { Outputs::new() };
         let verify = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
             pool.verify(rows, &batch, &drafts, &mut out)

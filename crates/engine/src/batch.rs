@@ -1,4 +1,4 @@
-//! Batches: whose rows those of a call are, and what comes with the rows rather than with a request: grammar bitmasks, forced
+//! Batches: the slots that the rows of a call belong to, and what comes with a row rather than with a request: grammar bitmasks, forced
 //! tokens, the caller's edits.
 
 use std::fmt;
@@ -42,8 +42,8 @@ impl fmt::Debug for StepOptions<'_> {
     }
 }
 
-/// Whose rows those of a call are, and what comes with them. An empty list says nothing. What a call does not read must be left as
-/// `default()` has it: otherwise the call refuses it.
+/// The slots that the rows of a call belong to, and the masks, forced tokens and edits of these rows. An empty list says nothing. A field
+/// that a call does not read must be left as `default()` has it: otherwise the call refuses it.
 ///
 /// | call | besides `slots`, `masks`, `forced`, `row_indices`, `hooks` it reads |
 /// | --- | --- |

@@ -141,7 +141,7 @@ impl Pool {
     ///     path.extend(next.row(0));
     /// }
     /// let batch = Batch { slots: &[slot], counts: &[2], ..Batch::default() };
-    /// let (rows, mut out) = ([row; 3].concat(), Verification::new());
+    /// let (rows, mut out) = ([row; 3].concat(), Outputs::new());
     /// pool.verify(Rows::logits(&rows, 3, 4)?, &batch, &Drafts::chain(&path), &mut out)?;
     /// assert_eq!(out.accepted(), [2]);
     /// # Ok::<(), Error>(())

@@ -13,10 +13,11 @@ use crate::draft::Proposals;
 use crate::drafts::{ReadDrafts, VerifyMode};
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::lm_head::{Head, HeadBuffers};
+use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool};
 use crate::score::reads_history;
 use crate::sequence::Sequence;
-use crate::verify::{Verification, request_of};
+use crate::verify::request_of;
 
 impl Pool {
     /// Computes what a verification from hidden states gives that was checked, and changes no sequence.
@@ -26,16 +27,16 @@ impl Pool {
         states: HiddenStates<'_>,
         batch: &Batch<'_>,
         drafts: &ReadDrafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let greedy = self.greedy(batch.slots, batch.mode)?;
         self.with_head_buffers(|pool, buffers| {
-            let keep_ids = out.outputs().collects_kept();
+            let keep_ids = out.collects_kept();
             let tasks = VerifyTasks { pool, batch, drafts, greedy: &greedy, keep_ids };
             pool.fill_rows(head, states, &tasks, buffers)?;
             pool.judge(buffers.rows(pool.vocab)?, batch, drafts, out)
         })?;
-        out.outputs.mark_approximate(head.is_approximate());
+        out.mark_approximate(head.is_approximate());
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`] |
 //! | go from hidden states to tokens | [`Rows::Hidden`], [`head`] |
-//! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
+//! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Tree`] |
 //! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Proposals`] |
 //! | decode a batch whose logits are spread over several processes | [`DistPool`], [`dist`] |
 //! | get the logprobs of given tokens | [`Pool::score`], [`Scored`] |
@@ -22,10 +22,10 @@
 //! [`Drafts`] what is verified. So all pools have the same calls:
 //!
 //! ```text
-//! pool.step(rows, &batch, &mut outputs)                   a token for each row
-//! pool.verify(rows, &batch, &drafts, &mut verification)   which drafts are accepted, and the token after them
-//! pool.draft(rows, &batch, &paths, &mut proposals)        drafts from the rows of a draft model
-//! pool.score(rows, &batch, &scored, &mut outputs)         the logprobs of known tokens
+//! pool.step(rows, &batch, &mut outputs)              a token for each row
+//! pool.verify(rows, &batch, &drafts, &mut outputs)   which drafts are accepted, and the token after them
+//! pool.draft(rows, &batch, &paths, &mut proposals)   drafts from the rows of a draft model
+//! pool.score(rows, &batch, &scored, &mut outputs)    the logprobs of known tokens
 //! ```
 //!
 //! ```
@@ -133,7 +133,7 @@ pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,
     LogitsMut, Operators, PerRow, PerRowMut, PoolSlots, RowParams, RowsIn, RowsInOut,
 };
-pub use outputs::Outputs;
+pub use outputs::{Emitted, Outputs};
 pub use pool::{PADDING, Pool, PoolConfig, Slot};
 pub use ranks::DistPool;
 pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
@@ -142,4 +142,3 @@ pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;
 pub use state::State;
-pub use verify::Verification;

@@ -1,17 +1,32 @@
-//! Outputs: all that a step says about its rows, in one buffer.
+//! Outputs: all that a step or a verification says about its rows, in one buffer, and which drafts were accepted.
 //!
 //! One buffer is one copy to wherever it is wanted; [`Layout`] says where its sections lie.
 
 use std::ops::Range;
 
-use gumball_spec::{Error, Result, Status, memory};
+use gumball_spec::{Error, NONE, Result, Status, memory};
 
 use crate::sink::RowsMut;
 use gumball_spec::layout::Layout;
 
-/// All outputs of a step, in one buffer that is reused from step to step.
+/// All outputs of a step or a verification, in one buffer that is reused from call to call. A step is a verification without drafts.
 ///
-/// Memory is allocated only when a step needs more than any before it.
+/// A request with n drafts has n + 1 rows, of which the first ones hold its emitted tokens, each with the status, logprobs and ranks of the
+/// row of logits that it comes from. The others are as of padding. Memory is allocated only when a call needs more than any before it.
+///
+/// ```
+/// # use gumball_engine::*;
+/// let mut pool = Pool::new(PoolConfig::new(2))?;
+/// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[])?;
+/// let mut out = Outputs::new();
+/// // 1 is what the request draws, and 0 is not.
+/// let batch = Batch { slots: &[slot], counts: &[2], ..Batch::default() };
+/// let rows = Rows::logits(&[0.0f32, 1.0, 0.0, 1.0, 0.0, 1.0], 3, 2)?;
+/// pool.verify(rows, &batch, &Drafts::chain(&[1, 0]), &mut out)?;
+/// assert_eq!(out.tokens(), [1, 1, NONE]);
+/// assert_eq!((out.request(0).tokens, out.request(0).accepted), (&[1, 1][..], 1));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Outputs {
     layout: Layout,
@@ -19,7 +34,28 @@ pub struct Outputs {
     with_kept: bool,
     kept: Vec<Vec<u32>>,
     is_approximate: bool,
+    /// The first row of each request of a verification, and the end of the last one's; empty if each has one row.
+    starts: Vec<usize>,
+    accepted: Vec<u32>,
+    /// For each row that of the logits which it comes from.
+    rows: Vec<u32>,
 }
+
+/// What came out for a request.
+#[derive(Clone, Debug)]
+pub struct Emitted<'a> {
+    /// The accepted drafts and one token more, which is [`NONE`] from an empty row; none for padding.
+    pub tokens: &'a [i32],
+    /// The rows of logits that these come from, as a batch counts them. They are also the rows whose keys and values a model's cache keeps.
+    pub rows: &'a [u32],
+    /// How many drafts were accepted.
+    pub accepted: u32,
+    /// Which rows of the outputs say more of these tokens.
+    pub range: Range<usize>,
+}
+
+/// The row of a row of outputs that no token was emitted for.
+pub(crate) const PADDED: u32 = u32::MAX;
 
 impl Outputs {
     /// Makes empty outputs.
@@ -60,7 +96,7 @@ impl Outputs {
         &self.words[..self.layout.words()]
     }
 
-    /// Returns the token of each row, [`NONE`](crate::NONE) where there is none.
+    /// Returns the token of each row, [`NONE`] where there is none.
     #[must_use]
     pub fn tokens(&self) -> &[i32] {
         bytemuck::cast_slice(&self.words[self.layout.tokens()])
@@ -102,7 +138,7 @@ impl Outputs {
         self.floats(self.layout.mirostat_mu())
     }
 
-    /// Returns the most likely ids of a row, `top_n` of them, [`NONE`](crate::NONE) where there are no more.
+    /// Returns the most likely ids of a row, `top_n` of them, [`NONE`] where there are no more.
     #[must_use]
     pub fn top_ids(&self, row: usize) -> &[i32] {
         let width = self.layout.widths.top_n;
@@ -129,6 +165,47 @@ impl Outputs {
     pub fn id_ranks(&self, row: usize) -> &[u32] {
         let width = self.layout.widths.ids;
         &self.words[self.layout.id_ranks()][row * width..][..width]
+    }
+
+    /// Returns how many drafts of each request were accepted.
+    #[must_use]
+    pub fn accepted(&self) -> &[u32] {
+        &self.accepted
+    }
+
+    /// Returns what came out for a request, by its number in the batch.
+    ///
+    /// # Panics
+    /// If there is no such request: there are as many as [`Outputs::accepted`] has numbers.
+    #[must_use]
+    pub fn request(&self, request: usize) -> Emitted<'_> {
+        let start = self.starts.get(request).copied().unwrap_or(request);
+        let accepted = self.accepted[request];
+        let is_padding = match self.starts.is_empty() {
+            // A row of a step that was drawn without a token has a status.
+            true => self.tokens()[start] == NONE && self.statuses()[start] == 0,
+            false => self.rows[start] == PADDED,
+        };
+        let range = start..start + if is_padding { 0 } else { accepted as usize + 1 };
+        let (tokens, rows) = (&self.tokens()[range.clone()], &self.rows[range.clone()]);
+        Emitted { tokens, rows, accepted, range }
+    }
+
+    /// Says which row of the logits each row of a verification comes from, [`PADDED`] for none. `starts`: the first row of each request, and
+    /// the end of the last one's.
+    pub(crate) fn note_walks(&mut self, starts: &[usize], rows: Vec<u32>) {
+        let emitted = |places: Range<usize>| rows[places].iter().take_while(|row| **row != PADDED).count();
+        let accepted = |[start, end]: &[usize; 2]| emitted(*start..*end).saturating_sub(1) as u32;
+        self.accepted.clear();
+        self.accepted.extend(starts.array_windows().map(accepted));
+        self.starts.clear();
+        self.starts.extend_from_slice(starts);
+        self.rows = rows;
+    }
+
+    /// Returns the row of the logits that a row comes from, [`PADDED`] for none.
+    pub(crate) fn row_of_logits(&self, row: usize) -> u32 {
+        self.rows[row]
     }
 
     /// Returns the ids that a row's filters kept, ascending, on the host as on a device; its length is their count.
@@ -185,6 +262,11 @@ impl Outputs {
         self.reserve(layout)?;
         self.layout = layout;
         self.is_approximate = false;
+        self.starts.clear();
+        self.accepted.clear();
+        self.accepted.resize(layout.rows, 0);
+        self.rows.clear();
+        self.rows.extend(0..layout.rows as u32);
         if self.words.len() < layout.words() {
             self.words.resize(layout.words(), 0);
         }
@@ -205,6 +287,8 @@ impl Outputs {
             return Err(Error::Unavailable { resource: OUTPUTS, reason });
         };
         memory::reserve(OUTPUTS, &mut self.words, words)?;
+        memory::reserve(OUTPUTS, &mut self.accepted, layout.rows)?;
+        memory::reserve(OUTPUTS, &mut self.rows, layout.rows)?;
         let kept = if self.with_kept { layout.rows } else { 0 };
         memory::reserve(OUTPUTS, &mut self.kept, kept)
     }

@@ -5,7 +5,7 @@ use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
 
-use crate::batch::{StepOptions};
+use crate::batch::StepOptions;
 use crate::route::{RACE, Route, Stages};
 use crate::sequence::Sequence;
 use crate::state::State;

@@ -34,13 +34,13 @@ impl Pool {
     /// `out`: R rows of the pool's widths.
     ///
     /// # Errors
-    /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, a row index beyond the matrix, or a forced token outside
+    /// - [`Error::Length`](crate::Error::Length) if a shape is not so.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a vacant slot, a slot that stands there twice, a row index beyond the matrix, or a forced token outside
     ///   the vocabulary.
     /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
-    ///   [`Error::Conflict`] if a row has a hook.
-    /// - [`Error::Conflict`] for `counts`, a mode or a plan in `batch`, and for row indices of hidden states.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs; or for hidden states that of logits and bounds, 4 to 12 bytes
+    ///   [`Error::Conflict`](crate::Error::Conflict) if a row has a hook.
+    /// - [`Error::Conflict`](crate::Error::Conflict) for `counts`, a mode or a plan in `batch`, and for row indices of hidden states.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses the memory of the outputs; or for hidden states that of logits and bounds, 4 to 12 bytes
     ///   for each id of each row; or if the head lies on a device.
     ///
     /// No sequence was changed then. `out` is untouched by these; after an error of a route of the

@@ -13,89 +13,15 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams};
 
 use crate::batch::Batch;
-#[cfg(feature = "cuda")]
-use crate::drafts::starts;
 use crate::drafts::{Drafts, ReadDrafts, VerifyMode, in_request};
 use crate::logits::Logits;
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, PADDED};
 use crate::pool::{PADDING, Pool, Slot};
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sequence::Sequence;
 use crate::sink::RowsMut;
 use crate::walk::Walk;
-
-/// What came out of a verification.
-#[derive(Clone, Debug, Default)]
-pub struct Verification {
-    pub(crate) outputs: Outputs,
-    /// The first row of each request, and the end of the last one's.
-    pub(crate) starts: Vec<usize>,
-    pub(crate) accepted: Vec<u32>,
-    pub(crate) rows: Vec<u32>,
-}
-
-impl Verification {
-    /// Makes an empty one.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Makes an empty one that collects the kept set of every emitted token as well; see [`Outputs::with_kept`].
-    #[must_use]
-    pub fn with_kept() -> Self {
-        Self { outputs: Outputs::with_kept(), ..Self::default() }
-    }
-
-    /// Returns the outputs. A request with n drafts has n + 1 rows in them, of which the first ones hold its emitted
-    /// tokens, each with the status, logprobs and ranks of the row that it comes from. The others are as of padding.
-    #[must_use]
-    pub fn outputs(&self) -> &Outputs {
-        &self.outputs
-    }
-
-    /// Returns how many drafts of each request were accepted.
-    #[must_use]
-    pub fn accepted(&self) -> &[u32] {
-        &self.accepted
-    }
-
-    /// Returns which rows of [`Verification::outputs`] hold a request's emitted tokens; none for padding.
-    #[must_use]
-    pub fn places(&self, request: usize) -> Range<usize> {
-        let start = self.starts[request];
-        let is_padding = self.rows[start] == PADDED;
-        start..start + if is_padding { 0 } else { self.accepted[request] as usize + 1 }
-    }
-
-    /// Returns a request's emitted tokens: the accepted drafts and one more, which is [`NONE`] from an empty row.
-    #[must_use]
-    pub fn tokens(&self, request: usize) -> &[i32] {
-        &self.outputs.tokens()[self.places(request)]
-    }
-
-    /// Returns the rows of logits that a request's emitted tokens come from, as numbers of output rows of the logits. These
-    /// are also the rows whose keys and values a model's cache keeps.
-    #[must_use]
-    pub fn rows(&self, request: usize) -> &[u32] {
-        &self.rows[self.places(request)]
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl Verification {
-    /// Says of requests that took a step what it says of verified ones without drafts; the outputs are those of the step.
-    pub(crate) fn note_step(&mut self, slots: &[Slot]) {
-        let row = |(row, slot): (usize, &Slot)| if *slot == PADDING { PADDED } else { row as u32 };
-        self.starts = starts(&vec![0; slots.len()]);
-        self.rows = slots.iter().enumerate().map(row).collect();
-        self.accepted = vec![0; slots.len()];
-    }
-}
-
-/// The row of an output row that no token was emitted for.
-pub(crate) const PADDED: u32 = u32::MAX;
 
 impl Pool {
     /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.
@@ -125,10 +51,10 @@ impl Pool {
     ///     0.0, 0.0, 9.0, 0.0, // and behind 1 and 3 it says 2.
     /// ];
     /// let batch = Batch { slots: &[slot], counts: &[3], ..Batch::default() };
-    /// let mut out = Verification::new();
+    /// let mut out = Outputs::new();
     /// pool.verify(Rows::logits(&logits, 4, 4)?, &batch, &drafts, &mut out)?;
-    /// assert_eq!(out.tokens(0), [1, 3, 2]);
-    /// assert_eq!(out.rows(0), [0, 1, 3]);
+    /// assert_eq!(out.request(0).tokens, [1, 3, 2]);
+    /// assert_eq!(out.request(0).rows, [0, 1, 3]);
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -154,7 +80,7 @@ impl Pool {
         rows: Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         batch.refuse_plan()?;
         let drafts = drafts.read(batch, self.vocab)?;
@@ -175,14 +101,12 @@ impl Pool {
         logits: Logits<'_>,
         batch: &Batch<'_>,
         drafts: &ReadDrafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let (slots, judgement) = (batch.slots, batch.mode.judgement());
         let greedy = self.greedy(slots, batch.mode)?;
 
-        // An error of a route leaves it empty.
-        (out.starts, out.accepted, out.rows) = Default::default();
-        let rows = out.outputs.reshape(Layout { rows: logits.rows(), widths: self.widths })?;
+        let rows = out.reshape(Layout { rows: logits.rows(), widths: self.widths })?;
         let path: Vec<AtomicU32> = (0..logits.rows()).map(|_| AtomicU32::new(PADDED)).collect();
         let (sequences, level, starts) = (&self.slots, self.level(), &drafts.starts);
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
@@ -219,8 +143,7 @@ impl Pool {
         };
         self.workers.over(rows, &split, &work)?;
 
-        out.rows = path.into_iter().map(AtomicU32::into_inner).collect();
-        out.starts.clone_from(starts);
+        out.note_walks(starts, path.into_iter().map(AtomicU32::into_inner).collect());
         Ok(())
     }
 
@@ -287,13 +210,10 @@ impl Pool {
     }
 
     /// Appends the emitted tokens.
-    pub(crate) fn append(&mut self, slots: &[Slot], out: &mut Verification) {
-        for (request, slot) in slots.iter().enumerate() {
-            let places = out.starts[request]..out.starts[request + 1];
-            let emitted = out.rows[places.clone()].iter().take_while(|row| **row != PADDED).count();
-            out.accepted.push(emitted.saturating_sub(1) as u32);
-            for place in places.take(emitted) {
-                let (token, mu) = (out.outputs.tokens()[place], out.outputs.mirostat_mu()[place]);
+    pub(crate) fn append(&mut self, slots: &[Slot], out: &Outputs) {
+        for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            for place in out.request(request).range {
+                let (token, mu) = (out.tokens()[place], out.mirostat_mu()[place]);
                 if token != NONE {
                     let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
                     sequence.push(token as u32, mu);

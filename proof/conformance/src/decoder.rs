@@ -4,7 +4,7 @@
 
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    Drafts, Dtype, Outputs, Pool, PoolConfig, Result, Rows, SamplingParams, Slot, Verification,
+    Drafts, Dtype, Outputs, Pool, PoolConfig, Result, Rows, SamplingParams, Slot,
 };
 
 /// Rows of logits.
@@ -114,7 +114,7 @@ impl Decoder {
         lines: &[u32],
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let batch = &Batch { row_indices: lines, ..*batch };
         let first = batch.slots.len() + drafts.ids.len();
@@ -127,7 +127,7 @@ impl Decoder {
             Self::Device(pool, buffer, [count, vocab]) => {
                 let count = if lines.is_empty() { first } else { *count };
                 pool.enqueue_host_drafts(table_of(buffer, [count, *vocab])?, batch, drafts, None)?;
-                pool.fetch_verification(out)
+                pool.fetch(out)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the stream of decoding
 //! step by step, whatever is drafted, however much, and whenever drafting is switched on and off. On the host and on a device.
 
-use gumball_engine::{Device, Drafts, Error, NONE, Result, SamplingParams, Slot, Verification};
+use gumball_engine::{Device, Drafts, Error, NONE, Outputs, Result, SamplingParams, Slot};
 
 use crate::bytes::Bytes;
 use crate::decoder::{Decoder, Table};
@@ -178,7 +178,7 @@ fn decode_with_drafts(
 ) -> std::result::Result<Counted, String> {
     let text = |error: Error| format!("seed {seed}: {error}");
     let mut decoder = admitted(device, model, requests).map_err(text)?;
-    let (mut words, mut out, mut counted) = (Words(!seed), Verification::new(), Counted::default());
+    let (mut words, mut out, mut counted) = (Words(!seed), Outputs::new(), Counted::default());
     while requests.iter().any(|request| request.open) {
         // Some requests are left out, and now and then nobody drafts.
         let chosen: Vec<usize> =
@@ -198,7 +198,7 @@ fn decode_with_drafts(
             let of_requests = gumball_engine::Batch { counts, ..gumball_engine::Batch::of(slots) };
             decoder.verify(lines, &of_requests, &Drafts::tree(ids, parents), &mut out).map_err(text)?;
             counted.accepted += out.accepted().iter().map(|accepted| *accepted as usize).sum::<usize>();
-            (0..chosen.len()).map(|place| out.tokens(place).to_vec()).collect()
+            (0..chosen.len()).map(|place| out.request(place).tokens.to_vec()).collect()
         };
         for (i, tokens) in chosen.iter().zip(emitted) {
             let request = &mut requests[*i];

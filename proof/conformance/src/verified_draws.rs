@@ -4,7 +4,7 @@
 //! A row does not depend on the history here, so all tokens of a stream are independent draws from it. Streams are counted to
 //! the same length whatever was accepted: to stop elsewhere would prefer some tokens.
 
-use gumball_engine::{Batch, Device, Drafts, Matrix, Slot, Tree, Verification, VerifyMode};
+use gumball_engine::{Batch, Device, Drafts, Matrix, Outputs, Slot, Tree, VerifyMode};
 use gumball_spec::{Result, SamplingParams};
 
 use crate::case::Case;
@@ -121,7 +121,7 @@ impl Way {
         let slots: Vec<Slot> = seeds.iter().map(admit).collect::<Result<_>>()?;
         let q = drafter(row);
         let parents = [-1; 2].repeat(streams);
-        let (mut done, mut out) = (vec![0; streams], Verification::new());
+        let (mut done, mut out) = (vec![0; streams], Outputs::new());
         let mut case = Case::of(row, params.clone());
         loop {
             let open: Vec<usize> = (0..streams).filter(|stream| done[*stream] < tokens).collect();
@@ -142,7 +142,7 @@ impl Way {
             let batch = Batch { counts: &counts_of_drafts, mode: self.mode, ..Batch::of(&open_slots) };
             decoder.verify(&lines, &batch, &drafts, &mut out)?;
             for (request, stream) in open.into_iter().enumerate() {
-                for token in out.tokens(request) {
+                for token in out.request(request).tokens {
                     if done[stream] < tokens {
                         (case.seed, case.position) = (seeds[stream], done[stream] as u32);
                         counts.add(&case, *token);

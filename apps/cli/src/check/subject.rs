@@ -1,7 +1,8 @@
 //! What is checked: any way from logits to tokens.
 
 use gumball_engine::{
-    Batch, History, Level, Masks, Outputs, Pool, PoolConfig, Prepared, Route, Row, Rows, SamplingParams, Stages, Task, Widths,
+    Batch, History, Level, Masks, Outputs, Pool, PoolConfig, Prepared, Route, Row, Rows, SamplingParams,
+    Stages, Task, Widths,
 };
 
 use crate::Result;

@@ -1,7 +1,7 @@
 //! Drafts in the memory of a group's devices: assigned, verified there without a wait, captured, fetched.
 
 use gumball_engine::dist::StepKind;
-use gumball_engine::{Slot, Verification as Verified};
+use gumball_engine::{Outputs as Verified, Slot};
 use pyo3::prelude::*;
 
 use super::steps::planned;
@@ -151,7 +151,7 @@ impl DistPool {
     fn fetch_verification(&self, py: Python<'_>) -> PyResult<Verification> {
         let verified = self.with(py, |home| {
             let mut out = Verified::new();
-            home.device()?.fetch_verification(&mut out)?;
+            home.device()?.fetch(&mut out)?;
             Ok(out)
         })?;
         Verification::new(py, verified, false)

@@ -1,7 +1,7 @@
 //! Steps and verifications over the ranks of a group.
 
 use gumball_engine::dist::{Plan, StepKind};
-use gumball_engine::{Batch, Outputs as EngineOutputs, Slot, Verification as Verified};
+use gumball_engine::{Batch, Outputs as EngineOutputs, Outputs as Verified, Slot};
 use pyo3::prelude::*;
 
 use super::home::{Home, either};
@@ -192,7 +192,7 @@ impl DistPool {
                 let batch = unsafe { options.on_host(&of) }?;
                 let (pool, mut out) = (home.device()?, Verified::new());
                 pool.enqueue_host_drafts(rows, &batch, &drafts)?;
-                pool.fetch_verification(&mut out)?;
+                pool.fetch(&mut out)?;
                 return Ok(out);
             }
             // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.

@@ -1,8 +1,7 @@
 //! Drafts in the memory of a pool's device: assigned, verified there without a wait, captured, fetched.
 
 use gumball_engine::{
-    DeviceDrafts, DeviceInput, DevicePool, DeviceSlice, Error, IntType, Result, Slot,
-    Verification as Verified,
+    DeviceDrafts, DeviceInput, DevicePool, DeviceSlice, Error, IntType, Outputs as Verified, Result, Slot,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -357,7 +356,7 @@ impl Pool {
         let verified = self.with(py, stream, |inner| {
             inner.outside_a_capture()?;
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
-            on_device(inner)?.fetch_verification(&mut out)?;
+            on_device(inner)?.fetch(&mut out)?;
             Ok(out)
         })?;
         Verification::new(py, verified, kept)

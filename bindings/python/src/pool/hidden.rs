@@ -2,8 +2,8 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    Batch, Error, Head as EngineHead, HeadCounts, Pool as EnginePool, Proposals, Result, Rows, Scored, Slot,
-    Verification as Verified,
+    Batch, Error, Head as EngineHead, HeadCounts, Outputs as Verified, Pool as EnginePool, Proposals, Result,
+    Rows, Scored, Slot,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,6 +1,6 @@
 //! Drafts of a pool's requests: how they are drawn, their verification, and tokens that are taken away again.
 
-use gumball_engine::{Batch, DeviceInput, Drafts, Kind, Result, Verification as Verified, VerifyMode};
+use gumball_engine::{Batch, DeviceInput, Drafts, Kind, Outputs as Verified, Result, VerifyMode};
 use pyo3::prelude::*;
 
 use super::backend::Backend;
@@ -96,7 +96,7 @@ impl Inner {
                 // SAFETY: the probabilities lie on the device; the rest is as of the logits.
                 let probs = probs.map(|probs| unsafe { probs.device_logits() }).transpose()?;
                 pool.enqueue_host_drafts(DeviceInput { logits, masks }, &batch, drafts, probs)?;
-                pool.fetch_verification(out)?;
+                pool.fetch(out)?;
             }
             backend => {
                 // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the

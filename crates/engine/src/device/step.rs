@@ -16,6 +16,7 @@ use super::pool::DevicePool;
 use super::pool_route::{PoolRoute, refused};
 use super::sequences::Shortened;
 use crate::batch::Batch;
+use crate::drafts::starts;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Slot, check_slots};
 use crate::rows::Matrix;
@@ -464,7 +465,7 @@ impl DevicePool {
         }
     }
 
-    /// Waits for the enqueued steps and copies the outputs of the last one into `out`, in one copy.
+    /// Waits for the enqueued steps and copies the outputs of the last one into `out`, in one copy; of a verification the walks as well.
     ///
     /// # Errors
     /// - [`Error::Conflict`] if `out` collects kept sets and the pool keeps none.
@@ -475,26 +476,28 @@ impl DevicePool {
         self.check_kept(out)?;
         let (words, kept) = out.whole(layout)?;
         self.workspace.results().read(words)?;
+        let path = self.last.counts.is_some().then(|| self.read_path()).transpose()?;
         if !self.last.temperatures.is_empty() {
             let mut statuses = vec![0; layout.rows];
             self.workspace.read_softmax_statuses(&mut statuses)?;
-            let path = self.last.counts.is_some().then(|| self.read_walks()).transpose()?;
-            self.last.add_softmax(layout, &statuses, path.as_ref().map(|(path, _)| &path[..]), words);
+            self.last.add_softmax(layout, &statuses, path.as_deref(), words);
         }
         if !kept.is_empty() {
             self.workspace.results().read_kept(kept)?;
         }
         self.apply(layout, words)?;
+        if let (Some(path), Some(counts)) = (path, &self.last.counts) {
+            out.note_walks(&starts(counts), path);
+        }
         out.mark_approximate(self.last.is_approximate);
         Ok(())
     }
 
-    /// Reads the walks of the last step: the row that each place of the outputs comes from, and how many drafts of each
-    /// request were accepted.
-    pub(super) fn read_walks(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+    /// Reads the walks of the last verification: the row that each place of the outputs comes from.
+    fn read_path(&self) -> Result<Vec<u32>> {
         let (mut path, mut accepted) = (vec![0; self.last.rows()], vec![0; self.last.slots.len()]);
         self.workspace.results().read_walks(&mut path, &mut accepted)?;
-        Ok((path, accepted))
+        Ok(path)
     }
 
     /// Returns an error if `out` collects kept sets and the pool does not report them.

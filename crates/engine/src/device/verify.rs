@@ -17,8 +17,9 @@ use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
 use crate::batch::Batch;
 use crate::drafts::{Drafts, ReadDrafts, VerifyMode, in_request, starts};
+use crate::outputs::Outputs;
 use crate::pool::{PADDING, Slot};
-use crate::verify::{Verification, check_forced_block};
+use crate::verify::check_forced_block;
 
 /// Returns the rule of a mode.
 pub(super) fn rule(mode: VerifyMode) -> DraftRule {
@@ -61,7 +62,7 @@ impl DevicePool {
     ///
     /// # Errors
     /// - Those of [`Pool::verify`](crate::Pool::verify), of [`DevicePool::enqueue_verify`],
-    ///   [`DevicePool::enqueue_verify_hidden_assigned`] and [`DevicePool::fetch_verification`].
+    ///   [`DevicePool::enqueue_verify_hidden_assigned`] and [`DevicePool::fetch`].
     /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host, and for a head of the host.
     ///
     /// No sequence was changed then, unless the device failed.
@@ -70,7 +71,7 @@ impl DevicePool {
         rows: crate::Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let drafts = self.read_drafts(batch, drafts)?;
         let source = rows.read(batch, self.config.vocab)?;
@@ -78,8 +79,8 @@ impl DevicePool {
         let head = source.device_head()?;
         batch.check(drafts.rows(), self.config.vocab)?;
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
-        self.check_kept(&out.outputs)?;
-        out.outputs.reserve(Layout { rows: drafts.rows(), widths: self.config.widths })?;
+        self.check_kept(out)?;
+        out.reserve(Layout { rows: drafts.rows(), widths: self.config.widths })?;
         self.assign_drafts(batch.slots, batch.counts, batch.mode, &DeviceOptions::of(batch))?;
         if batch.slots.is_empty() {
             self.note(0, head.is_some_and(DeviceHead::is_approximate));
@@ -92,7 +93,7 @@ impl DevicePool {
                 })
             })?;
         }
-        self.fetch_verification(out)
+        self.fetch(out)
     }
 
     /// Enqueues the verification of drafts that the host has, for rows in the device's memory.
@@ -181,13 +182,13 @@ impl DevicePool {
     /// Enqueues the verification of drafts that lie in the device's memory, and returns before the device has finished.
     ///
     /// The tokens are those of [`Pool::verify`](crate::Pool::verify). The device advances each request by its emitted tokens, so
-    /// a step or another verification may follow at once. [`DevicePool::fetch_verification`] reads what came out;
+    /// a step or another verification may follow at once. [`DevicePool::fetch`] reads what came out;
     /// [`DevicePool::outputs_address`] says where it lies.
     ///
     /// # Shapes and units
     /// `slots`, `counts`: one for each request. `input`: as many rows as there are requests and drafts together, unless
     /// `options.row_indices` says which row each of these reads. `drafts`: as many ids as the counts add up to; and parents,
-    /// or links between rows as [`Drafts::parents_of`] takes them, or neither for chains. Nobody checks them on the host: an id
+    /// or links between rows as of [`Tree::Links`](crate::Tree::Links), or neither for chains. Nobody checks them on the host: an id
     /// outside the vocabulary is never accepted, and a request whose parents or links are no tree, or no chain in [`VerifyMode::Block`], takes a step, with the status
     /// [`NO_TREE`](gumball_spec::Status::NO_TREE). Probabilities of the drafter: a row for each row of the step, whatever
     /// `row_indices` say. `options`: each list in them is empty or has one element for each row.
@@ -320,26 +321,8 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Waits for the enqueued work and copies what came out of the last verification into `out`.
-    ///
-    /// After a step each request counts as one without drafts.
-    ///
-    /// # Errors
-    /// Those of [`DevicePool::fetch`].
-    pub fn fetch_verification(&mut self, out: &mut Verification) -> Result<()> {
-        self.fetch(&mut out.outputs)?;
-        match &self.last.counts {
-            Some(counts) => {
-                out.starts = starts(counts);
-                (out.rows, out.accepted) = self.read_walks()?;
-            }
-            None => out.note_step(&self.last.slots),
-        }
-        Ok(())
-    }
-
-    /// Returns the addresses, in the device's memory, of what [`Verification::rows`] and [`Verification::accepted`] are of the last
-    /// verification: for each row of the outputs a u32, [`u32::MAX`] where it has no emitted token; and for each request a u32.
+    /// Returns the addresses, in the device's memory, of the walks of the last verification: for each row of the outputs a u32,
+    /// the row of logits that it comes from, [`u32::MAX`] where it has no emitted token; and for each request a u32, how many drafts were accepted.
     ///
     /// They lie behind the outputs, so they move with the number of rows, and with nothing else.
     #[must_use]

@@ -24,7 +24,6 @@ use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, PoolConfig, Slot};
 use crate::sequence::Sequence;
 use crate::state::State;
-use crate::verify::Verification;
 
 /// A pool whose logits are spread over ranks: each rank has one, and all make the same calls in the same turn.
 ///
@@ -43,8 +42,6 @@ pub struct DistPool {
     workspace: Workspace,
     idle: Mutex<Vec<Workspace>>,
     shards: Vec<Shard>,
-    verified: Verification,
-    kept_verified: Verification,
 }
 
 impl DistPool {
@@ -66,7 +63,6 @@ impl DistPool {
         ];
         let (pool, planner) = (Pool::new(config)?, Planner::new(planner)?);
         let group = Group::join(transport, planner.config(), &parameters)?;
-        let (verified, kept_verified) = (Verification::new(), Verification::with_kept());
         let (workspace, shards) = (Workspace::new(pool.level())?, Vec::new());
         Ok(Self {
             pool,
@@ -77,8 +73,6 @@ impl DistPool {
             workspace,
             idle: Mutex::default(),
             shards,
-            verified,
-            kept_verified,
         })
     }
 
@@ -207,6 +201,13 @@ impl DistPool {
     /// Returns the plan of a batch, or decides for it as [`DistPool::plan`] does. `drafts`: the most of a request.
     fn planned(&self, batch: &Batch<'_>, drafts: usize, kind: StepKind) -> Result<Plan> {
         batch.plan.map_or_else(|| self.plan(&self.shape(batch.slots, drafts, kind)?), Ok)
+    }
+
+    /// Lets what comes out of this rank's share collect kept sets if `out` does.
+    fn prepare_share(&mut self, out: &Outputs) {
+        if self.share.collects_kept() != out.collects_kept() {
+            self.share = if out.collects_kept() { Outputs::with_kept() } else { Outputs::new() };
+        }
     }
 
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.

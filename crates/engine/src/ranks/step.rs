@@ -76,9 +76,7 @@ impl DistPool {
         let rows: Vec<usize> = plan.shares.of(self.group.rank()).collect();
         let own_slots: Vec<Slot> = rows.iter().map(|row| batch.slots[*row]).collect();
         let picked = batch.pick(&rows);
-        if self.share.collects_kept() != out.collects_kept() {
-            self.share = if out.collects_kept() { Outputs::with_kept() } else { Outputs::new() };
-        }
+        self.prepare_share(out);
         let share = Batch { slots: &own_slots, ..picked.batch() };
         self.pool.compute(logits, &share, &mut self.share)?;
         let mut words = Vec::new();

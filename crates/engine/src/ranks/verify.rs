@@ -9,9 +9,9 @@ use super::{DistPool, corrupt, refuse_survey};
 use crate::batch::Batch;
 use crate::drafts::{Drafts, ReadDrafts, starts};
 use crate::logits::Logits;
+use crate::outputs::{Outputs, PADDED};
 use crate::pool::Slot;
 use crate::rows::Rows;
-use crate::verify::{PADDED, Verification};
 
 impl DistPool {
     /// Verifies the drafts of each request, and appends the emitted tokens to its sequence, on all ranks: what comes out is what
@@ -30,7 +30,7 @@ impl DistPool {
         rows: Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let logits = rows.of_rank(batch)?;
         let drafts = &drafts.read(batch, self.pool.vocab())?;
@@ -78,7 +78,7 @@ impl DistPool {
         logits: Logits<'_>,
         rows: &[usize],
         (batch, drafts): (&Batch<'_>, &ReadDrafts<'_>),
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let vocab = self.pool.vocab();
         let own: Vec<usize> = plan.shares.of(self.group.rank()).collect();
@@ -99,50 +99,49 @@ impl DistPool {
         };
         let picked = batch.pick(rows);
         let own_batch = Batch { slots: &own_slots, counts: &counts, mode: batch.mode, ..picked.batch() };
-        let verified = if out.outputs.collects_kept() { &mut self.kept_verified } else { &mut self.verified };
-        self.pool.judge(logits, &own_batch, &share, verified)?;
+        self.prepare_share(out);
+        self.pool.judge(logits, &own_batch, &share, &mut self.share)?;
 
         let mut words = Vec::new();
         for request in 0..own.len() {
-            let places = verified.starts[request]..verified.starts[request + 1];
+            let places = share.places(request);
             for row in places.clone() {
-                verified.outputs.pack(row, &mut words);
-                let from = verified.rows[row];
+                self.share.pack(row, &mut words);
+                let from = self.share.row_of_logits(row);
                 words.push(if from == PADDED { PADDED } else { from - places.start as u32 });
             }
         }
-        let most_words = 1 + verified.outputs.most_packed(vocab);
+        let most_words = 1 + self.share.most_packed(vocab);
         let rows_of = |rank| plan.shares.of(rank).map(|request| drafts.places(request).len());
         let most_bytes = |rank| size_of::<u32>() * most_words * rows_of(rank).sum::<usize>();
         let messages = self.group.all_gather(What::Outputs, &bytes_of(&words), most_bytes)?;
-        (out.starts, out.accepted, out.rows) = Default::default();
-        out.outputs.whole(Layout { rows: drafts.rows(), widths: self.pool.widths })?;
-        out.rows.resize(drafts.rows(), PADDED);
+        out.whole(Layout { rows: drafts.rows(), widths: self.pool.widths })?;
+        let mut rows = vec![PADDED; drafts.rows()];
         for (rank, message) in messages.iter().enumerate() {
             let words = words_of(message);
             let mut rest = &words[..];
             for request in plan.shares.of(rank) {
                 let places = drafts.places(request);
                 for row in places.clone() {
-                    let unpacked = out.outputs.unpack(row, &mut rest);
+                    let unpacked = out.unpack(row, &mut rest);
                     let from = rest.split_off_first().copied();
                     let (Some(()), Some(from)) = (unpacked, from) else {
                         return Err(corrupt(&mut self.group, rank));
                     };
                     let is_row = from == PADDED || (from as usize) < places.len();
                     // A padded row emits nothing.
-                    let is_padded = from == PADDED && out.outputs.tokens()[row] != NONE;
-                    if !is_row || is_padded || !self.is_outcome(&out.outputs, row) {
+                    let is_padded = from == PADDED && out.tokens()[row] != NONE;
+                    if !is_row || is_padded || !self.is_outcome(out, row) {
                         return Err(corrupt(&mut self.group, rank));
                     }
-                    out.rows[row] = if from == PADDED { PADDED } else { from + places.start as u32 };
+                    rows[row] = if from == PADDED { PADDED } else { from + places.start as u32 };
                 }
             }
             if !rest.is_empty() {
                 return Err(corrupt(&mut self.group, rank));
             }
         }
-        out.starts.clone_from(&drafts.starts);
+        out.note_walks(&drafts.starts, rows);
         Ok(())
     }
 }

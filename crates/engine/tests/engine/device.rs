@@ -2,7 +2,9 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Masks, Matrix, NONE, Outputs, PADDING, Pool, RACE, Route, RowHook, Rows, Sampler, SamplingParams, Scored, Slot, Widths,
+    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Masks, Matrix, NONE, Outputs, PADDING, Pool, RACE,
+    Route, RowHook, Rows, Sampler, SamplingParams, Scored, Slot, Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};

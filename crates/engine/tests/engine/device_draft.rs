@@ -48,7 +48,7 @@ fn bans_at_the_end_of_a_history_do_not_hold_behind_a_draft_from_there() {
     let second = draft(&mut both, logits, &behind, first.ids(), 1);
     assert_eq!(second.ids(), [5, 5]);
     both.verify(Rows::logits(&data, 4, VOCAB).unwrap(), &behind, &Drafts::chain(first.ids()));
-    assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[9, 5][..], &[5, 5][..]));
+    assert_eq!((both.seen.request(0).tokens, both.seen.request(1).tokens), (&[9, 5][..], &[5, 5][..]));
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
         for turn in 0..6 {
             both.device.replay(&graph).unwrap();
             if turn % 2 == 1 {
-                both.device.fetch_verification(&mut both.seen).unwrap();
+                both.device.fetch(&mut both.seen).unwrap();
             }
             let (none, mut out) = (Batch::default(), Proposals::new(1));
             let logits = Rows::logits(&drafter[0], n, VOCAB).unwrap();

@@ -6,7 +6,7 @@ use gumball_engine::head::{
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
     DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Error, GraphWork, Head, IntType, Masks,
-    Outputs, PADDING, Pool, PoolRoute, Row, Rows, SamplingParams, Slot, Tree, Verification, VerifyMode, bf16,
+    Outputs, PADDING, Pool, PoolRoute, Row, Rows, SamplingParams, Slot, Tree, VerifyMode, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
@@ -189,7 +189,7 @@ fn drafts_are_verified_from_hidden_states() {
         let of_clusters = of_clusters.with_clusters(&clusters, &options).unwrap();
         for (head, rows) in [(&of_exact, &rows), (&of_certified, &rows), (&of_clusters, &probed)] {
             let mut pools = [(); 2].map(|()| DevicePool::new(device.clone(), config()).unwrap());
-            let mut out = [(); 2].map(|()| Verification::with_kept());
+            let mut out = [(); 2].map(|()| Outputs::with_kept());
             let slots: Vec<_> =
                 kinds.iter().map(|kind| pools[0].admit(mixture(*kind), &[3]).unwrap()).collect();
             for (kind, slot) in kinds.iter().zip(&slots) {
@@ -210,11 +210,11 @@ fn drafts_are_verified_from_hidden_states() {
                 } else {
                     pools[1].enqueue_verify_hidden_assigned(head, input, &drafts).unwrap();
                 }
-                pools.iter_mut().zip(&mut out).for_each(|(pool, out)| pool.fetch_verification(out).unwrap());
+                pools.iter_mut().zip(&mut out).for_each(|(pool, out)| pool.fetch(out).unwrap());
                 let [wanted, seen] = &out;
-                assert_eq!(seen.outputs().words(), wanted.outputs().words(), "{mode:?}");
+                assert_eq!(seen.words(), wanted.words(), "{mode:?}");
                 assert_eq!(seen.accepted(), wanted.accepted(), "{mode:?}");
-                assert_eq!(seen.outputs().is_approximate(), head.is_approximate());
+                assert_eq!(seen.is_approximate(), head.is_approximate());
             }
         }
     }
@@ -242,7 +242,7 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
         for (kind, slot) in kinds.iter().zip(&slots) {
             assert_eq!(on_device.admit(mixture(*kind), &[3]), Ok(*slot));
         }
-        let [mut wanted, mut seen] = [(); 2].map(|()| Verification::with_kept());
+        let [mut wanted, mut seen] = [(); 2].map(|()| Outputs::with_kept());
         let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection];
         for (step, mode) in (0..).zip(modes.into_iter().cycle().take(6)) {
             let tree = if step % 2 == 1 { Tree::Parents(&parents) } else { Tree::Chain };
@@ -265,9 +265,9 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
                     &mut seen,
                 )
                 .unwrap();
-            assert_eq!(seen.outputs().words(), wanted.outputs().words(), "{mode:?}, step {step}");
+            assert_eq!(seen.words(), wanted.words(), "{mode:?}, step {step}");
             assert_eq!(seen.accepted(), wanted.accepted());
-            assert_eq!(seen.outputs().is_approximate(), head.is_approximate());
+            assert_eq!(seen.is_approximate(), head.is_approximate());
         }
         let data = numbers(rows * WIDTH, 9, 3.0);
         let output = |pool: &mut DevicePool| pool.sequence(slots[0]).unwrap().state().output.to_vec();

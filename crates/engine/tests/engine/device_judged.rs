@@ -244,7 +244,7 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         let graph = both.device.capture_verify(&inputs).unwrap();
         both.device.assign_drafts(&slots, &counts, mode, &options).unwrap();
         both.device.replay(&graph).unwrap();
-        both.device.fetch_verification(&mut both.seen).unwrap();
+        both.device.fetch(&mut both.seen).unwrap();
         for turn in [0, 1] {
             let (data, ids) = batch(turn);
             let (counts, drafts) = (&counts, Drafts { probs: host_probs, ..Drafts::tree(&ids, &parents) });
@@ -265,7 +265,7 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         assert!(error.unwrap_err().to_string().starts_with("variant is top_p, but must be "));
         let full = both.device.enqueue_verify_variant(of.logits(), &drafts, StepVariant::Full);
         full.unwrap();
-        both.device.fetch_verification(&mut both.seen).unwrap();
+        both.device.fetch(&mut both.seen).unwrap();
         let (data, ids) = batch(0);
         let (counts, drafts) =
             (&counts, Drafts { ids: &ids, tree: Tree::Parents(&parents), probs: host_probs });
@@ -279,7 +279,7 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
             let (alone, probs_there) = (Drafts { probs: None, ..drafts }, of.rows_of(&of.probs));
             let batch = Batch { slots: &slots, counts, mode, ..none };
             both.device.enqueue_host_drafts(of.logits(), &batch, &alone, Some(probs_there)).unwrap();
-            both.device.fetch_verification(&mut both.seen).unwrap();
+            both.device.fetch(&mut both.seen).unwrap();
             both.host
                 .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
                 .unwrap();
@@ -308,10 +308,10 @@ fn parents_that_are_no_tree_or_no_chain_of_a_block_are_a_step_with_a_status() {
         };
         let (drafts, options) = (uploaded.drafts(false), DeviceOptions::default());
         both.device.enqueue_verify(uploaded.logits(), &slots, &[2, 1], &drafts, mode, &options).unwrap();
-        both.device.fetch_verification(&mut both.seen).unwrap();
-        assert_eq!(both.seen.outputs().status(0), Status::NO_TREE);
-        assert_eq!((both.seen.tokens(0).len(), both.seen.rows(0)), (1, &[0][..]));
-        assert_eq!(both.seen.outputs().status(3), Status::default());
+        both.device.fetch(&mut both.seen).unwrap();
+        assert_eq!(both.seen.status(0), Status::NO_TREE);
+        assert_eq!((both.seen.request(0).tokens.len(), both.seen.request(0).rows), (1, &[0][..]));
+        assert_eq!(both.seen.status(3), Status::default());
         // But for the status it is a step; the other request has its draft.
         let (counts, drafts) = (&[0, 1], Drafts::chain(&[7]));
         let own: Vec<f32> = [&data[..VOCAB], &data[3 * VOCAB..]].concat();
@@ -320,7 +320,7 @@ fn parents_that_are_no_tree_or_no_chain_of_a_block_are_a_step_with_a_status() {
             .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
             .unwrap();
         for request in [0, 1] {
-            assert_eq!(both.seen.tokens(request), both.wanted.tokens(request));
+            assert_eq!(both.seen.request(request).tokens, both.wanted.request(request).tokens);
         }
         for slot in slots {
             let state = both.host.sequence(slot).unwrap().state();
@@ -349,8 +349,12 @@ fn empty_rows_and_drafts_that_are_no_tokens_end_a_judged_walk() {
         );
         // A block may not end before an empty row.
         if mode != VerifyMode::Block {
-            assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[5, NONE][..], &[5][..]), "{mode:?}");
-            assert!(both.seen.outputs().status(1).contains(Status::EMPTY));
+            assert_eq!(
+                (both.seen.request(0).tokens, both.seen.request(1).tokens),
+                (&[5, NONE][..], &[5][..]),
+                "{mode:?}"
+            );
+            assert!(both.seen.status(1).contains(Status::EMPTY));
         }
     }
 }

@@ -68,8 +68,9 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
                     None,
                 )
                 .unwrap();
-            let gone: Vec<usize> =
-                (0..slots.len()).map(|request| random.below(both.wanted.tokens(request).len() + 1)).collect();
+            let gone: Vec<usize> = (0..slots.len())
+                .map(|request| random.below(both.wanted.request(request).tokens.len() + 1))
+                .collect();
             let signed: Vec<i64> = gone.iter().map(|count| *count as i64).collect();
             let there = DeviceBuffer::of(device.runtime(), &signed).unwrap();
             if turn % 2 == 0 {
@@ -86,11 +87,11 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
             match turn % 3 {
                 // The outputs are still those of the verification.
                 0 => {
-                    both.device.fetch_verification(&mut both.seen).unwrap();
+                    both.device.fetch(&mut both.seen).unwrap();
                     both.agree(&slots);
                 }
                 1 => {
-                    both.device.fetch_verification(&mut both.seen).unwrap();
+                    both.device.fetch(&mut both.seen).unwrap();
                     both.step(&slots);
                 }
                 // A step whose outputs come before anybody asks for the sequences.

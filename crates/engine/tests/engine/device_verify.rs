@@ -4,8 +4,7 @@ use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, NONE, Outputs, PADDING, Pool, PoolConfig,
-    PoolRoute, RowHook, Rows, SamplingParams, Slot, Status, StepVariant, Tree, Verification, VerifyMode,
-    Widths,
+    PoolRoute, RowHook, Rows, SamplingParams, Slot, Status, StepVariant, Tree, VerifyMode, Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -27,8 +26,8 @@ pub fn config() -> DevicePoolConfig {
 pub struct Both {
     pub host: Pool,
     pub device: DevicePool,
-    pub wanted: Verification,
-    pub seen: Verification,
+    pub wanted: Outputs,
+    pub seen: Outputs,
 }
 
 impl Both {
@@ -36,8 +35,8 @@ impl Both {
         Self {
             host: pool(1),
             device: DevicePool::new(device.clone(), config()).unwrap(),
-            wanted: Verification::with_kept(),
-            seen: Verification::with_kept(),
+            wanted: Outputs::with_kept(),
+            seen: Outputs::with_kept(),
         }
     }
 
@@ -45,7 +44,7 @@ impl Both {
     pub fn without_kept(device: &Device) -> Self {
         let config = DevicePoolConfig { kept: false, ..config() };
         let device = DevicePool::new(device.clone(), config).unwrap();
-        Self { host: pool(1), device, wanted: Verification::new(), seen: Verification::new() }
+        Self { host: pool(1), device, wanted: Outputs::new(), seen: Outputs::new() }
     }
 
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Slot {
@@ -66,13 +65,13 @@ impl Both {
         let Self { host, device, wanted, seen } = self;
         assert_eq!(seen.accepted(), wanted.accepted());
         for request in 0..slots.len() {
-            assert_eq!(seen.tokens(request), wanted.tokens(request), "request {request}");
-            assert_eq!(seen.rows(request), wanted.rows(request), "request {request}");
+            assert_eq!(seen.request(request).tokens, wanted.request(request).tokens, "request {request}");
+            assert_eq!(seen.request(request).rows, wanted.request(request).rows, "request {request}");
         }
-        assert_eq!(seen.outputs().layout(), wanted.outputs().layout());
-        assert_eq!(seen.outputs().words(), wanted.outputs().words());
-        for row in 0..wanted.outputs().layout().rows {
-            assert_eq!(seen.outputs().kept(row), wanted.outputs().kept(row), "row {row}");
+        assert_eq!(seen.layout(), wanted.layout());
+        assert_eq!(seen.words(), wanted.words());
+        for row in 0..wanted.layout().rows {
+            assert_eq!(seen.kept(row), wanted.kept(row), "row {row}");
         }
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             assert_eq!(device.sequence(*slot).unwrap().state(), host.sequence(*slot).unwrap().state());
@@ -139,8 +138,9 @@ fn a_device_verifies_what_the_host_does_whoever_drafts_and_between_steps() {
             accepted += both.seen.accepted().iter().sum::<u32>();
             // A caller who stops behind a token.
             if turn == 4 {
-                let emitted =
-                    |request| both.seen.tokens(request).iter().filter(|token| **token != NONE).count();
+                let emitted = |request| {
+                    both.seen.request(request).tokens.iter().filter(|token| **token != NONE).count()
+                };
                 let taken: Vec<(Slot, usize)> = (0..requests.len())
                     .filter(|request| requests[*request] != PADDING)
                     .map(|request| (requests[request], random.below(emitted(request) + 1)))
@@ -244,7 +244,7 @@ fn links_that_lie_there_are_trees_like_parents() {
             let graph = both.device.capture_verify(&[(input, given)]).unwrap();
             both.device.replay(&graph).unwrap();
         }
-        both.device.fetch_verification(&mut both.seen).unwrap();
+        both.device.fetch(&mut both.seen).unwrap();
         let logits = Rows::logits(&data, 12, VOCAB).unwrap();
         both.host
             .verify(logits, &Batch { counts: &counts, mode, ..Batch::of(&slots) }, &drafts, &mut both.wanted)
@@ -285,16 +285,16 @@ fn links_that_are_no_tree_are_a_step_with_a_status() {
         let links = links.each_ref().map(|links| DeviceSlice::of(links, IntType::I64));
         let given = DeviceDrafts { parents: None, links: Some(links), ..given };
         both.device.enqueue_verify_assigned(input, &given).unwrap();
-        both.device.fetch_verification(&mut both.seen).unwrap();
-        assert_eq!(both.seen.outputs().status(0), Status::NO_TREE);
+        both.device.fetch(&mut both.seen).unwrap();
+        assert_eq!(both.seen.status(0), Status::NO_TREE);
         assert_eq!(both.seen.accepted()[0], 0);
         // The other request goes on with its draft, and the first takes a step.
         let own: Vec<f32> = kept.iter().flat_map(|row| data[row * VOCAB..][..VOCAB].to_vec()).collect();
         let (counts, drafts) = (&[0, 1], Drafts::chain(&[9]));
         let logits = Rows::logits(&own, 3, VOCAB).unwrap();
         both.host.verify(logits, &Batch { counts, ..Batch::of(&slots) }, &drafts, &mut both.wanted).unwrap();
-        assert_eq!(both.seen.tokens(0), both.wanted.tokens(0));
-        assert_eq!(both.seen.tokens(1), both.wanted.tokens(1));
+        assert_eq!(both.seen.request(0).tokens, both.wanted.request(0).tokens);
+        assert_eq!(both.seen.request(1).tokens, both.wanted.request(1).tokens);
     }
     let short = DeviceBuffer::of(device.runtime(), &[1i32; 4]).unwrap();
     let uploaded = Uploaded::new(&device, &data, &[7, 8, 9], &[-1, -1, -1]);
@@ -336,7 +336,7 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
         let graph = both.device.capture_verify(&[uploaded[0].input(), uploaded[1].input()]).unwrap();
         both.device.assign_drafts(three[pair], &counts[pair], VerifyMode::Coupled, &options).unwrap();
         both.device.replay(&graph).unwrap();
-        both.device.fetch_verification(&mut both.seen).unwrap();
+        both.device.fetch(&mut both.seen).unwrap();
         for (data, ids) in &both_batches {
             let (counts, drafts) = (&counts[pair], Drafts::tree(ids, &parents[pair]));
             let (logits, none) = (Rows::logits(data, 8, VOCAB).unwrap(), Batch::default());
@@ -377,10 +377,10 @@ fn parents_that_are_no_tree_end_a_walk_after_one_token_with_a_status() {
         let (input, drafts) = uploaded.input();
         let options = DeviceOptions::default();
         both.device.enqueue_verify(input, &slots, &[2, 3], &drafts, VerifyMode::Coupled, &options).unwrap();
-        both.device.fetch_verification(&mut both.seen).unwrap();
-        assert_eq!(both.seen.outputs().status(0), Status::NO_TREE);
-        assert_eq!((both.seen.tokens(0).len(), both.seen.rows(0)), (1, &[0][..]));
-        assert_eq!(both.seen.outputs().status(3), Status::default());
+        both.device.fetch(&mut both.seen).unwrap();
+        assert_eq!(both.seen.status(0), Status::NO_TREE);
+        assert_eq!((both.seen.request(0).tokens.len(), both.seen.request(0).rows), (1, &[0][..]));
+        assert_eq!(both.seen.status(3), Status::default());
         // But for the status it is a step; the other request has its drafts.
         let ids = [5, 5, 7, NONE, 5];
         let (counts, drafts) = (&[0, 3], Drafts::chain(&ids[2..]));
@@ -390,8 +390,8 @@ fn parents_that_are_no_tree_end_a_walk_after_one_token_with_a_status() {
         both.host
             .verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts, &mut both.wanted)
             .unwrap();
-        assert_eq!(both.seen.tokens(0), both.wanted.tokens(0));
-        assert_eq!(both.seen.tokens(1), both.wanted.tokens(1));
+        assert_eq!(both.seen.request(0).tokens, both.wanted.request(0).tokens);
+        assert_eq!(both.seen.request(1).tokens, both.wanted.request(1).tokens);
         for slot in slots {
             let state = both.host.sequence(slot).unwrap().state();
             assert_eq!(both.device.sequence(slot).unwrap().state(), state);
@@ -410,7 +410,7 @@ fn a_pool_of_the_route_probabilities_verifies_what_the_host_does() {
     both.host =
         Pool::new(PoolConfig { slots: 16, threads: Some(1), widths, route, ..PoolConfig::new(VOCAB) })
             .unwrap();
-    (both.wanted, both.seen) = (Verification::new(), Verification::new());
+    (both.wanted, both.seen) = (Outputs::new(), Outputs::new());
     let sampled = SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() };
     let slots = [
         both.admit(SamplingParams { seed: Some(3), stop_ids: vec![6], ..sampled.clone() }, &[1]),
@@ -426,15 +426,15 @@ fn a_pool_of_the_route_probabilities_verifies_what_the_host_does() {
     let logits = Rows::logits(&data, 6, VOCAB).unwrap();
     for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
         both.verify(logits, &Batch { slots: &slots, counts, mode, ..Batch::default() }, &drafts);
-        assert_eq!((both.seen.tokens(0), both.seen.rows(0)), (&[5, 7][..], &[0, 2][..]));
-        assert_eq!(both.seen.outputs().status(1), Status::NAN);
+        assert_eq!((both.seen.request(0).tokens, both.seen.request(0).rows), (&[5, 7][..], &[0, 2][..]));
+        assert_eq!(both.seen.status(1), Status::NAN);
     }
     // The stop id 6 ends the walk of the first request alone.
     let (counts, drafts) = (&[1, 1], Drafts::chain(&[6, 6]));
     let data = [sure(6), sure(7), sure(6), sure(7)].concat();
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     both.verify(logits, &Batch { slots: &slots, counts, ..Batch::default() }, &drafts);
-    assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[6][..], &[6, 7][..]));
+    assert_eq!((both.seen.request(0).tokens, both.seen.request(1).tokens), (&[6][..], &[6, 7][..]));
 }
 
 /// Numbers of drafts, drafts and what they follow.
@@ -499,7 +499,7 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
     // The drafts of padding are not looked at, and an empty batch is verified.
     let odd = Drafts::tree(&[1, 2], &[7, i32::MIN]);
     both.verify(logits, &Batch { slots: &[PADDING, b], counts: &[2, 0], mode: coupled, ..none }, &odd);
-    assert_eq!((both.seen.tokens(0).len(), both.seen.tokens(1).len()), (0, 1));
+    assert_eq!((both.seen.request(0).tokens.len(), both.seen.request(1).tokens.len()), (0, 1));
     let nothing = Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap();
     both.verify(nothing, &Batch { slots: &[], mode: coupled, ..none }, &Drafts::default());
     let error = both.device.shorten(&[a], &[1]).unwrap_err().to_string();
@@ -521,7 +521,7 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
     both.device.release(slots[0]).unwrap();
     let (input, on_device) = uploaded.input();
     both.device.enqueue_verify_assigned(input, &on_device).unwrap();
-    both.device.fetch_verification(&mut both.seen).unwrap();
+    both.device.fetch(&mut both.seen).unwrap();
     both.host
         .verify(logits, &Batch { slots: &[PADDING, slots[1]], counts, ..none }, &drafts, &mut both.wanted)
         .unwrap();
@@ -545,8 +545,8 @@ fn rows_behind_drafts_copy_lists_of_any_length() {
     let mut both = Both {
         host: Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(LARGE) }).unwrap(),
         device: DevicePool::new(device, config).unwrap(),
-        wanted: Verification::new(),
-        seen: Verification::new(),
+        wanted: Outputs::new(),
+        seen: Outputs::new(),
     };
     // More ids than a block lists at once, and none but those that are biased.
     let long: Vec<u32> = (0..2600).collect();

@@ -1,7 +1,8 @@
 //! Drafts of a draft model are what the request would draw there, and drawing them changes nothing.
 
 use gumball_engine::{
-    Batch, Drafts, Error, Matrix, NONE, ORACLE, PADDING, PROBABILITIES, Pool, PoolConfig, Proposals, RACE, Rows, SamplingParams, Slot, Verification, VerifyMode,
+    Batch, Drafts, Error, Matrix, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, Proposals,
+    RACE, Rows, SamplingParams, Slot, VerifyMode,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -57,7 +58,7 @@ fn a_draft_model_that_is_the_target_is_always_right() {
                 let probs = reads_probs.then_some(Matrix::new(&probs, 5, VOCAB).unwrap());
                 let (counts, drafts) = (&[4], Drafts { probs, ..Drafts::chain(&ids) });
                 let (logits, options) = (Rows::logits(&data, 5, VOCAB).unwrap(), Batch::default());
-                let mut out = Verification::new();
+                let mut out = Outputs::new();
                 pool.verify(logits, &Batch { slots: &[slot], counts, mode, ..options }, &drafts, &mut out)
                     .unwrap();
                 // A threshold of 0.5 refuses some drafts of the target's own.

@@ -6,8 +6,8 @@ use gumball_engine::head::{
 };
 use gumball_engine::{
     Batch, Drafts, Head, HeadCounts, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
-    Proposals, RACE, Row, RowHook, Rows, SamplingParams, Scored, Status, Verification, VerifyMode, Widths,
-    bf16, build_clusters,
+    Proposals, RACE, Row, RowHook, Rows, SamplingParams, Scored, Status, VerifyMode, Widths, bf16,
+    build_clusters,
 };
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
@@ -175,7 +175,7 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
                 slots.push(a.admit(params(*kind, 3), &[1, 2, 1]).unwrap());
                 assert_eq!(b.admit(params(*kind, 3), &[1, 2, 1]), Ok(slots[slots.len() - 1]));
             }
-            let (mut expected, mut seen) = (Verification::with_kept(), Verification::with_kept());
+            let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
             for pass in 0..3 {
                 let counts: Vec<u32> = (0..slots.len() as u32).map(|i| (i + pass) % 3).collect();
                 let rows = slots.len() + counts.iter().sum::<u32>() as usize;
@@ -205,9 +205,9 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
                     &mut seen,
                 )
                 .unwrap();
-                assert_eq!(seen.outputs().words(), expected.outputs().words(), "{mode:?}, pass {pass}");
+                assert_eq!(seen.words(), expected.words(), "{mode:?}, pass {pass}");
                 assert_eq!(seen.accepted(), expected.accepted());
-                assert!(seen.outputs().is_approximate() && !expected.outputs().is_approximate());
+                assert!(seen.is_approximate() && !expected.is_approximate());
             }
             // Drafts of the head's own.
             let data = numbers(slots.len() * WIDTH, 9, 4.0);

@@ -2,7 +2,9 @@
 
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, ORACLE, Outputs, PADDING, Pool, PoolConfig, Proposals, RACE, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, Verification, VerifyMode, Widths, bf16,
+    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, ORACLE, Outputs, PADDING,
+    Pool, PoolConfig, Proposals, RACE, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, VerifyMode,
+    Widths, bf16,
 };
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::num::philox4x32_10;
@@ -70,7 +72,7 @@ impl<'w> Both<'w> {
 fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
-    let new = || if with_kept { Verification::with_kept() } else { Verification::new() };
+    let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
     for head in both.heads() {
         let mut pools = [pool(threads, route.clone()), pool(threads, route.clone())];
         let kinds: Vec<usize> = (0..REQUESTS).filter(|kind| *kind != 4 + MIROSTAT).collect();
@@ -137,12 +139,12 @@ fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
             )
             .unwrap();
             let context = format!("{route}, {threads} threads, {mode:?}, pass {pass}");
-            assert_eq!(seen.outputs().words(), expected.outputs().words(), "{context}");
+            assert_eq!(seen.words(), expected.words(), "{context}");
             assert_eq!(seen.accepted(), expected.accepted(), "{context}");
             for request in 0..slots.len() {
-                assert_eq!(seen.rows(request), expected.rows(request), "{context}");
+                assert_eq!(seen.request(request).rows, expected.request(request).rows, "{context}");
             }
-            let kept = |of: &Verification, row| with_kept.then(|| of.outputs().kept(row).to_vec());
+            let kept = |of: &Outputs, row| with_kept.then(|| of.kept(row).to_vec());
             assert!((0..rows).all(|row| kept(&seen, row) == kept(&expected, row)), "{context}");
             for slot in &slots[1..] {
                 let history = |pool: usize| pools[pool].sequence(*slot).unwrap().history().ids().to_vec();
@@ -197,7 +199,7 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
         }
         assert_eq!(path, order[1..5]);
         let (counts, drafts) = (&[4], Drafts::chain(&path));
-        let mut out = Verification::new();
+        let mut out = Outputs::new();
         pool.verify(
             Rows::hidden(head, states(5)),
             &Batch { slots: &[slot], counts, mode, ..options },
@@ -205,7 +207,7 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
             &mut out,
         )
         .unwrap();
-        assert_eq!((out.accepted(), out.tokens(0)), (&[4][..], &order[1..6]));
+        assert_eq!((out.accepted(), out.request(0).tokens), (&[4][..], &order[1..6]));
         let whole = pool.head_counts().whole_rows;
         assert_eq!(whole, if matches!(head, Head::Certified(_)) { 0 } else { 9 });
         // A tree, whose first draft is none of the likeliest.
@@ -218,7 +220,7 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
             &mut out,
         )
         .unwrap();
-        assert_eq!((out.tokens(0), out.rows(0)), (&order[6..10], &[0, 2, 3, 4][..]));
+        assert_eq!((out.request(0).tokens, out.request(0).rows), (&order[6..10], &[0, 2, 3, 4][..]));
     }
 }
 
@@ -345,7 +347,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
     let narrow = HiddenStates::new(&data, 3, WIDTH - 1).unwrap();
     let (options, mode) = (Batch::default(), VerifyMode::Coupled);
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     let mut verify = |states: HiddenStates<'_>, counts: &[u32], ids: &[i32]| {
         pool.verify(
             Rows::hidden(&both.exact, states),

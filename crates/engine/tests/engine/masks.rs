@@ -1,7 +1,8 @@
 //! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
 
 use gumball_engine::{
-    Batch, Kind, Masks, ORACLE, Outputs, Pool, PoolConfig, RACE, Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, StepOptions,
+    Batch, Kind, Masks, ORACLE, Outputs, Pool, PoolConfig, RACE, Route, Rows, Sampler, SamplingParams,
+    Scored, Slot, Status, StepOptions,
 };
 
 use crate::cases::{VOCAB, params, rows};

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{
-    Batch, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Rows, Sampler, Slot, Stages, StepOptions,
+    Batch, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Rows, Sampler, Slot, Stages,
+    StepOptions,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};

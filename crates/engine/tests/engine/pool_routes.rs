@@ -2,7 +2,10 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, bf16,
+    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, LogprobMode,
+    LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Route,
+    Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, bf16,
 };
 
 use crate::cases::{VOCAB, row, rows};

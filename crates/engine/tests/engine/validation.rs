@@ -4,7 +4,7 @@ use gumball_engine::dist::{Planner, PlannerConfig, StepShape, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
     Batch, Drafts, Error, LogprobsParams, Masks, Matrix, Outputs, PADDING, Pool, PoolConfig, Proposals, Row,
-    RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, Verification, VerifyMode,
+    RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
 };
 
 use crate::cases::{VOCAB, params, pool, row, rows, step};
@@ -183,7 +183,7 @@ fn what_a_call_does_not_read_is_refused() {
         assert!(error.starts_with(said), "{error}");
     }
     let batch = Batch { counts, plan, ..good };
-    let error = pool.verify(rows, &batch, &Drafts::default(), &mut Verification::new()).unwrap_err();
+    let error = pool.verify(rows, &batch, &Drafts::default(), &mut Outputs::new()).unwrap_err();
     assert!(error.to_string().starts_with("plan cannot be combined with pool"), "{error}");
     let error = pool.draft(rows, &Batch { plan, ..good }, &[], &mut Proposals::new(1)).unwrap_err();
     assert!(error.to_string().starts_with("plan cannot be combined with pool"), "{error}");

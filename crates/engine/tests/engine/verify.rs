@@ -1,9 +1,10 @@
-//! Verification emits what decoding without drafts does, whatever is drafted, and moves sequences on by that.
+//! Outputs emits what decoding without drafts does, whatever is drafted, and moves sequences on by that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    Batch, Drafts, Masks, Matrix, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RACE, RowHook, Rows, SamplingParams, Slot, Tree, Verification, VerifyMode, Widths,
+    Batch, Drafts, Masks, Matrix, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RACE,
+    RowHook, Rows, SamplingParams, Slot, Tree, VerifyMode, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::verify::DraftTree;
@@ -116,7 +117,7 @@ impl Gathered {
         Rows::logits(&self.data, self.data.len() / VOCAB, VOCAB).unwrap()
     }
 
-    fn verify(&self, pool: &mut Pool, slots: &[Slot], out: &mut Verification) {
+    fn verify(&self, pool: &mut Pool, slots: &[Slot], out: &mut Outputs) {
         let batch = Batch { counts: &self.counts, ..Batch::of(slots) };
         pool.verify(self.logits(), &batch, &self.drafts(), out).unwrap();
     }
@@ -137,7 +138,7 @@ fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
         let mut random = Random(threads as u64);
         let mut pool = pool(threads);
         let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 9), &prompt).unwrap()).collect();
-        let mut out = Verification::new();
+        let mut out = Outputs::new();
         let (mut accepted, mut calls) = (0, 0);
         let emitted = |pool: &Pool, slot| pool.sequence(slot).unwrap().history().output().len();
         while slots.iter().any(|slot| emitted(&pool, *slot) < TOKENS) {
@@ -161,7 +162,7 @@ fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
             batch.verify(&mut pool, &rows, &mut out);
             for (request, slot) in rows.iter().enumerate() {
                 if *slot == PADDING {
-                    assert!(out.tokens(request).is_empty());
+                    assert!(out.request(request).tokens.is_empty());
                     continue;
                 }
                 let kind = slots.iter().position(|other| other == slot).unwrap();
@@ -169,9 +170,9 @@ fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
                     (accepted, calls) = (accepted + out.accepted()[request], calls + 1);
                 }
                 // Every token with all that a step says of it.
-                for (place, number) in out.places(request).zip(before[request]..) {
+                for (place, number) in out.request(request).range.zip(before[request]..) {
                     let Some(wanted) = plain[kind].1.get(number) else { break };
-                    let seen = out.outputs();
+                    let seen = &out;
                     assert_eq!(
                         seen.tokens()[place],
                         wanted.tokens()[0],
@@ -218,13 +219,13 @@ fn rows_and_tokens_are_those_of_the_path() {
     let data = [sure(5), sure(6), sure(8), sure(0), sure(21), sure(1), sure(23), sure(2), sure(3)].concat();
     let (counts, drafts) = (&[3, 4], Drafts::tree(&ids, &parents));
     let logits = Rows::logits(&data, 9, VOCAB).unwrap();
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     let none = Batch::default();
     pool.verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts, &mut out).unwrap();
-    assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
-    assert_eq!((out.tokens(1), out.rows(1)), (&[21, 23, 3][..], &[4, 6, 8][..]));
+    assert_eq!((out.request(0).tokens, out.request(0).rows), (&[5, 6, 8][..], &[0, 1, 2][..]));
+    assert_eq!((out.request(1).tokens, out.request(1).rows), (&[21, 23, 3][..], &[4, 6, 8][..]));
     assert_eq!(out.accepted(), [2, 2]);
-    assert_eq!(out.outputs().tokens(), [5, 6, 8, NONE, 21, 23, 3, NONE, NONE]);
+    assert_eq!(out.tokens(), [5, 6, 8, NONE, 21, 23, 3, NONE, NONE]);
     assert_eq!(pool.sequence(slots[1]).unwrap().history().output(), [21, 23, 3]);
 
     // Chains need no parents, and rows may be selected.
@@ -232,7 +233,7 @@ fn rows_and_tokens_are_those_of_the_path() {
     let logits = Rows::logits(&data, 9, VOCAB).unwrap();
     let batch = Batch { counts, row_indices: &[0, 1, 2], ..Batch::of(&slots[..1]) };
     pool.verify(logits, &batch, &drafts, &mut out).unwrap();
-    assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
+    assert_eq!((out.request(0).tokens, out.request(0).rows), (&[5, 6, 8][..], &[0, 1, 2][..]));
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn a_shortened_sequence_is_as_if_the_tokens_had_never_been() {
     let plain: Vec<_> = kinds.iter().map(|kind| decode(&params(*kind, 4), &prompt, 12)).collect();
     let mut pool = pool(1);
     let slots: Vec<_> = kinds.iter().map(|kind| pool.admit(params(*kind, 4), &prompt).unwrap()).collect();
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     for _ in 0..2 {
         let mut batch = Gathered::default();
         for (slot, (coming, _)) in slots.iter().zip(&plain) {
@@ -296,11 +297,11 @@ fn greedy_verification_of_a_request_that_samples_draws_the_first_tokens() {
     let data: Vec<f32> = (0..4).flat_map(|i| model(&[&[5], &tokens[..i]].concat())).collect();
     let (counts, drafts) = (&[3], Drafts::chain(&ids));
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     pool.verify(logits, &Batch { counts, mode: VerifyMode::Greedy, ..Batch::of(&[slot]) }, &drafts, &mut out)
         .unwrap();
-    assert!(out.tokens(0).iter().zip(&tokens).all(|(a, b)| *a as u32 == *b) && out.accepted() == [3]);
-    assert!(out.outputs().temperatures().iter().all(|t| *t == 0.0));
+    assert!(out.request(0).tokens.iter().zip(&tokens).all(|(a, b)| *a as u32 == *b) && out.accepted() == [3]);
+    assert!(out.temperatures().iter().all(|t| *t == 0.0));
 }
 
 #[test]
@@ -322,9 +323,9 @@ fn hooks_run_for_the_rows_of_the_path_alone() {
     let (counts, drafts) = (&[3], Drafts::tree(&[7, 8, 10], &[-1, -1, 1]));
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let options = Batch { hooks: &hooks, ..Default::default() };
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     pool.verify(logits, &Batch { slots: &[slot], counts, ..options }, &drafts, &mut out).unwrap();
-    assert_eq!((out.tokens(0), out.rows(0)), (&[8, 10, 11][..], &[0, 2, 3][..]));
+    assert_eq!((out.request(0).tokens, out.request(0).rows), (&[8, 10, 11][..], &[0, 2, 3][..]));
     assert_eq!(calls.map(|calls| calls.into_inner()), [1, 0, 1, 1]);
 }
 
@@ -384,13 +385,13 @@ fn a_refused_verification_leaves_everything_unchanged() {
         ("masks has length 3", &[a, b], good, short),
         ("forced is 900, but must be an id in 0..900", &[a, b], good, forced),
     ];
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     let (counts, ids, tree) = good;
     let slots = [a, b];
     let whole = Batch { counts, ..Batch::of(&slots) };
     pool.verify(logits, &whole, &Drafts { ids, tree, probs: None }, &mut out).unwrap();
     let state = |pool: &Pool| [a, b].map(|slot| pool.sequence(slot).unwrap().history().ids().to_vec());
-    let (before, words) = (state(&pool), out.outputs().words().to_vec());
+    let (before, words) = (state(&pool), out.words().to_vec());
     for (message, slots, (counts, ids, tree), options) in cases {
         let drafts = Drafts { ids, tree, probs: None };
         for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
@@ -399,12 +400,15 @@ fn a_refused_verification_leaves_everything_unchanged() {
                 .unwrap_err();
             assert!(error.to_string().starts_with(message), "{error}");
         }
-        assert_eq!((state(&pool), out.outputs().words()), (before.clone(), &words[..]), "{message}");
+        assert_eq!((state(&pool), out.words()), (before.clone(), &words[..]), "{message}");
     }
     // The drafts of padding are not looked at.
     let odd = Drafts::tree(&[1, 2], &[7, i32::MIN]);
     pool.verify(logits, &Batch { slots: &[PADDING, b], counts: &[2, 0], ..none }, &odd, &mut out).unwrap();
-    assert_eq!((out.tokens(0).len(), out.tokens(1).len(), out.accepted()), (0, 1, &[0, 0][..]));
+    assert_eq!(
+        (out.request(0).tokens.len(), out.request(1).tokens.len(), out.accepted()),
+        (0, 1, &[0, 0][..])
+    );
 }
 
 #[test]
@@ -418,7 +422,7 @@ fn a_panic_in_a_hook_leaves_every_sequence_of_a_verification_as_it_was() {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let logits = Rows::logits(&data, 4, VOCAB).unwrap();
         let options = Batch { hooks: &hooks, ..Default::default() };
-        pool.verify(logits, &Batch { slots: &slots, counts, ..options }, &drafts, &mut Verification::new())
+        pool.verify(logits, &Batch { slots: &slots, counts, ..options }, &drafts, &mut Outputs::new())
     }));
     assert!(result.is_err());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().position() == 0));
@@ -428,7 +432,7 @@ fn a_panic_in_a_hook_leaves_every_sequence_of_a_verification_as_it_was() {
 fn an_empty_batch_is_verified() {
     let mut pool = Pool::new(PoolConfig { widths: Widths::default(), ..PoolConfig::new(VOCAB) }).unwrap();
     let logits = Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap();
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     let none = Batch::default();
     pool.verify(
         logits,
@@ -463,7 +467,7 @@ fn drafts_are_judged_by_the_probabilities_of_their_rows() {
         (VerifyMode::Block, Judgement::Block),
         (VerifyMode::Threshold { single: 0.6, acc: 0.5 }, Judgement::Threshold { single: 0.6, acc: 0.5 }),
     ];
-    let (mut accepted, mut out) = ([0; 3], Verification::new());
+    let (mut accepted, mut out) = ([0; 3], Outputs::new());
     for kind in (0..KINDS).filter(|kind| *kind != MIROSTAT) {
         let params = params(kind, 9);
         let coming = decode(&params, &prompt, 8).0;
@@ -505,10 +509,10 @@ fn drafts_are_judged_by_the_probabilities_of_their_rows() {
                 let logits = Rows::logits(&batch.data, batch.data.len() / VOCAB, VOCAB).unwrap();
                 pool.verify(logits, &Batch { counts, mode, ..Batch::of(&[slot]) }, &drafts, &mut out)
                     .unwrap();
-                assert_eq!(out.tokens(0), wanted.tokens, "{mode:?}, kind {kind}, seed {seed}");
-                assert!(out.rows(0).iter().map(|row| *row as usize).eq(wanted.rows.iter().copied()));
+                assert_eq!(out.request(0).tokens, wanted.tokens, "{mode:?}, kind {kind}, seed {seed}");
+                assert!(out.request(0).rows.iter().map(|row| *row as usize).eq(wanted.rows.iter().copied()));
                 accepted[number] += wanted.rows.len() - 1;
-                for (place, row) in out.places(0).zip(&wanted.rows) {
+                for (place, row) in out.request(0).range.zip(&wanted.rows) {
                     let path = &paths[*row];
                     let request = Request {
                         output: path,
@@ -518,8 +522,8 @@ fn drafts_are_judged_by_the_probabilities_of_their_rows() {
                     };
                     let data = batch.data[row * VOCAB..][..VOCAB].into();
                     let seen = oracle::sample(data, &request, None).unwrap().logprobs.unwrap().token;
-                    assert_eq!(out.outputs().logprobs()[place].to_bits(), seen.logprob.to_bits());
-                    assert_eq!(out.outputs().ranks()[place], seen.rank);
+                    assert_eq!(out.logprobs()[place].to_bits(), seen.logprob.to_bits());
+                    assert_eq!(out.ranks()[place], seen.rank);
                 }
                 let output = pool.sequence(slot).unwrap().history().output().to_vec();
                 assert!(output.iter().map(|id| *id as i32).eq(wanted.tokens));
@@ -539,7 +543,7 @@ fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
     let data = [sure(5), sure(6), sure(7), sure(8)].concat();
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let (counts, drafts) = (&[3], Drafts::chain(&[5, 6, 7]));
-    let mut out = Verification::new();
+    let mut out = Outputs::new();
     let none = Batch::default();
     let thresholds = VerifyMode::Threshold { single: 1.0, acc: 1.0 };
     for mode in [VerifyMode::Coupled, VerifyMode::Rejection, VerifyMode::Block, thresholds] {
@@ -547,9 +551,13 @@ fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
         let mut pool = pool(1);
         let slots = [pool.admit(SamplingParams::default(), &[]).unwrap(), pool.admit(params, &[]).unwrap()];
         pool.verify(logits, &Batch { slots: &slots[..1], counts, mode, ..none }, &drafts, &mut out).unwrap();
-        assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 7, 8][..], &[0, 1, 2, 3][..]), "{mode:?}");
+        assert_eq!(
+            (out.request(0).tokens, out.request(0).rows),
+            (&[5, 6, 7, 8][..], &[0, 1, 2, 3][..]),
+            "{mode:?}"
+        );
         pool.verify(logits, &Batch { slots: &slots[1..], counts, mode, ..none }, &drafts, &mut out).unwrap();
-        assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6][..], &[0, 1][..]), "{mode:?}");
+        assert_eq!((out.request(0).tokens, out.request(0).rows), (&[5, 6][..], &[0, 1][..]), "{mode:?}");
         let forced = Batch { forced: &[None, Some(6), Some(9), None], ..none };
         let verified =
             pool.verify(logits, &Batch { slots: &slots[..1], counts, mode, ..forced }, &drafts, &mut out);
@@ -558,7 +566,11 @@ fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
             assert!(error.starts_with("forced cannot be combined with block"), "{error}");
         } else {
             verified.unwrap();
-            assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 9][..], &[0, 1, 2][..]), "{mode:?}");
+            assert_eq!(
+                (out.request(0).tokens, out.request(0).rows),
+                (&[5, 6, 9][..], &[0, 1, 2][..]),
+                "{mode:?}"
+            );
         }
         // Without drafts it is a step, whatever the mode; mirostat's limit moves.
         let mirostat = pool.admit(params_of_mirostat(), &[]).unwrap();
@@ -566,7 +578,7 @@ fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
         let row = Rows::logits(&data[..VOCAB], 1, VOCAB).unwrap();
         pool.verify(row, &Batch { slots: &[mirostat], counts: alone_counts, mode, ..none }, &alone, &mut out)
             .unwrap();
-        assert_eq!((out.tokens(0), out.accepted()), (&[5][..], &[0][..]));
+        assert_eq!((out.request(0).tokens, out.accepted()), (&[5][..], &[0][..]));
         assert!(pool.sequence(mirostat).unwrap().mu() > 6.0, "{mode:?}");
     }
 }
@@ -585,7 +597,7 @@ fn what_a_mode_cannot_judge_is_refused() {
     let tree = Drafts { tree: Tree::Parents(&[-1, -1]), ..drafts };
     let short = Drafts { probs: Some(Matrix::new(&data[VOCAB..], 2, VOCAB).unwrap()), ..drafts };
     let mut refused = |drafts: Drafts<'_>, mode, message: &str| {
-        let out = &mut Verification::new();
+        let out = &mut Outputs::new();
         let error =
             pool.verify(logits, &Batch { counts, mode, ..Batch::of(&[slot]) }, &drafts, out).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
@@ -599,7 +611,7 @@ fn what_a_mode_cannot_judge_is_refused() {
 
     let mut pool = Pool::new(PoolConfig { route: PROBABILITIES, ..PoolConfig::new(VOCAB) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
-    let (out, none) = (&mut Verification::new(), Batch::default());
+    let (out, none) = (&mut Outputs::new(), Batch::default());
     let error = pool
         .verify(logits, &Batch { slots: &[slot], counts, mode: VerifyMode::Rejection, ..none }, &drafts, out)
         .unwrap_err();
@@ -612,15 +624,16 @@ fn what_a_mode_cannot_judge_is_refused() {
 fn every_route_verifies_in_the_modes_that_it_can_judge() {
     let mut data = vec![0.0; 2 * VOCAB];
     (data[1], data[VOCAB + 2]) = (20.0, 20.0);
-    let logits = Logits::new(&data, 2, VOCAB).unwrap();
-    let drafts = Drafts { counts: &[1], ids: &[1], parents: None, probs: None };
+    let (logits, drafts) = (Rows::logits(&data, 2, VOCAB).unwrap(), Drafts::chain(&[1]));
     for (route, modes) in [(RACE, &MODES[..]), (ORACLE, &MODES), (PROBABILITIES, &MODES[..2])] {
-        let mut pool = Pool::new(PoolConfig { route: route.to_owned(), ..PoolConfig::new(VOCAB) }).unwrap();
-        let slot = pool.admit(SamplingParams { seed: Some(1), ..Default::default() }, &[1]).unwrap();
-        let mut out = Verification::new();
+        let mut pool = Pool::new(PoolConfig { route: route.clone(), ..PoolConfig::new(VOCAB) }).unwrap();
+        let slots = [pool.admit(SamplingParams { seed: Some(1), ..Default::default() }, &[1]).unwrap()];
+        let mut out = Outputs::new();
         for mode in modes {
-            pool.verify(logits, &[slot], &drafts, *mode, &BatchOptions::default(), &mut out).unwrap();
-            assert_eq!((out.tokens(0), out.rows(0)), (&[1, 2][..], &[0, 1][..]), "{route}, {mode:?}");
+            let batch = Batch { counts: &[1], mode: *mode, ..Batch::of(&slots) };
+            pool.verify(logits, &batch, &drafts, &mut out).unwrap();
+            let emitted = out.request(0);
+            assert_eq!((emitted.tokens, emitted.rows), (&[1, 2][..], &[0, 1][..]), "{route:?}, {mode:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap}
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice, Drafts,
-    Dtype, IntType, Matrix, Outputs, PADDING, Pool, RanksError, Slot, Tree, Verification, VerifyMode,
+    Dtype, IntType, Matrix, Outputs, PADDING, Pool, RanksError, Slot, Tree, VerifyMode,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
@@ -88,7 +88,7 @@ struct Turn {
     given: Option<Given>,
     whole: Vec<Vec<f32>>,
     extras: Extras,
-    want: Verification,
+    want: Outputs,
     states: Vec<Option<(u32, Vec<u32>, u32)>>,
 }
 
@@ -107,7 +107,7 @@ impl Turn {
         let extras = Extras::new(dice, batch, rows, false);
         let is_block = given.as_ref().is_some_and(|given| given.mode == VerifyMode::Block);
         let extras = if is_block { extras.without_forced() } else { extras };
-        let mut want = Verification::new();
+        let mut want = Outputs::new();
         let (numbers, none) = (Numbers::new(batch.dtype, &whole.concat()), vec![0; slots.len()]);
         extras.with(batch, |options| {
             let logits = numbers.logits(rows, batch.vocab, batch.kind);
@@ -134,15 +134,15 @@ impl Turn {
             Some(given) => given.rows_of(share),
         };
         let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
-        let mut out = Verification::new();
+        let mut out = Outputs::new();
         extras.with(batch, |options| {
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             match given {
                 None => {
                     let mut outputs = Outputs::new();
                     pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut outputs).unwrap();
-                    pool.fetch_verification(&mut out).unwrap();
-                    assert_eq!(outputs.words(), out.outputs().words());
+                    pool.fetch(&mut out).unwrap();
+                    assert_eq!(outputs.words(), out.words());
                 }
                 Some(given) => {
                     pool.verify(
@@ -164,10 +164,20 @@ impl Turn {
         let told = || format!("{told}, rank {own}, {layout:?}, {given:?}, {slots:?}, {batch:?}");
         assert_eq!(out.accepted(), want.accepted(), "{}", told());
         for request in 0..slots.len() {
-            assert_eq!(out.tokens(request), want.tokens(request), "request {request}, {}", told());
-            assert_eq!(out.rows(request), want.rows(request), "request {request}, {}", told());
+            assert_eq!(
+                out.request(request).tokens,
+                want.request(request).tokens,
+                "request {request}, {}",
+                told()
+            );
+            assert_eq!(
+                out.request(request).rows,
+                want.request(request).rows,
+                "request {request}, {}",
+                told()
+            );
         }
-        assert_eq!(out.outputs().words(), want.outputs().words(), "{}", told());
+        assert_eq!(out.words(), want.words(), "{}", told());
         for (request, slot) in slots.iter().enumerate() {
             assert_eq!(pool.sequence(*slot).ok().map(state), states[request], "{}", told());
         }
@@ -233,7 +243,7 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
         let mut want = Vec::new();
         for turn in 0..4 {
             let counts = &counts[usize::from(turn == 3)];
-            let mut out = Verification::new();
+            let mut out = Outputs::new();
             let drafts = Drafts::tree(&ids, &parents);
             let logits = numbers.logits(8, batch.vocab, batch.kind);
             one.verify(logits, &Batch { counts, mode, ..Batch::of(&slots) }, &drafts, &mut out).unwrap();
@@ -265,7 +275,7 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 };
                 let options = DeviceOptions::default();
                 // Once as it is, then replayed.
-                let mut found = Verification::new();
+                let mut found = Outputs::new();
                 pool.enqueue_verify(&plan, rows, &slots, &counts[0], &drafts, mode, &options).unwrap();
                 let graph = pool.capture_verify(&[(rows, drafts)]).unwrap();
                 for (turn, (want, states)) in want.iter().enumerate() {
@@ -281,12 +291,12 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                     if turn > 0 {
                         pool.replay(&graph).unwrap();
                     }
-                    pool.fetch_verification(&mut found).unwrap();
+                    pool.fetch(&mut found).unwrap();
                     let told = format!("{layout:?}, {mode:?}, turn {turn}");
-                    assert_eq!(found.outputs().words(), want.outputs().words(), "{told}");
+                    assert_eq!(found.words(), want.words(), "{told}");
                     assert_eq!(found.accepted(), want.accepted(), "{told}");
                     for (request, slot) in slots.iter().enumerate() {
-                        assert_eq!(found.rows(request), want.rows(request), "{told}");
+                        assert_eq!(found.request(request).rows, want.request(request).rows, "{told}");
                         assert_eq!(state(pool.sequence(*slot).unwrap()), states[request], "{told}");
                     }
                 }
@@ -305,7 +315,7 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
     let whole = batch.rows(&mut dice, 7);
     let numbers = Numbers::new(batch.dtype, &whole.concat());
     let (mut one, slots) = batch.pool();
-    let mut want = Verification::new();
+    let mut want = Outputs::new();
     let tree = Tree::Links { first_child: &first_child, next_sibling: &next_sibling };
     let drafts = Drafts { ids: &ids, tree, probs: None };
     let logits = numbers.logits(7, batch.vocab, batch.kind);
@@ -332,9 +342,9 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             let options = DeviceOptions::default();
             let mode = VerifyMode::Coupled;
             pool.enqueue_verify(&plan, rows, &slots, &counts, &drafts, mode, &options).unwrap();
-            let mut found = Verification::new();
-            pool.fetch_verification(&mut found).unwrap();
-            assert_eq!(found.outputs().words(), want.outputs().words(), "{layout:?}");
+            let mut found = Outputs::new();
+            pool.fetch(&mut found).unwrap();
+            assert_eq!(found.words(), want.words(), "{layout:?}");
             assert_eq!(found.accepted(), want.accepted(), "{layout:?}");
         });
     }
@@ -378,7 +388,7 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let (counts, ids) = (&[0, 1, 1], [1, 2 + own as i32]);
             let drafts = Drafts::chain(&ids);
-            let (options, mut out) = (Batch::default(), Verification::new());
+            let (options, mut out) = (Batch::default(), Outputs::new());
             let verified = pool.verify(
                 logits,
                 &Batch { slots: &slots, counts, plan: Some(plan), ..options },
@@ -417,7 +427,7 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let (counts, drafts) = (&[0, 1, 1], Drafts::chain(&[1, 2]));
-            let (options, mut out, mode) = (Batch::default(), Verification::new(), VerifyMode::Coupled);
+            let (options, mut out, mode) = (Batch::default(), Outputs::new(), VerifyMode::Coupled);
             let error = pool
                 .verify(
                     logits,

@@ -6,7 +6,7 @@ use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap}
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind, Masks,
-    Outputs, RanksError, SamplingParams, Verification, VerifyMode,
+    Outputs, RanksError, SamplingParams, VerifyMode,
 };
 
 use crate::batch::{Numbers, part, state, with_patience};
@@ -70,7 +70,7 @@ fn results_of_a_failed_verification_are_padding() {
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let (counts, drafts) = (&[0, 1, 1], Drafts::chain(&[1, 2]));
-            let (options, mut out, mode) = (Batch::default(), Verification::new(), VerifyMode::Coupled);
+            let (options, mut out, mode) = (Batch::default(), Outputs::new(), VerifyMode::Coupled);
             pool.verify(
                 logits,
                 &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
@@ -78,7 +78,7 @@ fn results_of_a_failed_verification_are_padding() {
                 &mut out,
             )
             .unwrap();
-            assert!((0..3).all(|request| !out.rows(request).is_empty()));
+            assert!((0..3).all(|request| !out.request(request).rows.is_empty()));
             if own == 1 {
                 // Comes to no other verification, and stays until the other one has given up.
                 return std::thread::sleep(Duration::from_millis(900));

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Filter, Kind, Outputs, PADDING, RanksError, SamplingParams, Slot, Widths,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype,
+    Filter, Kind, Outputs, PADDING, RanksError, SamplingParams, Slot, Widths,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};

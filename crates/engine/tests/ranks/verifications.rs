@@ -2,7 +2,7 @@
 
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::StepKind;
-use gumball_engine::{Batch, Drafts, PADDING, Slot, Tree, Verification, VerifyMode};
+use gumball_engine::{Batch, Drafts, Outputs, PADDING, Slot, Tree, VerifyMode};
 
 use crate::batch::{Numbers, Requests, on_ranks, part, state};
 use crate::cases::Dice;
@@ -52,7 +52,7 @@ fn drafts_are_verified_as_by_one_process() {
         );
         let values: Vec<f32> = whole.iter().flatten().copied().collect();
         let numbers = Numbers::new(batch.dtype, &values);
-        let made = || if keeps { Verification::with_kept() } else { Verification::new() };
+        let made = || if keeps { Outputs::with_kept() } else { Outputs::new() };
         let mut want = made();
         let logits = numbers.logits(starts[slots.len()], batch.vocab, batch.kind);
         let options = Batch::default();
@@ -76,13 +76,13 @@ fn drafts_are_verified_as_by_one_process() {
             )
             .unwrap();
             let told = || format!("seed {seed}, rank {own} of {world}, {layout:?}, {mode:?}, {batch:?}");
-            assert_eq!(out.outputs().words(), want.outputs().words(), "{}", told());
+            assert_eq!(out.words(), want.words(), "{}", told());
             assert_eq!(out.accepted(), want.accepted(), "{}", told());
             for (request, slot) in slots.iter().enumerate() {
-                assert_eq!(out.rows(request), want.rows(request), "{}", told());
-                assert_eq!(out.tokens(request), want.tokens(request), "{}", told());
-                for place in want.places(request) {
-                    assert_eq!(out.outputs().kept(place), want.outputs().kept(place), "{}", told());
+                assert_eq!(out.request(request).rows, want.request(request).rows, "{}", told());
+                assert_eq!(out.request(request).tokens, want.request(request).tokens, "{}", told());
+                for place in want.request(request).range {
+                    assert_eq!(out.kept(place), want.kept(place), "{}", told());
                 }
                 let after = dist.sequence(*slot).ok().map(state);
                 assert_eq!(after, pool.sequence(*slot).ok().map(state), "{}", told());
@@ -101,7 +101,7 @@ fn a_verification_is_not_surveyed() {
         let plan = pool.planner().plan_as(Survey, &shape);
         let numbers = Numbers::new(0, &[]);
         let logits = numbers.logits(0, batch.vocab, batch.kind);
-        let (options, mut out) = (Batch::default(), Verification::new());
+        let (options, mut out) = (Batch::default(), Outputs::new());
         let error = pool
             .verify(logits, &Batch { slots: &[], plan: Some(plan), ..options }, &Drafts::default(), &mut out)
             .unwrap_err();

@@ -7,7 +7,7 @@
 use gumball_engine::head::{Certified, HiddenStates};
 use gumball_engine::{
     Batch, Drafts, Kind, Logits, Outputs, PADDING, Pool, Proposals, Rows, SamplingParams, Scored, Sequence,
-    Slot, State, Verification,
+    Slot, State,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{DeviceHead, DevicePool, Level};
@@ -40,7 +40,7 @@ pub trait FromHidden: Verbs {
         head: &HeadCase,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()>;
 
     /// Draws drafts.
@@ -163,7 +163,7 @@ impl FromHidden for Pool {
         head: &HeadCase,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         with_certified(self, head, |pool, certified, states| {
             pool.verify(Rows::hidden(certified, states), batch, drafts, out)
@@ -225,7 +225,7 @@ impl FromHidden for DevicePool {
         head: &HeadCase,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let certified = Certified::new(head.exact(Level::detect()?)?);
         let on_device = DeviceHead::new(self.device(), &certified, head.rows())?;
@@ -291,7 +291,7 @@ impl<P: FromHidden> Verbs for Heads<P> {
         rows: Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let requests = batch.counts.iter().zip(batch.slots);
         let requests = requests.flat_map(|(count, slot)| vec![*slot; *count as usize + 1]);

@@ -13,8 +13,7 @@ use gumball_cpu::Output;
 use gumball_engine::{
     Batch, DistPool, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains, Logits,
     LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Pool, PoolConfig, Proposals, RowHook, RowParams,
-    Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, Verification, VerifyMode, Widths, bf16,
-    f16,
+    Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths, bf16, f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DevicePool, DevicePoolConfig};
@@ -28,7 +27,7 @@ use super::ranks::Ranks;
 use super::read_row::read_row;
 use super::verbs::Verbs;
 #[cfg(feature = "cuda")]
-use super::verbs::{Done, Work};
+use super::verbs::Work;
 use super::verified::verify;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
@@ -101,7 +100,7 @@ macro_rules! verbs {
             rows: Rows<'_>,
             batch: &Batch<'_>,
             drafts: &Drafts<'_>,
-            out: &mut Verification,
+            out: &mut Outputs,
         ) -> Result<()> {
             self.verify(rows, batch, drafts, out)
         }
@@ -136,7 +135,7 @@ impl Verbs for DevicePool {
     proposes!();
     const HOOKS: bool = false;
 
-    fn enqueue(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
+    fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
         match &work.drafts {
             None => self.enqueue(rows.rows()?, work.batch.slots, &device_options(work)),
@@ -152,7 +151,7 @@ impl Verbs for DevicePool {
         }
     }
 
-    fn enqueue_assigned(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
+    fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
         match rows.drafts()? {
             None => self.enqueue_assigned(rows.rows()?),
@@ -160,14 +159,11 @@ impl Verbs for DevicePool {
         }
     }
 
-    fn fetch(&mut self, done: &mut Done) -> Result<()> {
-        match done {
-            Done::Step(out) => self.fetch(out),
-            Done::Verified(out) => self.fetch_verification(out),
-        }
+    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        self.fetch(out)
     }
 
-    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _done: &mut Done) -> Result<()> {
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _out: &mut Outputs) -> Result<()> {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
         let Some(first) = turns.first() else { return Ok(()) };
         Verbs::assign(self, &work.of_slots(first))?;

@@ -9,7 +9,7 @@ use gumball_engine::dist::{
 };
 use gumball_engine::{
     Batch, DistPool, Drafts, Kind, Logits, Matrix, Outputs, PoolConfig, Rows, SamplingParams, Sequence, Slot,
-    State, Verification, bf16, f16,
+    State, bf16, f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DeviceDistPool, DeviceOptions, DevicePoolConfig};
@@ -18,7 +18,7 @@ use gumball_spec::{Result, Row};
 #[cfg(feature = "cuda")]
 use super::on_device::{OnDevice, dtype_of};
 #[cfg(feature = "cuda")]
-use super::verbs::{Done, Work};
+use super::verbs::Work;
 use super::verbs::{Verbs, read};
 
 /// The pools of all ranks.
@@ -165,9 +165,8 @@ fn of_caller<T>(result: Result<T>) -> Result<T> {
 }
 
 /// Holds what ranks computed to be the same on all.
-fn same_on_all<T>(all: &[T], outputs: impl Fn(&T) -> &Outputs) {
-    let words = |computed| outputs(computed).words();
-    all.iter().for_each(|other| assert_eq!(words(other), words(&all[0]), "all ranks come to the same"));
+fn same_on_all(all: &[Outputs]) {
+    all.iter().for_each(|other| assert_eq!(other.words(), all[0].words(), "all ranks come to the same"));
 }
 
 /// Returns how many rows each request has, by the numbers of drafts.
@@ -294,7 +293,7 @@ macro_rules! verbs_over_ranks {
                     all.splice(0..0, with);
                 }
                 // With kept sets and without.
-                same_on_all(&all, |out| out);
+                same_on_all(&all);
                 out.clone_from(&all[0]);
                 Ok(())
             }
@@ -304,7 +303,7 @@ macro_rules! verbs_over_ranks {
                 rows: Rows<'_>,
                 batch: &Batch<'_>,
                 drafts: &Drafts<'_>,
-                out: &mut Verification,
+                out: &mut Outputs,
             ) -> Result<()> {
                 let (logits, slots) = (read(rows, batch)?, batch.slots);
                 let layout = self.next_layout(true);
@@ -313,11 +312,11 @@ macro_rules! verbs_over_ranks {
                 let all = self.at_once(|rank, pool| {
                     let plan = plan!(pool, slots, layout, StepKind::Verify);
                     let part = part(logits, &split, rank, &plan, &rows);
-                    let mut out = if $kept { Verification::with_kept() } else { Verification::new() };
+                    let mut out = if $kept { Outputs::with_kept() } else { Outputs::new() };
                     pool.verify(part.rows()?, &of_part(batch, plan), drafts, &mut out)?;
                     Ok(out)
                 })?;
-                same_on_all(&all, Verification::outputs);
+                same_on_all(&all);
                 out.clone_from(&all[0]);
                 Ok(())
             }
@@ -328,7 +327,7 @@ macro_rules! verbs_over_ranks {
 verbs_over_ranks!(DistPool, hooks: true, kept: true,);
 #[cfg(feature = "cuda")]
 verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
-    fn enqueue(&mut self, work: &Work<'_>, _done: &mut Done) -> Result<()> {
+    fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
         self.on_devices_of(work, |pool, plan, on_device, options| {
             let rows = on_device.rows()?;
             match &work.drafts {
@@ -338,21 +337,18 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
         })
     }
 
-    fn fetch(&mut self, done: &mut Done) -> Result<()> {
+    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         let all = self.at_once(|_, pool| {
-            let mut done = done.clone();
-            match &mut done {
-                Done::Step(out) => pool.fetch(out)?,
-                Done::Verified(out) => pool.fetch_verification(out)?,
-            }
-            Ok(done)
+            let mut out = out.clone();
+            pool.fetch(&mut out)?;
+            Ok(out)
         })?;
-        same_on_all(&all, Done::outputs);
-        done.clone_from(&all[0]);
+        same_on_all(&all);
+        out.clone_from(&all[0]);
         Ok(())
     }
 
-    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _done: &mut Done) -> Result<()> {
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _out: &mut Outputs) -> Result<()> {
         let Some(first) = turns.first() else { return Ok(()) };
         self.on_devices_of(work, |pool, plan, on_device, options| {
             let assign = |pool: &mut DeviceDistPool, slots: &[Slot]| match &work.drafts {

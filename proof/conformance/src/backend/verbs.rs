@@ -4,7 +4,7 @@ use std::fmt;
 
 use gumball_engine::{
     Batch, Drafts, Kind, Logits, Outputs, PADDING, Proposals, Rows, SamplingParams, Scored, Sequence, Slot,
-    State, Verification,
+    State,
 };
 use gumball_spec::{Error, Result};
 
@@ -31,26 +31,6 @@ pub fn read<'a>(rows: Rows<'a>, batch: &Batch<'a>) -> Result<Logits<'a>> {
     if batch.row_indices.is_empty() { Ok(logits) } else { logits.select(batch.row_indices) }
 }
 
-/// The outputs of a step or a verification.
-#[derive(Clone, Debug)]
-pub enum Done {
-    /// A step.
-    Step(Outputs),
-    /// A verification.
-    Verified(Verification),
-}
-
-impl Done {
-    /// Returns the outputs of all rows.
-    #[must_use]
-    pub fn outputs(&self) -> &Outputs {
-        match self {
-            Self::Step(out) => out,
-            Self::Verified(out) => out.outputs(),
-        }
-    }
-}
-
 impl<'a> Work<'a> {
     /// Returns it for other slots.
     #[must_use]
@@ -62,14 +42,10 @@ impl<'a> Work<'a> {
     ///
     /// # Errors
     /// The pool's.
-    ///
-    /// # Panics
-    /// If `done` is for the other kind of work.
-    pub fn call(&self, pool: &mut impl Verbs, done: &mut Done) -> Result<()> {
-        match (&self.drafts, done) {
-            (None, Done::Step(out)) => pool.step(self.rows, &self.batch, out),
-            (Some(drafts), Done::Verified(out)) => pool.verify(self.rows, &self.batch, drafts, out),
-            _ => panic!("outputs are for a step or for a verification"),
+    pub fn call(&self, pool: &mut impl Verbs, out: &mut Outputs) -> Result<()> {
+        match &self.drafts {
+            None => pool.step(self.rows, &self.batch, out),
+            Some(drafts) => pool.verify(self.rows, &self.batch, drafts, out),
         }
     }
 }
@@ -139,7 +115,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         rows: Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()>;
 
     /// Whether the caller's edits of a row are for it.
@@ -190,8 +166,8 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     ///
     /// # Errors
     /// The pool's.
-    fn enqueue(&mut self, work: &Work<'_>, done: &mut Done) -> Result<()> {
-        work.call(self, done)
+    fn enqueue(&mut self, work: &Work<'_>, out: &mut Outputs) -> Result<()> {
+        work.call(self, out)
     }
 
     /// Assigns slots and options to the rows of work that [`Verbs::enqueue_assigned`] enqueues. The host has nothing to do.
@@ -206,15 +182,15 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     ///
     /// # Errors
     /// The pool's.
-    fn enqueue_assigned(&mut self, work: &Work<'_>, done: &mut Done) -> Result<()> {
-        self.enqueue(work, done)
+    fn enqueue_assigned(&mut self, work: &Work<'_>, out: &mut Outputs) -> Result<()> {
+        self.enqueue(work, out)
     }
 
     /// Reads the outcome of the last step or verification. On the host it is there already.
     ///
     /// # Errors
     /// The pool's.
-    fn fetch(&mut self, _done: &mut Done) -> Result<()> {
+    fn fetch(&mut self, _out: &mut Outputs) -> Result<()> {
         Ok(())
     }
 
@@ -222,8 +198,8 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     ///
     /// # Errors
     /// The pool's, of the first turn that is refused.
-    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], done: &mut Done) -> Result<()> {
-        turns.iter().try_for_each(|slots| self.enqueue(&work.of_slots(slots), done))
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], out: &mut Outputs) -> Result<()> {
+        turns.iter().try_for_each(|slots| self.enqueue(&work.of_slots(slots), out))
     }
 
     /// Takes output tokens of the sequences in `slots` away, as a device does by counts in its memory: a count above the number of output tokens

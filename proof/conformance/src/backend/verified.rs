@@ -1,6 +1,6 @@
 //! Drafts verified by a pool, in a batch with requests that must not matter.
 
-use gumball_engine::{Batch, Drafts, Masks, Matrix, PADDING, RowHook, Rows, Slot, Verification, VerifyMode};
+use gumball_engine::{Batch, Drafts, Masks, Matrix, Outputs, PADDING, RowHook, Rows, Slot, VerifyMode};
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -60,7 +60,7 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
         None => VerifyMode::Coupled,
     };
     let logits = Rows::of(Matrix::new(&data, present.len(), vocab)?, drafted.root.kind);
-    let (mut out, other) = (Verification::with_kept(), pool.fork(slot, 77)?);
+    let (mut out, other) = (Outputs::with_kept(), pool.fork(slot, 77)?);
     let slots = [PADDING, slot, other];
     let batch = Batch { counts: &counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
     let verified = pool.verify(logits, &batch, &given, &mut out);
@@ -74,11 +74,11 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
     }
     verified?;
 
-    assert!(out.tokens(0).is_empty() && out.rows(0).is_empty(), "padding yields nothing");
+    assert!(out.request(0).tokens.is_empty() && out.request(0).rows.is_empty(), "padding yields nothing");
     let (mut walked, mut path) = (Walked::new(), Vec::new());
-    for (row, place) in out.rows(1).iter().zip(out.places(1)) {
+    for (row, place) in out.request(1).rows.iter().zip(out.request(1).range) {
         let row = *row as usize - FIRST;
-        let seen = read_row(&drafted.case(row, &path), out.outputs(), place);
+        let seen = read_row(&drafted.case(row, &path), &out, place);
         path.extend(u32::try_from(seen.token));
         walked.push((row, seen));
     }

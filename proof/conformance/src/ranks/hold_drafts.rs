@@ -4,7 +4,7 @@ use gumball_cuda::{DeviceSlice, DraftIds, IntType, Rows};
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
 use gumball_engine::dist::StepKind;
 use gumball_engine::{
-    DeviceBuffer, DeviceDistPool, DeviceInput, DeviceOptions, DevicePool, Slot, Verification, VerifyMode,
+    DeviceBuffer, DeviceDistPool, DeviceInput, DeviceOptions, DevicePool, Outputs, Slot, VerifyMode,
 };
 
 use super::hold_batch::{Batch, STEPS, upload};
@@ -80,19 +80,19 @@ pub(super) fn hold_drafts<'b>(
         let owned = Rows::of(&owned, batch.dtype, 0, own.len(), batch.vocab, batch.vocab)?;
         let rows = if layout == Replicated { owned } else { part };
         let told = |what: &str| Some(format!("rank {rank}, {layout:?}, {mode:?}: {what}"));
-        let (mut found, mut wanted) = (Verification::new(), Verification::new());
+        let (mut found, mut wanted) = (Outputs::new(), Outputs::new());
         one.enqueue_verify(whole, slots, &counts, &drafts, mode, &options)?;
         many.enqueue_verify(&plan, rows, slots, &counts, &drafts, mode, &options)?;
-        one.fetch_verification(&mut wanted)?;
-        many.fetch_verification(&mut found)?;
+        one.fetch(&mut wanted)?;
+        many.fetch(&mut found)?;
         if !is_same(&found, &wanted) {
             return Ok(told("a verification differs"));
         }
         let graph = many.capture_verify(&[(rows, drafts); STEPS])?;
         many.replay(&graph)?;
         (0..STEPS).try_for_each(|_| one.enqueue_verify_assigned(DeviceInput::from(whole), &drafts))?;
-        one.fetch_verification(&mut wanted)?;
-        many.fetch_verification(&mut found)?;
+        one.fetch(&mut wanted)?;
+        many.fetch(&mut found)?;
         if !is_same(&found, &wanted) {
             return Ok(told("the end of a graph differs"));
         }
@@ -105,9 +105,9 @@ pub(super) fn hold_drafts<'b>(
     Ok(None)
 }
 
-fn is_same(found: &Verification, wanted: &Verification) -> bool {
+fn is_same(found: &Outputs, wanted: &Outputs) -> bool {
     let requests = 0..wanted.accepted().len();
-    found.outputs().words() == wanted.outputs().words()
+    found.words() == wanted.words()
         && found.accepted() == wanted.accepted()
-        && requests.into_iter().all(|request| found.rows(request) == wanted.rows(request))
+        && requests.into_iter().all(|request| found.request(request).rows == wanted.request(request).rows)
 }

@@ -2,21 +2,19 @@
 
 use std::fmt::Write as _;
 
-use gumball_engine::{
-    Outputs, PADDING, Proposals, RowHook, SamplingParams, Scored, Slot, State, Verification,
-};
+use gumball_engine::{Outputs, PADDING, Proposals, RowHook, SamplingParams, Scored, Slot, State};
 use gumball_spec::{Error, Result};
 
 use super::batch::{Batch, Made, edit};
 use super::call::{Call, Scene, params};
 use super::{Counted, Outcome, Setup};
-use crate::backend::verbs::{Done, Verbs, Work};
+use crate::backend::verbs::{Verbs, Work};
 use crate::bytes::Bytes;
 
 /// A pool, and the outcome of its last step or verification.
 struct Played<'p, P> {
     pool: &'p mut P,
-    last: Done,
+    last: Outputs,
 }
 
 /// The requests and the assignment of both pools.
@@ -39,8 +37,8 @@ pub fn play<A: Verbs, B: Verbs>(
     one: &mut A,
     other: &mut B,
 ) -> std::result::Result<Counted, String> {
-    let mut one = Played { pool: one, last: Done::Step(Outputs::new()) };
-    let mut other = Played { pool: other, last: Done::Step(Outputs::new()) };
+    let mut one = Played { pool: one, last: Outputs::new() };
+    let mut other = Played { pool: other, last: Outputs::new() };
     let mut known = Known { live: Vec::new(), assigned: None, last: None };
     let (mut script, mut counted) = (String::new(), Counted::new());
     for (turn, chunk) in bytes.0.chunks(CALL_BYTES).enumerate() {
@@ -230,7 +228,7 @@ impl<P: Verbs> Played<'_, P> {
             Call::Shorten(slots, counts) => pool.shorten(slots, counts).map(|()| nothing),
             Call::Step(batch) | Call::Verify(batch) => {
                 let made = batch.make();
-                let mut done = fresh(batch, setup);
+                let mut done = fresh(setup);
                 with_work(batch, &made, batch.hook, |work| work.call(*pool, &mut done))?;
                 *last = done;
                 Ok(results_of(last, setup.kept))
@@ -254,14 +252,14 @@ impl<P: Verbs> Played<'_, P> {
                 let params = params(*number);
                 let scored =
                     Scored { params: &params, ids: &ids, prompt_len: *prompt, start: 1, chunk_rows: None };
-                let mut out = if setup.kept { Outputs::with_kept() } else { Outputs::new() };
+                let mut out = fresh(setup);
                 let hooks = hooks(batch.hook, batch.slots.len());
                 let of_rows = gumball_engine::Batch { slots: &[], ..made.batch(batch, &hooks)? };
                 pool.score(made.rows(batch)?, &of_rows, &scored, &mut out)?;
-                Ok(results_of(&Done::Step(out), setup.kept))
+                Ok(results_of(&out, setup.kept))
             }
             Call::Enqueue(batch) => {
-                let (made, mut done) = (batch.make(), fresh(batch, setup));
+                let (made, mut done) = (batch.make(), fresh(setup));
                 with_work(batch, &made, false, |work| pool.enqueue(work, &mut done))?;
                 *last = done;
                 Ok(nothing)
@@ -271,7 +269,7 @@ impl<P: Verbs> Played<'_, P> {
                 with_work(batch, &made, false, |work| pool.assign(work)).map(|()| nothing)
             }
             Call::EnqueueAssigned(batch) => {
-                let (made, mut done) = (batch.make(), fresh(batch, setup));
+                let (made, mut done) = (batch.make(), fresh(setup));
                 with_work(batch, &made, false, |work| pool.enqueue_assigned(work, &mut done))?;
                 *last = done;
                 Ok(nothing)
@@ -282,7 +280,7 @@ impl<P: Verbs> Played<'_, P> {
                 Ok(results_of(last, setup.kept))
             }
             Call::Replay(batch, turns) => {
-                let (made, mut done) = (batch.make(), fresh(batch, setup));
+                let (made, mut done) = (batch.make(), fresh(setup));
                 with_work(batch, &made, false, |work| pool.replay(work, turns, &mut done))?;
                 *last = done;
                 Ok(nothing)
@@ -291,14 +289,9 @@ impl<P: Verbs> Played<'_, P> {
     }
 }
 
-/// Returns empty outputs of a batch's kind.
-fn fresh(batch: &Batch, setup: Setup) -> Done {
-    match (&batch.drafts, setup.kept) {
-        (None, false) => Done::Step(Outputs::new()),
-        (None, true) => Done::Step(Outputs::with_kept()),
-        (Some(_), false) => Done::Verified(Verification::new()),
-        (Some(_), true) => Done::Verified(Verification::with_kept()),
-    }
+/// Returns empty outputs.
+fn fresh(setup: Setup) -> Outputs {
+    if setup.kept { Outputs::with_kept() } else { Outputs::new() }
 }
 
 /// Lends the work that a batch stands for.
@@ -326,15 +319,13 @@ fn written_probs<'a>(out: &'a Proposals, slots: &'a [Slot]) -> impl Iterator<Ite
 }
 
 /// Returns the results of a step or a verification, with kept sets or without.
-fn results_of(done: &Done, kept: bool) -> Results {
-    let (mut results, out) = (Results::new(), done.outputs());
-    if let Done::Verified(verification) = done {
-        results.push((ACCEPTED.to_owned(), verification.accepted().to_vec()));
-        for request in 0..verification.accepted().len() {
-            let tokens = verification.tokens(request).iter().map(|id| *id as u32).collect();
-            results.push((format!("tokens of request {request}"), tokens));
-            results.push((format!("rows of request {request}"), verification.rows(request).to_vec()));
-        }
+fn results_of(out: &Outputs, kept: bool) -> Results {
+    let mut results = vec![(ACCEPTED.to_owned(), out.accepted().to_vec())];
+    for request in 0..out.accepted().len() {
+        let emitted = out.request(request);
+        let tokens = emitted.tokens.iter().map(|id| *id as u32).collect();
+        results.push((format!("tokens of request {request}"), tokens));
+        results.push((format!("rows of request {request}"), emitted.rows.to_vec()));
     }
     results.push(("outputs".to_owned(), out.words().to_vec()));
     let rows = 0..if kept { out.layout().rows } else { 0 };

@@ -10,6 +10,7 @@ use super::super::sequences::Shortened;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool, is_lost};
 use crate::batch::Batch;
+use crate::drafts::starts;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Slot};
@@ -266,8 +267,16 @@ impl DeviceDistPool {
         self.check_broken()?;
         refuse_kept(out)?;
         let layout = self.pool.outputs_layout();
-        let (words, _) = out.whole(layout)?;
-        self.read(layout, words)
+        let (whole, _) = out.whole(layout)?;
+        let Some(starts) = self.pool.last.counts.as_deref().map(starts) else {
+            return self.read(layout, whole);
+        };
+        let (requests, results) = (self.pool.last.slots.len(), layout.words());
+        let mut words = vec![0; results + layout.rows + requests];
+        self.read(layout, &mut words)?;
+        whole.copy_from_slice(&words[..results]);
+        out.note_walks(&starts, words[results..][..layout.rows].to_vec());
+        Ok(())
     }
 
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.

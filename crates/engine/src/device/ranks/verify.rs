@@ -12,28 +12,28 @@ use super::step::{refuse_kept, spread};
 use super::watch::beside;
 use crate::batch::Batch;
 use crate::drafts::{Drafts, VerifyMode, starts};
+use crate::outputs::Outputs;
 use crate::pool::Slot;
 use crate::ranks::refuse_survey;
-use crate::verify::Verification;
 
 impl DeviceDistPool {
     /// Verifies the drafts of each request against rows of the host, as [`DistPool::verify`](crate::DistPool::verify) does. The call copies the
     /// logits and the drafts to the device and the results back.
     ///
     /// # Errors
-    /// - Those of [`DeviceDistPool::enqueue_host_drafts`] and [`DeviceDistPool::fetch_verification`].
+    /// - Those of [`DeviceDistPool::enqueue_host_drafts`] and [`DeviceDistPool::fetch`].
     /// - [`Error::Unavailable`](gumball_spec::Error::Unavailable) if a row has a hook, which can only run on the host.
     pub fn verify(
         &mut self,
         rows: crate::Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Verification,
+        out: &mut Outputs,
     ) -> Result<()> {
         let logits = rows.of_rank(batch)?;
-        refuse_kept(&out.outputs)?;
+        refuse_kept(out)?;
         self.with_rows(logits, |pool, rows| pool.enqueue_host_drafts(rows, batch, drafts))?;
-        self.fetch_verification(out)
+        self.fetch(out)
     }
 
     /// Enqueues the verification of drafts that the host has, for rows in the device's memory. The call copies the drafts to the device, and
@@ -185,32 +185,6 @@ impl DeviceDistPool {
         };
         let steps: Vec<Step<'b>> = inputs.iter().map(step).collect::<Result<_>>()?;
         self.pool.workspace.capture(&steps)
-    }
-
-    /// Waits for the enqueued work and copies what came out of the last verification into `out`: the whole batch, on every rank.
-    ///
-    /// After a step each request counts as one without drafts.
-    ///
-    /// # Errors
-    /// Those of [`DeviceDistPool::fetch`].
-    pub fn fetch_verification(&mut self, out: &mut Verification) -> Result<()> {
-        if self.pool.last.counts.is_none() {
-            self.fetch(&mut out.outputs)?;
-            out.note_step(&self.pool.last.slots);
-            return Ok(());
-        }
-        self.check_broken()?;
-        refuse_kept(&out.outputs)?;
-        let layout = self.pool.outputs_layout();
-        let (requests, results) = (self.pool.last.slots.len(), layout.words());
-        let (whole, _) = out.outputs.whole(layout)?;
-        let mut words = vec![0; results + layout.rows + requests];
-        self.read(layout, &mut words)?;
-        whole.copy_from_slice(&words[..results]);
-        let (rows, accepted) = words[results..].split_at(layout.rows);
-        (out.rows, out.accepted) = (rows.to_vec(), accepted.to_vec());
-        out.starts = starts(self.pool.last.counts.as_deref().unwrap_or_default());
-        Ok(())
     }
 
     /// Returns the addresses, in the device's memory, of the last verification's walks: as of
