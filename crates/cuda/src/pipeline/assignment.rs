@@ -6,7 +6,6 @@ use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::Slot;
 use crate::pipeline::draft_rows::{DraftCounts, DraftRule};
-use crate::pipeline::row_batch::DraftBatchId;
 
 /// The capacity of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +39,13 @@ impl WorkspaceLimits {
         }
         self.widths.check()
     }
+}
+
+/// Names a batch of rows of a draft model in the workspace that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftBatchId {
+    pub(crate) workspace: u64,
+    pub(crate) index: usize,
 }
 
 /// The assignment of a step's rows to requests, with forced tokens, row indices and bitmasks. An empty list

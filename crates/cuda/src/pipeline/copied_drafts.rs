@@ -8,7 +8,7 @@ use crate::abi::dtype::IntType;
 use crate::abi::{DraftCopy, copy_flags};
 use crate::launch::drafts;
 use crate::memory::int_matrix::DeviceIntMatrixMut;
-use crate::pipeline::row_batch::DraftBatchId;
+use crate::pipeline::assignment::DraftBatchId;
 use crate::pipeline::workspace::Workspace;
 
 /// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives as long as `'b`.

@@ -31,13 +31,6 @@ use crate::requests::request_table::Requests;
 use crate::requests::step_features::StepFeatures;
 use crate::requests::step_variant::StepVariant;
 
-/// Names a batch of rows of a draft model in the workspace that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DraftBatchId {
-    pub(crate) workspace: u64,
-    pub(crate) index: usize,
-}
-
 /// Rows, and what is assigned to them.
 #[derive(Debug)]
 pub struct RowBatch {
