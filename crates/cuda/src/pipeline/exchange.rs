@@ -4,16 +4,12 @@ use std::ops::Range;
 
 use gumball_spec::{Error, Kind, Result};
 
-use crate::abi::dtype::Dtype;
 use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
-use crate::launch::{shards as launch, tuning};
+use crate::launch::tuning;
 use crate::memory::rows::Rows;
-use crate::pipeline::graph::{Graph, steps_of};
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
-use crate::pipeline::step::Step;
 use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
-use crate::requests::step_features::StepFeatures;
 
 /// Why drafts are not verified under a survey.
 const UNSURVEYED_DRAFTS: &str = "rows of drafts are not surveyed where they are; take gather or swap";
@@ -213,75 +209,6 @@ impl<'a> Spread<'a> {
     }
 }
 
-impl Step<'_> {
-    /// Launches the kernels of a step under [`ExchangeLayout::Survey`]: those of the parts, then those that swap the rows that the former do
-    /// not decide.
-    pub(crate) fn launch_shards(
-        &self,
-        workspace: &Workspace,
-        shards: &abi::ShardStep,
-        needs: StepFeatures,
-    ) -> crate::Result<()> {
-        let (row_type, swap_slots) = ((self.kind, self.dtype), shards.swap_slots);
-        if shards.step.masks == 0 && needs.are_decided_in_shards(self.kind) {
-            let shards = abi::ShardStep { swap_slots: 0, ..*shards };
-            return enqueue_shards(workspace, row_type, needs, &shards);
-        }
-        let Some(exchange) = &self.exchange else { return Ok(()) };
-        let Exchange { rows, results, .. } = exchange;
-        let flags = exchange_flags::PARTIAL;
-        let exchange = Exchange {
-            rows: rows.map(|rows| abi::SendRows { slots: swap_slots, flags: rows.flags | flags, ..rows }),
-            results: abi::SendResults { slots: swap_slots, flags: results.flags | flags, ..*results },
-            ..*exchange
-        };
-        let own_slots = swap_slots + u64::from(results.first_row) * size_of::<i32>() as u64;
-        let step = abi::Step { slots: own_slots, ..self.argument };
-        enqueue_shards(workspace, row_type, needs, shards)?;
-        self.launch_exchanged(workspace, &exchange, &step, needs)
-    }
-}
-
-/// Launches the kernels that survey and finish a step's rows, of which each rank has a part.
-fn enqueue_shards(
-    workspace: &Workspace,
-    row_type: (Kind, Dtype),
-    needs: StepFeatures,
-    shards: &abi::ShardStep,
-) -> crate::Result<()> {
-    if shards.step.rows == 0 {
-        return Ok(());
-    }
-    let (runtime, device) = (&*workspace.runtime, &workspace.device);
-    // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
-    // shape. The creator of `Rows` guarantees the logits.
-    unsafe { launch::survey_shards(runtime, device, row_type, shards) }?;
-    // SAFETY: as above. The kernel before is the survey.
-    unsafe { launch::finish_shards(runtime, device, row_type, needs, shards) }
-}
-
-impl Graph<'_> {
-    /// Checks that rows are spread over ranks as they were when the graph was captured, for a replay.
-    ///
-    /// # Errors
-    /// - [`Error::Conflict`] if the layout, the order of the rows, or the number of rows that a rank owns is another.
-    pub fn check_spread(&self, windows: &Windows, spread: &RankRows<'_>) -> Result<()> {
-        let is_gather = spread.layout == ExchangeLayout::Gather;
-        let is_same = |exchange: &Exchange| {
-            exchange.layout == spread.layout
-                // Where each rank has all rows, it does not matter whose they are.
-                && (is_gather || exchange.first_rows == firsts(spread.first_rows))
-                && exchange.results.first_requests == firsts(spread.first_requests)
-                && exchange.results.batch_rows == windows.batch_rows()
-        };
-        if steps_of(self.work()).all(|step| step.exchange.as_ref().is_some_and(is_same)) {
-            return Ok(());
-        }
-        let reason = "a graph over ranks was captured with another layout, or other numbers of rows of ranks";
-        Err(Error::Conflict { parameter: "assignment", other: "graph", reason })
-    }
-}
-
 /// Returns what stands for the type and the kind of rows in the digest of a step: ranks of others write windows at other strides.
 fn row_digest(rows: &Rows<'_>) -> u32 {
     let number = 2 * rows.dtype as u32 + u32::from(rows.kind == Kind::Probabilities);
@@ -290,7 +217,7 @@ fn row_digest(rows: &Rows<'_>) -> u32 {
 }
 
 /// Returns what kernels take of the first row or request of each rank, and the end of the last's.
-fn firsts(of_ranks: &[usize]) -> [u32; MAX_RANKS + 1] {
+pub(crate) fn firsts(of_ranks: &[usize]) -> [u32; MAX_RANKS + 1] {
     let end = of_ranks.last().map_or(0, |end| *end as u32);
     let mut firsts = [end; MAX_RANKS + 1];
     of_ranks.iter().zip(&mut firsts).for_each(|(of_rank, first)| *first = *of_rank as u32);

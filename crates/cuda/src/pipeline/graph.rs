@@ -7,13 +7,16 @@
 
 use std::marker::PhantomData;
 
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
 use crate::abi::Slot;
 use crate::driver::runtime::CapturedLaunches;
 use crate::pipeline::copied_drafts::DraftCopyLaunch;
+use crate::pipeline::exchange::firsts;
+use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::shorten::ShortenLaunch;
 use crate::pipeline::step::Step;
+use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::StepFeatures;
 use crate::requests::step_variant::StepVariant;
@@ -73,6 +76,26 @@ impl<'b> Graph<'b> {
         &self.work
     }
 
+    /// Checks that rows are spread over ranks as they were when the graph was captured, for a replay.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if the layout, the order of the rows, or the number of rows that a rank owns is another.
+    pub fn check_spread(&self, windows: &Windows, spread: &RankRows<'_>) -> Result<()> {
+        let is_gather = spread.layout == ExchangeLayout::Gather;
+        let is_same = |exchange: &Exchange| {
+            exchange.layout == spread.layout
+                // Where each rank has all rows, it does not matter whose they are.
+                && (is_gather || exchange.first_rows == firsts(spread.first_rows))
+                && exchange.results.first_requests == firsts(spread.first_requests)
+                && exchange.results.batch_rows == windows.batch_rows()
+        };
+        if steps_of(&self.work).all(|step| step.exchange.as_ref().is_some_and(is_same)) {
+            return Ok(());
+        }
+        let reason = "a graph over ranks was captured with another layout, or other numbers of rows of ranks";
+        Err(Error::Conflict { parameter: "assignment", other: "graph", reason })
+    }
+
     /// Returns the most tokens that a replay appends to the history of a row.
     fn tokens(&self, workspace: &Workspace) -> u64 {
         self.advancing.saturating_mul(workspace.rows().tokens_per_step())
@@ -80,7 +103,7 @@ impl<'b> Graph<'b> {
 }
 
 /// Returns the steps of some work, those of drafts included.
-pub(crate) fn steps_of<'a, 'b>(work: &'a [Work<'b>]) -> impl Iterator<Item = &'a Step<'b>> {
+fn steps_of<'a, 'b>(work: &'a [Work<'b>]) -> impl Iterator<Item = &'a Step<'b>> {
     work.iter().filter_map(|work| match work {
         Work::Step(step) => Some(&**step),
         _ => None,

@@ -1,13 +1,14 @@
-//! The launches of a step, in order: exchange of rows, begin of drafts, edits that match histories, head, softmax, judgement or
-//! probabilities, survey, finish or race, end of drafts, exchange of results.
+//! The launches of a step, in order: survey of parts of rows, exchange of rows, begin of drafts, edits that match histories, head,
+//! softmax, judgement or probabilities, survey, finish or race, end of drafts, exchange of results.
 //!
 //! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a graph and replayed; positions
 //! advance on the device.
 
 use gumball_spec::Kind;
 
-use crate::abi::{self, DraftStep, flags};
-use crate::launch::{drafts, exchange, finish, head, history_edits, survey, tuning};
+use crate::abi::dtype::Dtype;
+use crate::abi::{self, DraftStep, exchange_flags, flags};
+use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
 use crate::pipeline::proposals::Proposals;
 use crate::pipeline::rank_rows::Exchange;
 use crate::pipeline::row_batch::RowBatch;
@@ -29,8 +30,35 @@ impl Step<'_> {
         }
     }
 
+    /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): those of the parts, then those that
+    /// swap the rows that the former do not decide.
+    fn launch_shards(
+        &self,
+        workspace: &Workspace,
+        shards: &abi::ShardStep,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        let (row_type, swap_slots) = ((self.kind, self.dtype), shards.swap_slots);
+        if shards.step.masks == 0 && needs.are_decided_in_shards(self.kind) {
+            let shards = abi::ShardStep { swap_slots: 0, ..*shards };
+            return enqueue_shards(workspace, row_type, needs, &shards);
+        }
+        let Some(exchange) = &self.exchange else { return Ok(()) };
+        let Exchange { rows, results, .. } = exchange;
+        let flags = exchange_flags::PARTIAL;
+        let exchange = Exchange {
+            rows: rows.map(|rows| abi::SendRows { slots: swap_slots, flags: rows.flags | flags, ..rows }),
+            results: abi::SendResults { slots: swap_slots, flags: results.flags | flags, ..*results },
+            ..*exchange
+        };
+        let own_slots = swap_slots + u64::from(results.first_row) * size_of::<i32>() as u64;
+        let step = abi::Step { slots: own_slots, ..self.argument };
+        enqueue_shards(workspace, row_type, needs, shards)?;
+        self.launch_exchanged(workspace, &exchange, &step, needs)
+    }
+
     /// Launches the kernels over the rows that this rank samples, between those that exchange rows and results.
-    pub(crate) fn launch_exchanged(
+    fn launch_exchanged(
         &self,
         workspace: &Workspace,
         exchange: &Exchange,
@@ -178,4 +206,22 @@ impl Step<'_> {
         unsafe { probs.write(runtime, device, row_type, step, needs) }?;
         Ok(true)
     }
+}
+
+/// Launches the kernels that survey and finish a step's rows, of which each rank has a part.
+fn enqueue_shards(
+    workspace: &Workspace,
+    row_type: (Kind, Dtype),
+    needs: StepFeatures,
+    shards: &abi::ShardStep,
+) -> crate::Result<()> {
+    if shards.step.rows == 0 {
+        return Ok(());
+    }
+    let (runtime, device) = (&*workspace.runtime, &workspace.device);
+    // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
+    // shape. The creator of `Rows` guarantees the logits.
+    unsafe { shards::survey_shards(runtime, device, row_type, shards) }?;
+    // SAFETY: as above. The kernel before is the survey.
+    unsafe { shards::finish_shards(runtime, device, row_type, needs, shards) }
 }
