@@ -6,16 +6,7 @@ use gumball_engine::{
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
-use crate::verify::{MIROSTAT, model};
-
-/// Every mode, thresholds that change the law included.
-pub const MODES: [VerifyMode; 5] = [
-    VerifyMode::Coupled,
-    VerifyMode::Greedy,
-    VerifyMode::Rejection,
-    VerifyMode::Block,
-    VerifyMode::Threshold { single: 0.4, acc: 0.5 },
-];
+use crate::verify::{MIROSTAT, MODES, model};
 
 /// Drafts a chain for a request by a model, a call for each draft.
 fn chain(

@@ -10,8 +10,7 @@ use gumball_spec::head::{Scaling, logits};
 use gumball_spec::num::philox4x32_10;
 
 use crate::cases::{KINDS, VOCAB, params};
-use crate::draft::MODES;
-use crate::verify::{MIROSTAT, Random};
+use crate::verify::{MIROSTAT, MODES, Random};
 
 const WIDTH: usize = 24;
 

@@ -12,10 +12,18 @@ use gumball_spec::verify::by_probabilities::{Judgement, Trial};
 use gumball_spec::{Request, oracle};
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
-use crate::draft::MODES;
 
 /// The kind with mirostat.
 pub const MIROSTAT: usize = 4;
+
+/// Every mode, thresholds that change the law included.
+pub const MODES: [VerifyMode; 5] = [
+    VerifyMode::Coupled,
+    VerifyMode::Greedy,
+    VerifyMode::Rejection,
+    VerifyMode::Block,
+    VerifyMode::Threshold { single: 0.4, acc: 0.5 },
+];
 
 /// A model: rows are a function of the last two ids, and few, so that tokens repeat and penalties bite.
 pub fn model(history: &[u32]) -> Vec<f32> {
