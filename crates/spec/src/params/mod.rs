@@ -1,8 +1,9 @@
 //! Every knob of a request, as plain data under the field's names.
 //!
 //! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. Each parameter is a line of `table.rs`:
-//! fields, defaults, ranges and all surfaces come from there. Here is the macro that makes structures of these lines, and the trait
-//! by which readers and writers walk a structure. [`SamplingParams::validate`] checks parameters.
+//! fields, defaults, ranges and all surfaces come from there. Here is what names types of the table and is named there: descriptions
+//! of parameters, orders of filters, the macro that makes structures of these lines, and the trait by which readers and writers walk a
+//! structure. [`SamplingParams::validate`] checks parameters.
 
 use std::fmt::Display;
 
@@ -16,10 +17,49 @@ mod sampling;
 mod table;
 mod validate;
 
-pub use names::{FilterKind, FilterOrder, LogprobMode, Scope};
-pub use parameter::{Flag, Parameter, Range, Stage};
+pub use names::{FilterKind, LogprobMode, Scope};
+pub use parameter::{Flag, Range, Stage};
 pub use sampling::MIN_TEMPERATURE;
 pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams};
+
+/// The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop over these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name on all surfaces; a field of a part has the part's name in front, as in `dry.base`.
+    pub name: &'static str,
+    /// Its meaning, in a sentence.
+    pub about: &'static str,
+    /// Its range, if it is a number.
+    pub range: Option<Range>,
+    /// The stage that it speaks to.
+    pub stage: Stage,
+    /// Whether it does something unless it is neutral. Others say how such a parameter acts.
+    pub is_switch: bool,
+    /// The filter that it switches on.
+    pub filter: Option<Filter>,
+    /// Whether what it switches on reads the tokens before the row.
+    pub reads_history: bool,
+    /// Whether it speaks of logits, so that rows of probabilities cannot have it (P2).
+    pub of_logits: bool,
+    /// Whether it has no neutral value: its part has it or is absent.
+    pub is_required: bool,
+    /// A usual value, by which tests and examples switch a filter on; 1 for true.
+    pub usual: f64,
+    /// The command's flag for it.
+    pub flag: Option<Flag>,
+}
+
+/// In which order the filters act, and on what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FilterOrder {
+    /// All filters in the order of [`Filter::ALL`], each on the tokens that the former left.
+    #[default]
+    Default,
+    /// Each on the unfiltered row; the kept sets are intersected.
+    Joint,
+    /// The named filters in this order, each on the tokens that the former left; an empty list is written `none`.
+    List(Vec<Filter>),
+}
 
 /// A reference to a parameter's value, by its type.
 #[derive(Debug)]

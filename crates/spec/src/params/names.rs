@@ -1,9 +1,9 @@
-//! Scopes, logprob modes and orders, and the macro of filters; and all their names: the same in every language and on the command line.
+//! Scopes, logprob modes, and the macro of filters; and all names, those of orders too: the same in every language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::Filter;
+use super::FilterOrder;
 use crate::error::Error;
 
 /// Makes an enum of values with names; `what` says in errors what kind of name is not known.
@@ -117,18 +117,6 @@ named! { "logprob mode",
     Processed = "processed",
 }
 
-/// In which order the filters act, and on what.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FilterOrder {
-    /// All filters in the order of [`Filter::ALL`], each on the tokens that the former left.
-    #[default]
-    Default,
-    /// Each on the unfiltered row; the kept sets are intersected.
-    Joint,
-    /// The named filters in this order, each on the tokens that the former left; an empty list is written `none`.
-    List(Vec<Filter>),
-}
-
 impl fmt::Display for FilterOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -160,6 +148,7 @@ impl FromStr for FilterOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::Filter;
 
     #[test]
     fn names_parse_back() {

@@ -1,33 +1,6 @@
-//! The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop over these descriptions.
+//! What a line of `table.rs` says of a parameter, and how: its stage, its range, and the command's flag for it.
 
-use super::Filter;
-
-/// A parameter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameter {
-    /// Its name on all surfaces; a field of a part has the part's name in front, as in `dry.base`.
-    pub name: &'static str,
-    /// Its meaning, in a sentence.
-    pub about: &'static str,
-    /// Its range, if it is a number.
-    pub range: Option<Range>,
-    /// The stage that it speaks to.
-    pub stage: Stage,
-    /// Whether it does something unless it is neutral. Others say how such a parameter acts.
-    pub is_switch: bool,
-    /// The filter that it switches on.
-    pub filter: Option<Filter>,
-    /// Whether what it switches on reads the tokens before the row.
-    pub reads_history: bool,
-    /// Whether it speaks of logits, so that rows of probabilities cannot have it (P2).
-    pub of_logits: bool,
-    /// Whether it has no neutral value: its part has it or is absent.
-    pub is_required: bool,
-    /// A usual value, by which tests and examples switch a filter on; 1 for true.
-    pub usual: f64,
-    /// The command's flag for it.
-    pub flag: Option<Flag>,
-}
+use super::Parameter;
 
 /// A flag of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +31,6 @@ pub enum Stage {
 /// Starts the rule of a parameter that does something unless it is neutral.
 pub(super) const fn switch(stage: Stage) -> Parameter {
     Parameter { is_switch: true, ..setting(stage) }
-}
-
-/// Starts the rule of a parameter that switches a filter on; `usual` is a usual value.
-pub(super) const fn filter(filter: Filter, usual: f64) -> Parameter {
-    Parameter { filter: Some(filter), usual, ..switch(Stage::Filter) }
 }
 
 /// Starts the rule of a parameter that says how others act.

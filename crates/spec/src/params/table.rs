@@ -5,7 +5,7 @@
 //! `validate.rs`.
 
 use super::names::{FilterKind, filters, named};
-use super::parameter::{Range, Stage, filter, setting, switch};
+use super::parameter::{Range, Stage, setting, switch};
 use super::{Field, FilterOrder, Holds, LogprobMode, Parameter, Parameters, Scope, check, params};
 use crate::error::Result;
 use crate::row::MAX_VOCAB;
@@ -20,6 +20,11 @@ const fn from(least: f64, most: f64, words: &'static str) -> Range {
 
 const fn above(least: f64, most: f64, words: &'static str) -> Range {
     Range { least, most, is_open: true, words }
+}
+
+/// Starts the rule of a parameter that switches a filter on; `usual` is a usual value.
+const fn filter(filter: Filter, usual: f64) -> Parameter {
+    Parameter { filter: Some(filter), usual, ..switch(Stage::Filter) }
 }
 
 const MASS: Range = from(0.0, 1.0, "in 0..=1 (1: off)");
