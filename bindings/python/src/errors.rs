@@ -4,16 +4,22 @@
 //! with the engine's text: parameter, value, allowed range. An object of the wrong kind raises a `TypeError`. A missing driver,
 //! library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
-use gumball_engine::Error;
+use std::time::Duration;
+
+use gumball_engine::{Error, RanksError};
 use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-
-use crate::dist::ranks_err;
 
 pyo3::import_exception!(gumball.errors, InvalidTypeError);
 pyo3::import_exception!(gumball.errors, InvalidValueError);
 pyo3::import_exception!(gumball.errors, CallError);
 pyo3::import_exception!(gumball.errors, UnavailableError);
+pyo3::import_exception!(gumball.errors, DistError);
+pyo3::import_exception!(gumball.errors, LostError);
+pyo3::import_exception!(gumball.errors, LateError);
+pyo3::import_exception!(gumball.errors, DisagreeError);
+pyo3::import_exception!(gumball.errors, CorruptError);
+pyo3::import_exception!(gumball.errors, BrokenError);
 
 /// Returns the exception for an error of the engine.
 pub fn to_py_err(error: Error) -> PyErr {
@@ -22,6 +28,42 @@ pub fn to_py_err(error: Error) -> PyErr {
         Error::Ranks(error) => ranks_err(*error),
         _ => InvalidValueError::new_err(error.to_string()),
     }
+}
+
+/// Returns the exception for what failed between ranks.
+fn ranks_err(error: RanksError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        RanksError::Unavailable { .. } => UnavailableError::new_err(text),
+        RanksError::Lost { rank, .. } => of_rank(LostError::new_err(text), Some(rank)),
+        RanksError::TimedOut { rank, waited } => late(LateError::new_err(text), rank, waited),
+        RanksError::Disagree { rank, what, ours, theirs } => {
+            let error = of_rank(DisagreeError::new_err(text), Some(rank));
+            set(&error, &[("what", what), ("ours", &ours), ("theirs", &theirs)]);
+            error
+        }
+        RanksError::Corrupt { rank, .. } => of_rank(CorruptError::new_err(text), Some(rank)),
+        RanksError::Broken(_) => of_rank(BrokenError::new_err(text), None),
+        _ => of_rank(DistError::new_err(text), None),
+    }
+}
+
+fn of_rank(error: PyErr, rank: Option<usize>) -> PyErr {
+    // Setting an attribute of a fresh exception fails only without memory; then the text still says which rank it is.
+    Python::attach(|py| error.value(py).setattr("rank", rank)).ok();
+    error
+}
+
+fn late(error: PyErr, rank: usize, waited: Duration) -> PyErr {
+    let error = of_rank(error, Some(rank));
+    Python::attach(|py| error.value(py).setattr("waited", waited.as_secs_f64())).ok();
+    error
+}
+
+fn set(error: &PyErr, attributes: &[(&str, &str)]) {
+    Python::attach(|py| {
+        attributes.iter().try_for_each(|(name, value)| error.value(py).setattr(*name, *value)).ok()
+    });
 }
 
 /// Calls drafts, paths and what comes with them by the names of Python's arguments.

@@ -71,11 +71,11 @@ mod _gumball {
     #[pymodule_export]
     use super::device_head::DeviceHead;
     #[pymodule_export]
-    use super::dist::{
-        BrokenError, CorruptError, DisagreeError, DistError, DistPlan, DistPool, LateError, LostError,
-    };
+    use super::dist::{DistPlan, DistPool};
     #[pymodule_export]
-    use super::errors::UnavailableError;
+    use super::errors::{
+        BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError,
+    };
     #[pymodule_export]
     use super::forks::forked;
     #[pymodule_export]

@@ -8,8 +8,8 @@ use gumball_spec::edit::Hook;
 use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result};
 
-use crate::drafts::VerifyMode;
-use crate::pool::Slot;
+use crate::slot::Slot;
+use crate::verify_mode::VerifyMode;
 
 /// The caller's own edits of one row of a batch, as [`Hook`] is for a single row.
 ///
@@ -222,7 +222,7 @@ impl<'a> Masks<'a> {
     pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
         // Where a row without words would lie does not matter.
         let stride = if width == 0 { 0 } else { stride };
-        crate::logits::check_matrix("masks", words.len(), rows, width, stride)?;
+        crate::matrix::check_matrix("masks", words.len(), rows, width, stride)?;
         Ok(Self { words: Some(words), rows, width, stride, present: None, select: None })
     }
 

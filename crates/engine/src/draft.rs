@@ -10,11 +10,12 @@ use gumball_spec::verify::draft::{DraftWords, check_path};
 use gumball_spec::{Error, Kind, NONE, Result, memory};
 
 use crate::batch::Batch;
-use crate::drafts::VerifyMode;
 use crate::logits::Logits;
-use crate::pool::{PADDING, Pool};
+use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
+use crate::slot::PADDING;
+use crate::verify_mode::VerifyMode;
 
 /// What a draft model proposes, in memory that is used again from call to call.
 #[derive(Clone, Debug)]

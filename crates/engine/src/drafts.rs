@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
+use gumball_spec::verify::by_probabilities::check_draft_probs;
 use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
 use gumball_spec::{Error, Result, Row};
 
 use crate::batch::Batch;
-use crate::rows::Matrix;
+use crate::matrix::Matrix;
 
 /// The drafts of a batch of requests, those of one request after those of another; [`Batch::counts`] says how many each has.
 ///
@@ -26,7 +26,7 @@ pub struct Drafts<'a> {
     pub tree: Tree<'a>,
     /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary for each row of logits, of
     /// which those without a draft behind them are not read. `None`: the drafter has none, or the mode is neither
-    /// [`VerifyMode::Rejection`] nor [`VerifyMode::Block`], which alone read them.
+    /// [`Rejection`](crate::VerifyMode::Rejection) nor [`Block`](crate::VerifyMode::Block), which alone read them.
     pub probs: Option<Matrix<'a>>,
 }
 
@@ -47,55 +47,6 @@ pub enum Tree<'a> {
         /// The row of the next draft behind the same row.
         next_sibling: &'a [i32],
     },
-}
-
-/// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask a route for the
-/// probabilities of rows; a request without drafts takes a step in any mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum VerifyMode {
-    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without
-    /// drafts (S3).
-    #[default]
-    Coupled,
-    /// As `Coupled`, with temperature 0 in every row.
-    Greedy,
-    /// By the ratio of the target's and the drafter's probability, sibling after sibling; emitted tokens have the target's
-    /// distribution (S5). With `probs`, siblings must have been drawn one after the other without replacement.
-    Rejection,
-    /// A chain as a whole, which accepts more than `Rejection` and has the same distribution (S6). With `probs`, drafts must not
-    /// come from the race of their positions.
-    Block,
-    /// Accepts more than the target's distribution warrants (S7).
-    Threshold {
-        /// A draft of at least this probability is accepted; in 0..=1.
-        single: f32,
-        /// A draft is also accepted if a coin times this is below the probability of it and the siblings before it; in
-        /// 0..=1. 1 for both is the target's distribution.
-        acc: f32,
-    },
-}
-
-impl VerifyMode {
-    /// Returns the mode as numbers, which ranks compare.
-    pub(crate) fn words(self) -> [u64; 3] {
-        match self {
-            VerifyMode::Coupled => [1, 0, 0],
-            VerifyMode::Greedy => [2, 0, 0],
-            VerifyMode::Rejection => [3, 0, 0],
-            VerifyMode::Block => [4, 0, 0],
-            VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
-        }
-    }
-
-    /// Returns how drafts are judged by probabilities, if they are.
-    pub(crate) fn judgement(self) -> Option<Judgement> {
-        match self {
-            VerifyMode::Coupled | VerifyMode::Greedy => None,
-            VerifyMode::Rejection => Some(Judgement::Rejection),
-            VerifyMode::Block => Some(Judgement::Block),
-            VerifyMode::Threshold { single, acc } => Some(Judgement::Threshold { single, acc }),
-        }
-    }
 }
 
 impl<'a> Drafts<'a> {

@@ -5,12 +5,14 @@ use gumball_head::{Certified, HiddenStates, WholeRow};
 use gumball_spec::{Kind, Result};
 
 use crate::batch::Batch;
+use crate::head_counts::HeadCounts;
 use crate::hidden_rows::{Needs, RowTasks};
-use crate::lm_head::{Head, HeadCounts};
+use crate::lm_head::Head;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot};
+use crate::pool::Pool;
 use crate::route::{ORACLE, RACE};
 use crate::sequence::Sequence;
+use crate::slot::{PADDING, Slot};
 
 impl Pool {
     /// Computes what a step from hidden states gives that was checked, and changes no sequence.

@@ -10,14 +10,16 @@ use gumball_spec::{Kind, Result};
 
 use crate::batch::Batch;
 use crate::draft::Proposals;
-use crate::drafts::{ReadDrafts, VerifyMode};
+use crate::drafts::ReadDrafts;
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::lm_head::{Head, HeadBuffers};
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool};
+use crate::pool::Pool;
 use crate::score::reads_history;
 use crate::sequence::Sequence;
+use crate::slot::PADDING;
 use crate::verify::request_of;
+use crate::verify_mode::VerifyMode;
 
 impl Pool {
     /// Computes what a verification from hidden states gives that was checked, and changes no sequence.

@@ -77,11 +77,15 @@ mod sampler;
 
 mod batch;
 mod drafts;
+mod head_counts;
 mod lm_head;
 mod logits;
+mod matrix;
 mod outputs;
 mod rows;
 mod sink;
+mod slot;
+mod verify_mode;
 mod workers;
 
 mod operators;
@@ -125,20 +129,24 @@ pub use device::{
     Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,
 };
 pub use draft::Proposals;
-pub use drafts::{Drafts, Tree, VerifyMode};
+pub use drafts::{Drafts, Tree};
 pub use gumball_head as head;
-pub use lm_head::{Head, HeadCounts, build_clusters, certify};
+pub use head_counts::HeadCounts;
+pub use lm_head::{Head, build_clusters, certify};
 pub use logits::Logits;
+pub use matrix::Matrix;
 pub use operators::{
     DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,
     LogitsMut, Operators, PerRow, PerRowMut, PoolSlots, RowParams, RowsIn, RowsInOut,
 };
 pub use outputs::{Emitted, Outputs};
-pub use pool::{PADDING, Pool, PoolConfig, Slot};
+pub use pool::{Pool, PoolConfig};
 pub use ranks::DistPool;
 pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
-pub use rows::{Matrix, Rows};
+pub use rows::Rows;
 pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;
+pub use slot::{PADDING, Slot};
 pub use state::State;
+pub use verify_mode::VerifyMode;

@@ -1,9 +1,8 @@
 //! Logits: a batch of rows in one buffer, strided, in the type the model left them in; or of probabilities.
 
-use gumball_spec::shape::{check_stride, check_vocab};
 use gumball_spec::{Error, Kind, Result, Row};
 
-use crate::rows::Matrix;
+use crate::matrix::Matrix;
 
 /// Rows that operators read: logits, or, made by [`Logits::probabilities`], probabilities.
 ///
@@ -118,38 +117,6 @@ impl<'a> Logits<'a> {
         assert!(row < self.rows(), "row {row} of {}", self.rows());
         self.matrix.row(self.line(row))
     }
-}
-
-/// Checks that `rows` rows of a vocabulary, `stride` apart, lie inside `length` elements.
-pub(crate) fn check_rows(
-    parameter: &'static str,
-    length: usize,
-    rows: usize,
-    vocab: usize,
-    stride: usize,
-) -> Result<()> {
-    check_vocab(vocab)?;
-    check_matrix(parameter, length, rows, vocab, stride)
-}
-
-/// Checks that `rows` rows of `width` elements, `stride` apart, lie inside `length` elements.
-pub(crate) fn check_matrix(
-    parameter: &'static str,
-    length: usize,
-    rows: usize,
-    width: usize,
-    stride: usize,
-) -> Result<()> {
-    if rows == 0 {
-        return Ok(());
-    }
-    check_stride("stride", rows, width, stride)?;
-    let end = (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width));
-    if end.is_none_or(|end| end > length) {
-        let allowed = format!("at least {rows} rows of {width} elements, {stride} apart");
-        return Err(Error::length(parameter, length, allowed));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

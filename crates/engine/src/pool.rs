@@ -6,15 +6,10 @@ use gumball_spec::{Error, Result, SamplingParams, memory};
 use crate::lm_head::HeadBuffers;
 use crate::route::{RACE, Route};
 use crate::sequence::Sequence;
+use crate::slot::{Slot, check_slots};
 use crate::state::State;
 use crate::workers::{Threads, Workers};
 use gumball_spec::layout::Widths;
-
-/// A place in a [`Pool`], from 0; [`PADDING`] stands for none.
-pub type Slot = i32;
-
-/// The slot of a row that yields nothing and touches nothing.
-pub const PADDING: Slot = -1;
 
 /// What a pool is made for.
 ///
@@ -257,37 +252,6 @@ pub(crate) fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()
             let allowed = format!("at most {ids} ids, the pool's widths.ids");
             return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
         }
-    }
-    Ok(())
-}
-
-/// Checks that rows are of a pool's vocabulary.
-pub(crate) fn check_vocab(vocab: usize, given: usize) -> Result<()> {
-    if given == vocab {
-        return Ok(());
-    }
-    Err(Error::length("logits", given, format!("{vocab} elements in a row, the vocabulary")))
-}
-
-/// Checks that the slots of a step are admitted, and none but padding stands there twice. `seen` holds for each slot
-/// the number of the check that last saw it; this one's is `check`.
-pub(crate) fn check_slots(
-    slots: &[Slot],
-    admitted: impl Fn(Slot) -> bool,
-    seen: &mut [u64],
-    check: u64,
-) -> Result<()> {
-    for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-        if !admitted(*slot) {
-            let value = format!("{slot} in row {row}");
-            return Err(Error::out_of_range("slots", value, "an admitted slot, or -1 for padding"));
-        }
-        let seen = &mut seen[*slot as usize];
-        if *seen == check {
-            let value = format!("{slot} in row {row} again");
-            return Err(Error::out_of_range("slots", value, "a slot that stands in a step once"));
-        }
-        *seen = check;
     }
     Ok(())
 }

@@ -1,126 +1,15 @@
 //! Rows: what a call of a pool reads, as values that borrow their memory.
 
 use gumball_head::HiddenStates;
-use gumball_spec::{Error, Kind, MAX_VOCAB, Result, Row};
+use gumball_spec::{Error, Kind, Result, Row};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::DeviceHead;
 use crate::lm_head::Head;
-use crate::logits::{Logits, check_matrix};
-use crate::pool::{Slot, check_vocab};
-
-/// A matrix of f32, bf16 or f16 numbers in host memory, whose rows may lie apart.
-///
-/// ```
-/// # use gumball_engine::*;
-/// let data = [1.0f32, 2.0, -0.0, 3.0, 4.0];
-/// let matrix = Matrix::strided(&data, 2, 2, 3)?;
-/// assert_eq!(matrix.row(1).logits(), [3.0, 4.0]);
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
-    data: Row<'a>,
-    rows: usize,
-    width: usize,
-    stride: usize,
-}
-
-impl<'a> Matrix<'a> {
-    /// Takes `rows` rows of `width` numbers that follow each other: a slice of f32, bf16 or f16.
-    ///
-    /// # Errors
-    /// Those of [`Matrix::strided`].
-    pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
-        Self::strided(data, rows, width, width)
-    }
-
-    /// Takes `rows` rows of `width` numbers, the next one `stride` numbers on; what lies between is not read.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if `width` is outside 1..=2^20, or `stride` less than it with several rows.
-    /// - [`Error::Length`] if the data end before the last row does.
-    pub fn strided(data: impl Into<Row<'a>>, rows: usize, width: usize, stride: usize) -> Result<Self> {
-        let data = data.into();
-        if !(1..=MAX_VOCAB).contains(&width) {
-            return Err(Error::out_of_range("width", width, "in 1..=2^20"));
-        }
-        check_matrix("matrix", data.vocab(), rows, width, stride)?;
-        Ok(Self { data, rows, width, stride })
-    }
-
-    /// Takes rows of a vocabulary, which errors call logits.
-    pub(crate) fn of_vocab(
-        data: impl Into<Row<'a>>,
-        rows: usize,
-        vocab: usize,
-        stride: usize,
-    ) -> Result<Self> {
-        let named = |name| match name {
-            "width" => "vocab",
-            "matrix" => "logits",
-            name => name,
-        };
-        Self::strided(data, rows, vocab, stride).map_err(|error| error.with_parameter(named))
-    }
-
-    /// Returns the number of rows.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Returns the number of elements in a row.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Returns the numbers of a row.
-    ///
-    /// # Panics
-    /// If `row` is not below [`Matrix::rows`].
-    #[must_use]
-    pub fn row(&self, row: usize) -> Row<'a> {
-        assert!(row < self.rows, "row {row} of {}", self.rows);
-        let place = row * self.stride..row * self.stride + self.width;
-        match self.data {
-            Row::F32(data) => Row::F32(&data[place]),
-            Row::Bf16(data) => Row::Bf16(&data[place]),
-            Row::F16(data) => Row::F16(&data[place]),
-        }
-    }
-
-    /// Returns the rows as they lie in memory, to the end of the last, and their stride.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn to_last(self) -> (Row<'a>, usize) {
-        let end = if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width };
-        let data = match self.data {
-            Row::F32(data) => Row::F32(&data[..end]),
-            Row::Bf16(data) => Row::Bf16(&data[..end]),
-            Row::F16(data) => Row::F16(&data[..end]),
-        };
-        (data, self.stride)
-    }
-
-    /// Returns how many numbers lie from a row to the next.
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
-    }
-
-    /// Returns all numbers, of which rows are a part.
-    pub(crate) fn data(&self) -> Row<'a> {
-        self.data
-    }
-}
-
-impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
-    fn from(states: HiddenStates<'a>) -> Self {
-        let (data, stride) = states.matrix();
-        Self { data, rows: states.rows(), width: states.width(), stride }
-    }
-}
+use crate::logits::Logits;
+use crate::matrix::Matrix;
+use crate::slot::Slot;
 
 /// The rows that a call reads, and what they are. Several calls may read the same ones.
 ///
@@ -218,8 +107,9 @@ impl<'a> Rows<'a> {
                 return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
             }
             check_vocab(vocab, head.vocab())?;
-            head.check_width(matrix.width)?;
-            let states = HiddenStates::strided(matrix.data, matrix.rows, matrix.width, matrix.stride)?;
+            head.check_width(matrix.width())?;
+            let (rows, width, stride) = (matrix.rows(), matrix.width(), matrix.stride());
+            let states = HiddenStates::strided(matrix.data(), rows, width, stride)?;
             return Ok(Source::Hidden(head, states));
         }
         let logits = Logits::of(self.matrix(), self.kind());
@@ -318,4 +208,12 @@ impl Source<'_> {
         let allowed = format!("{rows} {of}, one per request and one per draft");
         Err(Error::length(parameter, self.rows(), allowed))
     }
+}
+
+/// Checks that rows are of a pool's vocabulary.
+fn check_vocab(vocab: usize, given: usize) -> Result<()> {
+    if given == vocab {
+        return Ok(());
+    }
+    Err(Error::length("logits", given, format!("{vocab} elements in a row, the vocabulary")))
 }

@@ -10,10 +10,11 @@ use gumball_spec::{Kind, NONE, Result};
 use crate::batch::Batch;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot};
+use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sink::RowsMut;
+use crate::slot::{PADDING, Slot};
 use crate::workers::blocks_of;
 
 impl Pool {

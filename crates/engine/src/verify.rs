@@ -13,14 +13,16 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams};
 
 use crate::batch::Batch;
-use crate::drafts::{Drafts, ReadDrafts, VerifyMode, in_request};
+use crate::drafts::{Drafts, ReadDrafts, in_request};
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
-use crate::pool::{PADDING, Pool, Slot};
+use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sequence::Sequence;
 use crate::sink::RowsMut;
+use crate::slot::{PADDING, Slot};
+use crate::verify_mode::VerifyMode;
 use crate::walk::Walk;
 
 impl Pool {

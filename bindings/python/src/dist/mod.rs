@@ -30,9 +30,6 @@ use pyo3::types::PyDict;
 
 use self::config::{Given, Joined};
 use self::errors::Signals;
-pub use self::errors::{
-    BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, ranks_err,
-};
 use self::home::{Home, either};
 pub use self::plan::DistPlan;
 use crate::arrays::{Location, torch_stream};

@@ -19,8 +19,8 @@ use super::step::code;
 use super::verify::rule;
 use crate::batch::Batch;
 use crate::draft::{Proposals, split_paths};
-use crate::drafts::VerifyMode;
-use crate::pool::{PADDING, Slot};
+use crate::slot::{PADDING, Slot};
+use crate::verify_mode::VerifyMode;
 
 impl DevicePool {
     /// Draws drafts from the rows of a draft model in the host's memory, for the requests in `batch.slots`, and changes no sequence.

@@ -13,7 +13,7 @@ use super::draft_batch::DraftBatch;
 use super::head::DeviceHead;
 use super::input::DeviceInput;
 use super::pool::DevicePool;
-use crate::pool::PADDING;
+use crate::slot::PADDING;
 
 /// What a graph does at one point. See [`DevicePool::capture_work`].
 #[derive(Clone, Copy, Debug)]

@@ -1,17 +1,12 @@
-//! Steps from hidden states on a device: a head there makes the logits, and the kernels of a step go on as ever.
+//! Heads that lie in the memory of a device.
 
-use gumball_cuda::{DraftIds, Head as CudaHead, HeadScreen, Rows, StepInput};
-use gumball_head::{Certified, Clustered, ClusteredOptions, Clusters, Scaling, WholeRow};
+use gumball_cuda::{Head as CudaHead, HeadScreen, Rows};
+use gumball_head::{Certified, ClusteredOptions, Clusters, Scaling};
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
-use gumball_spec::{Error, Kind, Result};
+use gumball_spec::{Error, Result};
 
 use super::Device;
-use super::input::{DeviceInput, DeviceOptions};
-use super::pool::DevicePool;
-use super::pool_route::PoolRoute;
-use super::sequences::HostSequence;
-use crate::lm_head::{Head, HeadCounts};
-use crate::pool::Slot;
+use crate::head_counts::HeadCounts;
 
 /// An LM head in a device's memory, with memory for the logits of some rows.
 ///
@@ -20,51 +15,6 @@ use crate::pool::Slot;
 #[derive(Debug)]
 pub struct DeviceHead<'w> {
     pub(super) head: CudaHead<'w>,
-}
-
-impl DeviceHead<'static> {
-    /// Copies a head to a device, for steps of at most `rows` rows.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
-    /// - [`Error::Unavailable`] for a head that lies on a device, a screen of two levels, or if the device has not enough memory: for the weights, 4 bytes for each logit of
-    ///   `rows` rows; for a certified head a byte for each weight and some 10 bytes for each logit of the rows that it screens; for a
-    ///   clustered one 2 or 4 bytes for each element of a centroid, and for each row 4 bytes for each cluster and each id of its probed set.
-    pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
-        let (exact, certified) = match head.into() {
-            Head::Clustered(clustered) => return Self::of_clustered(device, clustered, rows),
-            Head::Exact(exact) => (exact, None),
-            Head::Certified(certified) => (certified.exact(), Some(certified)),
-            Head::Device(_) => return Err(is_on_device()),
-        };
-        let (weights, shape) = (exact.weights().all(), (exact.vocab(), exact.width()));
-        let head = CudaHead::copied(device.runtime(), weights, shape, exact.bias(), *exact.scaling(), rows)?;
-        match certified {
-            None => Ok(Self { head }),
-            Some(certified) => Self { head }.with_screen(certified),
-        }
-    }
-
-    fn of_clustered(device: &Device, head: &Clustered<'_>, rows: usize) -> Result<Self> {
-        let (runtime, shape) = (device.runtime(), (head.vocab(), head.width()));
-        let (weights, places, bias) = (head.weights().all(), head.places(), head.bias());
-        let copied = CudaHead::copied_from_places(
-            runtime,
-            weights,
-            places,
-            shape,
-            bias.as_deref(),
-            *head.scaling(),
-            rows,
-        )?;
-        Self { head: copied }.with_clusters(head.clusters(), &options_of(head))
-    }
-}
-
-/// Returns what a clustered head was made with besides its clusters.
-fn options_of(head: &Clustered<'_>) -> ClusteredOptions {
-    let (probes, special_ids) = (Some(head.probes()), head.special_ids().to_vec());
-    ClusteredOptions { probes, special_ids, ..ClusteredOptions::default() }
 }
 
 impl<'w> DeviceHead<'w> {
@@ -83,32 +33,6 @@ impl<'w> DeviceHead<'w> {
         rows: usize,
     ) -> Result<Self> {
         Ok(Self { head: CudaHead::exact(device.runtime(), weights, bias, scaling, rows)? })
-    }
-
-    /// Makes a head of the same kind as one of the host, over the same weights on the device, in the order of ids: only what the host's head has derived
-    /// from its weights is copied. The weights must be those of the host's head.
-    ///
-    /// # Errors
-    /// Those of [`DeviceHead::over`], [`DeviceHead::with_screen`] and [`DeviceHead::with_clusters`].
-    pub fn over_weights_of<'h>(
-        device: &Device,
-        head: impl Into<Head<'h>>,
-        weights: Rows<'w>,
-        rows: usize,
-    ) -> Result<Self> {
-        match head.into() {
-            Head::Exact(exact) => Self::over(device, weights, exact.bias(), *exact.scaling(), rows),
-            Head::Certified(certified) => {
-                let exact = certified.exact();
-                Self::over(device, weights, exact.bias(), *exact.scaling(), rows)?.with_screen(certified)
-            }
-            Head::Clustered(clustered) => {
-                let (bias, scaling) = (clustered.bias(), *clustered.scaling());
-                Self::over(device, weights, bias.as_deref(), scaling, rows)?
-                    .with_clusters(clustered.clusters(), &options_of(clustered))
-            }
-            Head::Device(_) => Err(is_on_device()),
-        }
     }
 
     /// Adds a copy of a certified head's screen, so that few logits are computed where they decide a row. The tokens stay the same. The
@@ -247,98 +171,5 @@ impl<'w> DeviceHead<'w> {
     /// If `logits` is longer than the logits of the head's capacity of rows.
     pub fn read_logits(&self, logits: &mut [f32]) -> Result<()> {
         self.head.read_logits(logits)
-    }
-}
-
-/// The error of a head that is to be copied to a device, and lies on one.
-fn is_on_device() -> Error {
-    let reason = "copy the host's head".to_owned();
-    Error::Unavailable { resource: "copy of a head that lies on a device", reason }
-}
-
-impl DevicePool {
-    /// Enqueues a step from hidden states: the next token of each, appended to the sequence in the row's slot.
-    ///
-    /// What comes out is, bit for bit, what [`DevicePool::enqueue`] makes of the logits that rules H1 and H2 give. The call allocates
-    /// nothing on the device and waits for nothing, as [`DevicePool::enqueue`].
-    ///
-    /// # Shapes and units
-    /// `input`: R hidden states of the head's width, in place of logits; f32, bf16 or f16, strided. `slots` and `options`: as for
-    /// [`DevicePool::enqueue`], without `row_indices`.
-    ///
-    /// # Errors
-    /// - Those of [`DevicePool::enqueue`].
-    /// - [`Error::Length`] if the head's vocabulary is not the pool's, hidden states have another width than the head, or there are
-    ///   more than its capacity.
-    /// - [`Error::Conflict`] for `row_indices`.
-    ///
-    /// After an error no sequence has changed.
-    pub fn enqueue_hidden<'b>(
-        &mut self,
-        head: &'b DeviceHead<'_>,
-        input: impl Into<DeviceInput<'b>>,
-        slots: &[Slot],
-        options: &DeviceOptions<'_>,
-    ) -> Result<()> {
-        self.check_head(head)?;
-        self.assign(slots, options)?;
-        self.enqueue_hidden_assigned(head, input)
-    }
-
-    /// Enqueues a step from hidden states for the rows that were assigned last; it only launches kernels. If the host program is capturing
-    /// the device's stream in a graph of its own, the step becomes part of it, as [`DevicePool::enqueue_assigned`] says; the head must then
-    /// stay as it is, in the same place, as long as that graph is replayed.
-    ///
-    /// # Errors
-    /// Those of [`DevicePool::enqueue_hidden`] that concern head and input.
-    pub fn enqueue_hidden_assigned<'b>(
-        &mut self,
-        head: &'b DeviceHead<'_>,
-        input: impl Into<DeviceInput<'b>>,
-    ) -> Result<()> {
-        self.check_head(head)?;
-        let input = input.into();
-        self.enqueue_step(&StepInput { head: Some(&head.head), ..input.of_step() }, None)?;
-        Ok(())
-    }
-
-    /// Enqueues the verification of drafts from hidden states, one for each row, for the requests that
-    /// [`DevicePool::assign_drafts`] named last. See [`DevicePool::enqueue_verify_assigned`].
-    ///
-    /// # Errors
-    /// - Those of [`DevicePool::enqueue_verify_assigned`].
-    /// - Those of [`DevicePool::enqueue_hidden`] that concern head and input.
-    pub fn enqueue_verify_hidden_assigned<'b>(
-        &mut self,
-        head: &'b DeviceHead<'_>,
-        input: impl Into<DeviceInput<'b>>,
-        drafts: &DraftIds<'b>,
-    ) -> Result<()> {
-        self.check_head(head)?;
-        let input = input.into();
-        let (head, drafts) = (Some(&head.head), Some(*drafts));
-        self.enqueue_step(&StepInput { head, drafts, ..input.of_step() }, None)?;
-        Ok(())
-    }
-
-    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is
-    /// no such reason. See [`Pool::needs_whole_row`](crate::Pool::needs_whole_row).
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant.
-    pub fn needs_whole_row(&self, slot: Slot) -> Result<Option<WholeRow>> {
-        let HostSequence { sequence, .. } = self.host_sequence(slot)?;
-        if self.config.route == PoolRoute::Probabilities {
-            return Ok(Some(WholeRow::Route));
-        }
-        Ok(Certified::decisive(&sequence.task(Kind::Logits, None, None), false, self.config.kept).err())
-    }
-
-    pub(super) fn check_head(&self, head: &DeviceHead<'_>) -> Result<()> {
-        if head.vocab() != self.config.vocab {
-            let allowed = format!("{} ids, the pool's vocabulary", self.config.vocab);
-            return Err(Error::length("head", head.vocab(), allowed));
-        }
-        Ok(())
     }
 }

@@ -4,10 +4,12 @@
 //! addresses in the device's memory. A step is therefore a few launches: it allocates nothing, waits for
 //! nothing and can be captured.
 
+mod copied_head;
 mod draft;
 mod draft_batch;
 mod graph;
 mod head;
+mod hidden;
 mod input;
 mod pool;
 mod pool_route;

@@ -13,8 +13,9 @@ use super::draft_batch::DraftBatch;
 use super::pool_route::PoolRoute;
 use super::sequences::{HostSequence, Shortened};
 use super::step::{Assigned, Last};
-use crate::pool::{SLOTS, Slot, check_widths};
+use crate::pool::{SLOTS, check_widths};
 use crate::sequence::Sequence;
+use crate::slot::Slot;
 use crate::state::State;
 
 /// The capacities of a pool on a device. The pool allocates all its memory at once, except the lists and

@@ -5,8 +5,8 @@ use gumball_spec::{Error, NONE, Result};
 
 use super::pool::DevicePool;
 use super::pool_route::{PoolRoute, drawing_params};
-use crate::pool::Slot;
 use crate::sequence::Sequence;
+use crate::slot::Slot;
 
 /// Whether the device took output tokens of a sequence away that the host's copy still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

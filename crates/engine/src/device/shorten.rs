@@ -9,7 +9,7 @@ use gumball_spec::{Error, Result};
 use super::input::copy_bytes_up;
 use super::pool::DevicePool;
 use super::sequences::Shortened;
-use crate::pool::Slot;
+use crate::slot::Slot;
 use crate::verify::{check_counts, check_taken};
 
 impl DevicePool {

@@ -17,9 +17,9 @@ use super::pool_route::{PoolRoute, refused};
 use super::sequences::Shortened;
 use crate::batch::Batch;
 use crate::drafts::starts;
+use crate::matrix::Matrix;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Slot, check_slots};
-use crate::rows::Matrix;
+use crate::slot::{PADDING, Slot, check_slots};
 
 /// The assignment that lies on the device: slots, forced tokens and row indices.
 #[derive(Clone, Debug, Default)]

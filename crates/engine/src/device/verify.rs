@@ -16,10 +16,11 @@ use super::input::{DeviceInput, DeviceOptions, copy_bytes_up};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
 use crate::batch::Batch;
-use crate::drafts::{Drafts, ReadDrafts, VerifyMode, in_request, starts};
+use crate::drafts::{Drafts, ReadDrafts, in_request, starts};
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Slot};
+use crate::slot::{PADDING, Slot};
 use crate::verify::check_forced_block;
+use crate::verify_mode::VerifyMode;
 
 /// Returns the rule of a mode.
 pub(super) fn rule(mode: VerifyMode) -> DraftRule {

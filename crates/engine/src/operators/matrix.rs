@@ -4,7 +4,7 @@ use gumball_cpu::RowMut;
 use gumball_spec::{Kind, Result, memory};
 
 use super::MEMORY;
-use crate::logits::check_rows;
+use crate::matrix::check_rows;
 
 /// A batch of rows to be written, or to be changed in place.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use gumball_dist::{Digest, StepDigest, StepPart};
 use gumball_spec::SamplingParams;
 
 use crate::batch::Batch;
-use crate::pool::Slot;
 use crate::sequence::Sequence;
+use crate::slot::Slot;
 
 /// Digests of the requests in slots.
 #[derive(Debug, Default)]

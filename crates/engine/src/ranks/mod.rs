@@ -21,8 +21,9 @@ use self::alike::{Requests, add_batch, digest_of};
 use crate::batch::Batch;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, PoolConfig, Slot};
+use crate::pool::{Pool, PoolConfig};
 use crate::sequence::Sequence;
+use crate::slot::{PADDING, Slot};
 use crate::state::State;
 
 /// A pool whose logits are spread over ranks: each rank has one, and all make the same calls in the same turn.

@@ -8,8 +8,8 @@ use super::{DistPool, corrupt};
 use crate::batch::Batch;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::Slot;
 use crate::rows::Rows;
+use crate::slot::Slot;
 
 impl DistPool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot, on all ranks: what comes out is what

@@ -11,8 +11,8 @@ use super::DistPool;
 use crate::batch::Batch;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::PADDING;
 use crate::route::RACE;
+use crate::slot::PADDING;
 use crate::workers::Workers;
 
 impl DistPool {

@@ -10,8 +10,8 @@ use crate::batch::Batch;
 use crate::drafts::{Drafts, ReadDrafts, starts};
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
-use crate::pool::Slot;
 use crate::rows::Rows;
+use crate::slot::Slot;
 
 impl DistPool {
     /// Verifies the drafts of each request, and appends the emitted tokens to its sequence, on all ranks: what comes out is what

@@ -21,9 +21,9 @@ use gumball_spec::{Error, RanksError, Result, SamplingParams};
 use super::Device;
 use super::pool::{DevicePool, DevicePoolConfig};
 use super::pool_route::{PoolRoute, refused};
-use crate::pool::{PADDING, Slot};
 use crate::ranks::alike::{Requests, digest_of};
 use crate::sequence::Sequence;
+use crate::slot::{PADDING, Slot};
 use crate::state::State;
 
 /// A pool whose logits are spread over the devices of several ranks: each rank has one, and all make the same calls in the same turn.

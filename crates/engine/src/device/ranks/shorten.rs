@@ -4,7 +4,7 @@ use gumball_cuda::DeviceSlice;
 use gumball_spec::{Error, Result};
 
 use super::DeviceDistPool;
-use crate::pool::Slot;
+use crate::slot::Slot;
 
 impl DeviceDistPool {
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, as [`DevicePool::shorten`](crate::DevicePool::shorten) does. All

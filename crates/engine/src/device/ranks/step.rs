@@ -13,8 +13,8 @@ use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Slot};
 use crate::ranks::alike::add_batch;
+use crate::slot::{PADDING, Slot};
 
 impl DeviceDistPool {
     /// Chooses the next token of each row of the host's memory, as [`DistPool::step`](crate::DistPool::step) does. The call copies the

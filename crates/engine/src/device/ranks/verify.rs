@@ -11,10 +11,11 @@ use super::DeviceDistPool;
 use super::step::{refuse_kept, spread};
 use super::watch::beside;
 use crate::batch::Batch;
-use crate::drafts::{Drafts, VerifyMode, starts};
+use crate::drafts::{Drafts, starts};
 use crate::outputs::Outputs;
-use crate::pool::Slot;
 use crate::ranks::refuse_survey;
+use crate::slot::Slot;
+use crate::verify_mode::VerifyMode;
 
 impl DeviceDistPool {
     /// Verifies the drafts of each request against rows of the host, as [`DistPool::verify`](crate::DistPool::verify) does. The call copies the
