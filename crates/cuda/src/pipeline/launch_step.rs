@@ -30,8 +30,8 @@ impl Step<'_> {
         }
     }
 
-    /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): those of the parts, then those that
-    /// swap the rows that the former do not decide.
+    /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): the kernels over this rank's parts of
+    /// the rows, then the kernels that swap the rows which the parts do not decide.
     fn launch_shards(
         &self,
         workspace: &Workspace,

@@ -1,9 +1,9 @@
 //! Every knob of a request, as plain data under the field's names.
 //!
 //! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. Each parameter is a line of `table.rs`:
-//! fields, defaults, ranges and all surfaces come from there. Here is what names types of the table and is named there: descriptions
-//! of parameters, orders of filters, the macro that makes structures of these lines, and the trait by which readers and writers walk a
-//! structure. [`SamplingParams::validate`] checks parameters.
+//! fields, defaults, ranges and all surfaces come from there. This file has the types that refer to the table, and to which the table
+//! refers: descriptions of parameters, and orders of filters. It also has the macro that makes structures of these lines, and the trait
+//! by which readers and writers walk a structure. [`SamplingParams::validate`] checks parameters.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! Scopes, logprob modes, and the macro of filters; and all names, those of orders too: the same in every language and on the command line.
+//! Scopes, logprob modes, the macro of filters, and the text form of orders. Names are the same in every language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a line of `table.rs` says of a parameter, and how: its stage, its range, and the command's flag for it.
+//! The parts of a parameter's description (stage, range, flag of the command), and the functions by which its line in `table.rs` makes it.
 
 use super::Parameter;
 
