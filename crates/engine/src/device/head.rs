@@ -10,7 +10,7 @@ use crate::head_counts::HeadCounts;
 
 /// An LM head in a device's memory, with memory for the logits of some rows.
 ///
-/// A pool's steps go from hidden states to tokens with it: [`DevicePool::enqueue_hidden`]. Steps of one head write the same memory, so they
+/// A pool's steps go from hidden states to tokens with it: [`DevicePool::enqueue_hidden`](crate::DevicePool::enqueue_hidden). Steps of one head write the same memory, so they
 /// must run one after the other, on one stream; several pools may share a head then.
 #[derive(Debug)]
 pub struct DeviceHead<'w> {
@@ -62,7 +62,7 @@ impl<'w> DeviceHead<'w> {
     }
 
     /// Adds a copy of clusters: from now on each row has the logits of its probed set, and -inf elsewhere (H7, H8 in `docs/semantics.md`). The
-    /// results are those of a [`Clustered`] head on the host, bit for bit. The weights stay in the order of ids, so they may be an
+    /// results are those of a [`Clustered`](gumball_head::Clustered) head on the host, bit for bit. The weights stay in the order of ids, so they may be an
     /// embedding's.
     ///
     /// Each row computes its own clusters, however many rows a step has: `most_rows` of the options plays no part.
