@@ -83,7 +83,7 @@ pub(crate) struct DrawnDrafts<'a> {
 }
 
 impl GivenRows<'_> {
-    /// Returns the rows as a batch of the engine's, with what comes with them.
+    /// Returns the rows as a batch of the engine's, with their masks and forced tokens.
     pub fn batch<'a>(&'a self, slots: &'a [Slot], of_rows: &Batch<'a>) -> Batch<'a> {
         Batch { slots, counts: self.counts, mode: self.mode, ..*of_rows }
     }

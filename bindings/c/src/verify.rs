@@ -136,7 +136,7 @@ pub(crate) struct GivenDrafts<'a> {
 }
 
 impl GivenDrafts<'_> {
-    /// Returns the requests as a batch of the engine's, with what comes with their rows.
+    /// Returns the requests as a batch of the engine's, with the masks and forced tokens of their rows.
     pub fn batch<'a>(&'a self, slots: &'a [Slot], of_rows: &Batch<'a>) -> Batch<'a> {
         Batch { slots, counts: self.counts, mode: self.mode, ..*of_rows }
     }
@@ -167,7 +167,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Verifies with what comes with the rows.
+    /// Verifies with the rows' masks and forced tokens.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,

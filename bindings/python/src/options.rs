@@ -127,7 +127,7 @@ impl Options {
         self.hooks.iter().map(|hook| hook.as_ref().map(each)).collect()
     }
 
-    /// Returns a batch with what comes with its rows, without hooks.
+    /// Returns a batch with its rows' masks, forced tokens and indices, without hooks.
     ///
     /// # Safety
     /// The memory of the array `masks` is neither freed nor written for `'a`.
@@ -138,7 +138,7 @@ impl Options {
         Ok(Batch { masks, forced, row_indices, ..*of })
     }
 
-    /// Runs a call of rows on the host with a batch and what comes with its rows, hooks included.
+    /// Runs a call of rows on the host with a batch and its rows' masks, forced tokens, indices and hooks.
     ///
     /// # Safety
     /// The memory of the array `masks` is neither freed nor written during the call.

@@ -18,7 +18,7 @@
 //! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
 //! | choose the way from logits to a token; let a sampler draw on a GPU | [`Route`] |
 //!
-//! What a call of a pool works on is a value: [`Rows`] say what it reads, a [`Batch`] whose rows they are and what comes with them,
+//! What a call of a pool works on is a value: [`Rows`] say what it reads, a [`Batch`] whose rows they are, with their masks and forced tokens,
 //! [`Drafts`] what is verified. So all pools have the same calls:
 //!
 //! ```text

@@ -55,7 +55,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Works with the pool, the rows, and the batch with what comes with them.
+    /// Works with the pool, the rows, and the batch with their masks and forced tokens.
     fn run<R>(
         &self,
         inner: &mut Inner,
