@@ -11,7 +11,6 @@ import io
 import json
 import posixpath
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -19,15 +18,10 @@ from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from sources import ROOT, tracked
+
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-
-
-def tracked(name: str) -> list[Path]:
-    """The files of that name that git has."""
-    found = subprocess.run(["git", "ls-files", f"*/{name}"], cwd=ROOT, capture_output=True, check=True, text=True)
-    return [ROOT / path for path in found.stdout.splitlines()]
 
 
 def files_at(address: str) -> str:
@@ -49,12 +43,12 @@ def addresses(address: str) -> dict[str, str]:
 def write(address: str) -> None:
     """Names the address in the manifests of what is released."""
     found = addresses(address)
-    for path in tracked("Cargo.toml"):
+    for path in tracked("*/Cargo.toml"):
         text = path.read_text()
         if "\nreadme = " in text:
             # The registry itself shows documentation beside the repository.
             path.write_text(text.replace("\nreadme = ", f'\nrepository = "{address}"\nreadme = ', 1))
-    for path in tracked("pyproject.toml"):
+    for path in tracked("*/pyproject.toml"):
         lines = "".join(f'{name} = "{there}"\n' for name, there in found.items())
         path.write_text(f"{path.read_text()}\n[project.urls]\n{lines}")
     path = ROOT / "bindings/wasm/js/package.json.in"
@@ -65,13 +59,14 @@ def write(address: str) -> None:
     path.write_text(json.dumps(package, indent=2) + "\n")
     path = ROOT / "bindings/c/package/gumball.pc"
     path.write_text(path.read_text().replace("\nVersion:", f"\nURL: {address}\nVersion:", 1))
-    for path in (*tracked("README.md"), ROOT / "CHANGELOG.md", ROOT / "docs/c.md"):
+    files = files_at(address)
+    for path in (*tracked("*/README.md"), ROOT / "CHANGELOG.md", ROOT / "docs/c.md"):
         folder = path.parent.relative_to(ROOT).as_posix()
 
         def absolute(link: re.Match[str], folder: str = folder) -> str:
             if leads_out(link[1]):
                 return link[0]
-            return f"]({files_at(address)}/{posixpath.normpath(posixpath.join(folder, link[1]))})"
+            return f"]({files}/{posixpath.normpath(posixpath.join(folder, link[1]))})"
 
         path.write_text(LINK.sub(absolute, path.read_text()))
 
@@ -83,11 +78,12 @@ def leads_out(link: str) -> bool:
 
 def dead_links(pages: dict[str, str], files: set[str], address: str) -> Iterator[str]:
     """The links of pages, by their paths in an artefact, that lead neither to one of its files nor to one of this tree."""
+    tree = f"{files_at(address)}/"
     for name, text in pages.items():
         for link in LINK.findall(text):
             path = link.partition("#")[0]
-            if path.startswith(f"{files_at(address)}/"):
-                alive = (ROOT / path.removeprefix(f"{files_at(address)}/")).exists()
+            if path.startswith(tree):
+                alive = (ROOT / path.removeprefix(tree)).exists()
             else:
                 alive = leads_out(link) or posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) in files
             if not alive:
