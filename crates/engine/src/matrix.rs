@@ -78,24 +78,14 @@ impl<'a> Matrix<'a> {
     #[must_use]
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        let place = row * self.stride..row * self.stride + self.width;
-        match self.data {
-            Row::F32(data) => Row::F32(&data[place]),
-            Row::Bf16(data) => Row::Bf16(&data[place]),
-            Row::F16(data) => Row::F16(&data[place]),
-        }
+        self.data.part(row * self.stride..row * self.stride + self.width)
     }
 
     /// Returns the rows as they lie in memory, to the end of the last, and their stride.
     #[cfg(feature = "cuda")]
     pub(crate) fn to_last(self) -> (Row<'a>, usize) {
         let end = if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width };
-        let data = match self.data {
-            Row::F32(data) => Row::F32(&data[..end]),
-            Row::Bf16(data) => Row::Bf16(&data[..end]),
-            Row::F16(data) => Row::F16(&data[..end]),
-        };
-        (data, self.stride)
+        (self.data.part(0..end), self.stride)
     }
 
     /// Returns how many numbers lie from a row to the next.

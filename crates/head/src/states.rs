@@ -70,12 +70,7 @@ impl<'a> HiddenStates<'a> {
     pub fn part(self, rows: Range<usize>) -> Self {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "hidden states {rows:?} of {}", self.rows);
         let length = self.data.vocab();
-        let place = (rows.start * self.stride).min(length)..length;
-        let data = match self.data {
-            Row::F32(data) => Row::F32(&data[place]),
-            Row::Bf16(data) => Row::Bf16(&data[place]),
-            Row::F16(data) => Row::F16(&data[place]),
-        };
+        let data = self.data.part((rows.start * self.stride).min(length)..length);
         Self { data, rows: rows.len(), ..self }
     }
 
@@ -86,12 +81,7 @@ impl<'a> HiddenStates<'a> {
     #[must_use]
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows, "hidden state {row} of {}", self.rows);
-        let place = row * self.stride..row * self.stride + self.width;
-        match self.data {
-            Row::F32(data) => Row::F32(&data[place]),
-            Row::Bf16(data) => Row::Bf16(&data[place]),
-            Row::F16(data) => Row::F16(&data[place]),
-        }
+        self.data.part(row * self.stride..row * self.stride + self.width)
     }
 }
 

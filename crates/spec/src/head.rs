@@ -112,12 +112,7 @@ pub fn logits(weights: Row<'_>, hidden: Row<'_>, bias: Option<&[f32]>, scaling: 
     assert_eq!(vocab * width, weights.vocab(), "rows of {width} weights");
     assert!(bias.is_none_or(|bias| bias.len() == vocab), "one bias for each of {vocab} ids");
     let of_id = |id: usize| {
-        let row = id * width..(id + 1) * width;
-        let weights = match weights {
-            Row::F32(all) => Row::F32(&all[row]),
-            Row::Bf16(all) => Row::Bf16(&all[row]),
-            Row::F16(all) => Row::F16(&all[row]),
-        };
+        let weights = weights.part(id * width..(id + 1) * width);
         logit(product(weights, hidden), bias.map(|bias| bias[id]), scaling)
     };
     (0..vocab).map(of_id).collect()

@@ -1,5 +1,7 @@
 //! A row of logits, its types and its status.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 /// Ids per tile; tiles are consecutive and start at id 0.
@@ -30,6 +32,21 @@ pub enum Row<'a> {
     Bf16(&'a [bf16]),
     /// Half precision.
     F16(&'a [f16]),
+}
+
+impl<'a> Row<'a> {
+    /// Returns the numbers in a range.
+    ///
+    /// # Panics
+    /// If the range is not inside the row.
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Row::F32(row) => Row::F32(&row[range]),
+            Row::Bf16(row) => Row::Bf16(&row[range]),
+            Row::F16(row) => Row::F16(&row[range]),
+        }
+    }
 }
 
 impl Row<'_> {

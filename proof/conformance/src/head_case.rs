@@ -89,12 +89,7 @@ impl HeadCase {
     /// Returns one hidden state.
     #[must_use]
     pub fn state(&self, row: usize) -> Row<'_> {
-        let place = row * self.width..(row + 1) * self.width;
-        match self.hidden.row() {
-            Row::F32(all) => Row::F32(&all[place]),
-            Row::Bf16(all) => Row::Bf16(&all[place]),
-            Row::F16(all) => Row::F16(&all[place]),
-        }
+        self.hidden.row().part(row * self.width..(row + 1) * self.width)
     }
 
     /// Returns all hidden states.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::Workspace;
 use gumball_dist::{Needs, Plan, Spread, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, Kind, Result, Row};
+use gumball_spec::{Error, Kind, Result};
 
 use super::DistPool;
 use crate::batch::Batch;
@@ -49,7 +49,8 @@ impl DistPool {
                 let sequence = self.pool.sequence(slots[*row]).expect("checked: admitted");
                 let needs = Needs::of(sequence.params(), self.pool.vocab());
                 SurveyRow {
-                    part: first(logits.row(*row), columns),
+                    // The padding behind its columns is left out.
+                    part: logits.row(*row).part(0..columns),
                     task: sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row)),
                     // A kept set may be long: it is found as in a row that needs its masses.
                     needs: if keeps { needs.max(Needs::Mass) } else { needs },
@@ -102,14 +103,5 @@ impl Spread for Spreader<'_> {
         };
         self.workers.spread(&mut items, one)?;
         Ok(items)
-    }
-}
-
-/// Returns the first columns of a row, without its padding.
-fn first(row: Row<'_>, columns: usize) -> Row<'_> {
-    match row {
-        Row::F32(row) => Row::F32(&row[..columns]),
-        Row::Bf16(row) => Row::Bf16(&row[..columns]),
-        Row::F16(row) => Row::F16(&row[..columns]),
     }
 }
