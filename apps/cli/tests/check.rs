@@ -6,7 +6,7 @@ use gumball_cli::Result;
 use gumball_cli::check::{Check, Draw, Engine, Item, Opened, Setting, Subject};
 use gumball_cli::logits::{Fallback, Kind, LogitsArgs, Source};
 use gumball_cli::state::State;
-use gumball_engine::{Level, RACE, Rows};
+use gumball_engine::{Level, Route, Rows};
 use gumball_spec::{Row, SamplingParams};
 use support::{gumball, succeeds};
 
@@ -43,7 +43,7 @@ impl Subject for Fake {
             Flaw::Leaky => params.top_k += 1,
             Flaw::Batched | Flaw::Stateful => {}
         }
-        let inner = Engine { level: Level::Scalar, route: RACE }.open(&params, state, vocab)?;
+        let inner = Engine { level: Level::Scalar, route: Route::Race }.open(&params, state, vocab)?;
         Ok(Box::new(OpenedFake { flaw: self.0, inner, asked: 0 }))
     }
 }
@@ -81,7 +81,7 @@ fn failures(subject: &dyn Subject) -> Vec<&'static str> {
 #[test]
 fn every_level_of_the_cpu_passes() {
     for level in Level::available() {
-        assert_eq!(failures(&Engine { level, route: RACE }), [""; 0], "{level}");
+        assert_eq!(failures(&Engine { level, route: Route::Race }), [""; 0], "{level}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball::*;
-use gumball_engine::{Logprobs, RACE, Route, Row, Stages};
+use gumball_engine::{Logprobs, Route, Row, Stages};
 
 /// Whether the route panics.
 static BREAKS: AtomicBool = AtomicBool::new(false);
@@ -104,10 +104,10 @@ fn step(pool: &mut Pool, row: &[f32], outputs: &mut Outputs) -> (Code, Vec<i32>)
 
 #[test]
 fn a_panic_in_a_step_is_told_in_words_and_moves_no_sequence() {
-    let breaking = Route::Of("breaking", |level| Ok(Box::new(BreakingStages(RACE.open(level)?))));
+    let breaking = Route::Of("breaking", |level| Ok(Box::new(BreakingStages(Route::Race.open(level)?))));
     let rows: Vec<f32> = (0..ROWS * VOCAB).map(|id| (id * 7919 % 1000) as f32 / 100.0).collect();
     for threads in [1, 3] {
-        let (mut broken, mut sound) = (pool(breaking.clone(), threads), pool(RACE, threads));
+        let (mut broken, mut sound) = (pool(breaking.clone(), threads), pool(Route::Race, threads));
         let mut outputs = gumball_outputs_new(1).expect("outputs");
         let mut wanted = gumball_outputs_new(1).expect("outputs");
         for round in 0..3 {

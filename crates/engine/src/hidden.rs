@@ -10,7 +10,7 @@ use crate::hidden_rows::{Needs, RowTasks};
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
-use crate::route::{ORACLE, RACE};
+use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 
@@ -41,7 +41,7 @@ impl Pool {
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the slot is vacant.
     pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
         let task = self.sequence(slot)?.task(Kind::Logits, None, None);
-        if ![RACE, ORACLE].contains(self.route()) {
+        if ![Route::Race, Route::Oracle].contains(self.route()) {
             return Ok(Some(WholeRow::Route));
         }
         Ok(Certified::decisive(&task, hooked, with_kept).err())

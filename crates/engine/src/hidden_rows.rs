@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use crate::lm_head::{Head, HeadBuffers};
 use crate::logits::Logits;
 use crate::pool::Pool;
-use crate::route::{ORACLE, RACE};
+use crate::route::Route;
 
 /// Which logits of a row something reads.
 pub(crate) enum Needs {
@@ -166,7 +166,7 @@ impl Pool {
         computed.clear();
         // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
         if let Head::Certified(certified) = head
-            && [RACE, ORACLE].contains(self.route())
+            && [Route::Race, Route::Oracle].contains(self.route())
         {
             for row in 0..states.rows() {
                 if let Needs::Deciding(tokens) = tasks.needs(row)

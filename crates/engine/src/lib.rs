@@ -142,7 +142,7 @@ pub use operators::{
 pub use outputs::{Emitted, Outputs};
 pub use pool::{Pool, PoolConfig};
 pub use ranks::DistPool;
-pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
+pub use route::{Route, Stages};
 pub use rows::Rows;
 pub use sampler::{Sampler, Token};
 pub use score::Scored;

@@ -4,7 +4,7 @@ use gumball_cpu::Level;
 use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use crate::lm_head::HeadBuffers;
-use crate::route::{RACE, Route};
+use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::{Slot, check_slots};
 use crate::state::State;
@@ -38,10 +38,10 @@ pub struct PoolConfig {
 
 impl PoolConfig {
     /// Returns the default for a vocabulary: 256 slots, the machine's threads and level, the route
-    /// [`RACE`], a place for the token's logprob and none besides.
+    /// [`Route::Race`], a place for the token's logprob and none besides.
     #[must_use]
     pub fn new(vocab: usize) -> Self {
-        Self { vocab, slots: 256, threads: None, level: None, widths: Widths::default(), route: RACE }
+        Self { vocab, slots: 256, threads: None, level: None, widths: Widths::default(), route: Route::Race }
     }
 }
 

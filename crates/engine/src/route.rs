@@ -15,19 +15,10 @@ use crate::stages::OracleStages;
 
 pub use crate::stages::Stages;
 
-/// The default route.
-pub const RACE: Route = Route::Race;
-
-/// The route that turns logits into probabilities first, and filters and draws from those.
-pub const PROBABILITIES: Route = Route::Probabilities;
-
-/// The route that is the definition.
-pub const ORACLE: Route = Route::Oracle;
-
 /// A way from logits to a token. The routes of [`Route::ALL`] can be parsed from their names.
 ///
-/// Every route draws the tokens of the route [`ORACLE`], except [`PROBABILITIES`], where a rounding of the probabilities may decide a
-/// near-tie.
+/// Every route draws the tokens of [`Route::Oracle`], except [`Route::Probabilities`], where a rounding of the probabilities may decide
+/// between two tokens that are nearly equal.
 #[derive(Clone, Debug, Default)]
 pub enum Route {
     /// An exponential race over SIMD lanes.
@@ -47,7 +38,7 @@ pub enum Route {
 
 impl Route {
     /// The routes that need no device.
-    pub const ALL: [Self; 3] = [RACE, PROBABILITIES, ORACLE];
+    pub const ALL: [Self; 3] = [Self::Race, Self::Probabilities, Self::Oracle];
 
     /// Returns the name, in lower case.
     #[must_use]

@@ -6,7 +6,7 @@ use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
 
 use crate::batch::StepOptions;
-use crate::route::{RACE, Route, Stages};
+use crate::route::{Route, Stages};
 use crate::sequence::Sequence;
 use crate::state::State;
 
@@ -46,7 +46,7 @@ impl Sampler {
     /// - [`Error::Unknown`] or [`Error::OutOfRange`] if the environment asks for a level that is not there.
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         let sequence = Sequence::new(params, vocab, &[])?;
-        let (route, level) = (RACE, Level::detect()?);
+        let (route, level) = (Route::Race, Level::detect()?);
         let stages = Some(route.open(level)?);
         Ok(Self { sequence, route, level, stages, keep_ids: false })
     }

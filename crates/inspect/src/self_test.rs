@@ -1,6 +1,6 @@
 //! A short self-test: the generator's known answer, and every level and device drawing the oracle's tokens.
 
-use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, RACE, Stages, Task};
+use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Route, Stages, Task};
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{Request, SamplingParams, oracle};
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub fn run() -> Result<Vec<Item>> {
         detail: format!("{:08x} {:08x} {:08x} {:08x}", answer[0], answer[1], answer[2], answer[3]),
     }];
     for level in Level::available() {
-        let (same, all) = agreement(RACE.open(level)?.as_mut())?;
+        let (same, all) = agreement(Route::Race.open(level)?.as_mut())?;
         items.push(Item {
             name: format!("{level} draws the oracle's tokens"),
             holds: same == all,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use gumball_engine::RACE;
+use gumball_engine::Route;
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
@@ -66,7 +66,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
     let subject: Box<dyn Subject> = match args.engine.device(None)? {
-        Some(device) if args.engine.route == RACE.name() => Box::new(OnDevice { device }),
+        Some(device) if args.engine.route == Route::Race.name() => Box::new(OnDevice { device }),
         _ => Box::new(Engine { level: args.engine.level()?, route: args.engine.route(None)? }),
     };
     let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();

@@ -11,10 +11,10 @@ use crate::probabilities::Parts;
 /// How the steps of a pool on a device get from logits to tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoolRoute {
-    /// A race over the logits, as on the route [`RACE`](crate::RACE) of the host.
+    /// A race over the logits, as on the route [`Route::Race`](crate::Route::Race) of the host.
     #[default]
     Race,
-    /// A softmax in f32, then filters and race on its probabilities, as on the route [`PROBABILITIES`](crate::PROBABILITIES) of the host.
+    /// A softmax in f32, then filters and race on its probabilities, as on the route [`Route::Probabilities`](crate::Route::Probabilities) of the host.
     ///
     /// The softmax edits nothing: penalties, biases, bans, bitmasks, row indices and dynamic temperature are
     /// refused, and so are rows that hold probabilities already. The pool takes memory for `rows` rows of f32.

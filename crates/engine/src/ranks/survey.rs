@@ -11,7 +11,7 @@ use super::DistPool;
 use crate::batch::Batch;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::route::RACE;
+use crate::route::Route;
 use crate::slot::PADDING;
 use crate::workers::Workers;
 
@@ -25,7 +25,7 @@ impl DistPool {
         if logits.kind() == Kind::Probabilities {
             return conflict("probabilities", "only logits are surveyed where they are; take gather or swap");
         }
-        if *self.pool.route() != RACE {
+        if *self.pool.route() != Route::Race {
             return conflict("route", "only the route race surveys rows where they are; take gather or swap");
         }
         Ok(())

@@ -3,8 +3,8 @@
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Masks, Matrix, NONE, Outputs, PADDING, Pool, RACE,
-    Route, RowHook, Rows, Sampler, SamplingParams, Scored, Slot, Widths,
+    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Masks, Matrix, NONE, Outputs, PADDING, Pool, Route,
+    RowHook, Rows, Sampler, SamplingParams, Scored, Slot, Widths,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -259,7 +259,7 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
 #[test]
 fn a_sampler_draws_through_a_device_as_through_the_host() {
     let Some(device) = device() else { return };
-    let routes = [RACE, Route::Device(DeviceRoute::new("emulated", device))];
+    let routes = [Route::Race, Route::Device(DeviceRoute::new("emulated", device))];
     for params in requests() {
         let [mut host, mut through] = routes.clone().map(|route| {
             Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])

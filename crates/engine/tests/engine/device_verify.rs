@@ -406,7 +406,7 @@ fn a_pool_of_the_route_probabilities_verifies_what_the_host_does() {
     let config = DevicePoolConfig { route: PoolRoute::Probabilities, kept: false, ..config() };
     both.device = DevicePool::new(device, config).unwrap();
     let widths = Widths { top_n: 3, ids: 2 };
-    let route = gumball_engine::PROBABILITIES;
+    let route = gumball_engine::Route::Probabilities;
     both.host =
         Pool::new(PoolConfig { slots: 16, threads: Some(1), widths, route, ..PoolConfig::new(VOCAB) })
             .unwrap();

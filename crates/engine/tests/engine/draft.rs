@@ -1,8 +1,8 @@
 //! Drafts of a draft model are what the request would draw there, and drawing them changes nothing.
 
 use gumball_engine::{
-    Batch, Drafts, Error, Matrix, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, Proposals,
-    RACE, Rows, SamplingParams, Slot, VerifyMode,
+    Batch, Drafts, Error, Matrix, NONE, Outputs, PADDING, Pool, PoolConfig, Proposals, Route, Rows,
+    SamplingParams, Slot, VerifyMode,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -63,7 +63,7 @@ fn a_draft_model_that_is_the_target_is_always_right() {
 
 #[test]
 fn siblings_and_probabilities_are_the_definitions_on_any_number_of_threads() {
-    let mut pools = [(1, RACE), (3, RACE), (1, ORACLE)].map(|(threads, route)| {
+    let mut pools = [(1, Route::Race), (3, Route::Race), (1, Route::Oracle)].map(|(threads, route)| {
         let config = PoolConfig { threads: Some(threads), route, ..PoolConfig::new(VOCAB) };
         let mut pool = Pool::new(config).unwrap();
         let kinds = (0..KINDS).filter(|kind| *kind != MIROSTAT);
@@ -157,7 +157,7 @@ fn a_row_has_no_more_siblings_than_a_verification_takes() {
 
 #[test]
 fn routes_without_siblings_say_so() {
-    let config = PoolConfig { route: PROBABILITIES, ..PoolConfig::new(VOCAB) };
+    let config = PoolConfig { route: Route::Probabilities, ..PoolConfig::new(VOCAB) };
     let mut pool = Pool::new(config).unwrap();
     let slot = pool.admit(SamplingParams { seed: Some(3), top_p: 0.8, ..Default::default() }, &[1]).unwrap();
     let data = row(1);

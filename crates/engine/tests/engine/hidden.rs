@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, WholeRow};
 use gumball_engine::{
-    Batch, Filter, Head, Masks, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RACE, Row, Rows,
-    SamplingParams, Widths, bf16,
+    Batch, Filter, Head, Masks, Outputs, PADDING, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Widths,
+    bf16,
 };
 use gumball_spec::head::logits;
 use gumball_spec::num::philox4x32_10;
@@ -96,7 +96,7 @@ fn a_certified_head_gives_what_the_exact_head_gives() {
 
 fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>) {
     const ROWS: usize = 18;
-    for route in [RACE, ORACLE, PROBABILITIES] {
+    for route in [Route::Race, Route::Oracle, Route::Probabilities] {
         for (threads, with_kept) in [(1, false), (3, false), (1, true)] {
             let widths = Widths { top_n: 3, ids: 2 };
             let config = || PoolConfig {
@@ -107,7 +107,7 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
             };
             let mut pools = [Pool::new(config()).unwrap(), Pool::new(config()).unwrap()];
             // A route that judges probabilities has no use for some parameters.
-            let kinds = (0..ROWS).filter(|kind| route != PROBABILITIES || kind % 6 < 5);
+            let kinds = (0..ROWS).filter(|kind| route != Route::Probabilities || kind % 6 < 5);
             let mut slots: Vec<i32> = Vec::new();
             for kind in kinds {
                 let [a, b] = &mut pools;
@@ -141,7 +141,7 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
             let rows = 6 * (slots.len() as u64 - 1);
             assert_eq!(counts.whole_rows + counts.certified_rows, rows);
             assert_eq!(pools[0].head_counts().whole_rows, rows);
-            if route == PROBABILITIES {
+            if route == Route::Probabilities {
                 assert_eq!(counts.certified_rows, 0);
             } else {
                 assert!(counts.certified_rows > if with_kept { 40 } else { 60 }, "{counts:?}");
@@ -153,7 +153,7 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
                 .filter(|slot| **slot != PADDING)
                 .map(|slot| pools[1].needs_whole_row(*slot, false, with_kept).unwrap())
                 .collect();
-            if route == RACE && !with_kept {
+            if route == Route::Race && !with_kept {
                 assert_eq!(&reasons[..4], [None; 4]);
                 assert_eq!(reasons[4], Some(WholeRow::Filter(Filter::TopP)));
             }

@@ -5,9 +5,8 @@ use gumball_engine::head::{
     ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates,
 };
 use gumball_engine::{
-    Batch, Drafts, Head, HeadCounts, Masks, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig,
-    Proposals, RACE, Row, RowHook, Rows, SamplingParams, Scored, Status, VerifyMode, Widths, bf16,
-    build_clusters,
+    Batch, Drafts, Head, HeadCounts, Masks, NONE, Outputs, PADDING, Pool, PoolConfig, Proposals, Route, Row,
+    RowHook, Rows, SamplingParams, Scored, Status, VerifyMode, Widths, bf16, build_clusters,
 };
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
@@ -67,7 +66,7 @@ impl Case {
 fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
     const ROWS: usize = 18;
     let case = Case::new();
-    for route in [RACE, ORACLE, PROBABILITIES] {
+    for route in [Route::Race, Route::Oracle, Route::Probabilities] {
         for (threads, with_kept, most_rows) in [(1, false, 100), (3, true, 100), (3, false, 4), (1, true, 0)]
         {
             let widths = Widths { top_n: 3, ids: 2 };
@@ -78,7 +77,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
                 ..PoolConfig::new(VOCAB)
             };
             let mut pools = [Pool::new(config()).unwrap(), Pool::new(config()).unwrap()];
-            let kinds = (0..ROWS).filter(|kind| route != PROBABILITIES || kind % 6 < 5);
+            let kinds = (0..ROWS).filter(|kind| route != Route::Probabilities || kind % 6 < 5);
             let mut slots: Vec<i32> = Vec::new();
             for kind in kinds {
                 let [a, b] = &mut pools;
@@ -90,7 +89,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
             let masks = Masks::new(&words, slots.len(), 29, 29).unwrap();
             let hook = |z: &mut [f32]| z[3] += 0.5;
             let mut hooks: Vec<Option<RowHook<'_>>> = vec![None; slots.len()];
-            if route == RACE {
+            if route == Route::Race {
                 hooks[1] = Some(&hook);
             }
             let options = Batch { masks, hooks: &hooks, ..Batch::default() };

@@ -2,9 +2,8 @@
 
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, ORACLE, Outputs, PADDING,
-    Pool, PoolConfig, Proposals, RACE, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, VerifyMode,
-    Widths, bf16,
+    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, Outputs, PADDING, Pool,
+    PoolConfig, Proposals, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, VerifyMode, Widths, bf16,
 };
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::num::philox4x32_10;
@@ -160,10 +159,10 @@ fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
 #[test]
 fn drafts_are_verified_as_from_logits() {
     for mode in MODES {
-        verifies(RACE, 1, mode, false);
+        verifies(Route::Race, 1, mode, false);
     }
-    verifies(RACE, 3, VerifyMode::Coupled, true);
-    verifies(ORACLE, 1, VerifyMode::Greedy, false);
+    verifies(Route::Race, 3, VerifyMode::Coupled, true);
+    verifies(Route::Oracle, 1, VerifyMode::Greedy, false);
 }
 
 #[test]
@@ -179,7 +178,7 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
     let data = one.repeat(5);
     let states = |rows| HiddenStates::new(&data[..rows * WIDTH], rows, WIDTH).unwrap();
     for head in both.heads() {
-        let mut pool = pool(1, RACE);
+        let mut pool = pool(1, Route::Race);
         let params = SamplingParams { temperature: 0.0, no_repeat_ngram: 1, ..SamplingParams::default() };
         let slot = pool.admit(params, &[order[0] as u32]).unwrap();
         let (options, mode) = (Batch::default(), VerifyMode::Coupled);
@@ -228,7 +227,7 @@ fn drafts_are_drawn_as_from_logits() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
     for head in both.heads() {
-        let mut pool = pool(3, RACE);
+        let mut pool = pool(3, Route::Race);
         let kinds: Vec<usize> = (0..REQUESTS).filter(|kind| *kind != 4 + MIROSTAT).collect();
         let mut slots: Vec<Slot> =
             kinds.iter().map(|kind| pool.admit(request(*kind), &[4, 4, 5]).unwrap()).collect();
@@ -306,7 +305,7 @@ fn scores_are_those_from_logits_in_chunks_of_any_size() {
         let scored = Scored { params, ids: &ids, prompt_len: 9, start: 4, chunk_rows: None };
         for head in both.heads() {
             for (threads, with_kept) in [(1, false), (3, true)] {
-                let mut pool = pool(threads, RACE);
+                let mut pool = pool(threads, Route::Race);
                 let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
                 let words = [0xFFFF_FFFD; 29].repeat(ROWS);
                 let masks = Masks::new(&words, ROWS, 29, 29).unwrap();
@@ -340,7 +339,7 @@ fn scores_are_those_from_logits_in_chunks_of_any_size() {
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
-    let mut pool = pool(1, RACE);
+    let mut pool = pool(1, Route::Race);
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(3 * WIDTH, 5, 6.0);
     let states = HiddenStates::new(&data, 3, WIDTH).unwrap();

@@ -1,8 +1,8 @@
 //! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
 
 use gumball_engine::{
-    Batch, Kind, Masks, ORACLE, Outputs, Pool, PoolConfig, RACE, Route, Rows, Sampler, SamplingParams,
-    Scored, Slot, Status, StepOptions,
+    Batch, Kind, Masks, Outputs, Pool, PoolConfig, Route, Rows, Sampler, SamplingParams, Scored, Slot,
+    Status, StepOptions,
 };
 
 use crate::cases::{VOCAB, params, rows};
@@ -41,7 +41,7 @@ fn admitted(route: Route) -> (Pool, Vec<Slot>) {
 fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
     let data = rows(0..4);
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
-    for route in [RACE, ORACLE] {
+    for route in [Route::Race, Route::Oracle] {
         let (mut pool, slots) = admitted(route);
         let mut out = Outputs::new();
         // The stride of lines that have no words does not matter.
@@ -82,7 +82,7 @@ fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
 
 #[test]
 fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
-    let (mut pool, slots) = admitted(RACE);
+    let (mut pool, slots) = admitted(Route::Race);
     let data = rows(0..4);
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let options = Batch { masks: Masks::new(&[], 3, 0, 0).unwrap(), ..Default::default() };
@@ -131,7 +131,7 @@ fn lines_without_words_forbid_every_id_on_a_device() {
     let scored = Scored { params: &asks, ids: &ids, prompt_len: 1, start: 1, chunk_rows: None };
     let options = Batch { masks, ..Default::default() };
     pool.score(logits, &options, &scored, &mut out).unwrap();
-    let (mut host, mut wanted) = (admitted(RACE).0, Outputs::new());
+    let (mut host, mut wanted) = (admitted(Route::Race).0, Outputs::new());
     host.score(logits, &options, &scored, &mut wanted).unwrap();
     assert_eq!(out.words(), wanted.words());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));

@@ -4,8 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{
-    Batch, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Rows, Sampler, Slot, Stages,
-    StepOptions,
+    Batch, Logprobs, Outputs, Pool, PoolConfig, Result, Route, Row, Rows, Sampler, Slot, Stages, StepOptions,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
@@ -17,7 +16,7 @@ static BREAKS: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 struct BreakingStages(Box<dyn Stages>);
 
-const BREAKING: Route = Route::Of("breaking", |level| Ok(Box::new(BreakingStages(RACE.open(level)?))));
+const BREAKING: Route = Route::Of("breaking", |level| Ok(Box::new(BreakingStages(Route::Race.open(level)?))));
 
 impl Stages for BreakingStages {
     fn sample(
@@ -59,7 +58,7 @@ fn a_pool_goes_on_after_a_panic_in_its_route_as_if_nothing_had_been() {
                 (0..KINDS).map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap()).collect();
             (pool, slots)
         };
-        let ((mut pool, slots), (mut sound, _)) = (made(BREAKING), made(RACE));
+        let ((mut pool, slots), (mut sound, _)) = (made(BREAKING), made(Route::Race));
         let (mut out, mut wanted) = (Outputs::with_kept(), Outputs::with_kept());
         for round in 0..4 {
             let data = rows(round..round + slots.len() as u64);

@@ -4,8 +4,8 @@ use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, LogprobMode,
-    LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Route,
-    Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, bf16,
+    LogprobsParams, Masks, Mirostat, Outputs, PADDING, Pool, PoolConfig, PoolRoute, Route, Rows, Sampler,
+    SamplingParams, Scored, Slot, Status, Widths, bf16,
 };
 
 use crate::cases::{VOCAB, row, rows};
@@ -48,7 +48,7 @@ fn requests() -> Vec<SamplingParams> {
 
 fn both(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
     let mut host = PoolConfig { slots: 16, threads: Some(1), widths: WIDTHS, ..PoolConfig::new(VOCAB) };
-    host.route = PROBABILITIES.to_owned();
+    host.route = Route::Probabilities.to_owned();
     let (mut host, mut on_device) =
         (Pool::new(host).unwrap(), DevicePool::new(device.clone(), config()).unwrap());
     let slots = requests().into_iter().map(|params| {
@@ -200,7 +200,7 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
 fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
     let Some(device) = device() else { return };
     let route = DeviceRoute::new("emulated/probabilities", device).through(PoolRoute::Probabilities);
-    let routes = [PROBABILITIES, Route::Device(route)];
+    let routes = [Route::Probabilities, Route::Device(route)];
     let edited = SamplingParams {
         repetition_penalty: 1.2,
         dynamic_temperature: Some(DynamicTemperature { min: 0.0, max: 1.5, exponent: 1.0 }),

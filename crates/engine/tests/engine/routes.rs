@@ -1,8 +1,6 @@
 //! Routes beside each other, and rows of probabilities.
 
-use gumball_engine::{
-    Batch, Kind, ORACLE, Outputs, PROBABILITIES, Pool, PoolConfig, Row, Rows, Sampler, SamplingParams,
-};
+use gumball_engine::{Batch, Kind, Outputs, Pool, PoolConfig, Route, Row, Rows, Sampler, SamplingParams};
 
 use gumball_spec::{Request, oracle};
 
@@ -12,7 +10,7 @@ use crate::cases::{KINDS, VOCAB, params, row};
 fn the_default_agrees_with_the_oracle() {
     for kind in 0..KINDS {
         let sampler = || Sampler::new(params(kind, 11), VOCAB).unwrap().with_prompt(&[3, 7, 3]);
-        let (mut race, mut oracle) = (sampler(), sampler().with_route(ORACLE).unwrap());
+        let (mut race, mut oracle) = (sampler(), sampler().with_route(Route::Oracle).unwrap());
         race.keep_ids(true);
         oracle.keep_ids(true);
         for step in 0..4 {
@@ -36,7 +34,7 @@ fn the_probability_route_draws_what_the_race_does() {
         let mut params = params(kind, 11);
         params.logprobs = None;
         let sampler = || Sampler::new(params.clone(), VOCAB).unwrap().with_prompt(&[3, 7, 3]);
-        let (mut race, mut other) = (sampler(), sampler().with_route(PROBABILITIES).unwrap());
+        let (mut race, mut other) = (sampler(), sampler().with_route(Route::Probabilities).unwrap());
         for step in 0..200 {
             let token = race.sample(&row(step)).unwrap();
             let drawn = other.sample(&row(step)).unwrap();
@@ -54,7 +52,7 @@ fn the_probability_route_draws_what_the_race_does() {
 #[test]
 fn what_speaks_of_logits_is_refused_by_the_probability_route() {
     let params = SamplingParams { top_n_sigma: 1.0, ..Default::default() };
-    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(PROBABILITIES).unwrap();
+    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(Route::Probabilities).unwrap();
     let error = sampler.sample(&row(1)).unwrap_err().to_string();
     assert_eq!(error, "top_n_sigma cannot be combined with route: it speaks of logits; take the route race");
     assert!(sampler.history().output().is_empty());

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    Batch, Drafts, Masks, Matrix, NONE, ORACLE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RACE,
-    RowHook, Rows, SamplingParams, Slot, Tree, VerifyMode, Widths,
+    Batch, Drafts, Masks, Matrix, NONE, Outputs, PADDING, Pool, PoolConfig, Route, RowHook, Rows,
+    SamplingParams, Slot, Tree, VerifyMode, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::verify::DraftTree;
@@ -617,7 +617,7 @@ fn what_a_mode_cannot_judge_is_refused() {
     refused(tree, VerifyMode::Block, "parents is -1 for node 1 of request 0, but must be 0 in a chain");
     refused(short, VerifyMode::Rejection, "drafts.probs has length 1800, but must have 2700");
 
-    let mut pool = Pool::new(PoolConfig { route: PROBABILITIES, ..PoolConfig::new(VOCAB) }).unwrap();
+    let mut pool = Pool::new(PoolConfig { route: Route::Probabilities, ..PoolConfig::new(VOCAB) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let (out, none) = (&mut Outputs::new(), Batch::default());
     let error = pool
@@ -633,7 +633,9 @@ fn every_route_verifies_in_the_modes_that_it_can_judge() {
     let mut data = vec![0.0; 2 * VOCAB];
     (data[1], data[VOCAB + 2]) = (20.0, 20.0);
     let (logits, drafts) = (Rows::logits(&data, 2, VOCAB).unwrap(), Drafts::chain(&[1]));
-    for (route, modes) in [(RACE, &MODES[..]), (ORACLE, &MODES), (PROBABILITIES, &MODES[..2])] {
+    for (route, modes) in
+        [(Route::Race, &MODES[..]), (Route::Oracle, &MODES), (Route::Probabilities, &MODES[..2])]
+    {
         let mut pool = Pool::new(PoolConfig { route: route.clone(), ..PoolConfig::new(VOCAB) }).unwrap();
         let slots = [pool.admit(SamplingParams { seed: Some(1), ..Default::default() }, &[1]).unwrap()];
         let mut out = Outputs::new();
