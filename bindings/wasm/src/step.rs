@@ -88,8 +88,8 @@ impl Extras {
         Ok(())
     }
 
-    /// Calls `call` with a batch of the engine's without slots, and returns its result; what a hook threw is an error, and `undo` is called with what
-    /// the call returned.
+    /// Calls `call` with a batch that has no slots, and returns its result. If a hook threw, calls `undo` with that result, and returns the
+    /// hook's exception as an error.
     pub fn with<S, T>(
         &self,
         state: &mut S,

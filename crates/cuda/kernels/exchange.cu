@@ -219,7 +219,7 @@ struct OutputWord {
     // How many words a row has in the sections before this one, and in this one.
     u32 section_start, width;
     u32 row;
-    // The word's number among those of its row in this section.
+    // The word's place among the words of its row in this section.
     u32 column;
 };
 
@@ -497,8 +497,8 @@ DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     return !__syncthreads_or(!succeeds);
 }
 
-// Makes the results of the whole batch those of padding, by a whole block, so that nobody takes results of an earlier step, or of the
-// rows that did come, for the results of this step.
+// A whole block writes the results of padding for the whole batch, so that nobody takes results of an earlier step, or of the rows that
+// did arrive, for the results of this step.
 DEVICE void pad_results(const SendResults& args) {
     u32* results = own_results(args);
     const u32 words = args.rows * result_words_per_row(args);
@@ -545,8 +545,8 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
         copy_accepted(args, rows);
     }
     if (failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
-        // The flag also says that nobody reads rows of this turn any more: the kernels that read them have ended. It need not wait for
-        // earlier stores, because each word of the results is its own flag.
+        // The flag also says that the kernels have ended which read the rows of this turn. It need not wait for earlier stores, because
+        // each word of the results is its own flag.
         u64* flags = window_header(args.peers, threadIdx.x).results_sent;
         store_relaxed_system(flags + args.peers.rank, flag_of(turn, digest));
     }

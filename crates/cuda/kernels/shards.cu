@@ -404,7 +404,7 @@ DEVICE void finish_shards(const ShardStep& args) {
         args.swap_slots[row] = is_elsewhere ? inputs.slot : SLOT_ELSEWHERE;
     }
     if (succeeds && is_elsewhere) {
-        // The kernels behind this one swap the row.
+        // The kernels that follow swap the row.
     } else if (succeeds && inputs.slot >= 0) {
         write_no_logprobs(step, result_row);
         const RowRecords records(step, row, false);

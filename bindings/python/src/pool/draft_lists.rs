@@ -140,7 +140,7 @@ impl PathLists {
         Ok(Self { counts: lists.iter().map(|path| path.len() as u32).collect(), ids: lists.concat() })
     }
 
-    /// Returns the rows behind them as a batch of the engine's.
+    /// Returns the batch of the rows that follow these paths.
     pub fn of_rows<'a>(&'a self, slots: &'a [Slot], mode: VerifyMode) -> Batch<'a> {
         Batch { counts: &self.counts, mode, ..Batch::of(slots) }
     }

@@ -16,7 +16,7 @@
 //     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes the residual;
 //             until a row has no accepted child
 //     S6:     for each draft, the sum of the residual of the row behind it; the last draft behind which the chain may end
-//     make the records of the last row's residual; if that is zero everywhere, those of the target's row
+//     make the records of the last row's residual; if that is zero everywhere, make the records of the target's row
 //     race the records' tokens
 //
 // The residual of a row is the row after its refusals (S5, S7), or what its ratio leaves of it (S6).
@@ -391,7 +391,7 @@ DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
 
 // The rules of a walk besides the judgement: none, for trees that belong to no request.
 struct NoWalkRules {
-    // Returns the token that a row emits whatever the judgement, or -1.
+    // Returns the token that a row must emit, whichever drafts are accepted; -1 for none.
     DEVICE_MEMBER i64 forced(u32) const { return -1; }
     // Whether a token is the last one wherever it is emitted.
     DEVICE_MEMBER bool stops(i64) const { return false; }

@@ -62,9 +62,9 @@ pub struct Assignment<'a> {
     pub row_indices: &'a [u32],
     /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
     pub masks: &'a [Option<&'a [u32]>],
-    /// How many drafts each slot's request has. It then has as many rows and one more, all in a row: that at the end of its
-    /// history, and one behind each draft. The other lists have an element per row. In a batch of drafts, which needs them: how many stand
-    /// in front of each row, 0 to 63, and the rule that will judge what is drawn.
+    /// How many drafts each slot's request has. A request with n drafts has n + 1 consecutive rows: the row at the end of its history, and
+    /// the row after each draft. The other lists have an element for each row. A batch of drafts needs this field: how many drafts stand in
+    /// front of each row, 0 to 63, and the rule that will judge the drawn drafts.
     pub drafts: Option<DraftCounts<'a>>,
 }
 
