@@ -15,6 +15,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a device may go on once a rank has gone: a rank that closes its pool has sent all that its own steps send.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// The same for an emulated device, which a busy host may leave waiting for a processor.
+const GRACE_OF_EMULATED: Duration = Duration::from_secs(1);
+
 /// How long the other ranks are waited for to say which step they are at, once an exchange between devices has failed.
 const COMPARED: Duration = Duration::from_secs(1);
 
@@ -25,6 +28,7 @@ const LONG: Duration = Duration::from_millis(100);
 struct Watch<'a> {
     group: &'a mut Group,
     giving_up: GivingUp,
+    grace: Duration,
     since: Instant,
     looked: Instant,
     gone: Option<Instant>,
@@ -33,9 +37,9 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(group: &'a mut Group, windows: &Windows) -> Self {
+    fn new(group: &'a mut Group, windows: &Windows, grace: Duration) -> Self {
         let now = Instant::now();
-        Self { group, giving_up: windows.giving_up(), since: now, looked: now, gone: None, told: None }
+        Self { group, giving_up: windows.giving_up(), grace, since: now, looked: now, gone: None, told: None }
     }
 
     /// Looks after the other ranks, if that was not done just now. If one has gone, or the program wants to wait no longer, the device's waits
@@ -48,7 +52,7 @@ impl<'a> Watch<'a> {
         let Err(error) = self.group.watch() else { return };
         let since = *self.gone.get_or_insert(self.looked);
         let told = error.of_ranks();
-        if told == Some(&RanksError::Interrupted) || since.elapsed() >= GRACE {
+        if told == Some(&RanksError::Interrupted) || since.elapsed() >= self.grace {
             // A device that has failed ends its waits, and returns its own error.
             let _ = self.giving_up.give_up(told.and_then(RanksError::rank).unwrap_or(self.group.rank()));
             self.told = Some(error);
@@ -78,7 +82,7 @@ pub(super) fn beside<T>(
         return (work(), None);
     }
     let (working, over) = mpsc::channel::<()>();
-    let mut watch = Watch::new(group, windows);
+    let mut watch = Watch::new(group, windows, GRACE_OF_EMULATED);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(move || {
             while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
@@ -95,7 +99,7 @@ pub(super) fn beside<T>(
 impl DeviceDistPool {
     /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
-        let mut watch = Watch::new(&mut self.group, &self.windows);
+        let mut watch = Watch::new(&mut self.group, &self.windows, GRACE);
         let read = self.windows.read_results(words, &mut || watch.wait());
         self.gone = self.gone.take().or(watch.told);
         read
