@@ -4,6 +4,7 @@ import curve
 import families
 import plan
 import table
+from counters import cells
 from operators import by_rows
 from record import OURS
 from table import STEP, Graphs, digits, lines
@@ -196,6 +197,43 @@ def kernels(_, profile):
     return profile.markdown() if profile else "No profile was taken.\n"
 
 
+def surveys(_, profile):
+    """The survey of 512 rows alone, without sums, with approximate ones, with edits, and with edits and exact sums."""
+    rows = []
+    for task in ("greedy", "plain", "top-p", "penalties", "full"):
+        counted = next(k for k in profile.listed if (k["task"], k["rows"]) == (task, 512))
+        _, _, _, kernel, _, reads, memory, issued, instructions, *_ = cells(counted)
+        rows.append([NAMES[task], kernel, memory, issued, instructions, reads])
+    numbers = ["rate of memory, %", "issue slots, %", "instructions a tile", "reads of the rows"]
+    return lines(["512 rows of 151936, f32", "kernel", *numbers], rows, words=2)
+
+
+def softmaxes(record, _):
+    """Our softmax of one vocabulary."""
+    shapes = (("f32 to f32", "softmax", "f32"), ("bf16 in place", "softmax-in-place", "bf16"))
+    rows = []
+    for name, task, dtype in shapes:
+        found = Graphs(record.results, VOCAB, dtype).ours
+        rows.append([name, *(digits(found[task, count]) for count in plan.ROWS)])
+    rows.append(
+        ["reading and writing f32 at 4576 GB/s", *(digits(2 * curve.floor_us(n, VOCAB, "f32")) for n in plan.ROWS)]
+    )
+    return lines(["", *by_rows()], rows)
+
+
+def chains(record, _):
+    """Our chains of drafts, of two vocabularies."""
+    counts = plan.rows_of("chain", plan.ROWS)
+    rows = []
+    for vocab in (VOCAB, 32000):
+        found = Graphs(record.results, vocab).ours
+        rows.append([f"{vocab} tokens", *(digits(found["chain", count]) for count in counts)])
+        if vocab == VOCAB:
+            floors = (digits(2 * curve.floor_us(count, vocab, "f32")) for count in counts)
+            rows.append(["both rows read once at 4576 GB/s", *floors])
+    return lines(["chains", *map(str, counts)], rows)
+
+
 def source(record, _):
     """Which runs the record has."""
     said = []
@@ -210,4 +248,4 @@ def every(record, _):
 
 
 # What stands between markers of documents.
-BLOCKS = {f.__name__: f for f in (fastest, steps, ways, families.worst)}
+BLOCKS = {f.__name__: f for f in (fastest, steps, ways, families.worst, surveys, softmaxes, chains)}
