@@ -32,11 +32,6 @@ ALLOWED = {
         "crates/inspect/src/page/race.rs",
         "crates/inspect/src/page/sections.rs",
     ): "sections list the two that lie in files of their own, which use the frame of a section",
-    (
-        "crates/engine/src/device/pool.rs",
-        "crates/engine/src/device/sequences.rs",
-        "crates/engine/src/device/step.rs",
-    ): "sequences and steps are methods of the pool, whose fields are of their types",
 }
 
 # The folders of a crate's sources, and the folders that each may use. A file outside them, such as the crate's errors, may

@@ -11,7 +11,6 @@ use crate::lm_head::Head;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
 use crate::route::Route;
-use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 
 impl Pool {
@@ -52,11 +51,6 @@ impl Pool {
     pub fn head_counts(&self) -> HeadCounts {
         self.head.counts
     }
-
-    /// Returns the sequence in a slot that was checked.
-    pub(crate) fn admitted(&self, slot: Slot) -> &Sequence {
-        self.slots[slot as usize].as_ref().expect("checked: admitted")
-    }
 }
 
 /// What the rows of a step are for.
@@ -76,7 +70,7 @@ impl RowTasks for StepTasks<'_> {
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
-        let sequence = self.pool.admitted(self.batch.slots[row]);
+        let sequence = self.pool.slots.admitted(self.batch.slots[row]);
         work(&sequence.task(Kind::Logits, self.batch.masks.row(row), self.batch.forced(row)))
     }
 }

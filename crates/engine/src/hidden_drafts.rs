@@ -84,7 +84,7 @@ impl VerifyTasks<'_> {
     }
 
     fn prepared(&self, request: usize) -> &Prepared {
-        let own = self.pool.admitted(self.batch.slots[request]).prepared();
+        let own = self.pool.slots.admitted(self.batch.slots[request]).prepared();
         self.greedy[request].as_ref().unwrap_or(own)
     }
 }
@@ -105,7 +105,7 @@ impl RowTasks for VerifyTasks<'_> {
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
         let request = self.request(row);
-        let sequence = self.pool.admitted(self.batch.slots[request]);
+        let sequence = self.pool.slots.admitted(self.batch.slots[request]);
         behind(sequence, self.prepared(request), &self.path(row, request), row, self.batch, work)
     }
 }
@@ -122,7 +122,7 @@ struct DraftTasks<'a> {
 
 impl DraftTasks<'_> {
     fn prepared(&self, row: usize) -> &Prepared {
-        let own = self.pool.admitted(self.batch.slots[row]).prepared();
+        let own = self.pool.slots.admitted(self.batch.slots[row]).prepared();
         self.greedy[row].as_ref().unwrap_or(own)
     }
 }
@@ -138,7 +138,7 @@ impl RowTasks for DraftTasks<'_> {
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
-        let sequence = self.pool.admitted(self.batch.slots[row]);
+        let sequence = self.pool.slots.admitted(self.batch.slots[row]);
         behind(sequence, self.prepared(row), self.paths[row], row, self.batch, work)
     }
 }

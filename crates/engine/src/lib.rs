@@ -85,6 +85,7 @@ mod outputs;
 mod rows;
 mod sink;
 mod slot;
+mod slots;
 mod verify_mode;
 mod workers;
 

@@ -1,12 +1,13 @@
 //! The pool: the requests in flight, each in a slot that keeps its history and position.
 
 use gumball_cpu::Level;
-use gumball_spec::{Error, Result, SamplingParams, memory};
+use gumball_spec::{Error, Result, SamplingParams};
 
 use crate::lm_head::HeadBuffers;
 use crate::route::Route;
 use crate::sequence::Sequence;
-use crate::slot::{Slot, check_slots};
+use crate::slot::Slot;
+use crate::slots::Slots;
 use crate::state::State;
 use crate::workers::{Threads, Workers};
 use gumball_spec::layout::Widths;
@@ -54,14 +55,7 @@ pub struct Pool {
     pub(crate) vocab: usize,
     pub(crate) widths: Widths,
     pub(crate) workers: Workers,
-    /// The slots that were ever used; the vector has the capacity for all.
-    pub(crate) slots: Vec<Option<Sequence>>,
-    capacity: usize,
-    /// Slots that were used and are free again; the vector has the capacity for all.
-    vacant: Vec<Slot>,
-    /// The step in which each used slot was last seen, to find a slot that stands in a step twice; with the same capacity.
-    seen: Vec<u64>,
-    steps: u64,
+    pub(crate) slots: Slots,
     pub(crate) head: HeadBuffers,
 }
 
@@ -74,24 +68,12 @@ impl Pool {
     /// - [`Error::Unavailable`] if the threads cannot be started, or the system refuses the memory of the slots.
     pub fn new(config: PoolConfig) -> Result<Self> {
         SamplingParams::default().validate(config.vocab)?;
-        if !(1..=i32::MAX as usize).contains(&config.slots) {
-            return Err(Error::out_of_range("slots", config.slots, "in 1..2^31"));
-        }
+        let slots = Slots::new(config.slots)?;
         Threads::check(config.threads)?;
         config.widths.check()?;
         let level = config.level.map_or_else(Level::detect, Level::check)?;
         let workers = Workers::new(config.route, level, config.threads)?;
-        Ok(Self {
-            vocab: config.vocab,
-            widths: config.widths,
-            workers,
-            slots: memory::with_capacity(SLOTS, config.slots)?,
-            capacity: config.slots,
-            vacant: memory::with_capacity(SLOTS, config.slots)?,
-            seen: memory::with_capacity(SLOTS, config.slots)?,
-            steps: 0,
-            head: HeadBuffers::default(),
-        })
+        Ok(Self { vocab: config.vocab, widths: config.widths, workers, slots, head: HeadBuffers::default() })
     }
 
     /// Admits a request and returns its slot.
@@ -102,9 +84,7 @@ impl Pool {
     ///   places for.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        let sequence = Sequence::new(params, self.vocab, prompt)?;
-        check_widths(self.widths, sequence.params())?;
-        self.place(sequence)
+        self.place(Sequence::new(params, self.vocab, prompt)?)
     }
 
     /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
@@ -115,9 +95,7 @@ impl Pool {
     /// - Those of [`Pool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        let sequence = Sequence::resume(params, self.vocab, state)?;
-        check_widths(self.widths, sequence.params())?;
-        self.place(sequence)
+        self.place(Sequence::resume(params, self.vocab, state)?)
     }
 
     /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
@@ -129,8 +107,8 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant, or all are taken.
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-        let sequence = self.sequence(slot)?.fork(draw);
-        self.place(sequence)
+        let fork = self.sequence(slot)?.fork(draw);
+        self.place(fork)
     }
 
     /// Ends a sequence; its slot is vacant then.
@@ -138,10 +116,7 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] if it is already.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.sequence(slot)?;
-        self.slots[slot as usize] = None;
-        self.vacant.push(slot);
-        Ok(())
+        self.slots.release(slot, || Ok(()))
     }
 
     /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
@@ -149,7 +124,7 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant or there are fewer tokens.
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        self.sequence_mut(slot)?.truncate(output_len)
+        self.slots.truncate(slot, output_len, None)
     }
 
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.
@@ -157,9 +132,19 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
-        let sequence = self.sequence_mut(slot)?;
-        sequence.push(id, sequence.mu());
-        Ok(())
+        self.slots.push(slot, id, None)
+    }
+
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops behind a token that
+    /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one count for each slot.
+    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than
+    ///   [`Pool::truncate`] could take away. No sequence was changed then.
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        self.slots.check_counts(slots, counts)?;
+        self.slots.shorten(slots, counts, None)
     }
 
     /// Returns the state of a slot: seed, position, history, mirostat's limit.
@@ -167,19 +152,13 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
     pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
-        let place = usize::try_from(slot).ok().and_then(|slot| self.slots.get(slot));
-        place.and_then(Option::as_ref).ok_or_else(|| Error::out_of_range("slot", slot, "an admitted slot"))
-    }
-
-    fn sequence_mut(&mut self, slot: Slot) -> Result<&mut Sequence> {
-        self.sequence(slot)?;
-        Ok(self.slots[slot as usize].as_mut().expect("just seen"))
+        self.slots.sequence(slot)
     }
 
     /// Returns how many sequences are in flight.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.len() - self.vacant.len()
+        self.slots.len()
     }
 
     /// Returns whether none is.
@@ -191,7 +170,7 @@ impl Pool {
     /// Returns how many can be.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.slots.capacity()
     }
 
     /// Returns the number of ids in the vocabulary.
@@ -212,33 +191,11 @@ impl Pool {
         self.workers.route()
     }
 
-    /// Checks the slots of a step as [`check_slots`] does.
-    pub(crate) fn check_slots(&mut self, slots: &[Slot]) -> Result<()> {
-        self.steps += 1;
-        let sequences = &self.slots;
-        let admitted = |slot: Slot| {
-            usize::try_from(slot).ok().and_then(|slot| sequences.get(slot)).is_some_and(Option::is_some)
-        };
-        check_slots(slots, admitted, &mut self.seen, self.steps)
-    }
-
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {
-        if let Some(slot) = self.vacant.pop() {
-            self.slots[slot as usize] = Some(sequence);
-            return Ok(slot);
-        }
-        if self.slots.len() == self.capacity {
-            let full = format!("at most {}, all taken; release one first", self.capacity);
-            return Err(Error::out_of_range("slots", self.capacity + 1, full));
-        }
-        self.slots.push(Some(sequence));
-        self.seen.push(0);
-        Ok((self.slots.len() - 1) as Slot)
+        check_widths(self.widths, sequence.params())?;
+        self.slots.place(sequence, None)
     }
 }
-
-/// Names, in errors, the memory that a pool cannot reserve for its sequences.
-pub(crate) const SLOTS: &str = "memory for slots";
 
 /// Checks that a pool's outputs are wide enough for a request's logprobs.
 pub(crate) fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {

@@ -70,7 +70,7 @@ impl Pool {
                     rows.write_padding(row);
                     continue;
                 }
-                let sequence = sequences[slots[row] as usize].as_ref().expect("checked: admitted");
+                let sequence = sequences.admitted(slots[row]);
                 let task = sequence.task(logits.kind(), batch.masks.row(row), batch.forced(row));
                 rows.carry(logits.row(row), row, &task, batch.hook(row), stages)?;
             }
@@ -84,8 +84,7 @@ impl Pool {
         for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let (token, mu) = (out.tokens()[row], out.mirostat_mu()[row]);
             if token != NONE {
-                let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
-                sequence.push(token as u32, mu);
+                self.slots.admitted_mut(*slot).push(token as u32, mu);
             }
         }
     }
@@ -94,7 +93,7 @@ impl Pool {
     pub(crate) fn check_rows(&mut self, kind: Kind, batch: &Batch<'_>) -> Result<()> {
         batch.refuse_drafts("step")?;
         batch.check(batch.slots.len(), self.vocab)?;
-        self.check_slots(batch.slots)?;
+        self.slots.check(batch.slots)?;
         for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             self.check_row(*slot, kind, batch.hook(row).is_some())?;
         }

@@ -19,7 +19,6 @@ use crate::outputs::{Outputs, PADDED};
 use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
-use crate::sequence::Sequence;
 use crate::sink::RowsMut;
 use crate::slot::{PADDING, Slot};
 use crate::verify_mode::VerifyMode;
@@ -116,7 +115,7 @@ impl Pool {
                 let places = drafts.places(request);
                 let mut emitted = 0;
                 if slots[request] != PADDING {
-                    let sequence = sequences[slots[request] as usize].as_ref().expect("checked: admitted");
+                    let sequence = sequences.admitted(slots[request]);
                     let tree = drafts.tree(request);
                     let judge = judgement.filter(|_| !tree.drafts.is_empty());
                     let walk = Walk {
@@ -149,30 +148,6 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops behind a token that
-    /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if there is not one count for each slot.
-    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than
-    ///   [`Pool::truncate`] could take away. No sequence was changed then.
-    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-        check_counts(counts, slots)?;
-        for slot in slots {
-            self.sequence(*slot)?;
-        }
-        self.check_slots(slots)?;
-        for (slot, count) in slots.iter().zip(counts) {
-            check_taken(*slot, *count, self.sequence(*slot)?)?;
-        }
-        for (slot, count) in slots.iter().zip(counts) {
-            let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
-            let left = sequence.history().output().len() - count;
-            sequence.truncate(left).expect("checked: as many are there");
-        }
-        Ok(())
-    }
-
     /// Checks the requests of a verification and what comes with their rows, as far as logits do not matter.
     pub(crate) fn check_requests(
         &mut self,
@@ -183,7 +158,7 @@ impl Pool {
         batch.check(drafts.rows(), self.vocab)?;
         let judgement = batch.mode.judgement();
         judgement.map_or(Ok(()), Judgement::check)?;
-        self.check_slots(batch.slots)?;
+        self.slots.check(batch.slots)?;
         for (request, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let (places, tree) = (drafts.places(request), drafts.tree(request));
             let is_block = judgement == Some(Judgement::Block);
@@ -217,8 +192,7 @@ impl Pool {
             for place in out.request(request).range {
                 let (token, mu) = (out.tokens()[place], out.mirostat_mu()[place]);
                 if token != NONE {
-                    let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
-                    sequence.push(token as u32, mu);
+                    self.slots.admitted_mut(*slot).push(token as u32, mu);
                 }
             }
         }
@@ -235,24 +209,6 @@ pub(crate) fn check_forced_block(
         return Err(Error::Conflict { parameter: "forced", other: "block", reason });
     }
     Ok(())
-}
-
-/// Checks that there is a count for each slot.
-pub(crate) fn check_counts(counts: &[usize], slots: &[Slot]) -> Result<()> {
-    if counts.len() == slots.len() {
-        return Ok(());
-    }
-    Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())))
-}
-
-/// Checks that as many tokens can be taken away from a sequence.
-pub(crate) fn check_taken(slot: Slot, count: usize, sequence: &Sequence) -> Result<()> {
-    let most = sequence.most_to_take_away();
-    if count <= most {
-        return Ok(());
-    }
-    let value = format!("{count} of slot {slot}");
-    Err(Error::out_of_range("counts", value, format!("in 0..={most}, its output tokens")))
 }
 
 /// Returns the request that a row is of.

@@ -11,11 +11,11 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::check_path;
 use gumball_spec::{Error, Result};
 
+use super::assigned::code;
 use super::draft_batch::DraftBatch;
 use super::input::{DeviceInput, DeviceOptions, copy_bytes_up};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
-use super::step::code;
 use super::verify::rule;
 use crate::batch::Batch;
 use crate::draft::{Proposals, split_paths};
@@ -185,7 +185,7 @@ impl DevicePool {
         options.on_host().check(slots.len(), self.config.vocab)?;
         counts.iter().try_for_each(|count| check_path(*count as usize))?;
         let mut admitted = slots.iter().filter(|slot| **slot != PADDING);
-        admitted.try_for_each(|slot| check_drafts(self.host_sequence(*slot)?.sequence.params(), 1))
+        admitted.try_for_each(|slot| check_drafts(self.slots.sequence(*slot)?.params(), 1))
     }
 
     fn check_draft_route(&self) -> Result<()> {

@@ -9,11 +9,11 @@ use gumball_cuda::{
 };
 use gumball_spec::Result;
 
+use super::ahead::Ahead;
 use super::draft_batch::DraftBatch;
 use super::head::DeviceHead;
 use super::input::DeviceInput;
 use super::pool::DevicePool;
-use crate::slot::PADDING;
 
 /// What a graph does at one point. See [`DevicePool::capture_work`].
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,6 @@ impl DevicePool {
 
     /// Records that tokens of the assigned sequences are taken away behind the steps that were noted.
     pub(super) fn note_shorten(&mut self) {
-        for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
-            self.shortened[*slot as usize].note_shorten(self.steps_unseen[*slot as usize]);
-        }
+        self.slots.each_ahead(&self.assigned.slots, Ahead::note_shorten);
     }
 }

@@ -8,7 +8,6 @@ use super::head::DeviceHead;
 use super::input::{DeviceInput, DeviceOptions};
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
-use super::sequences::HostSequence;
 use crate::slot::Slot;
 
 impl DevicePool {
@@ -82,7 +81,7 @@ impl DevicePool {
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
     pub fn needs_whole_row(&self, slot: Slot) -> Result<Option<WholeRow>> {
-        let HostSequence { sequence, .. } = self.host_sequence(slot)?;
+        let sequence = self.slots.sequence(slot)?;
         if self.config.route == PoolRoute::Probabilities {
             return Ok(Some(WholeRow::Route));
         }

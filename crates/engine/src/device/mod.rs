@@ -4,6 +4,9 @@
 //! addresses in the device's memory. A step is therefore a few launches: it allocates nothing, waits for
 //! nothing and can be captured.
 
+pub(crate) mod ahead;
+mod assigned;
+mod catch_up;
 mod copied_head;
 mod draft;
 mod draft_batch;
@@ -16,7 +19,6 @@ mod pool_route;
 mod ranks;
 mod route;
 mod score;
-mod sequences;
 mod shorten;
 mod step;
 mod verify;

@@ -4,18 +4,19 @@
 //! updates it from the outputs that it fetches. If the copy is behind when the caller reads the sequence, the
 //! pool reads the state back.
 
-use gumball_cuda::{Buffer, Workspace, WorkspaceLimits};
+use gumball_cuda::{Buffer, InitialState, Prepared, Workspace, WorkspaceLimits};
 use gumball_spec::layout::Widths;
-use gumball_spec::{Error, Result, SamplingParams, memory};
+use gumball_spec::{Error, Result, SamplingParams};
 
 use super::Device;
+use super::assigned::Assigned;
+use super::catch_up::Last;
 use super::draft_batch::DraftBatch;
-use super::pool_route::PoolRoute;
-use super::sequences::{HostSequence, Shortened};
-use super::step::{Assigned, Last};
-use crate::pool::{SLOTS, check_widths};
+use super::pool_route::{PoolRoute, drawing_params};
+use crate::pool::check_widths;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
+use crate::slots::Slots;
 use crate::state::State;
 
 /// The capacities of a pool on a device. The pool allocates all its memory at once, except the lists and
@@ -78,20 +79,12 @@ pub struct DevicePool {
     pub(super) device: Device,
     pub(super) config: DevicePoolConfig,
     pub(super) workspace: Workspace,
-    pub(super) host_sequences: Vec<Option<HostSequence>>,
-    /// The number of steps of each slot since the last token that the host knows.
-    pub(super) steps_unseen: Vec<u64>,
-    /// Whether the device took tokens of each slot away that the host's copy still has.
-    pub(super) shortened: Vec<Shortened>,
+    pub(super) slots: Slots,
     /// Whether a graph of the host program takes tokens away, and the buffer into which the host's numbers of them are copied.
     pub(super) captured_shorten: bool,
     /// Whether the host program has captured a step of a clustered head.
     pub(super) captured_approximate: bool,
     pub(super) count_upload: Option<Buffer>,
-    vacant: Vec<Slot>,
-    /// The number of the check that last met each slot. A check that meets a slot twice finds it here.
-    pub(super) seen: Vec<u64>,
-    pub(super) checks: u64,
     pub(super) assigned: Assigned,
     pub(super) last: Last,
     /// The device buffer into which logits of the host are copied.
@@ -113,15 +106,14 @@ impl DevicePool {
     ///   its range.
     /// - [`Error::Unavailable`] if the device or the host has not enough memory.
     pub fn new(device: Device, config: DevicePoolConfig) -> Result<Self> {
-        let DevicePoolConfig { vocab, slots, rows, widths, kept, .. } = config;
-        for (parameter, value) in
-            [("slots", slots), ("rows", rows), ("history_growth", config.history_growth)]
-        {
+        let DevicePoolConfig { vocab, slots: capacity, rows, widths, kept, .. } = config;
+        let slots = Slots::new(capacity)?;
+        for (parameter, value) in [("rows", rows), ("history_growth", config.history_growth)] {
             if !(1..=i32::MAX as usize).contains(&value) {
                 return Err(Error::out_of_range(parameter, value, "in 1..2^31"));
             }
         }
-        let limits = WorkspaceLimits { vocab, slots, rows, widths, kept };
+        let limits = WorkspaceLimits { vocab, slots: capacity, rows, widths, kept };
         let workspace = Workspace::new(device.runtime().clone(), limits)?;
         let workspace = match config.route {
             PoolRoute::Race => workspace,
@@ -131,15 +123,10 @@ impl DevicePool {
             workspace,
             device,
             config,
-            host_sequences: memory::collected(SLOTS, (0..slots).map(|_| None))?,
-            steps_unseen: memory::filled(SLOTS, 0, slots)?,
-            shortened: memory::filled(SLOTS, Shortened::No, slots)?,
+            slots,
             captured_shorten: false,
             captured_approximate: false,
             count_upload: None,
-            vacant: memory::collected(SLOTS, (0..slots as Slot).rev())?,
-            seen: memory::filled(SLOTS, 0, slots)?,
-            checks: 0,
             assigned: Assigned::default(),
             last: Last::default(),
             upload: None,
@@ -159,9 +146,7 @@ impl DevicePool {
     ///   memory.
     /// - [`Error::Conflict`] for a parameter that the pool's route does not take.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        let sequence = Sequence::new(params, self.config.vocab, prompt)?;
-        check_widths(self.config.widths, sequence.params())?;
-        self.place(sequence)
+        self.place(Sequence::new(params, self.config.vocab, prompt)?)
     }
 
     /// Continues a sequence from a state of this or any other pool, and returns its slot.
@@ -172,9 +157,7 @@ impl DevicePool {
     /// - Those of [`DevicePool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        let sequence = Sequence::resume(params, self.config.vocab, state)?;
-        check_widths(self.config.widths, sequence.params())?;
-        self.place(sequence)
+        self.place(Sequence::resume(params, self.config.vocab, state)?)
     }
 
     /// Copies a sequence to another slot, with another draw index, and returns that slot.
@@ -186,8 +169,8 @@ impl DevicePool {
     /// - Those of [`DevicePool::sequence`].
     /// - [`Error::OutOfRange`] if all slots are taken.
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-        let sequence = self.sequence(slot)?.fork(draw);
-        self.place(sequence)
+        let fork = self.sequence(slot)?.fork(draw);
+        self.place(fork)
     }
 
     /// Ends a sequence. Its slot becomes vacant, and a row that is assigned to it becomes padding.
@@ -196,15 +179,15 @@ impl DevicePool {
     /// - [`Error::OutOfRange`] if the slot is vacant already.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.host_sequence(slot)?;
-        if let Some(row) = self.assigned.slots.iter().position(|assigned| *assigned == slot) {
-            self.assigned.retire(row);
-        }
-        self.workspace.release(slot)?;
-        self.last.forget(slot);
-        self.host_sequences[slot as usize] = None;
-        self.vacant.push(slot);
-        Ok(())
+        let Self { slots, workspace, assigned, last, .. } = self;
+        slots.release(slot, || {
+            if let Some(row) = assigned.slots.iter().position(|assigned| *assigned == slot) {
+                assigned.retire(row);
+            }
+            workspace.release(slot)?;
+            last.forget(slot);
+            Ok(())
+        })
     }
 
     /// Restores a sequence's state after `output_len` output tokens, mirostat's limit included.
@@ -217,7 +200,8 @@ impl DevicePool {
     /// - [`Error::OutOfRange`] if the output has fewer tokens.
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
         self.sequence(slot)?;
-        self.change(slot, |sequence| sequence.truncate(output_len))
+        let Self { slots, workspace, config, .. } = self;
+        slots.truncate(slot, output_len, Some(&mut |slot, sequence| write(workspace, config, slot, sequence)))
     }
 
     /// Appends a token that the caller chose; mirostat's limit stays.
@@ -228,28 +212,42 @@ impl DevicePool {
     /// Those of [`DevicePool::sequence`].
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
         self.sequence(slot)?;
-        self.change(slot, |sequence| {
-            sequence.push(id, sequence.mu());
-            Ok(())
-        })
+        let Self { slots, workspace, config, .. } = self;
+        slots.push(slot, id, Some(&mut |slot, sequence| write(workspace, config, slot, sequence)))
     }
 
-    /// Changes an up-to-date sequence on the host and on the device. If an error occurs, both keep the old
-    /// one.
-    fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Sequence) -> Result<()>) -> Result<()> {
-        let mut sequence = self.host_sequence(slot)?.sequence.clone();
-        change(&mut sequence)?;
-        self.write(slot, &sequence)?;
-        self.host_sequences[slot as usize] = Some(HostSequence::new(sequence));
-        self.steps_unseen[slot as usize] = 0;
-        self.shortened[slot as usize] = Shortened::No;
-        Ok(())
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See
+    /// [`Pool::shorten`](crate::Pool::shorten).
+    ///
+    /// The states go through the host, which may have to wait for the device; [`DevicePool::enqueue_shorten`] waits for nothing.
+    ///
+    /// # Errors
+    /// - Those of [`Pool::shorten`](crate::Pool::shorten) and [`DevicePool::sequence`].
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        self.slots.check_counts(slots, counts)?;
+        slots.iter().try_for_each(|slot| self.sequence(*slot).map(drop))?;
+        let Self { slots: table, workspace, config, .. } = self;
+        table.shorten(slots, counts, Some(&mut |slot, sequence| write(workspace, config, slot, sequence)))
+    }
+
+    /// Returns the state of a slot: seed, position, history, mirostat's limit.
+    ///
+    /// Waits for the device if the host does not know the last tokens yet.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant.
+    /// - [`Error::Unavailable`] if the device fails, or if tokens are lost. They are lost when several steps
+    ///   ran without a fetch of their outputs and the device keeps no history of the request.
+    pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        self.slots.sequence(slot)?;
+        self.last.sync(&mut self.slots, &mut self.workspace, slot)?;
+        Ok(self.slots.admitted_mut(slot))
     }
 
     /// Returns how many sequences are in flight.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.host_sequences.len() - self.vacant.len()
+        self.slots.len()
     }
 
     /// Returns whether no sequence is in flight.
@@ -261,7 +259,7 @@ impl DevicePool {
     /// Returns how many sequences can be in flight.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.host_sequences.len()
+        self.slots.capacity()
     }
 
     /// Returns the number of ids in the vocabulary.
@@ -277,15 +275,33 @@ impl DevicePool {
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {
-        let Some(slot) = self.vacant.last().copied() else {
-            let full = format!("at most {}, all taken; release one first", self.capacity());
-            return Err(Error::out_of_range("slots", self.capacity() + 1, full));
-        };
-        self.write(slot, &sequence)?;
-        self.vacant.pop();
-        self.host_sequences[slot as usize] = Some(HostSequence::new(sequence));
-        self.steps_unseen[slot as usize] = 0;
-        self.shortened[slot as usize] = Shortened::No;
-        Ok(slot)
+        check_widths(self.config.widths, sequence.params())?;
+        let Self { slots, workspace, config, .. } = self;
+        slots.place(sequence, Some(&mut |slot, sequence| write(workspace, config, slot, sequence)))
     }
+}
+
+/// Writes a sequence to its slot on the device.
+fn write(
+    workspace: &mut Workspace,
+    config: &DevicePoolConfig,
+    slot: Slot,
+    sequence: &Sequence,
+) -> Result<()> {
+    let prepared = match config.route {
+        PoolRoute::Race => Prepared::new(sequence.params(), config.vocab)?,
+        PoolRoute::Probabilities => Prepared::new(&drawing_params(sequence.params())?, config.vocab)?,
+    };
+    let state = sequence.state();
+    let start = InitialState {
+        seed: state.seed,
+        draw: state.draw,
+        position: state.position,
+        mu: state.mu,
+        prompt: state.prompt,
+        output: state.output,
+        history_growth: config.history_growth,
+        keep_history: config.keep_histories,
+    };
+    workspace.admit(slot, &prepared, &start)
 }

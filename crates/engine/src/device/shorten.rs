@@ -1,41 +1,15 @@
-//! Taking emitted tokens away again: through the host, or on the device, where nothing waits.
+//! Taking emitted tokens away again on the device, where nothing waits.
 //!
-//! On the device only that knows how many tokens go. The host's copy of a sequence then catches up by the length that the
-//! device has, and by its history where it keeps one.
+//! Only the device knows how many tokens go. The host's copy of a sequence then catches up by the length that the device has, and by
+//! its history where it keeps one.
 
 use gumball_cuda::{DeviceSlice, IntType, ShortenLaunch};
 use gumball_spec::{Error, Result};
 
 use super::input::copy_bytes_up;
 use super::pool::DevicePool;
-use super::sequences::Shortened;
-use crate::slot::Slot;
-use crate::verify::{check_counts, check_taken};
 
 impl DevicePool {
-    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See
-    /// [`Pool::shorten`](crate::Pool::shorten).
-    ///
-    /// The states go through the host, which may have to wait for the device; [`DevicePool::enqueue_shorten`] waits for nothing.
-    ///
-    /// # Errors
-    /// - Those of [`Pool::shorten`](crate::Pool::shorten) and [`DevicePool::sequence`].
-    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-        check_counts(counts, slots)?;
-        for slot in slots {
-            self.host_sequence(*slot)?;
-        }
-        self.check_slots(slots)?;
-        for (slot, count) in slots.iter().zip(counts) {
-            check_taken(*slot, *count, self.sequence(*slot)?)?;
-        }
-        for (slot, count) in slots.iter().zip(counts).filter(|(_, count)| **count > 0) {
-            let left = self.sequence(*slot)?.history().output().len() - count;
-            self.truncate(*slot, left)?;
-        }
-        Ok(())
-    }
-
     /// Takes away the last output tokens of the sequences in the slots that were assigned last, as many of each as a number in the device's
     /// memory says, and returns before the device has finished. A following step, draft or verification reads the shorter sequences:
     /// positions, histories, counts and mu.
@@ -99,29 +73,5 @@ impl DevicePool {
             return Err(Error::length("taken", taken.len(), format!("one per slot, {requests}")));
         }
         self.workspace.results().read_taken(taken)
-    }
-
-    /// Makes the host's copy of a sequence, which knows all tokens, as long as the device's, which lost some.
-    pub(super) fn follow_shortened(&mut self, slot: Slot) -> Result<()> {
-        if self.shortened[slot as usize] != Shortened::Behind {
-            return Ok(());
-        }
-        let state = self.workspace.requests().state(slot)?;
-        self.known_sequence(slot).cut(state.output_len, state.mu);
-        self.shortened[slot as usize] = Shortened::No;
-        Ok(())
-    }
-
-    /// Does so before the tokens of a step are appended that came behind: `emitted` of them.
-    pub(super) fn follow_before_step(&mut self, slot: Slot, emitted: usize) -> Result<()> {
-        if self.shortened[slot as usize] != Shortened::Before {
-            return Ok(());
-        }
-        let state = self.workspace.requests().state(slot)?;
-        let sequence = self.known_sequence(slot);
-        let mu = sequence.mu();
-        sequence.cut(state.output_len.saturating_sub(emitted), mu);
-        self.shortened[slot as usize] = Shortened::No;
-        Ok(())
     }
 }

@@ -3,82 +3,22 @@
 //! The host copies an assignment up only when it changes. A step with unchanged slots and options therefore
 //! only launches kernels, and replaying a captured step takes one call.
 
-use std::ops::Range;
-
 use gumball_cuda::{Assignment, DraftCounts, DraftRule, Rows, Step, StepInput, StepVariant};
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::coupled::check_drafts;
-use gumball_spec::{Error, Kind, NONE, Result};
+use gumball_spec::{Error, Kind, Result};
 
+use super::ahead::Shortened;
+use super::assigned::{Assigned, AssignedDrafts, code};
 use super::head::DeviceHead;
 use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
 use super::pool_route::{PoolRoute, refused};
-use super::sequences::Shortened;
 use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::matrix::Matrix;
 use crate::outputs::Outputs;
-use crate::slot::{PADDING, Slot, check_slots};
-
-/// The assignment that lies on the device: slots, forced tokens and row indices.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Assigned {
-    /// Whether the device's lists equal these. False after a failed copy, which leaves the device's lists
-    /// unknown.
-    known: bool,
-    /// The slot of each row, or of each request if there are drafts.
-    pub slots: Vec<Slot>,
-    /// The drafts of the requests; `None` for a step.
-    drafts: Option<AssignedDrafts>,
-    forced: Vec<i32>,
-    lines: Vec<u32>,
-    masks: bool,
-    /// In a pool of the route `probabilities` the temperature of the softmax of each slot's rows, `None` for padding.
-    temperatures: Vec<Option<f32>>,
-}
-
-/// How many drafts each request has, the rule that accepts them, and the order in which they are handed over.
-#[derive(Clone, Debug)]
-struct AssignedDrafts {
-    counts: Vec<u32>,
-    rule: DraftRule,
-    batch_requests: Vec<u32>,
-}
-
-impl AssignedDrafts {
-    fn of(drafts: DraftCounts<'_>) -> Self {
-        let DraftCounts { counts, rule, batch_requests } = drafts;
-        Self { counts: counts.to_vec(), rule, batch_requests: batch_requests.to_vec() }
-    }
-
-    fn counts(&self) -> DraftCounts<'_> {
-        DraftCounts { counts: &self.counts, rule: self.rule, batch_requests: &self.batch_requests }
-    }
-}
-
-impl Assigned {
-    /// Turns the rows of a slot into padding, by the slot's index.
-    pub fn retire(&mut self, index: usize) {
-        self.slots[index] = PADDING;
-        self.temperatures.get_mut(index).into_iter().for_each(|temperature| *temperature = None);
-    }
-
-    /// Returns whether the device has these lists already. Masks are not compared: they are copied up each
-    /// time.
-    fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>, drafts: Option<DraftCounts<'_>>) -> bool {
-        let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
-        let known = self.drafts.as_ref().map(AssignedDrafts::counts);
-        self.known
-            && self.slots == slots
-            && known == drafts
-            && self.lines == options.row_indices
-            && !self.masks
-            && options.masks.is_none()
-            && self.forced.len() == options.forced.len()
-            && self.forced.iter().zip(options.forced).all(forced)
-    }
-}
+use crate::slot::{PADDING, Slot};
 
 /// Checks that rows hold logits, for a route that makes probabilities of them.
 fn check_logits(kind: Kind) -> Result<()> {
@@ -87,62 +27,6 @@ fn check_logits(kind: Kind) -> Result<()> {
     }
     let reason = "rows of probabilities need no softmax; step them in a pool of the route race";
     Err(Error::Conflict { parameter: "kind", other: "route", reason })
-}
-
-/// Encodes a forced token for the device: its id, or `NONE`.
-pub(super) fn code(forced: Option<u32>) -> i32 {
-    forced.map_or(NONE, |id| id as i32)
-}
-
-/// The step that was enqueued last.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Last {
-    /// The slot of each row, or of each request if there were drafts; padding if the sequence has ended since.
-    pub slots: Vec<Slot>,
-    /// How many drafts each request had; `None` for a step.
-    pub counts: Option<Vec<u32>>,
-    temperatures: Vec<Option<f32>>,
-    /// Whether the host has read the step's outputs.
-    pub observed: bool,
-    /// Whether its rows had the logits of probed sets alone.
-    pub is_approximate: bool,
-}
-
-impl Last {
-    /// Returns the rows of each slot.
-    pub fn places(&self) -> impl Iterator<Item = (Slot, Range<usize>)> {
-        let mut end = 0;
-        self.slots.iter().enumerate().map(move |(index, slot)| {
-            let start = end;
-            end += self.counts.as_ref().map_or(1, |counts| counts[index] as usize + 1);
-            (*slot, start..end)
-        })
-    }
-
-    fn rows(&self) -> usize {
-        self.places().last().map_or(0, |(_, rows)| rows.end)
-    }
-
-    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found. With drafts `path` has
-    /// the row that each place of the outputs comes from.
-    fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
-        for ((_, places), temperature) in self.places().zip(&self.temperatures) {
-            let Some(temperature) = temperature else { continue };
-            for place in places {
-                let row = path.map_or(place, |path| path[place] as usize);
-                let Some(status) = statuses.get(row) else { continue };
-                words[layout.statuses()][place] |= status;
-                // A greedy row has 0 already.
-                let drawn_at = &mut words[layout.temperatures()][place];
-                *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };
-            }
-        }
-    }
-
-    /// Turns the rows of a slot into padding when its sequence ends.
-    pub fn forget(&mut self, slot: Slot) {
-        self.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
-    }
 }
 
 impl DevicePool {
@@ -265,10 +149,10 @@ impl DevicePool {
         if self.assigned.is(slots, options, drafts) {
             return Ok(());
         }
-        self.check_slots(slots)?;
+        self.slots.check(slots)?;
         for (slot, count) in slots.iter().zip(drafts.map_or(&[][..], |drafts| drafts.counts)) {
             if *slot != PADDING {
-                check_drafts(self.host_sequence(*slot)?.sequence.params(), *count as usize)?;
+                check_drafts(self.slots.admitted(*slot).params(), *count as usize)?;
             }
         }
 
@@ -309,24 +193,14 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Checks slots as [`check_slots`] does.
-    pub(super) fn check_slots(&mut self, slots: &[Slot]) -> Result<()> {
-        self.checks += 1;
-        let host_sequences = &self.host_sequences;
-        let admitted = |slot: Slot| {
-            usize::try_from(slot).ok().and_then(|slot| host_sequences.get(slot)).is_some_and(Option::is_some)
-        };
-        check_slots(slots, admitted, &mut self.seen, self.checks)
-    }
-
     /// Returns the temperature of the softmax of each slot's rows, `None` for padding; an empty list if steps make none.
     fn temperatures(&self, slots: &[Slot], greedy: bool) -> Vec<Option<f32>> {
         if self.config.route == PoolRoute::Race {
             return Vec::new();
         }
         let temperature = |slot: &Slot| {
-            let admitted = self.host_sequence(*slot).ok();
-            admitted.map(|admitted| if greedy { 0.0 } else { admitted.sequence.params().temperature })
+            let admitted = self.slots.sequence(*slot).ok();
+            admitted.map(|sequence| if greedy { 0.0 } else { sequence.params().temperature })
         };
         slots.iter().map(temperature).collect()
     }
@@ -432,8 +306,7 @@ impl DevicePool {
         self.note(steps as u64, self.captured_approximate);
         if self.captured_shorten {
             // The graph may take tokens away, and the host does not see when.
-            let slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
-            slots.for_each(|slot| self.shortened[*slot as usize] = Shortened::Lost);
+            self.slots.each_ahead(&self.assigned.slots, |ahead| ahead.shortened = Shortened::Lost);
         }
         Ok(())
     }
@@ -458,11 +331,24 @@ impl DevicePool {
         self.last.slots.clone_from(&self.assigned.slots);
         self.last.counts = self.assigned.drafts.as_ref().map(|drafts| drafts.counts.clone());
         self.last.temperatures.clone_from(&self.assigned.temperatures);
-        for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
-            let steps_unseen = &mut self.steps_unseen[*slot as usize];
-            self.shortened[*slot as usize].note_steps(steps, *steps_unseen);
-            *steps_unseen = steps_unseen.saturating_add(steps);
-        }
+        self.slots.each_ahead(&self.assigned.slots, |ahead| ahead.note_steps(steps));
+    }
+
+    /// Records that the outputs of the last step come in another order than its rows were assigned in.
+    pub(super) fn note_order(&mut self, slots: &[Slot], counts: Option<&Vec<u32>>) {
+        slots.clone_into(&mut self.last.slots);
+        self.last.counts = counts.cloned();
+    }
+
+    /// Takes the host's copies of the sequences for what the device has.
+    pub(super) fn forget_unseen(&mut self) {
+        self.last.observed = true;
+        self.slots.forget_unseen();
+    }
+
+    /// Updates the host's copies of the sequences from the last step's outputs, once per step.
+    pub(super) fn apply(&mut self, words: &[u32]) -> Result<()> {
+        self.last.apply(&mut self.slots, &mut self.workspace, words)
     }
 
     /// Waits for the enqueued steps and copies the outputs of the last one into `out`, in one copy; of a verification the walks as well.
@@ -485,7 +371,7 @@ impl DevicePool {
         if !kept.is_empty() {
             self.workspace.results().read_kept(kept)?;
         }
-        self.apply(layout, words)?;
+        self.apply(words)?;
         if let (Some(path), Some(counts)) = (path, &self.last.counts) {
             out.note_walks(&starts(counts), path);
         }
@@ -533,47 +419,6 @@ impl DevicePool {
     /// Returns the layout of the last step's outputs.
     #[must_use]
     pub fn outputs_layout(&self) -> Layout {
-        Layout { rows: self.last.rows(), widths: self.config.widths }
-    }
-
-    /// Reads the last step's outputs, if the host has not done so yet.
-    pub(super) fn observe_last_step(&mut self) -> Result<()> {
-        if !self.last.observed {
-            let layout = self.outputs_layout();
-            let mut words = vec![0; layout.mirostat_mu().end];
-            self.workspace.results().read(&mut words)?;
-            self.apply(layout, &words)?;
-        }
-        Ok(())
-    }
-
-    /// Updates the host's sequences from the last step's outputs, once per step.
-    pub(super) fn apply(&mut self, layout: Layout, words: &[u32]) -> Result<()> {
-        if std::mem::replace(&mut self.last.observed, true) {
-            return Ok(());
-        }
-        let mut lengths = Vec::new();
-        let places: Vec<(Slot, Range<usize>)> =
-            self.last.places().filter(|(slot, _)| *slot != PADDING).collect();
-        for (slot, places) in places {
-            // If several steps are missing, the tokens of the last one alone cannot complete the sequence.
-            if self.steps_unseen[slot as usize] != 1 || self.shortened[slot as usize] == Shortened::Lost {
-                continue;
-            }
-            let tokens = || places.clone().map(|place| words[layout.tokens()][place] as i32);
-            self.follow_before_step(slot, tokens().filter(|token| *token != NONE).count())?;
-            self.steps_unseen[slot as usize] = 0;
-            let host_sequence = self.host_sequences[slot as usize].as_mut().expect("struck out when it goes");
-            // Behind the emitted tokens there are none.
-            for (token, place) in tokens().zip(places.clone()) {
-                host_sequence.apply(token, f32::from_bits(words[layout.mirostat_mu()][place]));
-            }
-            self.follow_shortened(slot)?;
-            lengths.push((slot, self.host_sequence(slot)?.length()));
-        }
-        if self.last.counts.is_some() {
-            self.workspace.note_lengths(lengths);
-        }
-        Ok(())
+        self.last.layout(&self.workspace)
     }
 }

@@ -139,7 +139,7 @@ impl DevicePool {
         batch.refuse_plan()?;
         self.refuse_hooks(batch, batch.hooks.len())?;
         let drafts = drafts.read(batch, self.config.vocab)?;
-        self.check_slots(batch.slots)?;
+        self.slots.check(batch.slots)?;
         for request in (0..batch.slots.len()).filter(|request| batch.slots[*request] != PADDING) {
             let tree = drafts.tree(request);
             let check = if batch.mode == VerifyMode::Block { tree.check_chain() } else { tree.check() };

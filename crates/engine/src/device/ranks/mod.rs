@@ -253,7 +253,7 @@ impl DeviceDistPool {
     pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
         let mut needs = Needs::default();
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
-            let params = self.pool.host_sequence(*slot)?.sequence.params();
+            let params = self.pool.slots.sequence(*slot)?.params();
             needs = needs.max(Needs::of(params, self.pool.vocab()));
         }
         let (data_parallel, captured) = (false, None);

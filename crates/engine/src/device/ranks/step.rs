@@ -6,7 +6,6 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::input::{DeviceOptions, copy_up};
-use super::super::sequences::Shortened;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool, is_lost};
 use crate::batch::Batch;
@@ -170,8 +169,8 @@ impl DeviceDistPool {
         digest.extend(StepPart::Shape, shape.iter().copied());
         for slot in slots {
             digest.add(StepPart::Slots, *slot as u64);
-            let Ok(sequence) = self.pool.host_sequence(*slot) else { continue };
-            self.requests.add(&mut digest, *slot, &sequence.sequence);
+            let Ok(sequence) = self.pool.slots.sequence(*slot) else { continue };
+            self.requests.add(&mut digest, *slot, sequence);
         }
         add_batch(&mut digest, batch, rows);
         digest
@@ -251,8 +250,7 @@ impl DeviceDistPool {
 
     /// Counts a step, whose results come in the order of the batch.
     pub(super) fn note_step(&mut self) {
-        self.pool.last.slots.clone_from(&self.assigned.slots);
-        self.pool.last.counts.clone_from(&self.assigned.counts);
+        self.pool.note_order(&self.assigned.slots, self.assigned.counts.as_ref());
         self.assigned.plan.iter().for_each(|plan| self.planner.count(plan));
     }
 
@@ -282,20 +280,18 @@ impl DeviceDistPool {
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
     pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
         let Some(failure) = self.read_results(words)? else {
-            return self.pool.apply(layout, words);
+            return self.pool.apply(words);
         };
         let has_gone = self.gone.as_ref().is_some_and(is_lost);
         if has_gone && matches!(failure, ExchangeFailure::GivenUp { .. }) && self.is_drawn(layout, words) {
             // The rank went after it had sent what this step needs; the next one is an error.
             self.broken = self.gone.take();
-            return self.pool.apply(layout, words);
+            return self.pool.apply(words);
         }
         let error = self.failed(failure);
         self.broken = Some(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
-        self.pool.last.observed = true;
-        self.pool.steps_unseen.fill(0);
-        self.pool.shortened.fill(Shortened::No);
+        self.pool.forget_unseen();
         Err(error)
     }
 

@@ -1,0 +1,183 @@
+//! The step that was enqueued last, and how the host's copies of sequences catch up with a device that is ahead of them.
+//!
+//! The tokens of a step come with its outputs, once for each step. Where these were not read one by one, or the device took tokens away,
+//! the state of the request is read back.
+
+use std::ops::Range;
+
+use gumball_cuda::Workspace;
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, NONE, Result};
+
+use super::ahead::Shortened;
+use crate::slot::{PADDING, Slot};
+use crate::slots::{Entry, Slots};
+
+/// The step that was enqueued last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Last {
+    /// The slot of each row, or of each request if there were drafts; padding if the sequence has ended since.
+    pub slots: Vec<Slot>,
+    /// How many drafts each request had; `None` for a step.
+    pub counts: Option<Vec<u32>>,
+    /// On the route `probabilities` the temperature of the softmax of each slot's rows.
+    pub temperatures: Vec<Option<f32>>,
+    /// Whether the host has read the step's outputs.
+    pub observed: bool,
+    /// Whether its rows had the logits of probed sets alone.
+    pub is_approximate: bool,
+}
+
+impl Last {
+    /// Returns the rows of each slot.
+    pub fn places(&self) -> impl Iterator<Item = (Slot, Range<usize>)> {
+        let mut end = 0;
+        self.slots.iter().enumerate().map(move |(index, slot)| {
+            let start = end;
+            end += self.counts.as_ref().map_or(1, |counts| counts[index] as usize + 1);
+            (*slot, start..end)
+        })
+    }
+
+    pub fn rows(&self) -> usize {
+        self.places().last().map_or(0, |(_, rows)| rows.end)
+    }
+
+    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found. With drafts `path` has
+    /// the row that each place of the outputs comes from.
+    pub fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
+        for ((_, places), temperature) in self.places().zip(&self.temperatures) {
+            let Some(temperature) = temperature else { continue };
+            for place in places {
+                let row = path.map_or(place, |path| path[place] as usize);
+                let Some(status) = statuses.get(row) else { continue };
+                words[layout.statuses()][place] |= status;
+                // A greedy row has 0 already.
+                let drawn_at = &mut words[layout.temperatures()][place];
+                *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };
+            }
+        }
+    }
+
+    /// Turns the rows of a slot into padding when its sequence ends.
+    pub fn forget(&mut self, slot: Slot) {
+        self.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
+    }
+
+    /// Returns the layout of its outputs.
+    pub fn layout(&self, workspace: &Workspace) -> Layout {
+        Layout { rows: self.rows(), widths: workspace.limits().widths }
+    }
+
+    /// Brings the host's copy of an admitted slot's sequence up to date, for which the device may have to be waited for.
+    pub fn sync(&mut self, slots: &mut Slots, workspace: &mut Workspace, slot: Slot) -> Result<()> {
+        if slots.entry_mut(slot).ahead.unseen > 0 {
+            self.observe(slots, workspace)?;
+        }
+        let entry = slots.entry_mut(slot);
+        if entry.ahead.unseen > 0 || entry.ahead.shortened == Shortened::Lost {
+            read_back(entry, workspace, slot)?;
+        }
+        follow_shortened(entry, workspace, slot)
+    }
+
+    /// Reads the outputs, if the host has not done so yet.
+    fn observe(&mut self, slots: &mut Slots, workspace: &mut Workspace) -> Result<()> {
+        if !self.observed {
+            let mut words = vec![0; self.layout(workspace).mirostat_mu().end];
+            workspace.results().read(&mut words)?;
+            self.apply(slots, workspace, &words)?;
+        }
+        Ok(())
+    }
+
+    /// Updates the host's sequences from the outputs, once per step.
+    pub fn apply(&mut self, slots: &mut Slots, workspace: &mut Workspace, words: &[u32]) -> Result<()> {
+        if std::mem::replace(&mut self.observed, true) {
+            return Ok(());
+        }
+        let layout = self.layout(workspace);
+        let mut lengths = Vec::new();
+        for (slot, places) in self.places().filter(|(slot, _)| *slot != PADDING) {
+            let entry = slots.entry_mut(slot);
+            // If several steps are missing, the tokens of the last one alone cannot complete the sequence.
+            if entry.ahead.unseen != 1 || entry.ahead.shortened == Shortened::Lost {
+                continue;
+            }
+            let [tokens, mus] =
+                [layout.tokens(), layout.mirostat_mu()].map(|column| &words[column][places.clone()]);
+            // Behind the emitted tokens there are none.
+            let emitted = tokens.iter().zip(mus).filter(|(token, _)| **token as i32 != NONE);
+            follow_before_step(entry, workspace, (slot, emitted.clone().count()))?;
+            entry.ahead.unseen = 0;
+            entry.ahead.fetched.extend(emitted.map(|(token, mu)| (*token, f32::from_bits(*mu))));
+            follow_shortened(entry, workspace, slot)?;
+            lengths.push((slot, entry.length()));
+        }
+        if self.counts.is_some() {
+            workspace.note_lengths(lengths);
+        }
+        Ok(())
+    }
+}
+
+/// Makes the host's copy of a sequence, which knows all tokens, as long as the device's, which lost some.
+fn follow_shortened(entry: &mut Entry, workspace: &Workspace, slot: Slot) -> Result<()> {
+    if entry.ahead.shortened != Shortened::Behind {
+        return Ok(());
+    }
+    let state = workspace.requests().state(slot)?;
+    entry.known().cut(state.output_len, state.mu);
+    entry.ahead.shortened = Shortened::No;
+    Ok(())
+}
+
+/// Does so before the tokens of a step are appended that came behind: `emitted` of them.
+fn follow_before_step(
+    entry: &mut Entry,
+    workspace: &Workspace,
+    (slot, emitted): (Slot, usize),
+) -> Result<()> {
+    if entry.ahead.shortened != Shortened::Before {
+        return Ok(());
+    }
+    let state = workspace.requests().state(slot)?;
+    let sequence = entry.known();
+    sequence.cut(state.output_len.saturating_sub(emitted), sequence.mu());
+    entry.ahead.shortened = Shortened::No;
+    Ok(())
+}
+
+/// Reads the state of a slot whose copy is behind.
+fn read_back(entry: &mut Entry, workspace: &Workspace, slot: Slot) -> Result<()> {
+    let state = workspace.requests().state(slot)?;
+    let is_shortened = entry.ahead.shortened != Shortened::No;
+    let sequence = entry.known();
+    let known = sequence.history().ids().len();
+    let lost = (state.prompt_len + state.output_len).saturating_sub(known);
+    match state.history {
+        Some(ids) if is_shortened => {
+            sequence.cut(0, state.mu);
+            sequence.apply(&ids[state.prompt_len..], state.mu);
+        }
+        None if is_shortened => {
+            let reason = format!(
+                "tokens of slot {slot} were taken away on the device, which keeps no history of it; fetch the outputs of each step, \
+                 or set DevicePoolConfig::keep_histories"
+            );
+            return Err(Error::Unavailable { resource: "history", reason });
+        }
+        Some(ids) => sequence.apply(&ids[known..], state.mu),
+        // The steps yielded no token.
+        None if lost == 0 => {}
+        None => {
+            let reason = format!(
+                "{lost} tokens of slot {slot} were not fetched and not kept; fetch the outputs of each step, or set \
+                 DevicePoolConfig::keep_histories"
+            );
+            return Err(Error::Unavailable { resource: "history", reason });
+        }
+    }
+    entry.ahead.forget_unseen();
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! The sequences of a pool by slot, wherever its rows are computed: which slots are taken, and the host's copy of each sequence.
+//!
+//! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before anything here reads or
+//! changes the sequence (`device/catch_up.rs`).
+
+use gumball_spec::{Error, Result, memory};
+
+#[cfg(feature = "cuda")]
+use crate::device::ahead::Ahead;
+use crate::sequence::Sequence;
+use crate::slot::{PADDING, Slot};
+
+/// The table of a pool's sequences.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// The slots that were ever used. This list, `vacant` and `seen` have the capacity for all slots from the start.
+    entries: Vec<Option<Entry>>,
+    capacity: usize,
+    /// Slots that were used and are free again.
+    vacant: Vec<Slot>,
+    /// The number of the check that last met each used slot. A check that meets a slot twice finds it here.
+    seen: Vec<u64>,
+    checks: u64,
+}
+
+/// What the host knows of a sequence in flight.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The sequence without the tokens that `ahead` has.
+    sequence: Sequence,
+    #[cfg(feature = "cuda")]
+    pub ahead: Ahead,
+}
+
+/// Writes a sequence to where its rows are computed, if that is not the host's memory.
+pub(crate) type Write<'a> = Option<&'a mut dyn FnMut(Slot, &Sequence) -> Result<()>>;
+
+impl Entry {
+    fn new(sequence: Sequence) -> Self {
+        Self {
+            sequence,
+            #[cfg(feature = "cuda")]
+            ahead: Ahead::default(),
+        }
+    }
+
+    /// Returns the sequence with all tokens that were fetched.
+    pub fn known(&mut self) -> &mut Sequence {
+        #[cfg(feature = "cuda")]
+        self.ahead.fetched.drain(..).for_each(|(id, mu)| self.sequence.push(id, mu));
+        &mut self.sequence
+    }
+
+    /// Returns the number of ids in the history, those included that were fetched and not yet appended.
+    #[cfg(feature = "cuda")]
+    pub fn length(&self) -> usize {
+        self.sequence.history().ids().len() + self.ahead.fetched.len()
+    }
+}
+
+impl Slots {
+    /// Makes a table without sequences. The system provides each slot's memory when the slot is first used.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a number of slots outside 1..2^31.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the slots.
+    pub fn new(capacity: usize) -> Result<Self> {
+        if !(1..=i32::MAX as usize).contains(&capacity) {
+            return Err(Error::out_of_range("slots", capacity, "in 1..2^31"));
+        }
+        let resource = "memory for slots";
+        Ok(Self {
+            entries: memory::with_capacity(resource, capacity)?,
+            capacity,
+            vacant: memory::with_capacity(resource, capacity)?,
+            seen: memory::with_capacity(resource, capacity)?,
+            checks: 0,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.vacant.len()
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn entry(&self, slot: Slot) -> Option<&Entry> {
+        usize::try_from(slot).ok().and_then(|slot| self.entries.get(slot)).and_then(Option::as_ref)
+    }
+
+    /// Returns the entry of a slot that was checked.
+    pub fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
+        self.entries[slot as usize].as_mut().expect("checked: admitted")
+    }
+
+    /// Returns the host's copy of a slot's sequence, which a device may be ahead of.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant.
+    pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
+        let entry = self.entry(slot).ok_or_else(|| Error::out_of_range("slot", slot, "an admitted slot"))?;
+        Ok(&entry.sequence)
+    }
+
+    /// Returns the host's copy of the sequence in a slot that was checked.
+    pub fn admitted(&self, slot: Slot) -> &Sequence {
+        &self.entry(slot).expect("checked: admitted").sequence
+    }
+
+    /// Returns the host's copy of the sequence in a slot that was checked, with all tokens that were fetched.
+    pub fn admitted_mut(&mut self, slot: Slot) -> &mut Sequence {
+        self.entry_mut(slot).known()
+    }
+
+    /// Does work with what devices are ahead by in those of `slots` that are no padding; they were checked.
+    #[cfg(feature = "cuda")]
+    pub fn each_ahead(&mut self, slots: &[Slot], mut work: impl FnMut(&mut Ahead)) {
+        for slot in slots.iter().filter(|slot| **slot != PADDING) {
+            work(&mut self.entry_mut(*slot).ahead);
+        }
+    }
+
+    /// Takes the host's copies of all sequences for what the device has.
+    #[cfg(feature = "cuda")]
+    pub fn forget_unseen(&mut self) {
+        self.entries.iter_mut().flatten().for_each(|entry| entry.ahead.forget_unseen());
+    }
+
+    /// Places a sequence in a vacant slot.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if all slots are taken.
+    /// - Those of `write`. Nothing was changed then.
+    pub fn place(&mut self, sequence: Sequence, write: Write<'_>) -> Result<Slot> {
+        let slot = self.vacant.last().copied().unwrap_or(self.entries.len() as Slot);
+        if slot as usize == self.capacity {
+            let full = format!("at most {}, all taken; release one first", self.capacity);
+            return Err(Error::out_of_range("slots", self.capacity + 1, full));
+        }
+        write.map_or(Ok(()), |write| write(slot, &sequence))?;
+        if self.vacant.pop().is_none() {
+            self.entries.push(None);
+            self.seen.push(0);
+        }
+        self.entries[slot as usize] = Some(Entry::new(sequence));
+        Ok(slot)
+    }
+
+    /// Makes a slot vacant, once the sequence is forgotten where its rows are computed.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant already.
+    /// - Those of `forget`. The slot is taken then.
+    pub fn release(&mut self, slot: Slot, forget: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.sequence(slot)?;
+        forget()?;
+        self.entries[slot as usize] = None;
+        self.vacant.push(slot);
+        Ok(())
+    }
+
+    /// Appends a token to an up-to-date sequence; mirostat's limit stays.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant.
+    /// - Those of `write`. Nothing was changed then.
+    pub fn push(&mut self, slot: Slot, id: u32, mut write: Write<'_>) -> Result<()> {
+        self.sequence(slot)?;
+        let push = |sequence: &mut Sequence| {
+            sequence.push(id, sequence.mu());
+            Ok(())
+        };
+        self.change(slot, push, &mut write)
+    }
+
+    /// Takes an up-to-date sequence back to its state after `output_len` output tokens.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant or there are fewer tokens.
+    /// - Those of `write`. Nothing was changed then.
+    pub fn truncate(&mut self, slot: Slot, output_len: usize, mut write: Write<'_>) -> Result<()> {
+        self.sequence(slot)?;
+        self.change(slot, |sequence| sequence.truncate(output_len), &mut write)
+    }
+
+    /// Checks the slots from which tokens are to be taken away, before their sequences are brought up to date.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one count for each slot.
+    /// - [`Error::OutOfRange`] for a vacant slot, and one that stands there twice.
+    pub fn check_counts(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        if counts.len() != slots.len() {
+            return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
+        }
+        slots.iter().try_for_each(|slot| self.sequence(*slot).map(drop))?;
+        self.check(slots)
+    }
+
+    /// Takes away the last `counts[i]` output tokens of the up-to-date sequence in `slots[i]`, which [`Slots::check_counts`] has
+    /// checked.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for more tokens than there are to go back behind. Nothing was changed then.
+    /// - Those of `write`.
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize], mut write: Write<'_>) -> Result<()> {
+        let counted = || slots.iter().copied().zip(counts.iter().copied());
+        for (slot, count) in counted() {
+            let most = self.admitted(slot).most_to_take_away();
+            if count > most {
+                let value = format!("{count} of slot {slot}");
+                return Err(Error::out_of_range(
+                    "counts",
+                    value,
+                    format!("in 0..={most}, its output tokens"),
+                ));
+            }
+        }
+        for (slot, count) in counted().filter(|(_, count)| *count > 0) {
+            let left = self.admitted(slot).history().output().len() - count;
+            self.change(slot, |sequence| sequence.truncate(left), &mut write)?;
+        }
+        Ok(())
+    }
+
+    /// Changes an up-to-date sequence on the host and where its rows are computed. If an error occurs, both keep the old one.
+    fn change(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Sequence) -> Result<()>,
+        write: &mut Write<'_>,
+    ) -> Result<()> {
+        let Some(write) = write else { return change(self.admitted_mut(slot)) };
+        let mut sequence = self.admitted(slot).clone();
+        change(&mut sequence)?;
+        write(slot, &sequence)?;
+        *self.entry_mut(slot) = Entry::new(sequence);
+        Ok(())
+    }
+
+    /// Checks that the slots of a step are admitted, and none but padding stands there twice.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if not, with the row.
+    pub fn check(&mut self, slots: &[Slot]) -> Result<()> {
+        self.checks += 1;
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            if self.entry(*slot).is_none() {
+                let value = format!("{slot} in row {row}");
+                return Err(Error::out_of_range("slots", value, "an admitted slot, or -1 for padding"));
+            }
+            let seen = &mut self.seen[*slot as usize];
+            if *seen == self.checks {
+                let value = format!("{slot} in row {row} again");
+                return Err(Error::out_of_range("slots", value, "a slot that stands in a step once"));
+            }
+            *seen = self.checks;
+        }
+        Ok(())
+    }
+}
