@@ -187,7 +187,11 @@ pub extern "C" fn gumball_dist_release(pool: Option<&mut DistPool>, slot: i32) -
 /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_dist_truncate(pool: Option<&mut DistPool>, slot: i32, output_len: usize) -> Code {
-    call(|| Ok(require("pool", pool)?.inner.truncate(slot, output_len)?))
+    call(|| {
+        let inner = &mut require("pool", pool)?.inner;
+        let behind = inner.sequence(slot)?.tokens_behind(output_len)?;
+        Ok(inner.shorten(&[slot], &[behind])?)
+    })
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.

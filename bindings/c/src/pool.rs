@@ -263,7 +263,12 @@ pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Co
 /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_truncate(pool: Option<&mut Pool>, slot: i32, output_len: usize) -> Code {
-    call(|| Ok(either!(require("pool", pool)?, inner => inner.truncate(slot, output_len))?))
+    call(|| {
+        either!(require("pool", pool)?, inner => {
+            let behind = inner.sequence(slot)?.tokens_behind(output_len)?;
+            Ok(inner.shorten(&[slot], &[behind])?)
+        })
+    })
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.

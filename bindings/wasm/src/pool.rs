@@ -44,8 +44,11 @@ impl Pool {
 }
 
 /// Takes back what was appended behind the marks.
-pub fn back(pool: &mut Engine, marks: &Marks) -> gumball_engine::Result<()> {
-    marks.iter().try_for_each(|(slot, length)| pool.truncate(*slot, *length))
+pub fn back(pool: &mut Engine, marks: &[(Slot, usize)]) -> gumball_engine::Result<()> {
+    marks.iter().try_for_each(|(slot, length)| {
+        let behind = pool.sequence(*slot)?.tokens_behind(*length)?;
+        pool.shorten(&[*slot], &[behind])
+    })
 }
 
 #[wasm_bindgen]
@@ -123,7 +126,8 @@ impl Pool {
         #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
         #[wasm_bindgen(unchecked_param_type = "number")] output_len: &JsValue,
     ) -> Result<()> {
-        Ok(self.inner.truncate(integer(slot, "slot")?, integer(output_len, "output_len")?)?)
+        let mark = (integer(slot, "slot")?, integer(output_len, "output_len")?);
+        Ok(back(&mut self.inner, &[mark])?)
     }
 
     /// Appends a token that was chosen elsewhere.

@@ -89,7 +89,7 @@ impl Pool {
 
     /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
     ///
-    /// The seed is that of the state. With mirostat, the sequence cannot be truncated behind the state.
+    /// The seed is that of the state. With mirostat, the sequence cannot be shortened behind the state.
     ///
     /// # Errors
     /// - Those of [`Pool::admit`].
@@ -119,14 +119,6 @@ impl Pool {
         self.slots.release(slot, || Ok(()))
     }
 
-    /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant or there are fewer tokens.
-    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        self.slots.truncate(slot, output_len, None)
-    }
-
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.
     ///
     /// # Errors
@@ -136,12 +128,12 @@ impl Pool {
     }
 
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops behind a token that
-    /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
+    /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each slot.
-    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than
-    ///   [`Pool::truncate`] could take away. No sequence was changed then.
+    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than its output has; with mirostat, than
+    ///   its output has since the limit is known. No sequence was changed then.
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.slots.check_counts(slots, counts)?;
         self.slots.shorten(slots, counts, None)

@@ -115,13 +115,22 @@ impl Sequence {
         if self.params().mirostat.is_some() { self.start } else { 0 }
     }
 
-    /// Goes back to the state after `output_len` output tokens.
-    pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
-        let len = self.history.output().len();
-        let least = self.least_output_len();
+    /// Returns how many output tokens are behind the first `output_len`: what [`Pool::shorten`](crate::Pool::shorten) takes away to leave
+    /// these.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there are fewer, or if mirostat's limit behind them is not known.
+    pub fn tokens_behind(&self, output_len: usize) -> Result<usize> {
+        let (least, len) = (self.least_output_len(), self.history.output().len());
         if !(least..=len).contains(&output_len) {
             return Err(Error::out_of_range("output_len", output_len, format!("in {least}..={len}")));
         }
+        Ok(len - output_len)
+    }
+
+    /// Goes back to the state after `output_len` output tokens.
+    pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
+        self.tokens_behind(output_len)?;
         if let Some(mu) = self.mus.get(output_len.saturating_sub(self.start)) {
             self.mu = *mu;
             self.mus.truncate(output_len - self.start);

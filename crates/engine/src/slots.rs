@@ -175,16 +175,6 @@ impl Slots {
         self.change(slot, push, &mut write)
     }
 
-    /// Takes an up-to-date sequence back to its state after `output_len` output tokens.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant or there are fewer tokens.
-    /// - Those of `write`. Nothing was changed then.
-    pub fn truncate(&mut self, slot: Slot, output_len: usize, mut write: Write<'_>) -> Result<()> {
-        self.sequence(slot)?;
-        self.change(slot, |sequence| sequence.truncate(output_len), &mut write)
-    }
-
     /// Checks the slots from which tokens are to be taken away, before their sequences are brought up to date.
     ///
     /// # Errors

@@ -352,7 +352,12 @@ impl DistPool {
         output_len: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (slot, output_len) = (extract_int(slot, "slot")?, extract_int(output_len, "output_len")?);
-        self.with(py, |home| either!(home, pool => pool.truncate(slot, output_len)))
+        self.with(py, |home| {
+            either!(home, pool => {
+                let behind = pool.sequence(slot)?.tokens_behind(output_len)?;
+                pool.shorten(&[slot], &[behind])
+            })
+        })
     }
 
     /// Appends a token that the caller chose.

@@ -183,9 +183,14 @@ impl Backend {
     }
 
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        let behind = self.sequence(slot)?.tokens_behind(output_len)?;
+        self.shorten(&[slot], &[behind])
+    }
+
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         match self {
-            Backend::Host(host) => host.pool.truncate(slot, output_len),
-            Backend::Device(pool) => pool.truncate(slot, output_len),
+            Backend::Host(host) => host.pool.shorten(slots, counts),
+            Backend::Device(pool) => pool.shorten(slots, counts),
         }
     }
 

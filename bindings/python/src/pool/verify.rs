@@ -271,10 +271,8 @@ impl Pool {
     /// Raises ValueError for a slot that is vacant or occurs twice, and for more tokens than truncate could take
     /// away. After an error no sequence has changed.
     fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (slots, counts) = (integers(slots, "slots")?, integers(counts, "counts")?);
-        self.with(py, None, |inner| match inner.outside_a_capture()? {
-            Backend::Host(host) => host.pool.shorten(&slots, &counts),
-            Backend::Device(pool) => pool.shorten(&slots, &counts),
-        })
+        let slots: Vec<i32> = integers(slots, "slots")?;
+        let counts: Vec<usize> = integers(counts, "counts")?;
+        self.with(py, None, |inner| inner.outside_a_capture()?.shorten(&slots, &counts))
     }
 }

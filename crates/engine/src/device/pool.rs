@@ -151,7 +151,7 @@ impl DevicePool {
 
     /// Continues a sequence from a state of this or any other pool, and returns its slot.
     ///
-    /// The seed is the state's. With mirostat, the sequence cannot be truncated to before this state.
+    /// The seed is the state's. With mirostat, the sequence cannot be shortened to before this state.
     ///
     /// # Errors
     /// - Those of [`DevicePool::admit`].
@@ -190,20 +190,6 @@ impl DevicePool {
         })
     }
 
-    /// Restores a sequence's state after `output_len` output tokens, mirostat's limit included.
-    ///
-    /// The state goes through the host, which may have to wait for the device. With mirostat, steps whose
-    /// outputs were not fetched one by one cannot be undone, because the host does not know their limits.
-    ///
-    /// # Errors
-    /// - Those of [`DevicePool::sequence`].
-    /// - [`Error::OutOfRange`] if the output has fewer tokens.
-    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        self.sequence(slot)?;
-        let Self { slots, workspace, config, .. } = self;
-        slots.truncate(slot, output_len, Some(&mut |slot, sequence| write(workspace, config, slot, sequence)))
-    }
-
     /// Appends a token that the caller chose; mirostat's limit stays.
     ///
     /// The state goes through the host, which may have to wait for the device.
@@ -219,7 +205,8 @@ impl DevicePool {
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See
     /// [`Pool::shorten`](crate::Pool::shorten).
     ///
-    /// The states go through the host, which may have to wait for the device; [`DevicePool::enqueue_shorten`] waits for nothing.
+    /// The states go through the host, which may have to wait for the device; [`DevicePool::enqueue_shorten`] waits for nothing. With
+    /// mirostat, steps whose outputs were not fetched one by one cannot be undone, because the host does not know their limits.
     ///
     /// # Errors
     /// - Those of [`Pool::shorten`](crate::Pool::shorten) and [`DevicePool::sequence`].

@@ -144,14 +144,6 @@ impl DistPool {
         self.pool.release(slot)
     }
 
-    /// Takes a sequence back, as [`Pool::truncate`] does.
-    ///
-    /// # Errors
-    /// Those of [`Pool::truncate`].
-    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        self.pool.truncate(slot, output_len)
-    }
-
     /// Appends a token that was chosen elsewhere, as [`Pool::push`] does.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use allocation_counter::measure;
 use gumball_engine::{Batch, Masks, Outputs, Pool, Rows, Sampler};
 
-use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
+use crate::cases::{KINDS, VOCAB, back_to, params, pool, row, rows};
 
 #[test]
 fn outputs_move_only_for_a_larger_shape() {
@@ -39,7 +39,7 @@ fn a_step_allocates_nothing_after_warm_up() {
         }
     };
     run(&mut pool);
-    slots.iter().for_each(|slot| pool.truncate(*slot, 0).unwrap());
+    back_to(&mut pool, &slots, 0);
     // The same steps once more: the histories have their size, and everything else had better.
     assert_eq!(measure(|| run(&mut pool)).count_total, 0);
 }

@@ -78,3 +78,10 @@ pub fn step(pool: &mut Pool, data: &[f32], slots: &[Slot]) -> Outputs {
     pool.step(logits, &Batch::of(slots), &mut out).unwrap();
     out
 }
+
+/// Takes sequences back to their states after `output_len` output tokens.
+pub fn back_to(pool: &mut Pool, slots: &[Slot], output_len: usize) {
+    let count = |slot: &Slot| pool.sequence(*slot).unwrap().tokens_behind(output_len).unwrap();
+    let counts: Vec<usize> = slots.iter().map(count).collect();
+    pool.shorten(slots, &counts).unwrap();
+}

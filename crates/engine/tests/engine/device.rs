@@ -162,9 +162,9 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     // Mirostat's limits between the tokens that were read back at once are lost.
     let mirostat =
         *slots.iter().find(|slot| host.sequence(**slot).unwrap().params().mirostat.is_some()).unwrap();
-    keeping.truncate(mirostat, 5).unwrap();
-    let error = keeping.truncate(mirostat, 4).unwrap_err();
-    assert_eq!(error.to_string(), "output_len is 4, but must be in 5..=5");
+    keeping.shorten(&[mirostat], &[1]).unwrap();
+    let error = keeping.shorten(&[mirostat], &[1]).unwrap_err().to_string();
+    assert_eq!(error, format!("counts is 1 of slot {mirostat}, but must be in 0..=0, its output tokens"));
 }
 
 #[test]

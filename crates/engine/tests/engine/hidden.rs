@@ -9,7 +9,7 @@ use gumball_engine::{
 use gumball_spec::head::logits;
 use gumball_spec::num::philox4x32_10;
 
-use crate::cases::{KINDS, VOCAB, params, pool};
+use crate::cases::{KINDS, VOCAB, back_to, params, pool};
 
 pub const WIDTH: usize = 37;
 
@@ -185,7 +185,7 @@ fn allocates_nothing_after_warm_up(head: Head<'_>) {
         }
     };
     run(&mut pool);
-    slots.iter().for_each(|slot| pool.truncate(*slot, 0).unwrap());
+    back_to(&mut pool, &slots, 0);
     assert_eq!(measure(|| run(&mut pool)).count_total, 0);
 }
 

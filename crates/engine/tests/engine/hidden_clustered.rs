@@ -11,7 +11,7 @@ use gumball_engine::{
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
 
-use crate::cases::{KINDS, VOCAB, params, pool};
+use crate::cases::{KINDS, VOCAB, back_to, params, pool};
 use crate::hidden::{WIDTH, mixture, numbers, scaling};
 
 const CAPACITY: usize = 12;
@@ -263,7 +263,7 @@ fn a_step_allocates_nothing_after_warm_up() {
             }
         };
         run(&mut pool);
-        slots.iter().for_each(|slot| pool.truncate(*slot, 0).unwrap());
+        back_to(&mut pool, &slots, 0);
         assert_eq!(measure(|| run(&mut pool)).count_total, 0);
     }
 }

@@ -7,7 +7,7 @@ use gumball_engine::{
 };
 use gumball_spec::{Request, oracle};
 
-use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
+use crate::cases::{KINDS, VOCAB, back_to, params, pool, row, rows, step};
 
 #[test]
 fn steps_equal_the_oracle_called_with_explicit_slices() {
@@ -46,13 +46,11 @@ fn steps_equal_the_oracle_called_with_explicit_slices() {
 }
 
 #[test]
-fn truncation_takes_a_slot_back_to_where_it_was() {
+fn shortening_takes_a_slot_back_to_where_it_was() {
     let mut pool = pool(1);
     let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 4), &[8, 9]).unwrap()).collect();
     let first: Vec<_> = (0..4).map(|i| step(&mut pool, &rows(vec![i; KINDS]), &slots)).collect();
-    for slot in &slots {
-        pool.truncate(*slot, 1).unwrap();
-    }
+    back_to(&mut pool, &slots, 1);
     for (i, before) in first.iter().enumerate().skip(1) {
         let again = step(&mut pool, &rows(vec![i as u64; KINDS]), &slots);
         assert_eq!(again.words(), before.words());
@@ -155,14 +153,16 @@ fn a_sequence_goes_on_in_another_pool_as_if_it_had_stayed() {
     }
     for (slot, moved) in slots.iter().zip(&moved) {
         assert_eq!(here.sequence(*slot).unwrap().state(), there.sequence(*moved).unwrap().state());
-        here.truncate(*slot, 4).unwrap();
-        there.truncate(*moved, 4).unwrap();
+        back_to(&mut here, &[*slot], 4);
+        back_to(&mut there, &[*moved], 4);
         assert_eq!(here.sequence(*slot).unwrap().state(), there.sequence(*moved).unwrap().state());
     }
     // Mirostat's limit behind the state is not known.
-    let error = there.truncate(moved[4], 2).unwrap_err();
+    let error = there.sequence(moved[4]).unwrap().tokens_behind(2).unwrap_err();
     assert_eq!(error.to_string(), "output_len is 2, but must be in 3..=4");
-    there.truncate(moved[0], 0).unwrap();
+    let error = there.shorten(&[moved[4]], &[2]).unwrap_err().to_string();
+    assert_eq!(error, format!("counts is 2 of slot {}, but must be in 0..=1, its output tokens", moved[4]));
+    back_to(&mut there, &moved[..1], 0);
 }
 
 #[test]

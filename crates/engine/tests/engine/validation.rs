@@ -110,7 +110,7 @@ fn a_pool_refuses_what_it_has_no_room_for() {
     for error in [
         pool.release(PADDING).unwrap_err(),
         pool.fork(1, 1).unwrap_err(),
-        pool.truncate(7, 0).unwrap_err(),
+        pool.shorten(&[7], &[0]).unwrap_err(),
         pool.sequence(-5).map(|_| ()).unwrap_err(),
     ] {
         assert!(matches!(error, Error::OutOfRange { parameter: "slot", .. }), "{error}");

@@ -148,8 +148,7 @@ impl FromHidden for Pool {
             pool.step(rows, batch, &mut plain)?;
             for (row, slot) in batch.slots.iter().enumerate() {
                 if plain.tokens()[row] >= 0 {
-                    let length = pool.sequence(*slot)?.history().output().len();
-                    pool.truncate(*slot, length - 1)?;
+                    pool.shorten(&[*slot], &[1])?;
                 }
             }
             pool.step(rows, batch, out)?;
@@ -253,10 +252,6 @@ impl<P: FromHidden> Verbs for Heads<P> {
 
     fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
         self.pool.push(slot, id)
-    }
-
-    fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        self.pool.truncate(slot, output_len)
     }
 
     fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {

@@ -57,10 +57,6 @@ macro_rules! verbs {
             self.push(slot, id)
         }
 
-        fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-            self.truncate(slot, output_len)
-        }
-
         fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
             self.shorten(slots, counts)
         }

@@ -250,10 +250,6 @@ macro_rules! verbs_over_ranks {
                 self.on_each(|pool| pool.push(slot, id))
             }
 
-            fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-                self.on_each(|pool| pool.truncate(slot, output_len))
-            }
-
             fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
                 self.on_each(|pool| pool.shorten(slots, counts))
             }
@@ -287,7 +283,8 @@ macro_rules! verbs_over_ranks {
                 let mut all = self.at_once(|rank, pool| step(rank, pool, Outputs::new()))?;
                 if $kept {
                     for (slot, length) in admitted.iter().zip(lengths?) {
-                        self.on_each(|pool| pool.truncate(*slot, length))?;
+                        let behind = self.sequence(*slot)?.tokens_behind(length)?;
+                        self.shorten(&[*slot], &[behind])?;
                     }
                     let with = self.at_once(|rank, pool| step(rank, pool, Outputs::with_kept()))?;
                     all.splice(0..0, with);

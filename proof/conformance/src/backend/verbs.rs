@@ -64,12 +64,6 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// The pool's.
     fn push(&mut self, slot: Slot, id: u32) -> Result<()>;
 
-    /// Takes a sequence back to its state after `output_len` output tokens.
-    ///
-    /// # Errors
-    /// The pool's.
-    fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()>;
-
     /// Takes the last output tokens of sequences away.
     ///
     /// # Errors

@@ -27,8 +27,6 @@ pub enum Call {
     },
     Release(Slot),
     Push(Slot, u32),
-    /// Takes a sequence back by a number of tokens.
-    Truncate(Slot, usize),
     Shorten(Vec<Slot>, Vec<usize>),
     Step(Batch),
     Verify(Batch),
@@ -73,7 +71,6 @@ impl Call {
             Self::Fork { .. } => "fork",
             Self::Release(_) => "release",
             Self::Push(..) => "push",
-            Self::Truncate(..) => "truncate",
             Self::Shorten(..) => "shorten",
             Self::Step(_) => "step",
             Self::Verify(_) => "verify",
@@ -117,8 +114,7 @@ impl Call {
             6 => Self::Fork { slot: slot(bytes), draw: u32::from(bytes.byte()) },
             7 => Self::Release(slot(bytes)),
             8 => Self::Push(slot(bytes), bytes.below(VOCAB) as u32),
-            9 => Self::Truncate(slot(bytes), bytes.of(&[0, 1, 2, 5, 99])),
-            10 => {
+            9 | 10 => {
                 let slots: Vec<Slot> = (0..1 + bytes.byte() % 2).map(|_| slot(bytes)).collect();
                 let counts = slots.iter().map(|_| bytes.of(&[1, 0, 2, 9])).collect();
                 Self::Shorten(slots, counts)

@@ -180,7 +180,6 @@ impl Known {
                 self.assigned = Some(Batch { slots, ..batch.clone() });
             }
             Call::Push(..)
-            | Call::Truncate(..)
             | Call::Shorten(..)
             | Call::Draft { .. }
             | Call::Score { .. }
@@ -219,12 +218,6 @@ impl<P: Verbs> Played<'_, P> {
             Call::Fork { slot, draw } => Ok(one_word("slot", pool.fork(*slot, *draw)? as u32)),
             Call::Release(slot) => pool.release(*slot).map(|()| nothing),
             Call::Push(slot, id) => pool.push(*slot, *id).map(|()| nothing),
-            Call::Truncate(slot, count) => {
-                let length = pool.sequence(*slot)?.history().output().len();
-                // Beyond the start there is nothing: more tokens than there are is what pools refuse.
-                let left = length.checked_sub(*count).unwrap_or(length + 1);
-                pool.truncate(*slot, left).map(|()| nothing)
-            }
             Call::Shorten(slots, counts) => pool.shorten(slots, counts).map(|()| nothing),
             Call::Step(batch) | Call::Verify(batch) => {
                 let made = batch.make();

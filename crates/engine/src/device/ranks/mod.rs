@@ -214,17 +214,6 @@ impl DeviceDistPool {
         self.pool.release(slot)
     }
 
-    /// Takes a sequence back, as [`DevicePool::truncate`] does.
-    ///
-    /// # Errors
-    /// Those of [`DevicePool::truncate`] and [`DeviceDistPool::fetch`].
-    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
-        self.observe_last_step()?;
-        self.pool.truncate(slot, output_len)?;
-        self.requests.note(slot, !(output_len as u64));
-        Ok(())
-    }
-
     /// Appends a token that was chosen elsewhere, as [`DevicePool::push`] does.
     ///
     /// # Errors
