@@ -24,7 +24,8 @@ const linked = (name, address) =>
 const data = (text) => `data:text/javascript;base64,${Buffer.from(text).toString("base64")}`;
 // A module of a data: address has no neighbours, so each is asked for by a name of the map. A worker has no map: there each holds those it asks for.
 const imports = Object.fromEntries(own.map((name) => [`explorer/${name}`, data(linked(name, (other) => `explorer/${other}`))]));
-const whole = (name) => data(linked(name, whole));
+// Not in base64, which gzip packs badly.
+const whole = (name) => `data:text/javascript,${encodeURIComponent(linked(name, whole))}`;
 const worker = linked(WORKER, whole);
 
 const packed = (id, bytes) => `<script type="application/octet-stream" id="${id}">${bytes.toString("base64")}</script>`;
