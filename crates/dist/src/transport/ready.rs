@@ -7,6 +7,7 @@ use super::address::{Listener, Stream};
 
 /// An event on a connection.
 #[derive(Debug)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix looks at the connections"))]
 pub(super) enum Wanted<'a> {
     Connection(&'a Listener),
     Bytes(&'a Stream),
