@@ -2,10 +2,11 @@
 //! device only.
 //!
 //! A write puts its bytes into a segment of page-locked memory, and the device copies them from there in
-//! stream order. When a segment is full, an event marks its last copy, and writes continue in the other
-//! segment. They first wait for that segment's event, which has passed long ago unless megabytes are in
-//! flight.
+//! stream order. When a segment is full, an event marks its last copy, and writes continue in the segment that
+//! was full the longest ago, once its event has passed. If that is still to come, because megabytes are in flight,
+//! they continue in a new segment, up to [`MOST_SEGMENTS`].
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice, result};
 
 use crate::error::{Error, Result, failed};
 
-const SEGMENTS: usize = 2;
+/// Beyond this many a write waits for the device.
+const MOST_SEGMENTS: usize = 64;
 const SEGMENT_BYTES: usize = 1 << 20;
 /// Copies start at multiples of this many bytes in a segment.
 const ALIGNMENT: usize = 16;
@@ -22,9 +24,9 @@ const ALIGNMENT: usize = 16;
 /// Page-locked memory for copies to the device, on one stream.
 pub(crate) struct UploadBuffer {
     stream: Arc<CudaStream>,
-    segments: [Segment; SEGMENTS],
-    /// The index of the segment in use, and how many of its bytes are taken.
-    current: usize,
+    /// The segment in use is the last one, and the others come in the order in which they were full.
+    segments: VecDeque<Segment>,
+    /// How many bytes of the segment in use are taken.
     used: usize,
 }
 
@@ -55,8 +57,8 @@ impl Segment {
 impl UploadBuffer {
     /// Allocates the memory.
     pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
-        let segments = [Segment::new(stream)?, Segment::new(stream)?];
-        Ok(Self { stream: Arc::clone(stream), segments, current: 0, used: 0 })
+        let segments = VecDeque::from([Segment::new(stream)?, Segment::new(stream)?]);
+        Ok(Self { stream: Arc::clone(stream), segments, used: 0 })
     }
 
     /// Enqueues a copy of bytes to an address of the device. The caller may change `bytes` on return.
@@ -79,7 +81,7 @@ impl UploadBuffer {
             }
             let start = self.used;
             self.used = (start + chunk.len()).next_multiple_of(ALIGNMENT);
-            let memory = &mut self.segments[self.current].memory;
+            let memory = &mut self.segments.back_mut().expect("there are two or more").memory;
             let waiting = memory.as_mut_slice().map_err(failed("cuEventSynchronize"))?;
             let waiting = &mut waiting[start..start + chunk.len()];
             waiting.copy_from_slice(chunk);
@@ -92,13 +94,20 @@ impl UploadBuffer {
         Ok(())
     }
 
-    /// Records this segment's event after its last copy. Switches to the next segment and waits for that
-    /// one's event.
+    /// Records the event of the segment in use after its last copy, and takes another segment into use.
     fn turn(&mut self) -> Result<()> {
-        self.segments[self.current].copied.record(&self.stream).map_err(failed("cuEventRecord"))?;
-        self.current = (self.current + 1) % SEGMENTS;
+        let full = self.segments.back().expect("there are two or more");
+        full.copied.record(&self.stream).map_err(failed("cuEventRecord"))?;
         self.used = 0;
-        self.segments[self.current].copied.synchronize().map_err(failed("cuEventSynchronize"))
+        let longest_full = self.segments.front().expect("there are two or more");
+        let is_free = longest_full.copied.try_is_complete().map_err(failed("cuEventQuery"))?;
+        if is_free || self.segments.len() == MOST_SEGMENTS {
+            longest_full.copied.synchronize().map_err(failed("cuEventSynchronize"))?;
+            self.segments.rotate_left(1);
+        } else {
+            self.segments.push_back(Segment::new(&self.stream)?);
+        }
+        Ok(())
     }
 }
 
