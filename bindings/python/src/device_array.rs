@@ -94,10 +94,19 @@ unsafe fn end(context: *mut c_void) {
     // SAFETY: the caller hands over `context`, which was made by `Box::into_raw` of a `Loan`, for the last
     // time.
     let loan = unsafe { Box::from_raw(context.cast::<Loan>()) };
-    // The reader may call this on any thread. If the interpreter has shut down, the loan leaks, and the pool
-    // with it.
     let mut loan = Some(loan);
-    Python::try_attach(|_| drop(loan.take()));
+    // SAFETY: it may be called at any time.
+    if unsafe { pyo3::ffi::Py_IsInitialized() } != 0 {
+        // The reader may call this on any thread, and torch within a call of ours too, without the GIL that the call has:
+        // Python knows who holds it, and PyO3 only who took it.
+        //
+        // SAFETY: the interpreter runs, and the state is given back below.
+        let state = unsafe { pyo3::ffi::PyGILState_Ensure() };
+        Python::try_attach(|_| drop(loan.take()));
+        // SAFETY: `state` is that of the last call, which is undone here.
+        unsafe { pyo3::ffi::PyGILState_Release(state) };
+    }
+    // If the interpreter has shut down, the loan leaks, and the pool with it.
     std::mem::forget(loan);
 }
 

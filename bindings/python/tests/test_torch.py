@@ -158,6 +158,20 @@ def test_an_emulated_device_lends_its_tokens(batch: np.ndarray, wanted: list[int
     assert tokens.tolist() == wanted and tokens.data_ptr() == made.tokens.data_ptr
 
 
+def test_a_loan_may_end_within_a_call(batch: np.ndarray) -> None:
+    """torch frees memory without the GIL, also where the garbage collector runs while a call of ours makes a list."""
+    from conftest import DEVICES
+
+    if "emulated" not in DEVICES:
+        pytest.skip("no emulator")
+    sampler = Sampler(SamplingParams(seed=0), VOCAB)
+    for _ in range(20):
+        # The tensor alone keeps its pool.
+        held = [torch.from_dlpack(pool("emulated")[0].tokens)]
+        sampler.sample(batch[0], hook=lambda logits, held=held: held.clear())
+        assert not held
+
+
 def test_tensors_leak_nothing() -> None:
     from test_running import holds
 
