@@ -21,10 +21,9 @@ def admit(
 ) -> int:
     """Admits a request to a pool and returns its slot. One that has tokens goes on after them.
 
-    mu: mirostat's limit after the tokens; None where nobody knows it any more, for the one before the first.
+    seed: the request's, whatever its parameters say. mu: mirostat's limit after the tokens; None where nobody knows it any more, for the one
+    before the first.
     """
-    if not output:
-        return int(pool.admit(params.replace(seed=seed), prompt))
     limit = mirostat_start(params) if mu is None else mu
     position = (len(prompt) + len(output)) % 2**32
     return int(pool.resume(params, State(prompt, output, seed=seed, position=position, mu=limit)))

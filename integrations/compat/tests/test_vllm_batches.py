@@ -304,7 +304,7 @@ def test_logprobs_are_laid_out_as_vllms(device: str) -> None:
     requests.update([], [(i, i, one, [1], []) for i, one in enumerate(added)], [], 3)
     drawn = draw(requests, there(z, device), width=5)
     assert drawn.logprobs is not None
-    ids, logprobs, ranks = (part.cpu() for part in drawn.logprobs)
+    ids, logprobs, ranks = map(torch.from_numpy, drawn.logprobs.laid_out())
     assert ids.shape == logprobs.shape == (3, 6) and ids.dtype == torch.int32 and ranks.dtype == torch.int64
     scores = z.log_softmax(1)
     assert ids[:, 0].tolist() == drawn.tokens.tolist()

@@ -46,6 +46,17 @@ class Follower(LogitsProcessor):
         self.names: dict[int, str] = {}
         # Processors of the user's, which edit logits before the penalties.
         self.others: list[LogitsProcessor] = []
+        self._metadata: Any = None
+        self._width: int | None = None
+
+    def width(self, metadata: Any) -> int | None:
+        """How many logprobs a batch asks for beside those of its tokens; None for none. metadata: vLLM's, which it makes anew for a change."""
+        if metadata is not self._metadata:
+            named = metadata.logprob_token_ids or {}
+            none = metadata.max_num_logprobs is None and not named
+            self._width = None if none else max([metadata.max_num_logprobs or 0, *map(len, named.values())])
+            self._metadata = metadata
+        return self._width
 
     def is_argmax_invariant(self) -> bool:
         """True: it leaves logits as they are."""

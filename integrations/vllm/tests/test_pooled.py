@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from vllm import SamplingParams
 from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.worker.gpu.sample.sampler import Sampler
@@ -30,6 +31,16 @@ emulated = pytest.mark.skipif(not gumball._gumball.EMULATOR, reason="the package
 
 def row(history: list[int], of: Any = ROWS) -> Any:
     return of[(history[-1] * 5 + len(history)) % len(of)]
+
+
+class Counted(TorchDispatchMode):
+    """Counts torch's operations, each of which costs a host some microseconds, and most of them a GPU a launch."""
+
+    count = 0
+
+    def __torch_dispatch__(self, call: Any, kinds: Any, given: Any = (), named: Any = None) -> Any:
+        self.count += 1
+        return call(*given, **(named or {}))
 
 
 class Runner:
@@ -100,7 +111,9 @@ class Runner:
             logits_indices=torch.arange(len(inputs)),
         )
         logits = torch.stack(lines)
-        out = self.sampler(logits, made) if not drafts else self.verifier(logits, made)
+        with Counted() as counted:
+            out = self.sampler(logits, made) if not drafts else self.verifier(logits, made)
+        self.operations = counted.count
         for index, count in zip(indices, scheduled, strict=True):
             self.computed[index] += count
         return out
@@ -180,7 +193,8 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
         if drafts is not None and not any(drafts):
             drafts = None
         out = runner.step(batch, scheduled, drafts)
-        bounds = out.logprobs_tensors.cu_num_generated_tokens or list(range(len(batch)))
+        found = out.logprobs_tensors.to_cpu_nonblocking().tolists()
+        bounds = found.cu_num_generated_tokens or list(range(len(batch)))
         for i, (one, now) in enumerate(zip(batch, drawing, strict=True)):
             count = int(out.num_sampled[i])
             emitted = out.sampled_token_ids[i].tolist()[:count]
@@ -188,13 +202,13 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
             assert int(out.num_rejected[i]) == (len(drafts[i]) + 1 - count if drafts and now else 0)
             for j, token in enumerate(emitted):
                 line = bounds[i] + j
-                assert out.logprobs_tensors.logprob_token_ids[line, 0] == token
+                assert found.logprob_token_ids[line, 0] == token
                 if one.params.logprobs:
                     scores = row([*one.prompt, *one.output, *emitted[:j]]).log_softmax(0)
-                    assert out.logprobs_tensors.logprob_token_ids[line, 1] == scores.argmax()
+                    assert found.logprob_token_ids[line, 1] == scores.argmax()
                     if one.params.logit_bias is None and len(one.output) + j < LENGTH:
                         # No matter which other requests are in the batch.
-                        ids, logprobs = (part[line].tolist() for part in out.logprobs_tensors[:2])
+                        ids, logprobs = (part[line].tolist() for part in found[:2])
                         assert (ids, logprobs) == one.lines[len(one.output) + j]
             accepted += max(0, count - 1)
             one.output += emitted
@@ -206,3 +220,21 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
         assert one.output[:LENGTH] == one.wanted, one.params
     assert (accepted > 0) == (most_drafts > 0)
     assert len(runner.sequences.pool) == 0
+
+
+@emulated
+@pytest.mark.parametrize(("drafts", "most"), [(0, 4), (STEPS, 14)])
+def test_a_step_of_the_same_requests_is_a_handful_of_operations(drafts: int, most: int) -> None:
+    runner, counts = Runner(STEPS, with_head=False), []
+    everybody = [
+        SimpleNamespace(name=f"r{i}", params=SamplingParams(seed=i, logprobs=2), prompt=[1 + i], output=[])
+        for i in range(4)
+    ]
+    for one in everybody:
+        runner.add(one)
+    for _ in range(3):
+        out = runner.step(everybody, [1] * 4, [[0] * drafts] * 4 if drafts else None)
+        counts.append(runner.operations)
+        for one, line in zip(everybody, out.sampled_token_ids.tolist(), strict=True):
+            one.output.append(line[0])
+    assert counts[0] > counts[1] == counts[2] <= most

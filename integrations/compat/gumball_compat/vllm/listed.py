@@ -1,69 +1,67 @@
-"""A pool's outputs where they lie on its device, as vLLM hands out tokens and logprobs; nothing here waits for the device."""
+"""A pool's outputs where they lie on its device, and a step's logprobs as vLLM asks for them; nothing here waits for the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from gumball import DeviceArray, Pool
-from gumball.params import LogprobsParams
+from gumball import DeviceArray, Outputs, Pool
 
-__all__ = ["Listed", "OnDevice", "listed_on_device", "merged", "named_ids", "upload"]
+__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "upload"]
 
+# What lists are made of, in the order in which a step's copy has it; the last one only if a request names ids.
+_PARTS = ("tokens", "logprobs", "ranks", "top_ids", "top_logprobs", "id_logprobs")
 
-class Listed(NamedTuple):
-    """Logprobs as vLLM's `LogprobsTensors` has them.
-
-    ids, logprobs: [positions, 1 + n] int32 and float32; the position's own token first. ranks: [positions] int64, that token's.
-    """
-
-    ids: torch.Tensor
-    logprobs: torch.Tensor
-    ranks: torch.Tensor
+_Arrays = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int64]]
 
 
-def named_ids(asked: Sequence[LogprobsParams | None], lines: Iterable[int]) -> list[Sequence[int]]:
-    """The ids whose logprobs each line asks for; an empty list if no request names any.
+class Copied(NamedTuple):
+    """What lists are made of, in one piece of int32. shapes: of each part, by name."""
 
-    asked: what each request asks for. lines: the request of each line.
-    """
-    if not any(one is not None and one.ids for one in asked):
-        return []
-    return [[] if (one := asked[request]) is None else list(one.ids or ()) for request in lines]
-
-
-def merged(lists: Listed, others: Listed, lines: torch.Tensor) -> Listed:
-    """Lists with the others in some lines, which ask for no more columns than the others have. lines: [positions] bool."""
-    width, chosen = others.ids.shape[1], lines.unsqueeze(1)
-    ids, logprobs = lists.ids.clone(), lists.logprobs.clone()
-    ids[:, :width] = torch.where(chosen, others.ids.to(ids.dtype), ids[:, :width])
-    logprobs[:, :width] = torch.where(chosen, others.logprobs, logprobs[:, :width])
-    return Listed(ids, logprobs, torch.where(lines, others.ranks, lists.ranks))
+    words: torch.Tensor
+    shapes: Mapping[str, tuple[int, ...]]
 
 
 class OnDevice:
     """A pool's outputs by name, where they lie on its device. The next step overwrites them.
 
-    Their memory stays, so each becomes a tensor once for each place and shape; it is read on the stream on which the steps are enqueued.
+    Their memory stays, so each becomes a tensor once for each number of rows, and of requests with drafts; it is read on the stream on which
+    the steps are enqueued.
     """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._made: dict[tuple[int, tuple[int, ...], str], torch.Tensor] = {}
+        self._made: dict[tuple[str, int, int], torch.Tensor] = {}
+        self._parts: dict[tuple[int, bool], tuple[list[torch.Tensor], dict[str, tuple[int, ...]]]] = {}
 
-    def __call__(self, name: str) -> torch.Tensor:
-        array = self.pool.outputs_on_device(name)
-        assert isinstance(array, DeviceArray), "a pool on the host has its outputs in its steps' results"
-        key = array.data_ptr, array.shape, array.dtype
-        found = self._made.get(key)
+    def __call__(self, name: str, rows: int, requests: int = 0) -> torch.Tensor:
+        """An output of a step. rows: how many it has. requests: how many, if it verified drafts."""
+        found = self._made.get((name, rows, requests))
         if found is None:
+            array = self.pool.outputs_on_device(name)
+            assert isinstance(array, DeviceArray), "a pool on the host has its outputs in its steps' results"
             found = torch.from_dlpack(array)
             # Torch does little with unsigned numbers.
             found = found.view(torch.int32) if found.dtype == torch.uint32 else found
-            self._made[key] = found
+            self._made[name, rows, requests] = found
         return found
+
+    def copied(self, rows: int, with_ids: bool) -> Copied:
+        """A copy of what lists are made of. with_ids: whether a request names ids."""
+        found = self._parts.get((rows, with_ids))
+        if found is None:
+            parts = {name: self(name, rows) for name in (_PARTS if with_ids else _PARTS[:-1])}
+            words = [part.view(torch.int32).flatten() for part in parts.values()]
+            found = words, {name: tuple(part.shape) for name, part in parts.items()}
+            self._parts[rows, with_ids] = found
+        words, shapes = found
+        return Copied(torch.cat(words), shapes)
 
 
 def upload(values: Any, like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -72,48 +70,128 @@ def upload(values: Any, like: torch.Tensor, dtype: torch.dtype = torch.int64) ->
     return made.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else made
 
 
-def listed_on_device(
-    outputs: OnDevice,
-    tokens: torch.Tensor,
-    width: int,
-    named: Sequence[Sequence[int]],
-    lines: torch.Tensor | None = None,
-) -> Listed:
-    """The logprobs of lines of a pool's outputs.
+class Asked:
+    """What a batch asks of logprobs.
 
-    tokens: the token of each line, int32. width: how many logprobs are listed beside it. named: for each line the ids that its request asks
-    for, none for the most likely ones; () if no request names any. lines: the numbers of the lines; None for the first ones, in turn.
+    width: how many are listed beside the token's own. counts: of each request, without the ids that it names. names: the ids that each one
+    names; None if none does.
     """
 
-    def part(name: str) -> torch.Tensor:
-        whole = outputs(name)
-        return whole[: len(tokens)] if lines is None else whole[lines]
-
-    def wide(values: torch.Tensor, fill: float) -> torch.Tensor:
-        return torch.nn.functional.pad(values[:, :width], (0, max(0, width - values.shape[1])), value=fill)
-
-    ids, logprobs = wide(part("top_ids"), -1), wide(part("top_logprobs"), -torch.inf)
-    if any(named):
-        padded = upload([[*line, *[-1] * (width - len(line))] for line in named], tokens, torch.int32)
-        says = padded[:, :1] >= 0
-        ids = torch.where(says, padded, ids)
-        logprobs = torch.where(says, wide(part("id_logprobs"), -torch.inf), logprobs)
-        logprobs = logprobs.masked_fill(ids < 0, -torch.inf)
-    return Listed(
-        torch.cat([tokens.unsqueeze(1), _without_gaps(ids)], 1),
-        torch.cat([part("logprobs").unsqueeze(1), logprobs], 1),
-        part("ranks").to(torch.int64),
-    )
+    def __init__(self, width: int, counts: NDArray[np.int32], names: Sequence[Sequence[int]] | None) -> None:
+        self.width, self.counts = width, counts
+        # [requests, width], -1 behind the ids of a request.
+        self.named: NDArray[np.int32] | None = None
+        if names is not None:
+            self.named = np.full((len(names), width), -1, np.int32)
+            for line, ids in zip(self.named, names, strict=True):
+                line[: len(ids)] = ids
 
 
-def _without_gaps(ids: torch.Tensor) -> torch.Tensor:
-    """Puts ids that a line has not in its places without one, -1, since vLLM keeps a line by its ids; their logprob is -inf."""
-    width = ids.shape[1]
-    if width == 0:
-        return ids
-    candidates = torch.arange(2 * width, dtype=ids.dtype, device=ids.device)
-    taken = (ids.unsqueeze(2) == candidates).any(1)
-    unused = taken.to(torch.int8).argsort(dim=1, stable=True)
-    gaps = ids < 0
-    place = (gaps.cumsum(1) - 1).clamp(min=0)
-    return torch.where(gaps, unused.gather(1, place).to(ids.dtype), ids)
+class Apart(NamedTuple):
+    """Lists that the engine's own functions make for some requests of a batch.
+
+    lists: vLLM's `LogprobsTensors`. lines: for each line of the pool's outputs the one of these, -1 where the pool's counts.
+    """
+
+    lists: Any
+    lines: NDArray[np.int64]
+
+
+class Lists:
+    """A step's logprobs, with what vLLM's model runners call of its `LogprobsTensors`.
+
+    A step copies its outputs in one piece where they are. They are laid out on the host, after the engine has copied that piece there.
+    """
+
+    def __init__(
+        self,
+        outputs: Outputs | Copied,
+        asked: Asked,
+        owners: NDArray[np.int64],
+        *,
+        lines: NDArray[np.int64] | None = None,
+        bounds: list[int] | None = None,
+    ) -> None:
+        """owners: the request of each line of the outputs.
+
+        lines: those that the engine's positions read, in turn; None for all. bounds: the first position of each request; None if the engine
+        knows.
+        """
+        self._outputs, self._asked, self.owners = outputs, asked, owners
+        self._lines, self._bounds = lines, bounds
+        self.apart: Sequence[Apart] = ()
+        """Lists of the engine's own, of which a later one counts."""
+
+    def to_cpu_nonblocking(self) -> Lists:
+        """Begins to copy them to the host, on the current stream."""
+        if not isinstance(self._outputs, Copied) or not self._outputs.words.is_cuda:
+            return self
+        made = copy.copy(self)
+        made._outputs = self._outputs._replace(words=self._outputs.words.to("cpu", non_blocking=True))
+        made.apart = [Apart(one.lists.to_cpu_nonblocking(), one.lines) for one in self.apart]
+        return made
+
+    def filter(self, mask: Any) -> Lists:
+        """Those at some of the engine's positions. mask: [positions] bool, on the host."""
+        assert self._lines is not None
+        made = copy.copy(self)
+        made._lines = self._lines[np.asarray(mask)]
+        return made
+
+    def tolists(self, bounds: list[int] | None = None) -> Any:
+        """vLLM's `LogprobsLists`; waits for what is not on the host. bounds: as at the start, where they are not known until now."""
+        from vllm.v1.outputs import LogprobsLists
+
+        return LogprobsLists(*self.laid_out(), self._bounds if bounds is None else bounds)
+
+    def laid_out(self) -> _Arrays:
+        """Ids and logprobs, [positions, 1 + width], the position's own token first; and that token's ranks, [positions]."""
+        parts, width, counts = self._on_host(), self._asked.width, self._asked.counts
+        lines = np.arange(len(self.owners)) if self._lines is None else self._lines
+        owners = self.owners[lines]
+        ids = np.full((len(lines), 1 + width), -1, np.int32)
+        logprobs = np.full(ids.shape, -np.inf, np.float32)
+        # A row without a token gives token 0.
+        ids[:, 0], logprobs[:, 0] = np.maximum(parts["tokens"][lines], 0), parts["logprobs"][lines]
+        columns = min(width, parts["top_ids"].shape[1])
+        ids[:, 1 : 1 + columns] = parts["top_ids"][lines, :columns]
+        logprobs[:, 1 : 1 + columns] = parts["top_logprobs"][lines, :columns]
+        if self._asked.named is not None:
+            named = self._asked.named[owners]
+            some = named[:, 0] >= 0
+            ids[some, 1:], logprobs[some, 1:] = named[some], parts["id_logprobs"][lines[some], :width]
+        missing = (ids[:, 1:] < 0) & (np.arange(width) < counts[owners, None])
+        for line in np.flatnonzero(missing.any(1)):
+            _name_others(ids[line, : 1 + counts[owners[line]]])
+        made: _Arrays = np.maximum(ids, 0), logprobs, parts["ranks"][lines].astype(np.int64)
+        for one in self.apart:
+            made = _joined(made, one.lists.tolists()[:3], one.lines[lines])
+        return made
+
+    def _on_host(self) -> Mapping[str, NDArray[Any]]:
+        if not isinstance(self._outputs, Copied):
+            return {name: getattr(self._outputs, name) for name in _PARTS}
+        words, parts, at = self._outputs.words.cpu().numpy(), {}, 0
+        for name, shape in self._outputs.shapes.items():
+            part = words[at : at + prod(shape)].reshape(shape)
+            parts[name] = part.view(np.float32) if name.endswith("logprobs") else part
+            at += part.size
+        return parts
+
+
+def _joined(ours: _Arrays, theirs: Sequence[NDArray[Any]], lines: NDArray[np.int64]) -> _Arrays:
+    """Lists with others in some lines. lines: for each line the one of the others, -1 for none."""
+    some = lines >= 0
+    (ids, logprobs, ranks), width = ours, theirs[0].shape[1]
+    more = max(0, width - ids.shape[1])
+    ids, logprobs = np.pad(ids, ((0, 0), (0, more))), np.pad(logprobs, ((0, 0), (0, more)), constant_values=-np.inf)
+    ids[some, :width], logprobs[some, :width], ranks[some] = (part[lines[some]] for part in theirs)
+    return ids, logprobs, ranks
+
+
+def _name_others(ids: NDArray[np.int32]) -> None:
+    """Gives places without a token, -1, ids that the list has not, since vLLM keeps it by its ids; their logprob is -inf."""
+    seen = set(ids.tolist())
+    unused = (id for id in range(2 * len(ids)) if id not in seen)
+    for place in np.flatnonzero(ids < 0):
+        ids[place] = next(unused)

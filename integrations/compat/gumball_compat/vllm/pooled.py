@@ -9,13 +9,11 @@ from __future__ import annotations
 import copy
 import random
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.worker.gpu.metrics.logits import get_num_nans
 from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
@@ -25,8 +23,9 @@ from gumball import Pool
 from gumball.params import SamplingParams
 
 from ..states import admit, mirostat_start
+from .batches import Batch, Chains
 from .heads import AnyHead, over
-from .listed import Listed, OnDevice, listed_on_device, merged, named_ids, upload
+from .listed import Apart, Lists, OnDevice, upload
 from .params import BUILT_IN, IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
@@ -66,14 +65,18 @@ class Sequences:
             ids=IDS if listed else 0,
         )
         self.outputs = OnDevice(self.pool)
+        # The batch of the last step, if the next one may be the same; and what the pool's next step is assigned to, if that is known.
+        self.batch: _Batch | None = None
+        self.assigned: _Batch | Chains | None = None
         # What makes the logits, if the runner gives hidden states in their place.
         self.head: AnyHead | None = None
-        # By the runner's index: the slot, -1 for none; parameters, vLLM's and ours; biases that are added before penalties.
+        # By the runner's index: the slot, -1 for none; the seed; vLLM's parameters; how many logprobs it asks for, and the ids that it names; biases that are added
+        # before penalties.
         self.slots = np.full(most, -1, np.int32)
-        self.theirs: list[Any] = [None] * most
-        self.params: list[SamplingParams | None] = [None] * most
+        self.seeds, self.theirs = [0] * most, list[Any]([None] * most)
         self.biases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.long_logprobs, self.names_ids = np.zeros(most, bool), np.zeros(most, bool)
+        self.listed, self.names = np.zeros(most, np.int32), np.full(most, None, object)
+        self.long_logprobs = np.zeros(most, bool)
         # With mirostat, the number of output tokens, and the limits before and after the last of them.
         self.mirostat = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
@@ -106,10 +109,11 @@ class Sequences:
         if params.mirostat is not None:
             self._mus[0, index], self._mus[1, index] = torch.nan, mu
         slot = admit(self.pool, params, prompt, output, seed, mu)
-        self.slots[index], self.theirs[index], self.params[index] = slot, theirs, params.replace(seed=seed)
-        self.names_ids[index] = params.logprobs is not None and bool(params.logprobs.ids)
+        self.slots[index], self.seeds[index], self.theirs[index] = slot, seed, theirs
+        listed = params.logprobs
+        self.listed[index], self.names[index] = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
         asks = theirs.logprobs is not None or bool(theirs.logprob_token_ids)
-        self.long_logprobs[index] = asks and params.logprobs is None
+        self.long_logprobs[index] = asks and listed is None
         self.mirostat[index], self._counts[index] = params.mirostat is not None, len(output)
         if bias_first(theirs):
             biased, values = zip(*theirs.logit_bias.items(), strict=True)
@@ -118,25 +122,20 @@ class Sequences:
     def remove(self, name: str) -> None:
         """Ends the sequence of a request that finished or was preempted, and remembers what a request that comes back needs."""
         index = self.states.req_id_to_index.get(name)
-        params = None if index is None else self.params[index]
-        if index is None or params is None:
+        if index is None or self.slots[index] < 0:
             return
-        assert params.seed is not None
         mus = self._mus[:, index].clone() if self.mirostat[index] else None
-        self._departed[name] = _Departed(self.theirs[index], params.seed, int(self._counts[index]), mus)
+        self._departed[name] = _Departed(self.theirs[index], self.seeds[index], int(self._counts[index]), mus)
         if len(self._departed) > MOST_DEPARTED:
             self._departed.popitem(last=False)
         self._release(index)
 
-    def advanced(self, indices: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Notes mirostat's limits after a step. indices: the runner's, of requests that drew. rows: the line of each in the outputs."""
-        some = self.mirostat[indices]
-        if some.any():
-            indices, rows = indices[some], rows[some]
-            self._counts[indices] += 1
-            where = upload(indices, self._mus)
-            self._mus[0, where] = self._mus[1, where]
-            self._mus[1, where] = self.outputs("mirostat_mu")[upload(rows, self._mus)]
+    def advanced(self, indices: NDArray[np.int64], lines: NDArray[np.int64], rows: int) -> None:
+        """Notes mirostat's limits after a step. indices: the runner's, of requests with mirostat that drew. lines: those of each of the `rows` outputs."""
+        self._counts[indices] += 1
+        where = upload(indices, self._mus)
+        self._mus[0, where] = self._mus[1, where]
+        self._mus[1, where] = self.outputs("mirostat_mu", rows)[upload(lines, self._mus)]
 
     def _mu(self, params: SamplingParams, former: _Departed | None, count: int) -> float:
         """Mirostat's limit after `count` output tokens; the initial limit if that one is not known any more."""
@@ -149,8 +148,51 @@ class Sequences:
     def _release(self, index: int) -> None:
         if self.slots[index] >= 0:
             self.pool.release(int(self.slots[index]))
-        self.slots[index], self.theirs[index], self.params[index] = -1, None, None
+        self.batch = None
+        self.slots[index], self.theirs[index] = -1, None
         self.biases.pop(index, None)
+
+
+class _Batch(Batch):
+    """A batch while it has the same requests and all of their prompts are read to the end.
+
+    indices: the runner's; key: their bytes. drawing: whose prompt is read to its end; the others draw nothing. slots: the pool's, -1 for those. touched: the
+    requests whose logits are edited before their penalties; edits: whether any are. dims: what vLLM says of the logprobs that are asked for; None for none.
+    apart: the requests whose logprobs vLLM's own functions make, of the logits as they came, since their row is another in the pool, or their
+    lists are longer than the pool's.
+    """
+
+    def __init__(self, sampler: _Pooled, batch: Any) -> None:
+        sequences, indices = sampler.sequences, np.array(batch.idx_mapping_np)
+        self.indices, self.key = indices, indices.tobytes()
+        self.drawing = batch.num_computed_tokens_np + batch.num_scheduled_tokens >= batch.prefill_len_np
+        self.all_draw = bool(self.drawing.all())
+        self.slots = np.where(self.drawing, sequences.slots[indices], -1)
+        self.owners, self.mirostat = np.arange(len(indices)), sequences.mirostat[indices]
+        self.limited = np.flatnonzero(self.mirostat & self.drawing)
+        self.ones, self.zeros = sequences.ones[: len(indices)], sequences.zeros[: len(indices)]
+        if not self.all_draw:
+            self.ones = upload(self.drawing, self.ones, torch.int32)
+        others, budget, biases = sampler.logits_processors[BUILT_IN:], sampler.thinking_budget_state, sequences.biases
+        self.touched = np.full(len(indices), bool(others))
+        self.budgeted = budget.enabled and bool(budget.use_thinking_budget[indices].any())
+        self.biases = [(row, biases[index]) for row, index in enumerate(indices) if index in biases] if biases else []
+        if self.budgeted:
+            self.touched |= budget.use_thinking_budget[indices]
+        self.touched[[row for row, _ in self.biases]] = True
+        # With a head no real request needs it; vLLM's warm-up does.
+        self.edits = sequences.head is None and bool(self.touched.any())
+        self.dims, mode = sampler.get_logprobs_dims(indices), sampler.logprobs_mode
+        self.apart = self.touched | sequences.long_logprobs[indices] | (mode == "raw_logits")
+        if mode == "processed_logprobs":
+            self.apart = np.zeros(len(indices), bool)
+        self.any_apart = bool(self.apart.any())
+        self._listing = sequences.listed[indices], sequences.names[indices]
+
+    def listing(self) -> tuple[NDArray[np.int32], Any]:
+        """What the requests ask of logprobs."""
+        counts, names = self._listing
+        return counts, names if any(names) else None
 
 
 def pooled(sampler: Any, sequences: Sequences) -> tuple[Any, Any]:
@@ -206,92 +248,59 @@ class _Pooled:
 
     def step(self, logits: torch.Tensor, batch: Any, invalid_drafts: torch.Tensor | None) -> Any:
         """Draws the tokens of a batch: one of each request, or with drafts as many as they are right for, and one."""
-        sequences, indices = self.sequences, batch.idx_mapping_np
-        pool = sequences.pool
+        sequences, rows, chains = self.sequences, len(logits), None
         nans = get_num_nans(logits) if self.compute_nans else None
-        edited, touched = self._edited(logits, batch)
-        # A request whose prompt is not read to its end draws nothing.
-        drawing = batch.num_computed_tokens_np + batch.num_scheduled_tokens >= batch.prefill_len_np
-        slots = np.where(drawing, sequences.slots[indices], -1)
-        drafts = batch.num_draft_tokens_per_req if len(logits) > batch.num_reqs else None
-        lines = None
-        if drafts is None:
-            over(pool, sequences.head, "enqueue")(edited, slots)
-            sequences.advanced(indices[drawing], np.flatnonzero(drawing))
-            tokens = torch.maximum(sequences.outputs("tokens")[: len(slots)], sequences.zero).unsqueeze(1)
-            count = sequences.ones[: len(slots)]
+        known = sequences.batch
+        if known is None or known.key != batch.idx_mapping_np.tobytes():
+            known = _Batch(self, batch)
+            # The next step may read more of a prompt.
+            sequences.batch = known if known.all_draw else None
+        edited = self._edited(logits, batch, known)
+        if rows == batch.num_reqs:
+            new = () if sequences.assigned is known else (known.slots,)
+            over(sequences.pool, sequences.head, "enqueue")(edited, *new)
+            sequences.assigned = known
+            tokens = torch.maximum(sequences.outputs("tokens", rows), sequences.zero).unsqueeze(1)
+            count, rejected, lines = known.ones, known.zeros, known.limited
         else:
-            tokens, count, lines = self._verified(edited, batch, slots, drafts, invalid_drafts)
-        logprobs = self._logprobs(logits, touched, batch, tokens, lines)
-        if not drawing.all():
-            count = count * upload(drawing, count, torch.int32)
-        if drafts is None:
-            rejected = sequences.zeros[: len(slots)]
-        else:
-            rejected = upload(np.where(drawing, drafts + 1, 0), count, torch.int32) - count
+            chains = known.chains(batch.num_draft_tokens_per_req, logits)
+            tokens, accepted = self._verified(edited, batch, known, chains, invalid_drafts)
+            count = (accepted + 1) * known.ones
+            rejected = chains.rows_each * known.ones - count
+            rows, lines = len(chains.rows), chains.firsts[known.limited]
+        if len(lines):
+            sequences.advanced(known.indices[known.limited], lines, rows)
+        logprobs = None if known.dims is None else self._logprobs(logits, batch, known, chains, tokens)
         return SamplerOutput(tokens, logprobs, nans, count, rejected)
 
     def _verified(
-        self,
-        logits: torch.Tensor,
-        batch: Any,
-        slots: NDArray[np.int32],
-        counts: NDArray[np.int32],
-        invalid: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens, [requests, steps + 1] with -1 after the last one, their numbers, and the line of each in the pool's outputs."""
-        sequences, starts = self.sequences, batch.cu_num_logits_np[:-1].astype(np.int64)
-        mirostat = sequences.mirostat[batch.idx_mapping_np]
-        looked_at = np.where(mirostat, 0, counts).astype(np.int64)
-        rows = np.concatenate([np.arange(start, start + n + 1) for start, n in zip(starts, looked_at, strict=True)])
-        firsts = np.cumsum(looked_at + 1) - looked_at - 1
-        behind = np.ones(len(rows), bool)
-        behind[firsts] = False
+        self, logits: torch.Tensor, batch: Any, known: _Batch, chains: Chains, invalid: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens, [requests, steps + 1] with -1 after the last one, and how many drafts were accepted."""
+        sequences = self.sequences
         ids = batch.input_ids[batch.logits_indices]
         if invalid is not None:
             ids = ids.masked_fill(invalid, -1)
-        drafts = ids[upload(rows[behind], logits)]
-        pool = sequences.pool
-        if len(rows) < len(logits):
-            logits = logits[upload(rows, logits)]
-        pool.assign_drafts(slots, looked_at)
-        over(pool, sequences.head, "enqueue_verify")(logits, drafts)
-        drawing = slots >= 0
-        sequences.advanced(batch.idx_mapping_np[drawing], firsts[drawing])
-        steps = torch.arange(1 + int(counts.max()), device=logits.device)
-        lines = (upload(firsts, logits).unsqueeze(1) + steps).clamp(max=len(rows) - 1)
-        accepted = sequences.outputs("accepted")
-        picked = sequences.outputs("tokens")[lines].clamp(min=0).to(torch.int64)
-        return torch.where(steps <= accepted.unsqueeze(1), picked, -1), accepted + 1, lines
+        if sequences.assigned is not chains:
+            sequences.pool.assign_drafts(known.slots, chains.looked_at)
+            sequences.assigned = chains
+        over(sequences.pool, sequences.head, "enqueue_verify")(chains.chosen(logits), ids[chains.draft_rows])
+        return chains.emitted(sequences.outputs, sequences.zero)
 
-    def _edited(self, logits: torch.Tensor, batch: Any) -> tuple[torch.Tensor, NDArray[np.bool_]]:
-        """The logits after what comes before the penalties, the same tensor if that is nothing; and which requests it touches."""
-        sequences, indices = self.sequences, batch.idx_mapping_np
-        others = self.logits_processors[BUILT_IN:]
-        budget = self.thinking_budget_state
-        touched = np.full(len(indices), bool(others))
-        if sequences.head is not None:
-            # Of real requests none needs it; vLLM's warm-up does.
-            return logits, touched
-        budgeted = False
-        if budget.enabled:
-            touched |= budget.use_thinking_budget[indices]
-            budgeted = bool(budget.use_thinking_budget[indices].any())
-        biases = []
-        if sequences.biases:
-            biases = [(row, sequences.biases[one]) for row, one in enumerate(indices) if one in sequences.biases]
-            touched[[row for row, _ in biases]] = True
-        if not touched.any():
-            return logits, touched
+    def _edited(self, logits: torch.Tensor, batch: Any, known: _Batch) -> torch.Tensor:
+        """The logits after what comes before the penalties; the same tensor if that is nothing."""
+        if not known.edits:
+            return logits
         edited = logits.to(torch.float32, copy=True)
-        for row, (ids, values) in biases:
+        for row, (ids, values) in known.biases:
             first, end = batch.cu_num_logits_np[row : row + 2]
             edited[first:end, ids] += values
-        if others or budgeted:
+        others = self.logits_processors[BUILT_IN:]
+        if others or known.budgeted:
             context = LogitsContext(
                 expanded_idx_mapping=batch.expanded_idx_mapping,
                 idx_mapping=batch.idx_mapping,
-                idx_mapping_np=indices,
+                idx_mapping_np=known.indices,
                 expanded_local_pos=batch.expanded_local_pos,
                 input_ids=batch.input_ids[batch.logits_indices],
                 pos=batch.positions[batch.logits_indices],
@@ -299,63 +308,38 @@ class _Pooled:
             )
             for processor in others:
                 edited = processor.apply(edited, context)
-            if budgeted:
-                budget.apply(edited, context)
-        return edited, touched
+            if known.budgeted:
+                self.thinking_budget_state.apply(edited, context)
+        return edited
 
     def _logprobs(
-        self,
-        logits: torch.Tensor,
-        touched: NDArray[np.bool_],
-        batch: Any,
-        tokens: torch.Tensor,
-        lines: torch.Tensor | None,
-    ) -> Any:
-        """The logprobs of a step, a line for each row of logits; None if no request asks for any.
-
-        vLLM's own functions make those of the logits as they came, of requests whose row is another in the pool, and lists longer than the pool's.
-        """
-        sequences, indices = self.sequences, batch.idx_mapping_np
-        dims = self.get_logprobs_dims(indices)
-        if dims is None:
-            return None
-        bounds = batch.cu_num_logits_np.tolist() if lines is not None else None
-        flat = tokens.flatten()
-        if lines is not None:
-            # A request's tokens are at the first of its rows.
-            starts = batch.cu_num_logits[:-1].to(torch.int64).unsqueeze(1)
-            places = starts + torch.arange(tokens.shape[1], device=tokens.device)
-            # A row of the next request may begin after the last token: the -1s go to one more place, which is cut off.
-            places = torch.where(tokens >= 0, places, len(logits)).flatten()
-            flat = tokens.new_zeros(len(logits) + 1).scatter_(0, places, tokens.flatten().clamp(min=0))[:-1]
-        if self.logprobs_mode == "processed_logprobs":
-            apart = np.zeros(len(indices), bool)
-        else:
-            apart = touched | sequences.long_logprobs[indices] | (self.logprobs_mode == "raw_logits")
-        repeats = np.diff(batch.cu_num_logits_np)
-        theirs = None
-        if apart.any():
+        self, logits: torch.Tensor, batch: Any, known: _Batch, chains: Chains | None, tokens: torch.Tensor
+    ) -> Lists:
+        """The logprobs of a step, a line for each row of logits that was looked at."""
+        assert known.dims is not None
+        asked = known.asked(min(max(known.dims), TOP_LIMIT))
+        owners, bounds = (known.owners, None) if chains is None else (chains.owners, chains.firsts.tolist())
+        copied = self.sequences.outputs.copied(len(owners), asked.named is not None)
+        lists = Lists(copied, asked, owners, bounds=bounds)
+        if known.any_apart:
+            flat, rows = tokens.flatten(), known.owners
+            if chains is not None:
+                # A request's tokens are at the first of its rows.
+                places = batch.cu_num_logits[:-1].to(torch.int64).unsqueeze(1)
+                places = places + torch.arange(tokens.shape[1], device=tokens.device)
+                # A row of the next request may begin after the last token: the -1s go to one more place, which is cut off.
+                places = torch.where(tokens >= 0, places, len(logits)).flatten()
+                flat = tokens.new_zeros(len(logits) + 1).scatter_(0, places, flat.clamp(min=0))[:-1]
+                rows = chains.rows
             theirs = compute_topk_scores(
                 logits,
-                dims[0],
+                known.dims[0],
                 flat,
-                bounds,
+                None,
                 logprob_token_ids_state=self.logprob_token_ids_state,
                 expanded_idx_mapping=batch.expanded_idx_mapping,
-                max_per_req_token_ids=dims[1],
+                max_per_req_token_ids=known.dims[1],
                 logits_mode=self.logprobs_mode == "raw_logits",
             )
-            if apart.all():
-                return theirs
-        named: list[Sequence[int]] = []
-        if sequences.names_ids[indices].any():
-            asked = [None if (one := sequences.params[index]) is None else one.logprobs for index in indices]
-            named = named_ids(asked, np.repeat(np.arange(len(asked)), repeats))
-        source = None
-        if lines is not None:
-            source = lines.new_zeros(len(logits) + 1).scatter_(0, places, lines.flatten())[:-1]
-        width = min(max(dims), TOP_LIMIT)
-        made = listed_on_device(sequences.outputs, flat.to(torch.int32), width, named, source)
-        if theirs is not None:
-            made = merged(Listed(*theirs[:3]), made, upload(np.repeat(~apart, repeats), logits, torch.bool))
-        return LogprobsTensors(made.ids.to(torch.int64), made.logprobs, made.ranks, bounds)
+            lists.apart = [Apart(theirs, np.where(known.apart[owners], rows, -1))]
+        return lists

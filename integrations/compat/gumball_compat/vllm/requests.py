@@ -7,6 +7,7 @@ sequence is taken back to it. With asynchronous scheduling the engine counts tok
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -20,6 +21,7 @@ from gumball import Pool
 from gumball.params import SamplingParams
 
 from ..states import admit
+from .batches import Batch, Chains
 from .heads import AnyHead
 from .listed import OnDevice
 from .params import IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
@@ -34,8 +36,8 @@ class Request:
     """A request in a batch.
 
     name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
-    may lag behind its count of them. slot: that in the pool, once it has drawn, or None. bias: ids and values that are added to its logits
-    before its penalties, or None.
+    may lag behind its count of them. here: whether it is in the batch. slot: that in the pool, once it has drawn, or None. bias: ids and
+    values that are added to its logits before its penalties, or None. listed, names: how many logprobs it asks for, and the ids that it names.
     """
 
     def __init__(
@@ -43,14 +45,16 @@ class Request:
     ) -> None:
         self.name, self.theirs, self.prompt, self.output, self.params = name, theirs, prompt, output, params
         self.slot: int | None = None
-        self.seed = 0
+        self.seed, self.here = 0, True
         self.bias: tuple[torch.Tensor, torch.Tensor] | None = None
         if bias_first(theirs):
             ids, values = zip(*theirs.logit_bias.items(), strict=True)
             self.bias = torch.tensor(ids, dtype=torch.int64), torch.tensor(values, dtype=torch.float32)
+        listed = params.logprobs
+        self.listed, self.names = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
 
-    @property
-    def lists_apart(self) -> bool:
+    @functools.cached_property
+    def apart(self) -> bool:
         """Whether the engine makes its logprobs, with `logprobs_mode` raw: a list that is too long for the pool, or logits edited before it."""
         theirs = self.theirs
         if theirs.logprobs is None and not theirs.logprob_token_ids:
@@ -63,6 +67,34 @@ class _Departed(NamedTuple):
 
     theirs: Any
     seed: int
+
+
+class Rows(Batch):
+    """What stays as it is until a request comes, goes or moves, by row. biased: whether any has a bias."""
+
+    def __init__(self, requests: Sequence[Request | None], biased: bool) -> None:
+        self._requests = list(requests)
+        self.biases = [(row, one.bias) for row, one in enumerate(requests) if one and one.bias] if biased else []
+        """Those that are added before penalties."""
+        self.slots: NDArray[np.int32] | None = None
+        """The pool's, -1 for none; None until the batch draws."""
+        self.owners = np.arange(len(requests))
+
+    @functools.cached_property
+    def mirostat(self) -> NDArray[np.bool_]:  # type: ignore[override]
+        """The rows with mirostat."""
+        return np.array([one is not None and one.params.mirostat is not None for one in self._requests], bool)
+
+    @functools.cached_property
+    def apart(self) -> NDArray[np.bool_]:
+        """The rows whose logprobs the engine makes, with `logprobs_mode` raw."""
+        return np.array([one is not None and one.apart for one in self._requests], bool)
+
+    def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None]:
+        """What the rows ask of logprobs."""
+        counts = np.array([0 if one is None else one.listed for one in self._requests], np.int32)
+        names = [() if one is None else one.names for one in self._requests]
+        return counts, names if any(names) else None
 
 
 class Requests:
@@ -94,28 +126,29 @@ class Requests:
         """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
         self.pool: Pool | None = None
         self.outputs: OnDevice
+        self.on_host: bool
+        """Whether the pool computes on the host, so that a step's tokens are known when it returns."""
+        self.zero: torch.Tensor
+        """0, where the logits lie."""
         self.head: AnyHead | None = None
         """What makes the logits, if the engine gives hidden states in their place."""
         self._seeds = random.Random(seed)
         self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
         # Slots of requests that left, the longest gone first.
         self._parked: OrderedDict[Hashable, int] = OrderedDict()
-        # The slot of each row, -1 for none; None after a change of the batch. The number of output tokens in each slot.
-        self._slots: NDArray[np.int32] | None = None
+        self.batch = Rows((), False)
+        # Requests that came without a slot since the batch last drew, and how many of the batch have a bias.
+        self._fresh: list[Request] = []
+        self._biased = 0
+        # What the pool's next step is assigned to, if that is known. The number of output tokens in each slot.
+        self._assigned: Batch | Chains | None = None
         self._counts = np.zeros(2 * rows, np.int64)
 
     def listed_apart(self, every: bool) -> NDArray[np.bool_]:
         """Whose logprobs the engine makes of the logits as they came, by row. every: whether the logits of all rows were edited."""
         if self.logprobs_mode == "processed_logprobs":
             return np.zeros(len(self.rows), bool)
-        every |= self.logprobs_mode not in MODES
-        return np.array([every or (one is not None and one.lists_apart) for one in self.rows], bool)
-
-    @property
-    def on_host(self) -> bool:
-        """Whether the pool computes on the host, so that a step's tokens are known when it returns."""
-        assert self.pool is not None
-        return self.pool.device == "cpu"
+        return self.batch.apart | (every or self.logprobs_mode not in MODES)
 
     def update(
         self,
@@ -139,6 +172,7 @@ class Requests:
             rows.extend([None] * (row + 1 - len(rows)))
             rows[row] = request
             arrived.append(request)
+            self._biased += request.bias is not None
         for one, other, swapped in moved:
             rows.extend([None] * (max(one, other) + 1 - len(rows)))
             if not swapped:
@@ -149,7 +183,8 @@ class Requests:
         del rows[batch_size:]
         for request in arrived:
             self._arrive(request)
-        self._slots = None
+        self._fresh += [request for request in arrived if request.slot is None]
+        self.batch = Rows(rows, self._biased > 0)
 
     def slots(self, logits: torch.Tensor) -> NDArray[np.int32]:
         """Returns the pool's slot of each row, with the sequences as long as the engine says they are.
@@ -158,26 +193,32 @@ class Requests:
         """
         if self.pool is None:
             self.pool = self._made(logits)
-            self.outputs = OnDevice(self.pool)
-        if self._slots is None:
-            for request in self.rows:
-                if request is not None and request.slot is None:
-                    request.slot = self._admitted(request)
-            slots = [-1 if request is None or request.slot is None else request.slot for request in self.rows]
-            self._slots = np.array(slots, np.int32)
-        surplus = self._counts[self._slots] - self._lengths()
-        surplus[self._slots < 0] = 0
+            self.outputs, self.on_host = OnDevice(self.pool), self.pool.device == "cpu"
+            self.zero = torch.zeros(1, dtype=torch.int32, device=logits.device)
+        slots = self.batch.slots
+        if slots is None:
+            for request in self._fresh:
+                request.slot = self._admitted(request) if request.here else None
+            self._fresh.clear()
+            found = [-1 if request is None or request.slot is None else request.slot for request in self.rows]
+            slots = self.batch.slots = np.array(found, np.int32)
+        surplus = self._counts[slots] - self._lengths()
+        surplus[slots < 0] = 0
         if surplus.max(initial=0) > 0:
-            self._take_back(np.maximum(surplus, 0))
-            assert self._slots is not None
-        return self._slots
+            self._take_back(slots, np.maximum(surplus, 0))
+        return slots
 
-    def advance(self, emitted: Sequence[int] | None = None) -> None:
+    def to_assign(self, what: Batch | Chains, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], ...]:
+        """The slots, if the pool's next step must be told them; none if it knows. what: the rows of the step."""
+        known, self._assigned = self._assigned is what, what
+        return () if known else (slots,)
+
+    def advance(self, emitted: Sequence[int] | NDArray[np.int64] | None = None) -> None:
         """Counts the tokens that the rows' sequences have got: one each, or as many as `emitted` says, -1 where only the device knows."""
-        assert self._slots is not None
-        drawn = self._slots >= 0
-        slots = self._slots[drawn]
-        more = np.ones(len(slots), np.int64) if emitted is None else np.asarray(emitted, np.int64)[drawn]
+        assert self.batch.slots is not None
+        drawn = self.batch.slots >= 0
+        slots = self.batch.slots[drawn]
+        more = np.int64(1) if emitted is None else np.asarray(emitted, np.int64)[drawn]
         counts = self._counts[slots]
         self._counts[slots] = np.where((counts < 0) | (more < 0), _UNKNOWN, counts + more)
 
@@ -186,10 +227,9 @@ class Requests:
             return self.lengths(len(self.rows))
         return np.array([0 if request is None else len(request.output) for request in self.rows], np.int64)
 
-    def _take_back(self, surplus: NDArray[np.int64]) -> None:
+    def _take_back(self, slots: NDArray[np.int32], surplus: NDArray[np.int64]) -> None:
         """Takes the last tokens of sequences away; surplus: how many of each row."""
-        assert self.pool is not None and self._slots is not None
-        slots = self._slots
+        assert self.pool is not None
         self._counts[slots[slots >= 0]] -= surplus[slots >= 0]
         if self.on_host:
             for row in np.flatnonzero(surplus):
@@ -203,6 +243,7 @@ class Requests:
                 request.slot = slots[row] = self._admitted(request)
                 surplus[row] = 0
         self.pool.assign(slots)
+        self._assigned = None
         self.pool.enqueue_shorten(surplus.tolist())
 
     def _made(self, logits: torch.Tensor) -> Pool:
@@ -252,7 +293,8 @@ class Requests:
         request = self.rows[row] if row < len(self.rows) else None
         if request is None:
             return
-        self.rows[row] = None
+        self.rows[row], request.here = None, False
+        self._biased -= request.bias is not None
         self._departed[request.name] = _Departed(request.theirs, request.seed)
         if request.slot is not None:
             self._parked[request.name] = request.slot
