@@ -83,9 +83,8 @@ class Watched:
                 self.rows.append(logits[0].float().cpu().numpy())
             return logits
 
-        def on_v2(sampler: Any, logits: Any, batch: Any) -> Any:
-            made, touched = edited(sampler, logits, batch)
-            return noted(made), touched
+        def on_v2(sampler: Any, logits: Any, *batch: Any) -> Any:
+            return noted(edited(sampler, logits, *batch))
 
         def on_v1(requests: Any, logits: Any, **named: Any) -> Any:
             return draw(requests, noted(logits), **named)
