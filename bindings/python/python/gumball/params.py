@@ -38,6 +38,7 @@ def _parameters(kind: type[_T]) -> type[_T]:
     list, so that it compares, prints and pickles.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    sequences = [name for name, field in fields.items() if "Sequence" in field.type]
     made = kind.__init__
 
     @functools.wraps(made)
@@ -47,17 +48,17 @@ def _parameters(kind: type[_T]) -> type[_T]:
             hint = f"do you mean {near}?" if near else f"parameters are {', '.join(fields)}"
             raise InvalidTypeError(f"{kind.__name__} has no parameter {name}; {hint}")
         made(self, *values, **named)
-        for name, field in fields.items():
-            value = getattr(self, name)
-            if value is None and field.default is not dataclasses.MISSING:
-                object.__setattr__(self, name, field.default)
-            elif isinstance(value, Iterator):
-                object.__setattr__(self, name, _bounded(name, value))
+        given = vars(self)
+        for name, value in given.items():
+            if value is None:
+                default = fields[name].default
+                given[name] = None if default is dataclasses.MISSING else default
+            elif hasattr(value, "__next__"):
+                given[name] = _bounded(name, value)
         if hasattr(self, "validate"):
             _gumball.check_params(self)
-        for name, field in fields.items():
-            if "Sequence" in field.type:
-                object.__setattr__(self, name, _listed(getattr(self, name)))
+        for name in sequences:
+            given[name] = _listed(given[name])
 
     type.__setattr__(kind, "__init__", init)
     return kind
