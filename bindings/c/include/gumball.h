@@ -880,17 +880,19 @@ typedef struct {
     size_t struct_size;
     // T.
     size_t trees;
-    // n, in 0..=64.
+    // n, in 0..=64; any number for chains by GUMBALL_REJECTION with `draft_probs`.
     size_t drafts;
     // V, the number of ids in a row.
     size_t vocab;
-    // T x (n + 1) x V: the probabilities that the drafts were drawn from; rows without children are not read. NULL: the drafter has
-    // none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    // The rows of `draft_probs` of each tree: n, or n + 1.
+    size_t draft_rows;
+    // T x draft_rows x V: the probabilities that the drafts were drawn from; rows without children are not read, so the one behind the
+    // last draft never is. NULL: the drafter has none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
     const float *draft_probs;
-    // T x n: the drafts. An id outside the vocabulary, such as -1, is never accepted, and fills trees of fewer drafts.
+    // T x n: the drafts. An id outside the vocabulary, such as -1, was not drawn: it is never accepted, and fills trees of fewer drafts.
     const int32_t *draft_token_ids;
-    // T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: each draft follows the one before it.
-    // On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
+    // T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: chains, where each draft follows the one
+    // before it. On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
     const int32_t *parents;
     // T x (n + 1) x V: the target's probabilities.
     const float *target_probs;
@@ -902,7 +904,7 @@ typedef struct {
     float threshold_acc;
 } gumball_draft_trees;
 
-// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
+// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
 // the rows do; NULL: the value of the same name, for all outputs.
 //
 // An output is the token of a pool whose sequence has its seed, position and draw index.
@@ -912,7 +914,7 @@ typedef struct {
     // The number of outputs.
     size_t outputs;
     // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
-    // draft chains.
+    // draft trees.
     const uint32_t *row_indices;
     // The seed of all outputs.
     uint64_t seed;
@@ -922,7 +924,7 @@ typedef struct {
     const uint32_t *positions;
     // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     const uint32_t *draws;
-    // The position of all outputs: the number of tokens before them. That of a draft chain is the position of its first draft.
+    // The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
     uint32_t position;
 } gumball_draws;
 
@@ -986,26 +988,6 @@ typedef struct {
     // `draws` of gumball_draws. NULL: there is none.
     const int64_t *offsets;
 } gumball_pool_slots;
-
-// A batch of C chains of n drafts each, with the probabilities of the drafter and of the target: arrays of float without
-// gaps, in the memory of the operators.
-typedef struct {
-    // sizeof(gumball_draft_chains).
-    size_t struct_size;
-    // C.
-    size_t chains;
-    // n, which may be 0.
-    size_t drafts;
-    // V, the number of ids in a row.
-    size_t vocab;
-    // C x n x V: the probabilities that the drafts were drawn from.
-    const float *draft_probs;
-    // C x n: the drafts. An id outside the vocabulary, such as -1, marks a draft that was not drawn. Its token is then drawn from
-    // the target's row alone and ends the chain.
-    const int32_t *draft_token_ids;
-    // C x (n + 1) x V: the target's probabilities.
-    const float *target_probs;
-} gumball_draft_chains;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1953,16 +1935,19 @@ gumball_code gumball_dist_shorten(gumball_dist *pool, const int32_t *slots, cons
 // Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 //
 // By GUMBALL_REJECTION and GUMBALL_BLOCK every emitted token has the distribution of the target's row; thresholds below 1 are biased
-// towards the drafts. `draws`: one output per tree. `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind
-// them, then -1. The others are NULL or memory: `rows` for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted` and
-// `statuses` for T words, the number of accepted drafts, and bits of gumball_status of the rows that the last token was drawn from.
-gumball_code gumball_operators_tree_speculative_sampling(const gumball_operators *operators,
-                                                         const gumball_draft_trees *trees,
-                                                         const gumball_draws *draws,
-                                                         int32_t *tokens,
-                                                         int32_t *rows,
-                                                         uint32_t *accepted,
-                                                         uint32_t *statuses);
+// towards the drafts. Chains, which have no `parents`, are fastest by GUMBALL_REJECTION with `draft_probs`. `draws`: one output per tree.
+// `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind them, then -1. The others are NULL or memory: `rows`
+// for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted`, `accepted_alone` and `statuses` for T words: the number
+// of accepted drafts; for these chains alone the number that would be accepted if each were judged by itself, those behind the first
+// rejected one included; bits of gumball_status of the rows that the last token was drawn from.
+gumball_code gumball_operators_judge(const gumball_operators *operators,
+                                     const gumball_draft_trees *trees,
+                                     const gumball_draws *draws,
+                                     int32_t *tokens,
+                                     int32_t *rows,
+                                     uint32_t *accepted,
+                                     uint32_t *accepted_alone,
+                                     uint32_t *statuses);
 
 // Writes how likely one token of each row is, before any edit and filter: its logprob and its rank, as a step reports them of a forced
 // token in the mode "raw".
@@ -2050,21 +2035,6 @@ gumball_code gumball_operators_sample_from_pools(const gumball_operators *operat
                                                  const gumball_draws *draws,
                                                  int32_t *tokens,
                                                  uint32_t *statuses);
-
-// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
-// distribution of the target's row, whatever the drafter proposed.
-//
-// `draws`: one output per chain. `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The
-// others are NULL or memory for C words. `accepted`: the number of drafts that would be accepted if each were tested independently,
-// those after the first rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not
-// counted. `statuses`: bits of gumball_status of the row that the last token was drawn from.
-gumball_code gumball_operators_chain_speculative_sampling(const gumball_operators *operators,
-                                                          const gumball_draft_chains *chains,
-                                                          const gumball_draws *draws,
-                                                          int32_t *tokens,
-                                                          uint32_t *accepted,
-                                                          uint32_t *emitted,
-                                                          uint32_t *statuses);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -8,7 +8,7 @@ use crate::columns::{Memory, per_row};
 use crate::error::{Failure, Result};
 use crate::versioned::VersionedStruct;
 
-/// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
+/// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
 /// the rows do; NULL: the value of the same name, for all outputs.
 ///
 /// An output is the token of a pool whose sequence has its seed, position and draw index.
@@ -20,7 +20,7 @@ pub struct Draws {
     /// The number of outputs.
     pub outputs: usize,
     /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
-    /// draft chains.
+    /// draft trees.
     pub row_indices: *const u32,
     /// The seed of all outputs.
     pub seed: u64,
@@ -30,7 +30,7 @@ pub struct Draws {
     pub positions: *const u32,
     /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     pub draws: *const u32,
-    /// The position of all outputs: the number of tokens before them. That of a draft chain is the position of its first draft.
+    /// The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
     pub position: u32,
 }
 
@@ -42,15 +42,15 @@ unsafe impl VersionedStruct for Draws {
 }
 
 impl Draws {
-    /// Checks that there is an output for each of `count` chains or trees of drafts, and that none names another row.
-    pub(crate) fn check_one_per(&self, what: &str, count: usize) -> Result<()> {
+    /// Checks that there is an output for each of `count` trees of drafts, and that none names another row.
+    pub(crate) fn check_one_per_tree(&self, count: usize) -> Result<()> {
         if self.outputs != count {
-            let allowed = format!("one per {what}, {count}");
+            let allowed = format!("one per tree, {count}");
             return Err(gumball_engine::Error::length("outputs", self.outputs, allowed).into());
         }
         if !self.row_indices.is_null() {
-            let (given, allowed) = (format!("{:p}", self.row_indices), format!("NULL for draft {what}s"));
-            return Err(Failure::out_of_range("row_indices", given, &allowed));
+            let given = format!("{:p}", self.row_indices);
+            return Err(Failure::out_of_range("row_indices", given, "NULL for draft trees"));
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Operators that judge trees of drafts by probabilities, and those that say how likely given tokens are.
+//! Operators that judge trees of drafts, chains among them, by probabilities, and those that say how likely given tokens are.
 
 use std::mem::offset_of;
 
 use gumball_engine::{
-    DeviceIntMatrix, DeviceIntMatrixMut, DraftChainRows, DraftTreeCounts, DraftTrees as Trees, Error,
+    DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees as Trees, Error,
     HostDraftTrees, IntType, Judgement, MAX_VOCAB, PerRowMut,
 };
 
@@ -26,17 +26,19 @@ pub struct DraftTrees {
     pub struct_size: usize,
     /// T.
     pub trees: usize,
-    /// n, in 0..=64.
+    /// n, in 0..=64; any number for chains by GUMBALL_REJECTION with `draft_probs`.
     pub drafts: usize,
     /// V, the number of ids in a row.
     pub vocab: usize,
-    /// T x (n + 1) x V: the probabilities that the drafts were drawn from; rows without children are not read. NULL: the drafter has
-    /// none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    /// The rows of `draft_probs` of each tree: n, or n + 1.
+    pub draft_rows: usize,
+    /// T x draft_rows x V: the probabilities that the drafts were drawn from; rows without children are not read, so the one behind the
+    /// last draft never is. NULL: the drafter has none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
     pub draft_probs: *const f32,
-    /// T x n: the drafts. An id outside the vocabulary, such as -1, is never accepted, and fills trees of fewer drafts.
+    /// T x n: the drafts. An id outside the vocabulary, such as -1, was not drawn: it is never accepted, and fills trees of fewer drafts.
     pub draft_token_ids: *const i32,
-    /// T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: each draft follows the one before it.
-    /// On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
+    /// T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: chains, where each draft follows the one
+    /// before it. On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
     pub parents: *const i32,
     /// T x (n + 1) x V: the target's probabilities.
     pub target_probs: *const f32,
@@ -68,9 +70,9 @@ impl DraftTrees {
         }
     }
 
-    /// Returns how many drafts, tokens and probabilities of either model there are.
-    fn lengths(&self) -> Result<[usize; 3]> {
-        let Self { trees, drafts: n, vocab, .. } = *self;
+    /// Returns how many drafts, tokens, and probabilities of drafter and target there are.
+    fn lengths(&self) -> Result<[usize; 4]> {
+        let Self { trees, drafts: n, vocab, draft_rows, .. } = *self;
         if !(1..=MAX_VOCAB).contains(&vocab) {
             return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20").into());
         }
@@ -81,7 +83,11 @@ impl DraftTrees {
             Some([trees * n, tokens, probs])
         };
         let allowed = "so many that all probabilities can be counted";
-        counted().ok_or_else(|| Error::length("drafts", n, allowed).into())
+        let [drafts, tokens, probs] = counted().ok_or_else(|| Error::length("drafts", n, allowed))?;
+        if !self.draft_probs.is_null() && draft_rows != n && draft_rows != n + 1 {
+            return Err(Error::out_of_range("draft_rows", draft_rows, format!("{n} or {}", n + 1)).into());
+        }
+        Ok([drafts, tokens, if draft_rows > n { probs } else { drafts * vocab }, probs])
     }
 
     /// Returns the arrays on the host as the engine takes them.
@@ -89,13 +95,13 @@ impl DraftTrees {
     /// # Safety
     /// Each array is NULL or has the elements that the counts name, which nobody writes for `'a`.
     unsafe fn on_host<'a>(&self) -> Result<HostDraftTrees<'a>> {
-        let [drafts, _, probs] = self.lengths()?;
+        let [drafts, _, of_drafter, probs] = self.lengths()?;
         Ok(HostDraftTrees {
             trees: self.trees,
             drafts: self.drafts,
             vocab: self.vocab,
-            // SAFETY: the caller ensures that `draft_probs` is NULL or has trees * (drafts + 1) * vocab numbers.
-            draft_probs: unsafe { list("draft_probs", self.draft_probs, probs) }?,
+            // SAFETY: the caller ensures that `draft_probs` is NULL or has trees * draft_rows * vocab numbers.
+            draft_probs: unsafe { list("draft_probs", self.draft_probs, of_drafter) }?,
             // SAFETY: the caller ensures that `draft_token_ids` is NULL or has trees * drafts ids.
             draft_token_ids: unsafe { slice("draft_token_ids", self.draft_token_ids, drafts) }?,
             // SAFETY: the caller ensures that `parents` is NULL or has trees * drafts numbers.
@@ -112,12 +118,11 @@ impl DraftTrees {
     /// (drafts + 1) numbers. Until the enqueued work is done nobody frees or writes them, nor reads those that are written.
     unsafe fn on_device<'a>(&self, tokens: *mut i32, rows: *mut i32) -> Result<Trees<'a>> {
         let Self { trees, drafts: n, vocab, .. } = *self;
-        let [drafts, written, probs] = self.lengths()?;
-        let rows_of = |name: &'static str, first: *const f32| {
-            let address = device_address(name, first, probs)?;
+        let [drafts, written, of_drafter, probs] = self.lengths()?;
+        let rows_of = |name: &'static str, first: *const f32, rows: usize, length: usize| {
+            let address = device_address(name, first, length)?;
             // SAFETY: the caller ensures that as many f32 of this array lie on the device until the work is done.
-            let rows =
-                unsafe { DraftChainRows::new(address, [trees, n + 1, vocab], [(n + 1) * vocab, vocab]) };
+            let rows = unsafe { DraftTreeRows::new(address, [trees, rows, vocab], [rows * vocab, vocab]) };
             Ok::<_, Failure>(rows?)
         };
         let ids = |name: &'static str, first: *const i32| {
@@ -132,11 +137,11 @@ impl DraftTrees {
         };
         Ok(Trees::Device {
             draft_probs: (!self.draft_probs.is_null())
-                .then(|| rows_of("draft_probs", self.draft_probs))
+                .then(|| rows_of("draft_probs", self.draft_probs, self.draft_rows, of_drafter))
                 .transpose()?,
             draft_token_ids: ids("draft_token_ids", self.draft_token_ids)?,
             parents: (!self.parents.is_null()).then(|| ids("parents", self.parents)).transpose()?,
-            target_probs: rows_of("target_probs", self.target_probs)?,
+            target_probs: rows_of("target_probs", self.target_probs, n + 1, probs)?,
             tokens: out("tokens", tokens)?,
             rows: (!rows.is_null()).then(|| out("rows", rows)).transpose()?,
         })
@@ -146,17 +151,20 @@ impl DraftTrees {
 /// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 ///
 /// By GUMBALL_REJECTION and GUMBALL_BLOCK every emitted token has the distribution of the target's row; thresholds below 1 are biased
-/// towards the drafts. `draws`: one output per tree. `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind
-/// them, then -1. The others are NULL or memory: `rows` for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted` and
-/// `statuses` for T words, the number of accepted drafts, and bits of gumball_status of the rows that the last token was drawn from.
+/// towards the drafts. Chains, which have no `parents`, are fastest by GUMBALL_REJECTION with `draft_probs`. `draws`: one output per tree.
+/// `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind them, then -1. The others are NULL or memory: `rows`
+/// for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted`, `accepted_alone` and `statuses` for T words: the number
+/// of accepted drafts; for these chains alone the number that would be accepted if each were judged by itself, those behind the first
+/// rejected one included; bits of gumball_status of the rows that the last token was drawn from.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_operators_tree_speculative_sampling(
+pub unsafe extern "C" fn gumball_operators_judge(
     operators: Option<&Operators>,
     trees: *const DraftTrees,
     draws: *const Draws,
     tokens: *mut i32,
     rows: *mut i32,
     accepted: *mut u32,
+    accepted_alone: *mut u32,
     statuses: *mut u32,
 ) -> Code {
     call(|| {
@@ -164,22 +172,29 @@ pub unsafe extern "C" fn gumball_operators_tree_speculative_sampling(
         let memory = operators.memory();
         // SAFETY: the C caller ensures that `trees` is NULL or points to the bytes that its `struct_size` names.
         let trees = unsafe { read("trees", trees) }?;
-        let (count, judgement, [_, len, _]) = (trees.trees, trees.judgement()?, trees.lengths()?);
+        let (count, judgement, [_, len, ..]) = (trees.trees, trees.judgement()?, trees.lengths()?);
         // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size` names.
         let draws = unsafe { read("draws", draws) }?;
-        draws.check_one_per("tree", count)?;
+        draws.check_one_per_tree(count)?;
         // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per tree.
         let keys = unsafe { draws.keys(memory) }?;
         // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per tree.
         let mut accepted = unsafe { ListOut::optional(memory, "accepted", accepted, count) }?;
+        // SAFETY: the C caller ensures that `accepted_alone` is NULL or has memory for one count per tree.
+        let mut alone = unsafe { ListOut::optional(memory, "accepted_alone", accepted_alone, count) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per tree.
         let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
-        let counts = DraftTreeCounts { accepted: accepted.column(), statuses: statuses.column() };
+        let counts = DraftTreeCounts {
+            accepted: accepted.column(),
+            accepted_alone: alone.column(),
+            statuses: statuses.column(),
+            adds: false,
+        };
         if memory == Memory::Device {
             // SAFETY: the C caller ensures that the arrays of `trees`, `tokens` and `rows` lie on the device, with the elements
             // that the counts name, until the launched work is done.
             let batch = unsafe { trees.on_device(tokens, rows) }?;
-            return Ok(operators.inner.tree_speculative_sampling(batch, judgement, &keys, counts)?);
+            return Ok(operators.inner.judge(batch, judgement, &keys, counts)?);
         }
         // SAFETY: the C caller ensures that each array of `trees` is NULL or has the elements that its counts name.
         let batch = unsafe { trees.on_host() }?;
@@ -197,10 +212,11 @@ pub unsafe extern "C" fn gumball_operators_tree_speculative_sampling(
             tokens: written(tokens.column()).expect("it is required"),
             rows: written(rows.column()),
         };
-        operators.inner.tree_speculative_sampling(batch, judgement, &keys, counts)?;
+        operators.inner.judge(batch, judgement, &keys, counts)?;
         tokens.finish();
         rows.finish();
         accepted.finish();
+        alone.finish();
         statuses.finish();
         Ok(())
     })

@@ -16,7 +16,7 @@
 //! | `device`, `pool`, `step`, `verify`, `graph`, `variants`, `device_drafts`, `draft_batches` | many sequences, on the host or on a device |
 //! | `head`, `clustered`, `hidden` | LM heads, those of clusters, and what pools do from hidden states |
 //! | `dist`, `dist_config`, `dist_steps` | one pool over several processes |
-//! | `operators`, `judged`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
+//! | `operators`, `judged`; `matrix`, `columns`, `row_params`, `draws` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
@@ -61,7 +61,6 @@ mod dist_steps;
 
 mod columns;
 
-mod draft_chains;
 mod draft_rows;
 mod draws;
 mod matrix;
@@ -103,7 +102,6 @@ pub use dist::*;
 pub use dist_config::{DistConfig, DistDecision, DistLayout, DistShape, StepKind};
 pub use dist_steps::*;
 
-pub use draft_chains::DraftChains;
 pub use draws::Draws;
 pub use matrix::RowsOut;
 pub use row_params::RowParams;

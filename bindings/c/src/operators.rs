@@ -1,14 +1,12 @@
-//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows, draws,
-//! chains.
+//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows, draws.
 
 use std::ffi::c_char;
 use std::mem::offset_of;
 
-use gumball_engine::{DraftChainCounts, PerRow, PerRowMut, SamplingParams};
+use gumball_engine::{PerRow, SamplingParams};
 
 use crate::columns::{ListOut, Memory, per_row};
 use crate::device::Device;
-use crate::draft_chains::DraftChains;
 use crate::draws::Draws;
 use crate::error::{Code, Result};
 use crate::ffi::{call, end, make, optional_text, require};
@@ -300,70 +298,6 @@ pub unsafe extern "C" fn gumball_operators_sample_from_pools(
         let (written, seen) = (tokens.column().expect("it is required"), statuses.column());
         operators.inner.sample_from_pools(rows, &pools, &params, &keys, written, seen)?;
         tokens.finish();
-        statuses.finish();
-        Ok(())
-    })
-}
-
-/// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
-/// distribution of the target's row, whatever the drafter proposed.
-///
-/// `draws`: one output per chain. `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The
-/// others are NULL or memory for C words. `accepted`: the number of drafts that would be accepted if each were tested independently,
-/// those after the first rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not
-/// counted. `statuses`: bits of gumball_status of the row that the last token was drawn from.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
-    operators: Option<&Operators>,
-    chains: *const DraftChains,
-    draws: *const Draws,
-    tokens: *mut i32,
-    accepted: *mut u32,
-    emitted: *mut u32,
-    statuses: *mut u32,
-) -> Code {
-    call(|| {
-        let operators = require("operators", operators)?;
-        let memory = operators.memory();
-        // SAFETY: the C caller ensures that `chains` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let chains = unsafe { read("chains", chains) }?;
-        let (count, len) = (chains.chains, chains.tokens()?);
-        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let draws = unsafe { read("draws", draws) }?;
-        draws.check_one_per("chain", count)?;
-        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per chain.
-        let keys = unsafe { draws.keys(memory) }?;
-        // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per chain.
-        let mut accepted = unsafe { ListOut::optional(memory, "accepted", accepted, count) }?;
-        // SAFETY: the C caller ensures that `emitted` is NULL or has memory for one count per chain.
-        let mut emitted = unsafe { ListOut::optional(memory, "emitted", emitted, count) }?;
-        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per chain.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
-        let counts = DraftChainCounts {
-            accepted: accepted.column(),
-            emitted: emitted.column(),
-            statuses: statuses.column(),
-            adds: false,
-        };
-        if memory == Memory::Device {
-            // SAFETY: the C caller ensures that the arrays of `chains` and `tokens` lie on the device, with the
-            // elements that the counts name, until the launched work is done.
-            let batch = unsafe { chains.on_device(tokens) }?;
-            return Ok(operators.inner.chain_speculative_sampling(batch, &keys, counts)?);
-        }
-        // SAFETY: the C caller ensures that each array of `chains` is NULL or has the elements that its counts
-        // name.
-        let batch = unsafe { chains.on_host() }?;
-        // SAFETY: the C caller ensures that `tokens` has memory for chains * (drafts + 1) ids, which is `len`.
-        let mut tokens = unsafe { ListOut::<i32>::required(memory, "tokens", tokens, len) }?;
-        let Some(PerRowMut::Host(written)) = tokens.column() else { unreachable!("it lies on the host") };
-        let batch = gumball_engine::DraftChains::Host { chains: batch, tokens: written };
-        operators.inner.chain_speculative_sampling(batch, &keys, counts)?;
-        tokens.finish();
-        accepted.finish();
-        emitted.finish();
         statuses.finish();
         Ok(())
     })

@@ -86,8 +86,7 @@ mod _gumball {
     use super::hooks::break_off;
     #[pymodule_export]
     use super::operators::{
-        emulate, judge_trees, row_count, sample_from_pools, sample_rows, token_logprobs, verify_chains,
-        write_rows,
+        emulate, judge, row_count, sample_from_pools, sample_rows, token_logprobs, write_rows,
     };
     #[pymodule_export]
     use super::outputs::Outputs;

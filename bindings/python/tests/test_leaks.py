@@ -81,7 +81,7 @@ def test_loans_by_dlpack_end() -> None:
 def test_chains_leak_nothing() -> None:
     q, p = np.full((2, 1, VOCAB), 0.5, np.float32), np.full((2, 2, VOCAB), 0.5, np.float32)
     drafts = np.zeros((2, 1), np.int32)
-    holds(lambda: gumball.chain_speculative_sampling(q, drafts, p, seed=1), q, p, drafts)
+    holds(lambda: gumball.judge(q, drafts, p, seed=1), q, p, drafts)
 
 
 def test_refused_operators_leak_nothing() -> None:

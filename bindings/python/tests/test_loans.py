@@ -130,10 +130,8 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "sampling_from_logits": lambda lend: gumball.sampling_from_logits(
         lend(rows()), seed=lend(np.arange(3)), draw=lend(np.arange(3))
     ),
-    "chain_speculative_sampling": lambda lend: (
-        gumball.chain_speculative_sampling(
-            lend(probs()[None, :2]), lend(np.array([[777, 5]])), lend(probs()[None]), seed=3
-        ).tokens
+    "judge": lambda lend: (
+        gumball.judge(lend(probs()[None, :2]), lend(np.array([[777, 5]])), lend(probs()[None]), seed=3).tokens
     ),
 }
 

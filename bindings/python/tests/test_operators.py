@@ -170,44 +170,47 @@ def test_every_pool_steps_over_probabilities(device: str, batch: np.ndarray, pro
 def test_chains_come_back_with_their_counts(probs: np.ndarray) -> None:
     p = np.tile(probs[:3], (7, 1, 1))
     q, drafts = p[:, :2].copy(), p[:, :2].argmax(2)
-    got = gumball.chain_speculative_sampling(q, drafts, p, seed=7, dtype="int64")
+    got = gumball.judge(q, drafts, p, seed=7, dtype="int64")
     assert got.tokens.shape == (7, 3) and got.tokens.dtype == np.int64
-    assert (got.tokens[:, :2] == drafts).all() and (got.accepted == 2).all() and (got.emitted == 2).all()
-    assert got.accepted.dtype == got.emitted.dtype == np.uint32
+    assert (got.tokens[:, :2] == drafts).all() and (got.accepted == 2).all() and (got.accepted_alone == 2).all()
+    assert got.accepted.dtype == got.accepted_alone.dtype == np.uint32 and got.rows is None
     # A drafter that was surer than the target is wrong now and then.
     q[:] = np.eye(VOCAB, dtype=np.float32)[drafts]
-    got = gumball.chain_speculative_sampling(q, drafts.astype(np.int32), p, seed=list(range(7)))
-    assert got.tokens.dtype == np.int32 and ((got.tokens != NONE).sum(1) == got.emitted + 1).all()
-    assert (got.accepted >= got.emitted).all() and (got.emitted < 2).any()
+    got = gumball.judge(q, drafts.astype(np.int32), p, seed=list(range(7)))
+    assert got.tokens.dtype == np.int32 and ((got.tokens != NONE).sum(1) == got.accepted + 1).all()
+    assert (got.accepted_alone >= got.accepted).all() and (got.accepted < 2).any()
+    # A row more, which nobody reads.
+    more = gumball.judge(np.concatenate([q, np.full_like(p[:, :1], np.nan)], 1), drafts, p, seed=list(range(7)))
+    assert (more.tokens == got.tokens).all() and (more.accepted_alone == got.accepted_alone).all()
 
 
 def test_trees_come_back_with_the_rows_that_they_walked(probs: np.ndarray) -> None:
     target, drafts = np.tile(probs[0], (40, 3, 1)), np.tile(np.argsort(-probs[0])[:2].astype(np.int32), (40, 1))
     parents, seeds = np.tile(np.int32([-1, -1]), (40, 1)), list(range(40))
-    got = gumball.tree_speculative_sampling(None, drafts, parents, target, seed=seeds)
-    assert got.tokens.shape == (40, 3) and got.rows.dtype == np.int32
+    got = gumball.judge(None, drafts, target, parents, seed=seeds)
+    assert got.tokens.shape == (40, 3) and got.rows.dtype == np.int32 and got.accepted_alone is None
     assert ((got.rows != NONE).sum(1) == got.accepted + 1).all() and (got.rows[:, 0] == 0).all()
     took = got.accepted == 1
     assert took.any() and not took.all()
     assert (np.take_along_axis(drafts, got.rows[:, 1:2] - 1, 1)[took, 0] == got.tokens[took, 0]).all()
     for rule, q in (("rejection", target), ("block", target), ("threshold", None)):
         more = {"threshold_acc": 0.0} if rule == "threshold" else {}
-        all_of_it = gumball.tree_speculative_sampling(q, drafts, None, target, rule=rule, dtype="int64", seed=3, **more)
+        all_of_it = gumball.judge(q, drafts, target, rule=rule, dtype="int64", seed=3, **more)
         assert (all_of_it.accepted == 2).all() and all_of_it.tokens.dtype == np.int64
         assert (all_of_it.tokens[:, :2] == drafts).all()
     for text, arguments, more in (
-        ('rule is "nucleus"', (None, drafts, None, target), {"rule": "nucleus"}),
-        ("threshold_acc is 2", (None, drafts, None, target), {"rule": "threshold", "threshold_acc": 2.0}),
-        ("parents is 1 for node 0 of tree 0", (None, drafts, parents + 2, target), {}),
+        ('rule is "nucleus"', (None, drafts, target), {"rule": "nucleus"}),
+        ("threshold_acc is 2", (None, drafts, target), {"rule": "threshold", "threshold_acc": 2.0}),
+        ("parents is 1 for node 0 of tree 0", (None, drafts, target, parents + 2), {}),
         (
             "parents is -1 for node 1 of tree 0, but must be 0 in a chain",
-            (None, drafts, parents, target),
+            (None, drafts, target, parents),
             {"rule": "block"},
         ),
-        (r"draft_token_ids has shape \(40, 1\)", (None, drafts[:, :1], None, target), {}),
+        (r"draft_token_ids has shape \(40, 1\)", (None, drafts[:, :1], target), {}),
     ):
         with pytest.raises(ValueError, match=text):
-            gumball.tree_speculative_sampling(*arguments, **more)
+            gumball.judge(*arguments, **more)
 
 
 class Cuda:
@@ -249,7 +252,7 @@ def test_the_high_word_of_an_offset_moves_the_seed(batch: np.ndarray, probs: np.
         with pytest.raises(ValueError, match="position"):
             draw(rows, seed=40, position=offsets)
     q, p, ids = probs[:4].reshape(2, 2, VOCAB), probs[:6].reshape(2, 3, VOCAB), np.zeros((2, 2), np.int32)
-    chains = gumball.chain_speculative_sampling
+    chains = gumball.judge
     got = chains(q, ids, p, seed=40, position=offsets[1:3], offsets=True)
     assert (got.tokens == chains(q, ids, p, seed=seeds[1:3], position=lows[1:3]).tokens).all()
 
@@ -266,31 +269,28 @@ def test_zero_may_stand_for_no_token(probs: np.ndarray) -> None:
         wanted = work()
         assert wanted[3] == NONE and (work(zero_for_none=True) == np.where(wanted < 0, 0, wanted)).all()
     none, ids = np.zeros((1, 3, VOCAB), np.float32), np.array([[5, 6]], np.int32)
-    for drafts, judge in ((none[:, :2], gumball.chain_speculative_sampling), (none, None)):
+    for drafts in (none[:, :2], None):
         for zeros, token in ((False, NONE), (True, 0)):
-            if judge is None:
-                got = gumball.tree_speculative_sampling(drafts, ids, None, none, seed=1, zero_for_none=zeros)
-            else:
-                got = judge(drafts, ids, none, seed=1, zero_for_none=zeros)
+            got = gumball.judge(drafts, ids, none, seed=1, zero_for_none=zeros)
             assert got.tokens.tolist() == [[token, NONE, NONE]]
 
 
 def test_counts_of_chains_are_added_to_the_callers(probs: np.ndarray) -> None:
     q, p, ids = probs[:4].reshape(2, 2, VOCAB), probs[:6].reshape(2, 3, VOCAB), np.zeros((2, 2), np.int32)
-    wanted = gumball.chain_speculative_sampling(q, ids, p, seed=3)
+    wanted = gumball.judge(q, ids, p, seed=3)
     added = np.array([10, 20], np.int32), np.array([30, 40], np.int32)
-    got = gumball.chain_speculative_sampling(q, ids, p, seed=3, added=added)
-    assert got.accepted is added[0] and got.emitted is added[1] and got.statuses is None
+    got = gumball.judge(q, ids, p, seed=3, added=added)
+    assert got.accepted is added[0] and got.accepted_alone is added[1] and got.statuses is None
     assert (got.tokens == wanted.tokens).all()
-    assert (added[0] == wanted.accepted + [10, 20]).all() and (added[1] == wanted.emitted + [30, 40]).all()
+    assert (added[0] == wanted.accepted + [10, 20]).all() and (added[1] == wanted.accepted_alone + [30, 40]).all()
     for accepted, kind, text in (
-        (np.zeros(3, np.int32), ValueError, "accepted has length 3, but must have one per chain, 2, side by side"),
+        (np.zeros(3, np.int32), ValueError, "accepted has length 3, but must have one per tree, 2, side by side"),
         (np.zeros(4, np.int32)[::2], ValueError, "accepted has length 2"),
         (np.zeros(2, np.int64), TypeError, "accepted is of int64"),
     ):
         with pytest.raises(kind, match=text):
-            gumball.chain_speculative_sampling(q, ids, p, seed=3, added=(accepted, added[1]))
-    assert (added[1] == wanted.emitted + [30, 40]).all()
+            gumball.judge(q, ids, p, seed=3, added=(accepted, added[1]))
+    assert (added[1] == wanted.accepted_alone + [30, 40]).all()
 
 
 def test_rows_are_counted_as_operators_read_them(batch: np.ndarray) -> None:

@@ -111,6 +111,6 @@ def test_operators_over_rows_that_are_written_meanwhile_go_on() -> None:
             lambda: gumball.top_k_renorm_probs(rows, 3000, out=out),
             lambda: gumball.mask_logits(rows, top_p=0.5, out=out),
             lambda: gumball.sampling_from_probs(rows, n=100, seed=1, top_p=0.9),
-            lambda: gumball.chain_speculative_sampling(rows[None, :3], np.array([[1, 2, 3]]), rows[None], seed=1),
+            lambda: gumball.judge(rows[None, :3], np.array([[1, 2, 3]]), rows[None], seed=1),
         ):
             until(work)

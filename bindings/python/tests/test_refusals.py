@@ -179,8 +179,8 @@ def test_chains_that_do_not_fit_are_told() -> None:
     cases: list[tuple[tuple[Any, Any, Any], dict[str, Any], type[Exception], str]] = [
         ((q.astype(np.float64), drafts, p), {}, TypeError, "draft_probs is of float64"),
         ((q, drafts, p.astype(np.float16)), {}, TypeError, "target_probs is of float16"),
-        ((q[0], drafts, p), {}, ValueError, "draft_probs has 2 dimensions"),
-        ((q, drafts, p[0]), {}, ValueError, "target_probs has 2 dimensions"),
+        ((q[0], drafts, p), {}, ValueError, "draft_probs has shape"),
+        ((q, drafts, p[0]), {}, ValueError, "target_probs has shape"),
         ((q.tolist(), drafts, p), {}, ValueError, "draft_probs has no shape"),
         ((q[:, :1], drafts, p), {}, ValueError, "draft_probs has shape"),
         ((q[:, :, :-1], drafts, p), {}, ValueError, "draft_probs has shape"),
@@ -192,7 +192,7 @@ def test_chains_that_do_not_fit_are_told() -> None:
         ((q, drafts, p), {"position": [1]}, ValueError, "positions has length 1"),
     ]
     for arguments, options, kind, text in cases:
-        call = lambda a=arguments, o=options: gumball.chain_speculative_sampling(*a, **o)  # noqa: E731
+        call = lambda a=arguments, o=options: gumball.judge(*a, **o)  # noqa: E731
         refuses(call, kind, text, q, drafts, p)
 
 

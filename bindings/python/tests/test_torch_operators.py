@@ -50,9 +50,10 @@ def calls(ops: Any, logits: Any) -> dict[str, Any]:
         "sampling_from_logits to out": lambda: ops.sampling_from_logits(
             logits, seed=5, out=torch.empty(7, dtype=torch.int32)
         ),
-        "chain_speculative_sampling": lambda: ops.chain_speculative_sampling(*chains, seed=9, position=seeds[:2] + 3)[
-            0
-        ],
+        "judge": lambda: ops.judge(*chains, seed=9, position=seeds[:2] + 3)[0],
+        "judge of trees": lambda: ops.judge(
+            None, *chains[1:], torch.full((2, 2), -1), rule="threshold", threshold_acc=0.5, seed=9
+        )[1],
     }
 
 
@@ -91,7 +92,7 @@ def test_schemas_and_fakes_are_right(logits: Any) -> None:
     column, seeds, tests = torch.ones(7), torch.arange(7), ("test_schema", "test_faketensor")
     keys, named = [None, seeds, 0, None, None, None, True, False], torch.ops.gumball
     chains = (probs[:4].reshape(2, 2, VOCAB), torch.zeros(2, 2, dtype=torch.int64), probs[:6].reshape(2, 3, VOCAB))
-    columns = [None, column, *none[:6], ""]
+    columns, chain_keys = [None, column, *none[:6], ""], [3, None, 0, None, None, None, False, True]
     for operator, arguments in [
         (named.write_rows, (logits.half(), "float32", "softmax", "logits", *columns)),
         (named.write_rows_out, (logits, torch.empty_like(logits), "softmax", "logits", 0.5, *none[:7], "")),
@@ -102,7 +103,8 @@ def test_schemas_and_fakes_are_right(logits: Any) -> None:
         (named.write_rows_, (logits.clone(), "mask_logits", "logits", *none, "joint")),
         (named.sample_rows, (probs, "probabilities", None, None, "int64", *keys, *none, "")),
         (named.sample_rows, (probs, "probabilities", None, 2, "int32", *keys, *none, "")),
-        (named.verify_chains, (*chains, "int32", 3, None, 0, None, None, None, False, True)),
+        (named.judge, (*chains, None, "rejection", 1.0, 1.0, "int32", *chain_keys)),
+        (named.judge, (None, *chains[1:], chains[1] - 1, "threshold", 0.5, 0.5, "int64", *chain_keys)),
     ]:
         torch.library.opcheck(operator.default, arguments, test_utils=tests)
 
@@ -119,4 +121,4 @@ def test_mistakes_are_told(logits: Any) -> None:
     counts = torch.zeros(1, dtype=torch.int32)
     with pytest.raises(TypeError, match="added is not for what is compiled"):
         ids = torch.zeros(1, 2, dtype=torch.int32)
-        ops.chain_speculative_sampling(logits[None, :2], ids, logits[None, :3], seed=1, added=(counts, counts))
+        ops.judge(logits[None, :2], ids, logits[None, :3], seed=1, added=(counts, counts))

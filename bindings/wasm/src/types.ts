@@ -351,33 +351,31 @@ export function sampling_from_probs(probs: Rows, vocab: number, options: DrawOpt
 /** Returns the logprob and the rank of one token of each row, raw: at temperature 1, without edits and filters. -1 is no token. */
 export function selected_logprobs(logits: Rows, vocab: number, tokens: Integers, options?: { kind?: "logits" | "probabilities"; dtype?: Dtype }): { logprobs: Float32Array; ranks: Uint32Array; statuses: Uint32Array };
 
+/** Options of `judge`. */
+export interface JudgeOptions extends KeyOptions {
+  /** For each tree a list with -1 for the root or the index of a draft before it; chains if left out. */
+  parents?: readonly Integers[];
+  /** "rejection". */
+  rule?: "rejection" | "block" | "threshold";
+  /** As in `Pool.verify`. */
+  threshold_single?: number;
+  /** As in `Pool.verify`. */
+  threshold_acc?: number;
+}
 /**
- * Accepts each chain's drafts up to the first that is rejected, and draws its replacement from the residual. draft_probs: [chains,
- * drafts, vocab], flat. draft_token_ids: a list for each chain, as many in each; an id outside the vocabulary marks a draft that was not
- * drawn. target_probs: [chains, drafts + 1, vocab], flat. Returned are for each chain the accepted drafts, the token drawn after them,
- * then -1; how many drafts would be accepted each by itself; and how many were emitted.
+ * Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends. draft_token_ids: a list
+ * for each tree, as many in each; an id outside the vocabulary marks a draft that was not drawn. target_probs: [trees, drafts + 1, vocab],
+ * flat: the root's row, then the one behind each draft. draft_probs: the same of the drafter, of which the last row may be left out, or
+ * null. Returned are for each tree the accepted drafts, the token drawn behind them, then -1; the rows that they come from; how many drafts
+ * were accepted; and of chains by rejection with draft_probs how many would be accepted each by itself.
  */
-export function chain_speculative_sampling(
-  draft_probs: Float32Array,
-  draft_token_ids: readonly Integers[],
-  target_probs: Float32Array,
-  vocab: number,
-  options?: KeyOptions,
-): { tokens: Int32Array[]; accepted: Uint32Array; emitted: Uint32Array; statuses: Uint32Array };
-
-/**
- * Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends. parents: for each
- * tree a list with -1 for the root or the index of a draft before it; null: chains. target_probs: [trees, drafts + 1, vocab], flat: the
- * root's row, then the one behind each draft; draft_probs the same of the drafter, or null. rule: "rejection", "block" or "threshold".
- */
-export function tree_speculative_sampling(
+export function judge(
   draft_probs: Float32Array | null,
   draft_token_ids: readonly Integers[],
-  parents: readonly Integers[] | null,
   target_probs: Float32Array,
   vocab: number,
-  options?: KeyOptions & { rule?: "rejection" | "block" | "threshold"; threshold_single?: number; threshold_acc?: number },
-): { tokens: Int32Array[]; rows: Int32Array[]; accepted: Uint32Array; statuses: Uint32Array };
+  options?: JudgeOptions,
+): { tokens: Int32Array[]; rows: Int32Array[]; accepted: Uint32Array; accepted_alone: Uint32Array | null; statuses: Uint32Array };
 
 /** Options of `inspect` and `inspect_html`. */
 export interface InspectOptions extends Omit<SampleOptions, "hook"> {

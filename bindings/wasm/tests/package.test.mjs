@@ -378,14 +378,15 @@ test("operators judge chains and trees", () => {
   const target = gumball.softmax(rows(3), VOCAB);
   const draft = target.subarray(0, 2 * VOCAB);
   // The drafter is the target: all drafts are accepted.
-  const chain = gumball.chain_speculative_sampling(draft, [[5, 6]], target, VOCAB, { seed: 1 });
+  const chain = gumball.judge(draft, [[5, 6]], target, VOCAB, { seed: 1 });
   assert.deepEqual([...chain.tokens[0].subarray(0, 2)], [5, 6]);
-  assert.deepEqual([...chain.emitted], [2]);
-  const tree = gumball.tree_speculative_sampling(target, [[5, 6]], [[-1, 0]], target, VOCAB, { seed: 1, rule: "rejection" });
+  assert.deepEqual([[...chain.accepted], [...chain.accepted_alone]], [[2], [2]]);
+  const tree = gumball.judge(target, [[5, 6]], target, VOCAB, { seed: 1, parents: [[-1, 0]], rule: "rejection" });
+  assert.equal(tree.accepted_alone, null);
   assert.deepEqual([...tree.tokens[0]], [...chain.tokens[0]]);
   assert.deepEqual([...tree.rows[0]], [0, 1, 2]);
-  refuses(() => gumball.tree_speculative_sampling(null, [[5], [5, 6]], null, target, VOCAB), { kind: "length" });
-  refuses(() => gumball.tree_speculative_sampling(null, [[5, 6]], null, target, VOCAB, { rule: "best" }), { kind: "unknown" });
+  refuses(() => gumball.judge(null, [[5], [5, 6]], target, VOCAB), { kind: "length" });
+  refuses(() => gumball.judge(null, [[5, 6]], target, VOCAB, { rule: "best" }), { kind: "unknown" });
 });
 
 test("an inspection ends with the token that a sampler draws", () => {
@@ -471,7 +472,7 @@ test("a state without a position is at 0, as in Python", () => {
 
 test("ragged trees are refused and not shifted", () => {
   const target = gumball.softmax(rows(6), VOCAB);
-  const tree = (parents) => () => gumball.tree_speculative_sampling(null, [[5, 6], [7, 8]], parents, target, VOCAB, { rule: "threshold", seed: 1 });
+  const tree = (parents) => () => gumball.judge(null, [[5, 6], [7, 8]], target, VOCAB, { parents, rule: "threshold", seed: 1 });
   refuses(tree([[-1, 0, 1], [-1]]), { kind: "length", parameter: "parents" });
   refuses(tree([[-1, 0]]), { kind: "length", parameter: "parents" });
   assert.equal(tree([[-1, 0], [-1, 0]])().tokens.length, 2);

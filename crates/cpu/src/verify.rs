@@ -7,7 +7,7 @@
 use gumball_spec::survey::Measure;
 use gumball_spec::verify::by_probabilities::{Decision, Emitted, Judgement, Last, Siblings, Trial};
 use gumball_spec::verify::weights::{Key, Weigh, sum_of, tags};
-use gumball_spec::verify::{DraftChain, Verified};
+use gumball_spec::verify::{self, DraftChain, Verified};
 use gumball_spec::{Kind, NONE, Result, Row, Status};
 
 use crate::cut::Cut;
@@ -33,10 +33,10 @@ impl Workspace {
         self.begin()?;
         let _env = FloatEnv::enter();
         let judged = chain.judge();
-        let row = judged.emitted as usize;
+        let row = judged.accepted as usize;
         let (p, q) = (chain.target(row), judged.rejected.then(|| chain.draft(row)));
-        let mut verified =
-            Verified { accepted: judged.accepted, emitted: judged.emitted, status: Status::default() };
+        let verify::Judged { accepted, accepted_alone, .. } = judged;
+        let mut verified = Verified { accepted, accepted_alone, status: Status::default() };
 
         let mut weights = Row::F32(p);
         if let Some(q) = q {
@@ -81,11 +81,16 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Judges a tree of drafts, as [`Trial::judge`] does.
+    /// Judges a tree of drafts, as [`Trial::judge`] does; a [`Trial::chain`] by [`Workspace::verify_chain`].
     ///
     /// # Errors
     /// Those of [`Trial::judge`].
     pub fn judge(&mut self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
+        if let Some(chain) = trial.chain(judgement) {
+            let mut tokens = vec![NONE; chain.drafts.len() + 1];
+            let verified = self.verify_chain(&chain, &mut tokens)?;
+            return Ok(Emitted::of_chain(tokens, verified));
+        }
         self.begin()?;
         let _env = FloatEnv::enter();
         let emitted = trial.judge_with(judgement, self);

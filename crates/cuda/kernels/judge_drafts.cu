@@ -15,35 +15,6 @@
 
 #include "stage/judge.cuh"
 
-// Writes the judgement of a tree.
-DEVICE void write_judgement(const JudgedTree& tree, u32 accepted, int token, u32 status) {
-    const Chains& chains = tree.chains();
-    const int last = token < 0 && chains.flags & CHAIN_ZERO_FOR_NONE ? 0 : token;
-    const u32* path = tree.storage.path;
-#pragma unroll 1
-    for (u32 j = threadIdx.x; j <= chains.draft_count; j += blockDim.x) {
-        i64 id = j < accepted ? tree.id(path[j + 1] - 1) : j == accepted ? last : NO_TOKEN;
-        u64 offset = tree.tree_index * chains.tokens_stride + j;
-        if (chains.flags & CHAIN_TOKENS_I64) {
-            ((i64*)chains.tokens)[offset] = id;
-        } else {
-            ((int*)chains.tokens)[offset] = (int)id;
-        }
-        if (tree.args.rows) {
-            tree.args.rows[tree.tree_index * tree.args.rows_stride + j] = j <= accepted ? (int)path[j] : -1;
-        }
-    }
-    if (threadIdx.x == 0) {
-        if (chains.emitted) {
-            chains.emitted[tree.tree_index] =
-                chains.flags & CHAIN_ADD_COUNTS ? chains.emitted[tree.tree_index] + accepted : accepted;
-        }
-        if (chains.statuses) {
-            chains.statuses[tree.tree_index] = status;
-        }
-    }
-}
-
 // One block a multiprocessor is enough: for two of them some compilers keep part of the registers in memory.
 KERNEL_MIN_BLOCKS(judge_drafts, JUDGE_DRAFTS_THREADS, 1, JudgeDrafts, args) {
     __shared__ JudgeStorage storage;
@@ -59,6 +30,7 @@ KERNEL_MIN_BLOCKS(judge_drafts, JUDGE_DRAFTS_THREADS, 1, JudgeDrafts, args) {
     }
     const Judgement judged = judge_tree(tree, NoWalkRules());
     if (blocks.is_first()) {
-        write_judgement(tree, judged.accepted, judged.token, judged.status | status);
+        write_judgement(args.chains, tree_index, judged.accepted, judged.token, judged.status | status,
+                        [&](u32 j) INLINE { return storage.path[j]; });
     }
 }

@@ -22,7 +22,7 @@
 //     verify_finish: judge the drafts again, then wait for the survey
 //                    if the records hold no token and a draft was rejected: make those of the target's row
 //                    race the records' tokens; read the tiles again whose bound reaches the best score
-//                    write tokens, counts and status
+//                    write tokens, rows, counts and status
 
 #include "stage/residual_records.cuh"
 
@@ -35,8 +35,8 @@
 // There is no drafter's row if no draft was rejected.
 struct Residual : ProbRows {
     DEVICE_MEMBER Residual(const Chains& chains, u32 chain, const Acceptance& acceptance)
-        : ProbRows{target_row(chains, chain, acceptance.emitted),
-                   acceptance.rejected ? draft_row(chains, chain, acceptance.emitted) : nullptr, chains.vocab} {}
+        : ProbRows{target_row(chains, chain, acceptance.accepted),
+                   acceptance.rejected ? draft_row(chains, chain, acceptance.accepted) : nullptr, chains.vocab} {}
 };
 
 // Joins the bits of a lane's numbers.
@@ -229,13 +229,6 @@ DEVICE void survey_target_row(TileMax (&tile_max)[32], const Residual& row, cons
     __syncthreads();
 }
 
-// Stores a chain's count, or with CHAIN_ADD_COUNTS adds it to the count in memory; nothing if `counts` is null.
-DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count) {
-    if (counts) {
-        counts[chain] = chains.flags & CHAIN_ADD_COUNTS ? counts[chain] + count : count;
-    }
-}
-
 // The shared memory of a block that finishes a chain.
 struct ChainFinishStorage {
     AcceptanceStorage acceptance;
@@ -246,7 +239,7 @@ struct ChainFinishStorage {
 
 KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
     __shared__ ChainFinishStorage storage;
-    u32 chain = blockIdx.x, tiles = chains.tiles, length = chains.draft_count;
+    u32 chain = blockIdx.x, tiles = chains.tiles;
     // The survey writes nothing of what is read before the wait, so these reads overlap it.
     const RngStream of_chain = chain_stream(chains, chain);
     const Acceptance acceptance = accept_drafts(storage.acceptance, chains, of_chain, chain);
@@ -282,22 +275,8 @@ KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
         survey_target_row(storage.tile_max, row, rng, tiles, own);
     }
 
-    int last = token < 0 && chains.flags & CHAIN_ZERO_FOR_NONE ? 0 : token;
-#pragma unroll 1
-    for (u32 j = threadIdx.x; j <= length; j += blockDim.x) {
-        i64 id = j < acceptance.emitted ? draft_id(chains, chain, j) : j == acceptance.emitted ? last : NO_TOKEN;
-        u64 offset = chain * chains.tokens_stride + j;
-        if (chains.flags & CHAIN_TOKENS_I64) {
-            ((i64*)chains.tokens)[offset] = id;
-        } else {
-            ((int*)chains.tokens)[offset] = (int)id;
-        }
-    }
+    write_judgement(chains, chain, acceptance.accepted, token, status, [](u32 j) INLINE { return j; });
     if (threadIdx.x == 0) {
-        write_count(chains, chains.accepted, chain, acceptance.accepted);
-        write_count(chains, chains.emitted, chain, acceptance.emitted);
-        if (chains.statuses) {
-            chains.statuses[chain] = status;
-        }
+        write_count(chains, chains.accepted_alone, chain, acceptance.accepted_alone);
     }
 }

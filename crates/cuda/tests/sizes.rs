@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
-    Assignment, Buffer, Cache, DeviceIntMatrix, DraftChainRows, Dtype, Emulator, InitialState, IntType,
+    Assignment, Buffer, Cache, DeviceIntMatrix, DraftTreeRows, Dtype, Emulator, InitialState, IntType,
     MaskRows, Prepared, Rows, Runtime, StepInput, Workspace, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
@@ -71,7 +71,7 @@ fn rows_that_reach_beyond_the_address_space_are_refused() {
     assert_eq!(ids(3, 2), Ok(()));
     assert!(ids(3, 1 << 60).is_err() && ids(1 << 32, 2).is_err());
     // SAFETY: no kernel is launched on this memory.
-    let chains = |shape, strides| unsafe { DraftChainRows::new(1 << 40, shape, strides) }.map(drop);
+    let chains = |shape, strides| unsafe { DraftTreeRows::new(1 << 40, shape, strides) }.map(drop);
     assert_eq!(chains([2, 3, 8], [24, 8]), Ok(()));
     assert!(chains([2, 3, 8], [usize::MAX, 8]).is_err() && chains([2, 3, 8], [24, usize::MAX]).is_err());
     assert!(chains([1 << 32, 1, 1], [1, 1]).is_err());

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
-    Buffer, Cache, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws,
-    Emulator, IntType, PerRow, Runtime, Verified, Verify,
+    Buffer, Cache, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, DraftTrees, Draws,
+    Emulator, IntType, Judge, Judged, PerRow, Runtime,
 };
 use gumball_spec::verify::DraftChain;
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Result};
 
 const CHAINS: usize = 3;
@@ -54,20 +55,20 @@ fn verify(runtime: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
     let seeds = Buffer::of(runtime, &(0..shapes.seeds as i64).collect::<Vec<_>>()).expect("memory");
     let statuses = Buffer::of(runtime, &vec![7u32; shapes.statuses]).expect("memory");
     let rows =
-        |shape: [usize; 3]| DraftChainRows::of(&probabilities, 0, shape, [shape[1] * shape[2], shape[2]]);
+        |shape: [usize; 3]| DraftTreeRows::of(&probabilities, 0, shape, [shape[1] * shape[2], shape[2]]);
     let asked = || -> Result<()> {
         let [chains, width] = shapes.drafts;
-        let asked = DraftChains {
-            draft_probs: rows(shapes.draft)?,
+        let asked = DraftTrees {
+            draft_probs: Some(rows(shapes.draft)?),
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, chains, width, width)?,
+            parents: None,
             target_probs: rows(shapes.target)?,
             draws: Draws { seeds: PerRow::Rows(DeviceSlice::of(&seeds, IntType::I64)), ..Draws::new(0, 9) },
         };
         let [chains, width] = shapes.tokens;
         let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
-        let place =
-            Verified { statuses: Some(DeviceSlice::of(&statuses, IntType::U32)), ..Verified::new(place) };
-        Verify::new(Arc::clone(runtime))?.enqueue(&asked, &place)
+        let place = Judged { statuses: Some(DeviceSlice::of(&statuses, IntType::U32)), ..Judged::new(place) };
+        Judge::new(Arc::clone(runtime))?.enqueue(&asked, Judgement::Rejection, &place)
     };
     let mut asked = asked;
     let done = asked();
@@ -81,16 +82,16 @@ fn mistakes_are_named_and_nothing_is_changed() {
     let Some(runtime) = runtime() else { return };
     for (shapes, says) in [
         (
-            Shapes { draft: [CHAINS, DRAFTS + 1, VOCAB], ..RIGHT },
-            "draft_probs has length 3, but must have 2 rows",
+            Shapes { draft: [CHAINS, DRAFTS + 2, VOCAB], ..RIGHT },
+            "draft_probs is [3, 4, 300], but must be [3, 2 or 3, 300], as target_probs",
         ),
         (
             Shapes { draft: [CHAINS, DRAFTS, VOCAB - 1], ..RIGHT },
-            "draft_probs has length 299, but must have 300 ids",
+            "draft_probs is [3, 2, 299], but must be [3, 2 or 3, 300], as target_probs",
         ),
         (
             Shapes { draft: [CHAINS - 1, DRAFTS, VOCAB], ..RIGHT },
-            "draft_probs has length 2, but must have 3 chains",
+            "draft_probs is [2, 2, 300], but must be [3, 2 or 3, 300], as target_probs",
         ),
         (Shapes { target: [CHAINS, 0, VOCAB], ..RIGHT }, "target_probs has length 0"),
         (Shapes { drafts: [CHAINS, DRAFTS - 1], ..RIGHT }, "draft_token_ids has length 1"),
@@ -98,11 +99,11 @@ fn mistakes_are_named_and_nothing_is_changed() {
         (Shapes { tokens: [CHAINS, DRAFTS], ..RIGHT }, "tokens has length 2"),
         (
             Shapes { seeds: CHAINS - 1, ..RIGHT },
-            "seeds has length 2, but must have one for each of 3 chains, or for all",
+            "seeds has length 2, but must have one for each of 3 trees, or for all",
         ),
         (
             Shapes { statuses: CHAINS + 1, ..RIGHT },
-            "statuses has length 4, but must have one for each of 3 chains",
+            "statuses has length 4, but must have one for each of 3 trees",
         ),
         (Shapes { target: [CHAINS, DRAFTS + 1, 0], ..RIGHT }, "vocab is 0, but must be in 1..=2^20"),
         (Shapes { target: [40 * CHAINS, DRAFTS + 1, VOCAB], ..RIGHT }, "probabilities has length 7200"),
@@ -129,14 +130,14 @@ fn rows_that_overlap_are_refused() {
         ([2, 1, 300], [299, 300]),
         ([1, 1, 1 << 21], [0, 0]),
     ] {
-        let refused = DraftChainRows::of(&buffer, 0, shape, strides);
+        let refused = DraftTreeRows::of(&buffer, 0, shape, strides);
         assert!(
             matches!(refused, Err(Error::OutOfRange { .. } | Error::Length { .. })),
             "{shape:?} {strides:?}"
         );
     }
     // Without rows any strides are valid.
-    DraftChainRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
+    DraftTreeRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
     assert!(DeviceIntMatrix::of(&buffer, IntType::I64, 0, 2, 3, 2).is_err());
 }
 
@@ -167,7 +168,7 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
     let mut all: Vec<f32> = (0..2 * VOCAB).map(probability).collect();
     let memory = |values: &[f32]| Buffer::of(&runtime, values).expect("memory");
     let seeds = Buffer::of(&runtime, &[3u64]).expect("memory");
-    let verify = Verify::new(Arc::clone(&runtime)).expect("memory");
+    let judge = Judge::new(Arc::clone(&runtime)).expect("memory");
     for (offset, empty) in [(9i64, false), (9 + (5 << 32), false), (-2, false), (9, true)] {
         if empty {
             all[VOCAB..].fill(0.0);
@@ -177,10 +178,11 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
         let mut tokens = Buffer::of(&runtime, &[7i32; 2]).expect("memory");
         let positions = Buffer::of(&runtime, &[offset]).expect("memory");
         let (q, p) = (memory(&all[..VOCAB]), memory(&all.repeat(2)[VOCAB..][..2 * VOCAB]));
-        let asked = DraftChains {
-            draft_probs: DraftChainRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows"),
+        let asked = DraftTrees {
+            draft_probs: Some(DraftTreeRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows")),
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, 1, 1, 1).expect("ids"),
-            target_probs: DraftChainRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
+            parents: None,
+            target_probs: DraftTreeRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
             draws: Draws {
                 seeds: PerRow::Rows(DeviceSlice::of(&seeds, IntType::U64)),
                 positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::I64)),
@@ -190,7 +192,7 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
             },
         };
         let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, 1, 2, 2).expect("place");
-        verify.enqueue(&asked, &Verified::new(place)).expect("right");
+        judge.enqueue(&asked, Judgement::Rejection, &Judged::new(place)).expect("right");
         let mut after = [7i32; 2];
         tokens.read(0, &mut after).expect("memory");
         let moved = ((offset >> 32) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -219,16 +221,18 @@ fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
     let mut drafts = Buffer::of(&runtime, &[0i64; DRAFTS]).expect("memory");
     let mut positions = Buffer::of(&runtime, &[0u32]).expect("memory");
     let mut tokens = Buffer::of(&runtime, &[0i64; DRAFTS + 1]).expect("memory");
-    let emitted = Buffer::of(&runtime, &[0u32]).expect("memory");
-    let verify = Verify::new(Arc::clone(&runtime)).expect("memory");
+    let accepted = Buffer::of(&runtime, &[0u32]).expect("memory");
+    let judge = Judge::new(Arc::clone(&runtime)).expect("memory");
     let captured = runtime
         .capture(&mut || {
-            let asked = DraftChains {
-                draft_probs: DraftChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB])
-                    .expect("rows"),
+            let asked = DraftTrees {
+                draft_probs: Some(
+                    DraftTreeRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),
+                ),
                 draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS)
                     .expect("ids"),
-                target_probs: DraftChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
+                parents: None,
+                target_probs: DraftTreeRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
                     .expect("rows"),
                 draws: Draws {
                     positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::U32)),
@@ -238,12 +242,12 @@ fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
             };
             let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1)
                 .expect("place");
-            let place = Verified {
-                emitted: Some(DeviceSlice::of(&emitted, IntType::U32)),
+            let place = Judged {
+                accepted: Some(DeviceSlice::of(&accepted, IntType::U32)),
                 adds: true,
-                ..Verified::new(place)
+                ..Judged::new(place)
             };
-            verify.enqueue(&asked, &place).expect("right");
+            judge.enqueue(&asked, Judgement::Rejection, &place).expect("right");
             Ok(())
         })
         .expect("a capture");
@@ -264,10 +268,10 @@ fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
             draw: 2,
         };
         let (wanted, verified) = chain.verify().expect("right");
-        sum += verified.emitted;
+        sum += verified.accepted;
         let (mut seen, mut count) = ([0i64; DRAFTS + 1], [0u32]);
         tokens.read(0, &mut seen).expect("memory");
-        emitted.read(0, &mut count).expect("memory");
+        accepted.read(0, &mut count).expect("memory");
         assert_eq!((seen.map(|token| token as i32).to_vec(), count), (wanted, [sum]), "position {position}");
     }
 }

@@ -126,7 +126,7 @@ pub use batch::{Batch, Masks, RowHook, StepOptions};
 pub use device::{
     ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceGraph, DeviceHead,
     DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftChainRows,
+    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows,
     Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,
 };
 pub use draft::Proposals;
@@ -137,8 +137,8 @@ pub use lm_head::{Head, build_clusters, certify};
 pub use logits::Logits;
 pub use matrix::Matrix;
 pub use operators::{
-    DraftChainCounts, DraftChains, DraftTreeCounts, DraftTrees, Draws, HostDraftChains, HostDraftTrees,
-    LogitsMut, Operators, PerRow, PerRowMut, PoolSlots, RowParams, RowsIn, RowsInOut,
+    DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, LogitsMut, Operators, PerRow, PerRowMut, PoolSlots,
+    RowParams, RowsIn, RowsInOut,
 };
 pub use outputs::{Emitted, Outputs};
 pub use pool::{Pool, PoolConfig};

@@ -50,10 +50,10 @@ pub struct DraftChain<'a> {
 /// What became of a chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    /// How many drafts were accepted, with all drafts before them.
     pub accepted: u32,
-    /// How many drafts were emitted: accepted, and all before them too.
-    pub emitted: u32,
+    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    pub accepted_alone: u32,
     /// What the rows had to say that the last token was drawn from: the target's, and for a residual the drafter's.
     pub status: Status,
 }
@@ -61,10 +61,10 @@ pub struct Verified {
 /// What acceptance says of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// How many drafts would be accepted if each were judged by itself.
+    /// How many drafts are accepted, with all drafts before them; the row of this number is the last that a token comes from.
     pub accepted: u32,
-    /// How many drafts are emitted; the row of this number is the last that a token comes from.
-    pub emitted: u32,
+    /// How many drafts would be accepted if each were judged by itself.
+    pub accepted_alone: u32,
     /// Whether that token is one of the residual.
     pub rejected: bool,
 }
@@ -123,24 +123,25 @@ impl DraftChain<'_> {
     pub fn verify(&self) -> Result<(Vec<i32>, Verified)> {
         let n = self.drafts.len();
         self.check(n + 1)?;
-        let Judged { accepted, emitted, rejected } = self.judge();
+        let Judged { accepted, accepted_alone, rejected } = self.judge();
+        let row = accepted as usize;
         let mut tokens = vec![NONE; n + 1];
-        tokens[..emitted as usize].copy_from_slice(&self.drafts[..emitted as usize]);
-        let (token, status) = self.last(emitted as usize, rejected);
-        tokens[emitted as usize] = token;
-        Ok((tokens, Verified { accepted, emitted, status }))
+        tokens[..row].copy_from_slice(&self.drafts[..row]);
+        let (token, status) = self.last(row, rejected);
+        tokens[row] = token;
+        Ok((tokens, Verified { accepted, accepted_alone, status }))
     }
 
     /// Judges all drafts. The chain was checked.
     #[must_use]
     pub fn judge(&self) -> Judged {
-        let accepted = |row: &usize| self.verdict(*row) == Verdict::Accepted;
+        let stays = |row: &usize| self.verdict(*row) == Verdict::Accepted;
         let n = self.drafts.len();
-        let emitted = (0..n).take_while(accepted).count();
+        let accepted = (0..n).take_while(stays).count();
         Judged {
-            accepted: (0..n).filter(accepted).count() as u32,
-            emitted: emitted as u32,
-            rejected: emitted < n && self.verdict(emitted) == Verdict::Rejected,
+            accepted: accepted as u32,
+            accepted_alone: (0..n).filter(stays).count() as u32,
+            rejected: accepted < n && self.verdict(accepted) == Verdict::Rejected,
         }
     }
 

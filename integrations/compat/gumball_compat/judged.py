@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import torch
 
-from gumball.operators import chain_speculative_sampling, tree_speculative_sampling
+from gumball.operators import judge
 
-__all__ = ["Keys", "judged", "judged_chains", "seeds_of"]
+__all__ = ["Keys", "judged", "seeds_of"]
 
 # The seeds of requests, and their positions.
 Keys = tuple[torch.Tensor, torch.Tensor | int]
@@ -36,23 +36,23 @@ def seeds_of(uniform_samples: torch.Tensor, uniform_samples_for_final_sampling: 
 def judged(
     draft_probs: torch.Tensor | None,
     drafts: torch.Tensor,
-    parents: torch.Tensor | None,
     target_probs: torch.Tensor,
-    rule: str,
-    thresholds: tuple[float, float],
     keys: Keys,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Judges trees as :func:`gumball.tree_speculative_sampling` does; keys: the seed and position of each.
+    parents: torch.Tensor | None = None,
+    rule: str = "rejection",
+    thresholds: tuple[float, float] = (1.0, 1.0),
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Judges trees as :func:`gumball.judge` does; keys: the seed and position of each.
 
-    Returns tokens and their rows, [requests, nodes] int32, and the number of accepted drafts, [requests] int32. A row
-    without a token gives token 0.
+    Returns tokens, [requests, nodes] int32, their rows, which chains have none of, and the number of accepted drafts, [requests] int32. A
+    row without a token gives token 0.
     """
     (single, acc), (seed, position) = thresholds, keys
-    tokens, rows, accepted, _ = tree_speculative_sampling(
+    tokens, rows, accepted, _, _ = judge(
         draft_probs,
         drafts,
-        parents,
         target_probs,
+        parents,
         rule=rule,
         threshold_single=single,
         threshold_acc=acc,
@@ -61,18 +61,7 @@ def judged(
         draw=0,
         zero_for_none=True,
     )
-    return torch.as_tensor(tokens), torch.as_tensor(rows), _counts(accepted)
-
-
-def judged_chains(
-    draft_probs: torch.Tensor, drafts: torch.Tensor, target_probs: torch.Tensor, keys: Keys
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Judges chains by rejection. draft_probs: [requests, drafts, vocab]. Returns tokens and the number of accepted drafts."""
-    seed, position = keys
-    tokens, _, emitted, _ = chain_speculative_sampling(
-        draft_probs, drafts, target_probs, seed=seed, position=position, draw=0, zero_for_none=True
-    )
-    return torch.as_tensor(tokens), _counts(emitted)
+    return torch.as_tensor(tokens), None if rows is None else torch.as_tensor(rows), _counts(accepted)
 
 
 def _counts(counts: torch.Tensor) -> torch.Tensor:

@@ -169,11 +169,11 @@ def test_numbers_are_seeds() -> None:
     bits = [part.contiguous().view(torch.int32).tolist() for part in (coins[1], coins[0][:, 0])]
     seeds = [high % 2**32 << 32 | low % 2**32 for high, low in zip(*bits, strict=True)]
     drafts = torch.tensor([[3, 1]] * 50)
-    wanted = gumball.tree_speculative_sampling(
+    wanted = gumball.judge(
         None,
         drafts,
-        torch.tensor([[-1, -1]] * 50),
         probs,
+        torch.tensor([[-1, -1]] * 50),
         rule="threshold",
         threshold_single=0.9,
         threshold_acc=0.8,

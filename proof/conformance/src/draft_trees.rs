@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftTrees, Draws, IntType,
+    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, DraftTrees, Draws, IntType,
     Judge, Judged, PerRow, Runtime,
 };
 use gumball_spec::verify::DraftTree;
@@ -32,19 +32,27 @@ impl Judger {
         Ok(Self { runtime: Arc::clone(runtime), judge: Judge::new(Arc::clone(runtime))?.few_at_a_time(2) })
     }
 
-    /// Judges one tree, three times side by side, of which some lie on 16 bytes and some do not.
+    /// Judges one tree, three times side by side, of which some lie on 16 bytes and some do not. A chain by rejection is also judged
+    /// as the tree that it is.
     ///
     /// # Errors
     /// Those of the oracle, and what the runtime says.
     ///
     /// # Panics
-    /// If the three differ.
+    /// If they differ.
     pub fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted, Error> {
         // The host sees what a device only has a status for.
         trial.judge(judgement)?;
         let outcomes = self.run(trial, judgement)?;
         let [first, others @ ..] = &outcomes[..] else { unreachable!("three trees") };
         others.iter().for_each(|other| assert_eq!(other, first, "one tree, three places: {trial:?}"));
+        if trial.chain(judgement).is_some() {
+            let parents: Vec<i32> = (-1..trial.tree.drafts.len() as i32 - 1).collect();
+            let tree = DraftTree { parents: Some(&parents), ..trial.tree };
+            let as_tree = self.run(&Trial { tree, ..*trial }, judgement)?;
+            let wanted = Emitted { accepted_alone: None, ..first.clone() };
+            as_tree.iter().for_each(|seen| assert_eq!(*seen, wanted, "a chain as a tree: {trial:?}"));
+        }
         Ok(first.clone())
     }
 
@@ -79,32 +87,37 @@ impl Judger {
         let input = Buffer::of(runtime, &bytes.0)?;
         let mut tokens = Buffer::of(runtime, &vec![7i32; TREES * rows])?;
         let mut path = Buffer::of(runtime, &vec![7i32; TREES * rows])?;
-        let (accepted, statuses) =
-            (Buffer::of(runtime, &[7u32; TREES])?, Buffer::of(runtime, &[7u32; TREES])?);
-        let probabilities = |(start, strides): (usize, [usize; 2])| {
-            DraftChainRows::of(&input, start, [TREES, rows, vocab], strides)
+        let column = || Buffer::of(runtime, &[7u32; TREES]);
+        let (accepted, accepted_alone, statuses) = (column()?, column()?, column()?);
+        let is_chain = trial.chain(judgement).is_some();
+        let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
+            DraftTreeRows::of(&input, start, [TREES, rows, vocab], strides)
         };
+        let drafter_rows = trial.draft_probs.map_or(0, |probs| probs.len() / vocab);
         let matrix = |start: usize| DeviceIntMatrix::of(&input, int, start, TREES, n, n);
         let trees = DraftTrees {
-            draft_probs: drafter.map(probabilities).transpose()?,
+            draft_probs: drafter.map(|place| probabilities(place, drafter_rows)).transpose()?,
             draft_token_ids: matrix(drafts)?,
             parents: parents.map(matrix).transpose()?,
-            target_probs: probabilities(target)?,
+            target_probs: probabilities(target, rows)?,
             draws: Draws { draws: Some(PerRow::All(trial.draw)), ..Draws::new(trial.seed, trial.position) },
         };
         let out = Judged {
             tokens: DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, TREES, rows, rows)?,
             rows: Some(DeviceIntMatrixMut::of(&mut path, IntType::I32, 0, TREES, rows, rows)?),
             accepted: Some(DeviceSlice::of(&accepted, IntType::U32)),
+            accepted_alone: is_chain.then(|| DeviceSlice::of(&accepted_alone, IntType::U32)),
             statuses: Some(DeviceSlice::of(&statuses, IntType::U32)),
+            adds: false,
         };
         self.judge.enqueue(&trees, judgement, &out)?;
 
         let (mut ids, mut walked) = (vec![0i32; TREES * rows], vec![0i32; TREES * rows]);
-        let (mut counts, mut bits) = ([0u32; TREES], [0u32; TREES]);
+        let [mut counts, mut alone, mut bits] = [[0u32; TREES]; 3];
         tokens.read(0, &mut ids)?;
         path.read(0, &mut walked)?;
         accepted.read(0, &mut counts)?;
+        accepted_alone.read(0, &mut alone)?;
         statuses.read(0, &mut bits)?;
         let outcome = |i: usize| {
             let emitted = counts[i] as usize + 1;
@@ -112,7 +125,8 @@ impl Judger {
             assert!(ids[emitted..].iter().all(|id| *id == NONE), "{ids:?} behind {emitted}");
             assert!(walked[emitted..].iter().all(|row| *row == -1), "{walked:?} behind {emitted}");
             let rows = walked[..emitted].iter().map(|row| usize::try_from(*row).expect("a row")).collect();
-            Emitted { rows, tokens: ids[..emitted].to_vec(), status: Status(bits[i]) }
+            let accepted_alone = is_chain.then_some(alone[i]);
+            Emitted { rows, tokens: ids[..emitted].to_vec(), status: Status(bits[i]), accepted_alone }
         };
         Ok((0..TREES).map(outcome).collect())
     }

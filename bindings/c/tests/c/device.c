@@ -82,28 +82,22 @@ static void operate(gumball_operators *operators, operands *at) {
     CHECK(gumball_operators_softmax(operators, &in_place, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
 
     // Two drafts, as a chain whose target and drafter have the probabilities just made, and as siblings of a tree.
-    SIZED(gumball_draft_chains, chains);
-    chains.chains = 1;
-    chains.drafts = DRAFTS;
-    chains.vocab = VOCAB;
-    chains.draft_probs = chains.target_probs = at->written.softmax[0];
-    chains.draft_token_ids = at->ids;
+    SIZED(gumball_draft_trees, trees);
+    trees.trees = 1;
+    trees.drafts = trees.draft_rows = DRAFTS;
+    trees.vocab = VOCAB;
+    trees.mode = GUMBALL_REJECTION;
+    trees.draft_probs = trees.target_probs = at->written.softmax[0];
+    trees.draft_token_ids = at->ids;
     draws.outputs = 1;
     draws.seeds = NULL;
     draws.seed = 4;
     uint32_t *counts = at->written.counts;
-    OK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, at->written.chain, counts, counts + 1,
-                                                    counts + 2));
-    SIZED(gumball_draft_trees, trees);
-    trees.trees = 1;
-    trees.drafts = DRAFTS;
-    trees.vocab = VOCAB;
-    trees.mode = GUMBALL_REJECTION;
-    trees.target_probs = at->written.softmax[0];
-    trees.draft_token_ids = at->ids;
+    OK(gumball_operators_judge(operators, &trees, &draws, at->written.chain, NULL, counts, counts + 1, counts + 2));
+    trees.draft_probs = NULL;
     trees.parents = at->parents;
-    OK(gumball_operators_tree_speculative_sampling(operators, &trees, &draws, at->written.tree, at->written.tree_rows,
-                                                   &at->written.accepted, NULL));
+    OK(gumball_operators_judge(operators, &trees, &draws, at->written.tree, at->written.tree_rows,
+                               &at->written.accepted, NULL, NULL));
     OK(gumball_operators_selected_logprobs(operators, &logits, at->selected, at->written.logprobs, at->written.ranks,
                                            NULL));
 }

@@ -101,15 +101,15 @@ static void operators_of(const gumball_operators *operators) {
     CHECK(gumball_operators_sample(operators, &logits, &params, &which, tokens, NULL) != GUMBALL_OK);
     OK(gumball_operators_softmax(operators, &logits, 1.0f, NULL, &to, NULL));
     const int32_t drafted[] = {5};
-    SIZED(gumball_draft_chains, chain);
-    chain.chains = 1;
-    chain.drafts = 1;
+    SIZED(gumball_draft_trees, chain);
+    chain.trees = chain.drafts = chain.draft_rows = 1;
     chain.vocab = VOCAB;
+    chain.mode = GUMBALL_REJECTION;
     chain.draft_probs = out;
     chain.draft_token_ids = drafted;
     chain.target_probs = out;
     which.outputs = 1;
-    OK(gumball_operators_chain_speculative_sampling(operators, &chain, &which, tokens, counts, counts + 1, counts + 2));
+    OK(gumball_operators_judge(operators, &chain, &which, tokens, NULL, counts, counts + 1, counts + 2));
 }
 
 int main(void) {

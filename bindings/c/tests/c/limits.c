@@ -104,18 +104,18 @@ static void chains(void) {
     gumball_operators *operators = gumball_operators_new(NULL);
     int32_t tokens[2] = {7, 7};
     SIZED(gumball_draws, draws);
-    SIZED(gumball_draft_chains, chains);
-    chains.chains = (size_t)1 << 40;
-    chains.drafts = 1;
+    SIZED(gumball_draft_trees, chains);
+    chains.trees = (size_t)1 << 40;
+    chains.drafts = chains.draft_rows = 1;
+    chains.mode = GUMBALL_REJECTION;
     chains.draft_probs = row;
     chains.target_probs = row;
     chains.draft_token_ids = tokens;
-    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL),
-            GUMBALL_OUT_OF_RANGE, "vocab is 0, but must be in 1..=2^20");
+    REFUSED(gumball_operators_judge(operators, &chains, &draws, tokens, NULL, NULL, NULL, NULL), GUMBALL_OUT_OF_RANGE,
+            "vocab is 0, but must be in 1..=2^20");
     chains.vocab = VOCAB;
-    chains.chains = (size_t)1 << 62;
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
-          GUMBALL_LENGTH);
+    chains.trees = (size_t)1 << 62;
+    CHECK(gumball_operators_judge(operators, &chains, &draws, tokens, NULL, NULL, NULL, NULL) == GUMBALL_LENGTH);
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
 }

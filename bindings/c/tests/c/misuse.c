@@ -309,32 +309,29 @@ static void operators(void) {
             "tokens is NULL, but must be a pointer to something");
     CHECK(tokens[0] == 7 && statuses[0] == 7);
 
-    SIZED(gumball_draft_chains, chains);
-    chains.chains = 1;
-    chains.drafts = 1;
+    SIZED(gumball_draft_trees, chains);
+    chains.trees = chains.drafts = 1;
     chains.vocab = VOCAB;
-    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, NULL, tokens, NULL, NULL, NULL),
-            GUMBALL_OUT_OF_RANGE, "draws is NULL, but must be a pointer to something");
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
-          GUMBALL_OUT_OF_RANGE);
-    CHECK(strstr(gumball_error_message(), "but must be NULL for draft chains") != NULL);
+    chains.mode = GUMBALL_REJECTION;
+#define JUDGE(draws, alone) gumball_operators_judge(operators, &chains, draws, tokens, NULL, NULL, alone, NULL)
+    REFUSED(JUDGE(NULL, NULL), GUMBALL_OUT_OF_RANGE, "draws is NULL, but must be a pointer to something");
+    CHECK(JUDGE(&draws, NULL) == GUMBALL_OUT_OF_RANGE);
+    CHECK(strstr(gumball_error_message(), "but must be NULL for draft trees") != NULL);
     draws.row_indices = NULL;
     draws.outputs = 2;
-    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL),
-            GUMBALL_LENGTH, "outputs has length 2, but must have one per chain, 1");
+    REFUSED(JUDGE(&draws, NULL), GUMBALL_LENGTH, "outputs has length 2, but must have one per tree, 1");
     draws.outputs = 1;
-    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL),
-            GUMBALL_OUT_OF_RANGE, "draft_probs is NULL, but must be a pointer to something");
-    chains.draft_probs = row;
-    chains.target_probs = row;
+    REFUSED(JUDGE(&draws, NULL), GUMBALL_OUT_OF_RANGE, "draft_token_ids is NULL, but must be a pointer to something");
     chains.draft_token_ids = tokens;
+    chains.target_probs = row;
+    CHECK(JUDGE(&draws, statuses) == GUMBALL_CONFLICT && strcmp(gumball_error_parameter(), "accepted_alone") == 0);
+    chains.draft_probs = row;
+    REFUSED(JUDGE(&draws, NULL), GUMBALL_OUT_OF_RANGE, "draft_rows is 0, but must be 1 or 2");
     chains.drafts = (size_t)-1;
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
-          GUMBALL_LENGTH);
+    CHECK(JUDGE(&draws, NULL) == GUMBALL_LENGTH);
     chains.drafts = 1;
     chains.vocab = 0;
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
-          GUMBALL_OUT_OF_RANGE);
+    CHECK(JUDGE(&draws, NULL) == GUMBALL_OUT_OF_RANGE);
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
     gumball_operators_free(NULL);
@@ -350,8 +347,7 @@ static void operators(void) {
                 "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
         CHECK(gumball_operators_softmax(there, NULL, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
         CHECK(gumball_operators_sample(there, &rows, NULL, NULL, tokens, NULL) == GUMBALL_OUT_OF_RANGE);
-        CHECK(gumball_operators_chain_speculative_sampling(there, NULL, &draws, tokens, NULL, NULL, NULL) ==
-              GUMBALL_OUT_OF_RANGE);
+        CHECK(gumball_operators_judge(there, NULL, &draws, tokens, NULL, NULL, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
         gumball_operators_free(there);
     }
     gumball_device_free(device);

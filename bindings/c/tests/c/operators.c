@@ -292,26 +292,27 @@ static void chains(const gumball_operators *operators) {
     float probs[CHAINS * (DRAFTS + 1) * IDS];
     const int32_t drafted[CHAINS * DRAFTS] = {1, 2, -1, 0};
     int32_t tokens[CHAINS * (DRAFTS + 1)];
-    uint32_t accepted[CHAINS], emitted[CHAINS], statuses[CHAINS] = {9, 9};
+    uint32_t accepted[CHAINS], alone[CHAINS], statuses[CHAINS] = {9, 9};
     for (size_t i = 0; i < sizeof probs / sizeof *probs; i++) {
         probs[i] = i % IDS == 2 ? 0.5f : 0.25f;
     }
-    SIZED(gumball_draft_chains, batch);
-    batch.chains = CHAINS;
-    batch.drafts = DRAFTS;
+    SIZED(gumball_draft_trees, batch);
+    batch.trees = CHAINS;
+    batch.drafts = batch.draft_rows = DRAFTS;
     batch.vocab = IDS;
+    batch.mode = GUMBALL_REJECTION;
     batch.draft_probs = batch.target_probs = probs;
     batch.draft_token_ids = drafted;
     SIZED(gumball_draws, keys);
     keys.outputs = CHAINS;
     keys.seed = 3;
     keys.position = 10;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, accepted, emitted, statuses));
-    CHECK(accepted[0] == DRAFTS && emitted[0] == DRAFTS && emitted[1] == 0 && statuses[0] == 0 && statuses[1] == 0);
+    OK(gumball_operators_judge(operators, &batch, &keys, tokens, NULL, accepted, alone, statuses));
+    CHECK(accepted[0] == DRAFTS && alone[0] == DRAFTS && accepted[1] == 0 && statuses[0] == 0 && statuses[1] == 0);
     CHECK(tokens[0] == 1 && tokens[1] == 2 && tokens[3] >= 0 && tokens[4] == -1);
     // No drafts: a draw.
-    batch.drafts = 0;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, NULL, NULL, NULL));
+    batch.drafts = batch.draft_rows = 0;
+    OK(gumball_operators_judge(operators, &batch, &keys, tokens, NULL, NULL, NULL, NULL));
     CHECK(tokens[0] >= 0 && tokens[1] >= 0);
 }
 
@@ -321,7 +322,7 @@ static void trees(const gumball_operators *operators) {
     static float probs[TREES * (DRAFTS + 1) * IDS], own[TREES * DRAFTS * IDS];
     static int32_t drafted[TREES * DRAFTS], parents[TREES * DRAFTS], tokens[TREES * (DRAFTS + 1)];
     static int32_t rows_of[TREES * (DRAFTS + 1)], chain[TREES * (DRAFTS + 1)];
-    static uint32_t accepted[TREES], emitted[TREES], statuses[TREES];
+    static uint32_t accepted[TREES], of_chains[TREES], statuses[TREES];
     const float target[IDS] = {0.2f, 0.3f, 0.5f};
     for (int i = 0; i < TREES * (DRAFTS + 1); i++) {
         memcpy(probs + i * IDS, target, sizeof target);
@@ -342,20 +343,16 @@ static void trees(const gumball_operators *operators) {
     SIZED(gumball_draws, draws);
     draws.outputs = TREES;
     draws.seed = 3;
-#define JUDGE() \
-    gumball_operators_tree_speculative_sampling(operators, &batch, &draws, tokens, rows_of, accepted, statuses)
+#define JUDGE() gumball_operators_judge(operators, &batch, &draws, tokens, rows_of, accepted, NULL, statuses)
     OK(JUDGE());
-    SIZED(gumball_draft_chains, chains);
-    chains.chains = TREES;
-    chains.drafts = DRAFTS;
-    chains.vocab = IDS;
-    chains.draft_probs = own;
-    chains.draft_token_ids = drafted;
-    chains.target_probs = probs;
+    batch.draft_probs = own;
+    batch.draft_rows = DRAFTS;
+    OK(gumball_operators_judge(operators, &batch, &draws, chain, NULL, of_chains, NULL, NULL));
+    // A row more, which nobody reads.
     batch.draft_probs = probs;
+    batch.draft_rows = DRAFTS + 1;
     OK(JUDGE());
-    OK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, chain, NULL, emitted, NULL));
-    CHECK(memcmp(tokens, chain, sizeof tokens) == 0 && memcmp(accepted, emitted, sizeof accepted) == 0);
+    CHECK(memcmp(tokens, chain, sizeof tokens) == 0 && memcmp(accepted, of_chains, sizeof accepted) == 0);
     CHECK(accepted[0] == DRAFTS && rows_of[0] == 0 && rows_of[DRAFTS] == DRAFTS && statuses[0] == 0);
     batch.mode = GUMBALL_BLOCK;
     OK(JUDGE());

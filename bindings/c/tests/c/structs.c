@@ -29,7 +29,6 @@ enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
     each(gumball_row_params, row_params, min_p); \
     each(gumball_draws, draws, position); \
     each(gumball_pool_slots, pool_slots, offsets); \
-    each(gumball_draft_chains, chains, target_probs); \
     each(gumball_draft_trees, trees, threshold_acc); \
     each(gumball_dist_shape, shape, is_data_parallel); \
     each(gumball_dist_decision, plan, batch); \
@@ -211,10 +210,7 @@ CALL(draw_by, gumball_row_params, gumball_operators_sample(operators, &logits, i
 CALL(draw_which, gumball_draws, gumball_operators_sample(operators, &logits, &row_params, it, tokens, NULL))
 CALL(draw_from_pools, gumball_pool_slots,
      gumball_operators_sample_from_pools(operators, &logits, it, NULL, &draws, tokens, NULL))
-CALL(verify_chains, gumball_draft_chains,
-     gumball_operators_chain_speculative_sampling(operators, it, &draws, tokens, NULL, NULL, NULL))
-CALL(judge_trees, gumball_draft_trees,
-     gumball_operators_tree_speculative_sampling(operators, it, &draws, tokens, NULL, NULL, NULL))
+CALL(judge, gumball_draft_trees, gumball_operators_judge(operators, it, &draws, tokens, NULL, NULL, NULL, NULL))
 CALL(selected, gumball_logits, gumball_operators_selected_logprobs(operators, it, drafted, chances, NULL, NULL))
 
 CALL(head_info, gumball_head_info, gumball_head_describe(head, it))
@@ -271,7 +267,7 @@ static int capture_work(void *given) {
 }
 
 // Structs whose rows lie where the operators work. Rows are read apart from where they are written, and in their place.
-static void by_operators(float *from, float *to, int32_t *draft_ids) {
+static void by_operators(float *from, float *to) {
     logits.data = from;
     out.data = to;
     READ(logits, softmax);
@@ -286,8 +282,6 @@ static void by_operators(float *from, float *to, int32_t *draft_ids) {
     READ(logits, mask);
     READ(out, mask_out);
     READ(logits, softmax);
-    chains.draft_probs = chains.target_probs = to;
-    chains.draft_token_ids = draft_ids;
 }
 
 static void on_the_host(void) {
@@ -308,17 +302,16 @@ static void on_the_host(void) {
     READ(scored, score_known);
     READ(options, score_with);
     int32_t draft_ids[ROWS] = {3, 5};
-    by_operators(rows, written, draft_ids);
+    by_operators(rows, written);
     READ(logits, draw);
     READ(row_params, draw_by);
     READ(draws, draw_which);
     READ(pool_slots, draw_from_pools);
     READ(logits, selected);
     draws.outputs = 1;
-    READ(chains, verify_chains);
     trees.draft_token_ids = draft_ids;
     trees.target_probs = written;
-    READ(trees, judge_trees);
+    READ(trees, judge);
     WRITTEN(state, sampler_state);
     WRITTEN(state, pool_state);
     WRITTEN(layout, layout_of);
@@ -398,7 +391,7 @@ static void on_a_device(const char *name) {
     WRITTEN(layout, pool_outputs_layout);
     gumball_operators_free(operators);
     operators = gumball_operators_new_on_device(device);
-    by_operators(from, to, (int32_t *)(to + ROWS * VOCAB));
+    by_operators(from, to);
     gumball_buffer_free(buffer);
     gumball_pool_free(device_pool);
     gumball_device_free(device);
@@ -410,12 +403,12 @@ int main(int argc, char **argv) {
     bell(states, ROWS * WIDTH, 4);
     STRUCTS(SIZE_SET);
     sampler_config.vocab = pool_config.vocab = dist_config.vocab = device_pool_config.vocab = head_config.vocab = VOCAB;
-    logits.vocab = out.vocab = chains.vocab = trees.vocab = input.vocab = VOCAB;
+    logits.vocab = out.vocab = trees.vocab = input.vocab = VOCAB;
     logits.rows = out.rows = hidden.rows = input.rows = ints.rows = draws.outputs = ROWS;
     pool_config.threads = operators_config.threads = dist_config.threads = 1;
     device_pool_config.slots = device_pool_config.rows = ROWS;
     device_pool_config.history_growth = 4096;
-    dist_config.world = pool_slots.size = chains.chains = chains.drafts = trees.trees = trees.drafts = 1;
+    dist_config.world = pool_slots.size = trees.trees = trees.drafts = 1;
     head_config.weights = weights;
     head_config.width = hidden.width = WIDTH;
     head_config.kind = GUMBALL_HEAD_CERTIFIED;

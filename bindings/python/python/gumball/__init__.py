@@ -35,9 +35,8 @@ from ._gumball import (
 )
 from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import (
-    DraftChainSamples,
-    DraftTreeSamples,
-    chain_speculative_sampling,
+    JudgedDrafts,
+    judge,
     mask_logits,
     min_p_renorm_probs,
     probabilities,
@@ -50,7 +49,6 @@ from .operators import (
     top_k_renorm_probs,
     top_k_top_p_renorm_probs,
     top_p_renorm_probs,
-    tree_speculative_sampling,
 )
 from .params import (
     FILTERS,
@@ -70,8 +68,6 @@ __all__ = [
     "FILTERS",
     "CallError",
     "DraftBatch",
-    "DraftChainSamples",
-    "DraftTreeSamples",
     "DeviceArray",
     "DeviceHead",
     "Dry",
@@ -82,6 +78,7 @@ __all__ = [
     "Head",
     "InvalidTypeError",
     "InvalidValueError",
+    "JudgedDrafts",
     "Logprobs",
     "LogprobsParams",
     "Mirostat",
@@ -96,7 +93,7 @@ __all__ = [
     "Variant",
     "Verification",
     "__version__",
-    "chain_speculative_sampling",
+    "judge",
     "mask_logits",
     "min_p_renorm_probs",
     "probabilities",
@@ -109,5 +106,4 @@ __all__ = [
     "top_k_renorm_probs",
     "top_k_top_p_renorm_probs",
     "top_p_renorm_probs",
-    "tree_speculative_sampling",
 ]

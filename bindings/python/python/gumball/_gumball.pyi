@@ -39,11 +39,10 @@ __all__ = [
     "Head",
     "break_off",
     "emulate",
-    "judge_trees",
+    "judge",
     "row_count",
     "sample_from_pools",
     "sample_rows",
-    "verify_chains",
     "write_rows",
     "Outputs",
     "check_params",
@@ -133,26 +132,12 @@ def token_logprobs(
     return_statuses: bool,
     stream: _Stream | None,
 ) -> Any: ...
-def verify_chains(
-    draft_probs: _Array,
-    draft_token_ids: _Integers,
-    target_probs: _Array,
-    shape: tuple[int, int, int],
-    seed: int | _Integers,
-    position: int | _Integers,
-    draw: int | _Integers | None,
-    dtype: str,
-    stream: _Stream | None,
-    added: tuple[_Array, _Array] | None = None,
-    offsets: bool = False,
-    zero_for_none: bool = False,
-) -> tuple[Any, Any, Any, Any | None]: ...
-def judge_trees(
+def judge(
     draft_probs: _Array | None,
     draft_token_ids: _Integers,
-    parents: _Integers | None,
     target_probs: _Array,
-    shape: tuple[int, int, int],
+    parents: _Integers | None,
+    shape: tuple[int, int, int, int],
     rule: str,
     thresholds: tuple[float, float],
     seed: int | _Integers,
@@ -160,8 +145,10 @@ def judge_trees(
     draw: int | _Integers | None,
     dtype: str,
     stream: _Stream | None,
+    added: tuple[_Array, _Array | None] | None = None,
+    offsets: bool = False,
     zero_for_none: bool = False,
-) -> tuple[Any, Any, Any, Any]: ...
+) -> tuple[Any, Any | None, Any, Any | None, Any | None]: ...
 
 @final
 class Outputs:

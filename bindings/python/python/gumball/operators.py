@@ -1,4 +1,4 @@
-"""Operators over rows, without requests: softmax, renormalised and masked rows, draws, chains and trees of drafts.
+"""Operators over rows, without requests: softmax, renormalised and masked rows, draws, judged drafts.
 
 They serve programs that hold probabilities, or must return them, and that choose seeds and positions themselves. A
 row's result is a function of its numbers, its parameters and its draw; the batch does not change it.
@@ -31,14 +31,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from . import _gumball
-from ._gumball import judge_trees, sample_from_pools, sample_rows, token_logprobs, verify_chains, write_rows
+from ._gumball import sample_from_pools, sample_rows, token_logprobs, write_rows
 from .errors import InvalidValueError
 from .params import SamplingParams
 
 __all__ = [
-    "DraftChainSamples",
-    "DraftTreeSamples",
-    "chain_speculative_sampling",
+    "JudgedDrafts",
+    "judge",
     "mask_logits",
     "min_p_renorm_probs",
     "probabilities",
@@ -52,7 +51,6 @@ __all__ = [
     "top_k_renorm_probs",
     "top_k_top_p_renorm_probs",
     "top_p_renorm_probs",
-    "tree_speculative_sampling",
 ]
 
 # An array of any library.
@@ -64,33 +62,21 @@ _Integers: TypeAlias = int | Sequence[int] | _Array
 _Order: TypeAlias = str | Sequence[str]
 
 
-class DraftChainSamples(NamedTuple):
-    """The results of a batch of chains.
-
-    tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32,
-    the number of drafts that would be accepted if each were tested independently. emitted: [chains] uint32, the
-    number of drafts that were emitted: accepted, with all drafts before them accepted too; the token drawn after them
-    is not counted. statuses: [chains] uint32, of the row that this token was drawn from; None if counts were `added`.
-    """
-
-    tokens: Any
-    accepted: Any
-    emitted: Any
-    statuses: Any
-
-
-class DraftTreeSamples(NamedTuple):
-    """The results of a batch of trees.
+class JudgedDrafts(NamedTuple):
+    """What becomes of a batch of trees of drafts.
 
     tokens: [trees, drafts + 1]: the accepted drafts, the token drawn behind them, then -1. rows: [trees, drafts + 1] int32:
     the rows of target_probs that these tokens come from, then -1; these are also the rows whose keys and values a
-    model's cache keeps. accepted: [trees] uint32, the number of accepted drafts. statuses: [trees] uint32, of the row
-    that the last token was drawn from.
+    model's cache keeps. None for chains, whose token i comes from row i. accepted: [trees] uint32, the number of accepted
+    drafts; the token drawn behind them is not counted. accepted_alone: [trees] uint32, the number that would be accepted if
+    each were judged by itself; None but for chains that are judged by rejection with draft_probs. statuses: [trees] uint32, of
+    the row that the last token was drawn from; None if counts were `added`.
     """
 
     tokens: Any
     rows: Any
     accepted: Any
+    accepted_alone: Any
     statuses: Any
 
 
@@ -122,41 +108,29 @@ def _check_dtype(dtype: str) -> None:
         raise InvalidValueError(f"dtype is {dtype}, but must be int32 or int64")
 
 
-def chain_shape(draft_probs: _Array, draft_token_ids: _Array, target_probs: _Array) -> tuple[int, int, int]:
-    """Returns the numbers of chains, drafts and ids of arrays that go together; raises ValueError for others."""
-    for name, array in (("draft_probs", draft_probs), ("target_probs", target_probs)):
-        try:
-            found = f"{len(array.shape)} dimensions"
-        except AttributeError:
-            found = "no shape"
-        if found != "3 dimensions":
-            raise InvalidValueError(f"{name} has {found}, but must have 3: chains, drafts and vocab")
-    chains, width, vocab = target_probs.shape
-    if width < 1 or tuple(draft_probs.shape) != (chains, width - 1, vocab):
-        text = f"({chains}, {max(width - 1, 0)}, {vocab}), target_probs having one row more"
-        raise InvalidValueError(f"draft_probs has shape {tuple(draft_probs.shape)}, but must have {text}")
-    if tuple(draft_token_ids.shape) != (chains, width - 1):
-        text = f"{tuple(draft_token_ids.shape)}, but must have ({chains}, {width - 1})"
-        raise InvalidValueError(f"draft_token_ids has shape {text}")
-    return chains, width - 1, vocab
+def drafts_shape(
+    draft_probs: _Array | None, draft_token_ids: _Array, target_probs: _Array, parents: _Array | None
+) -> tuple[int, int, int, int]:
+    """Returns the numbers of trees, drafts, rows of the drafter and ids of arrays that go together; raises ValueError for others."""
 
+    def shape_of(array: _Array, name: str, *allowed: Any) -> tuple[int, ...]:
+        found: tuple[int, ...] | None = getattr(array, "shape", None)
+        if found is None or tuple(found) not in allowed:
+            text = "no shape" if found is None else f"shape {tuple(found)}"
+            raise InvalidValueError(f"{name} has {text}, but must have {' or '.join(map(str, allowed))}")
+        return tuple(found)
 
-def tree_shape(
-    draft_probs: _Array | None, draft_token_ids: _Array, parents: _Array | None, target_probs: _Array
-) -> tuple[int, int, int]:
-    """Returns the numbers of trees, drafts and ids of arrays that go together; raises ValueError for others."""
-    if len(getattr(target_probs, "shape", ())) != 3 or target_probs.shape[1] < 1:
-        found = f"shape {tuple(target_probs.shape)}" if hasattr(target_probs, "shape") else "no shape"
-        raise InvalidValueError(f"target_probs has {found}, but must have [trees, drafts + 1, vocab]")
-    trees, width, vocab = target_probs.shape
-    for name, array, shape in (
-        ("draft_probs", draft_probs, (trees, width, vocab)),
-        ("draft_token_ids", draft_token_ids, (trees, width - 1)),
-        ("parents", parents, (trees, width - 1)),
-    ):
-        if array is not None and tuple(array.shape) != shape:
-            raise InvalidValueError(f"{name} has shape {tuple(array.shape)}, but must have {shape}")
-    return trees, width - 1, vocab
+    shape = tuple(getattr(target_probs, "shape", ()))
+    if len(shape) != 3 or shape[1] < 1:
+        shape_of(target_probs, "target_probs", "[trees, drafts + 1, vocab]")
+    trees, width, vocab = shape
+    rows = width
+    if draft_probs is not None:
+        rows = shape_of(draft_probs, "draft_probs", (trees, width - 1, vocab), (trees, width, vocab))[1]
+    shape_of(draft_token_ids, "draft_token_ids", (trees, width - 1))
+    if parents is not None:
+        shape_of(parents, "parents", (trees, width - 1))
+    return trees, width - 1, rows, vocab
 
 
 class Operators:
@@ -166,10 +140,10 @@ class Operators:
         self,
         write_rows: Callable[..., Any],
         sample_rows: Callable[..., Any],
-        verify_chains: Callable[..., Any],
+        judge: Callable[..., Any],
         fresh_seed: Callable[[], int],
     ) -> None:
-        self._write_rows, self._sample_rows, self._verify_chains = write_rows, sample_rows, verify_chains
+        self._write_rows, self._sample_rows, self._judge = write_rows, sample_rows, judge
         self._fresh_seed = fresh_seed
 
     def softmax(
@@ -385,95 +359,54 @@ class Operators:
         plain = (return_statuses, stream, offsets, zero_for_none)
         return self._sample(logits, "logits", outputs, keys, plain, filters)
 
-    def chain_speculative_sampling(
+    def judge(
         self,
-        draft_probs: _Array,
+        draft_probs: _Array | None,
         draft_token_ids: _Array,
         target_probs: _Array,
+        parents: _Array | None = None,
         *,
+        rule: str = "rejection",
+        threshold_single: float = 1.0,
+        threshold_acc: float = 1.0,
         seed: _Integers | None = None,
         position: _Integers = 0,
         draw: _Integers | None = None,
         offsets: bool = False,
         zero_for_none: bool = False,
-        added: tuple[_Array, _Array] | None = None,
+        added: tuple[_Array, _Array | None] | None = None,
         dtype: str = "int32",
         stream: _Stream | None = None,
-    ) -> DraftChainSamples:
-        """Accepts each chain's drafts up to the first that is rejected, and draws its replacement from the residual.
+    ) -> JudgedDrafts:
+        """Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 
-        Every emitted token has the distribution of the target's row. draft_probs: [chains, drafts, vocab] float32, the
-        probabilities that the drafts were drawn from. draft_token_ids: [chains, drafts] integers. An id outside the
-        vocabulary marks a draft that was not drawn; its token is drawn from the target's row alone and ends the chain.
-        target_probs: [chains, drafts + 1, vocab] float32. Probabilities are read without a copy if they are contiguous.
-        seed, position (of the first draft) and draw are a number, or one per chain; draw None takes the chain's own
-        index. offsets, zero_for_none: as of sampling_from_probs.
+        rule: "rejection", sibling after sibling; "block", a chain as a whole, which accepts more; "threshold", which accepts a
+        draft of at least threshold_single, or if a coin times threshold_acc is below its probability and that of the
+        siblings before it. By the first two every emitted token has the distribution of the target's row; thresholds
+        below 1 are biased towards the drafts.
 
-        added: two arrays, [chains] int32 without gaps, beside the rows. The numbers of accepted and of emitted drafts are
-        added to them, and they are the result's `accepted` and `emitted`; its `statuses` is None then. Raises ValueError
-        for arrays of another shape, and TypeError for another type.
+        draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary was not drawn: it is
+        never accepted, and fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a
+        draft before it; None: chains, where each draft follows the one before it. By rejection with draft_probs they are
+        fastest and may have any length. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then the one
+        behind each draft. draft_probs: the same of the drafter, of which the last row may be left out, since rows without
+        children are not read, nor any for "threshold"; None if it has no probabilities, or drafts were not drawn from them one
+        after the other without replacement. For "block" drafts must not have been drawn by the random words of their positions.
+        Probabilities are read without a copy if they are contiguous. seed, position (of the first draft) and draw are a
+        number, or one per tree; draw None takes the tree's own index. offsets, zero_for_none: as of sampling_from_probs.
+
+        added: two arrays, [trees] int32 without gaps, beside the rows. The numbers of accepted drafts and of those accepted alone
+        are added to them, and they are the result's `accepted` and `accepted_alone`; its `statuses` is None then. The second is
+        None for trees that have no such number. Raises ValueError for arrays of another shape, and TypeError for another type.
+
+        On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.
         """
-        shape = chain_shape(draft_probs, draft_token_ids, target_probs)
+        arrays = (draft_probs, draft_token_ids, target_probs, parents)
+        shape = drafts_shape(*arrays)
         _check_dtype(dtype)
         seed = self._fresh_seed() if seed is None else seed
-        arrays, keys = (draft_probs, draft_token_ids, target_probs), (seed, position, draw)
-        verified = self._verify_chains(*arrays, shape, *keys, dtype, stream, added, offsets, zero_for_none)
-        return DraftChainSamples(*verified)
-
-
-def tree_speculative_sampling(
-    draft_probs: _Array | None,
-    draft_token_ids: _Array,
-    parents: _Array | None,
-    target_probs: _Array,
-    *,
-    rule: str = "rejection",
-    threshold_single: float = 1.0,
-    threshold_acc: float = 1.0,
-    seed: _Integers | None = None,
-    position: _Integers = 0,
-    draw: _Integers | None = None,
-    zero_for_none: bool = False,
-    dtype: str = "int32",
-    stream: _Stream | None = None,
-) -> DraftTreeSamples:
-    """Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
-
-    rule: "rejection", sibling after sibling; "block", a chain as a whole, which accepts more; "threshold", which accepts a
-    draft of at least threshold_single, or if a coin times threshold_acc is below its probability and that of the
-    siblings before it. By the first two every emitted token has the distribution of the target's row; thresholds
-    below 1 are biased towards the drafts.
-
-    draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary is never accepted, and
-    fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a draft before it;
-    None: each draft follows the one before it. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then
-    the one behind each draft. draft_probs: the same of the drafter, where rows without children are not read, nor any for
-    "threshold"; None if it has no probabilities, or drafts were not drawn from them one after the other without replacement.
-    For "block" drafts must not have been drawn by the random words of their positions. seed, position (of the first draft) and draw
-    are a number, or one per tree; draw None takes the tree's own index. zero_for_none: a last row without a token gives 0, and not -1.
-
-    On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.
-    """
-    shape = tree_shape(draft_probs, draft_token_ids, parents, target_probs)
-    _check_dtype(dtype)
-    seed = fresh_seed() if seed is None else seed
-    thresholds = (threshold_single, threshold_acc)
-    judged = judge_trees(
-        draft_probs,
-        draft_token_ids,
-        parents,
-        target_probs,
-        shape,
-        rule,
-        thresholds,
-        seed,
-        position,
-        draw,
-        dtype,
-        stream,
-        zero_for_none,
-    )
-    return DraftTreeSamples(*judged)
+        rule_of, keys = (rule, (threshold_single, threshold_acc)), (seed, position, draw)
+        return JudgedDrafts(*self._judge(*arrays, shape, *rule_of, *keys, dtype, stream, added, offsets, zero_for_none))
 
 
 def sampling_from_pools(
@@ -553,8 +486,8 @@ def row_count(rows: _Array, name: str = "rows") -> int:
     return _gumball.row_count(rows, name)
 
 
-_OPERATORS = Operators(write_rows, sample_rows, verify_chains, fresh_seed)
-chain_speculative_sampling = _OPERATORS.chain_speculative_sampling
+_OPERATORS = Operators(write_rows, sample_rows, _gumball.judge, fresh_seed)
+judge = _OPERATORS.judge
 mask_logits = _OPERATORS.mask_logits
 min_p_renorm_probs = _OPERATORS.min_p_renorm_probs
 probabilities = _OPERATORS.probabilities

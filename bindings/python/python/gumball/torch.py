@@ -37,7 +37,7 @@ from .torch_operators import OPERATORS
 
 __all__ = [
     "Step",
-    "chain_speculative_sampling",
+    "judge",
     "mask_logits",
     "min_p_renorm_probs",
     "probabilities",
@@ -51,7 +51,7 @@ __all__ = [
     "top_p_renorm_probs",
 ]
 
-chain_speculative_sampling = OPERATORS.chain_speculative_sampling
+judge = OPERATORS.judge
 mask_logits = OPERATORS.mask_logits
 min_p_renorm_probs = OPERATORS.min_p_renorm_probs
 probabilities = OPERATORS.probabilities

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import operators
-from ._gumball import sample_rows, verify_chains, write_rows
+from ._gumball import judge, sample_rows, write_rows
 from .errors import InvalidTypeError
 
 # A schema has no type for "a number or a tensor", so each parameter of a row takes two arguments, one of which is None.
@@ -196,37 +196,47 @@ def _call_sample_rows(
     return tokens if out is None else out.copy_(tokens)
 
 
+def _has(parents: Any, draft_probs: Any, rule: str) -> tuple[bool, bool]:
+    """Says whether drafts have rows, and counts of those accepted alone."""
+    return parents is not None, parents is None and draft_probs is not None and rule == "rejection"
+
+
 @torch.library.custom_op(
-    "gumball::verify_chains",
+    "gumball::judge",
     mutates_args=(),
-    schema="(Tensor draft_probs, Tensor draft_token_ids, Tensor target_probs, str dtype, "
-    f"{_KEYS_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
+    schema="(Tensor? draft_probs, Tensor draft_token_ids, Tensor target_probs, Tensor? parents, str rule, "
+    f"float threshold_single, float threshold_acc, str dtype, {_KEYS_SCHEMA}) -> Tensor[]",
 )
-def _verify_chains(
-    draft_probs: torch.Tensor, draft_token_ids: torch.Tensor, target_probs: torch.Tensor, dtype: str, *keys: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    arrays = (draft_probs, draft_token_ids, target_probs)
-    found = verify_chains(*arrays, operators.chain_shape(*arrays), dtype=dtype, stream=None, **_key_values(keys))
-    tokens, *words = (torch.as_tensor(part) for part in found)
-    accepted, emitted, statuses = (word if word.dtype == torch.int32 else word.to(torch.int32) for word in words)
-    return tokens, accepted, emitted, statuses
+def _judge(
+    draft_probs: Any, ids: torch.Tensor, target_probs: torch.Tensor, parents: Any, rule: str, single: float, *rest: Any
+) -> list[torch.Tensor]:
+    (acc, dtype, *keys), arrays = rest, (draft_probs, ids, target_probs, parents)
+    shape = operators.drafts_shape(*arrays)
+    found = judge(*arrays, shape, rule, (single, acc), dtype=dtype, stream=None, **_key_values(keys))
+    tokens, *words = (torch.as_tensor(part) for part in found if part is not None)
+    return [tokens, *(word if word.dtype == torch.int32 else word.to(torch.int32) for word in words)]
 
 
-@_verify_chains.register_fake
+@_judge.register_fake
 def _(
-    draft_probs: torch.Tensor, draft_token_ids: torch.Tensor, target_probs: torch.Tensor, dtype: str, *keys: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    chains, width = target_probs.shape[0], target_probs.shape[1]
-    tokens = target_probs.new_empty((chains, width), dtype=torch.int64 if dtype == "int64" else torch.int32)
-    accepted, emitted, statuses = (target_probs.new_empty((chains,), dtype=torch.int32) for _ in range(3))
-    return tokens, accepted, emitted, statuses
+    draft_probs: Any, ids: torch.Tensor, target_probs: torch.Tensor, parents: Any, rule: str, single: float, *rest: Any
+) -> list[torch.Tensor]:
+    trees, width = target_probs.shape[0], target_probs.shape[1]
+    tokens = target_probs.new_empty((trees, width), dtype=torch.int64 if rest[1] == "int64" else torch.int32)
+    has_rows, has_alone = _has(parents, draft_probs, rule)
+    rows = [target_probs.new_empty((trees, width), dtype=torch.int32)] * has_rows
+    words = [target_probs.new_empty((trees,), dtype=torch.int32) for _ in range(2 + has_alone)]
+    return [tokens, *rows, *words]
 
 
-def _call_verify_chains(
+def _call_judge(
     draft_probs: Any,
     draft_token_ids: Any,
     target_probs: Any,
-    shape: tuple[int, int, int],
+    parents: Any,
+    shape: tuple[int, int, int, int],
+    rule: str,
+    thresholds: tuple[float, float],
     seed: Any,
     position: Any,
     draw: Any,
@@ -239,8 +249,12 @@ def _call_verify_chains(
     _check_plain(False, stream)
     if added is not None:
         raise InvalidTypeError("added is not for what is compiled; add the counts that come out instead")
+    arrays = (draft_probs, draft_token_ids, target_probs, parents)
     keys = _keys(seed, position, draw, offsets, zero_for_none)
-    return torch.ops.gumball.verify_chains(draft_probs, draft_token_ids, target_probs, dtype, *keys)
+    tokens, *found, statuses = torch.ops.gumball.judge(*arrays, rule, *thresholds, dtype, *keys)
+    has_rows, has_alone = _has(parents, draft_probs, rule)
+    rows, accepted = found[0] if has_rows else None, found[has_rows]
+    return tokens, rows, accepted, found[-1] if has_alone else None, statuses
 
 
 def _no_seed() -> int:
@@ -249,7 +263,7 @@ def _no_seed() -> int:
     )
 
 
-OPERATORS = operators.Operators(_call_write_rows, _call_sample_rows, _call_verify_chains, _no_seed)
+OPERATORS = operators.Operators(_call_write_rows, _call_sample_rows, _call_judge, _no_seed)
 
 
 def _stand_in() -> None:
@@ -260,7 +274,7 @@ def _stand_in() -> None:
     for original, traced in (
         (write_rows, _call_write_rows),
         (sample_rows, _call_sample_rows),
-        (verify_chains, _call_verify_chains),
+        (judge, _call_judge),
         (operators.fresh_seed, _no_seed),
     ):
         substitute(original, skip_signature_check=True)(traced)

@@ -1,34 +1,81 @@
-//! Trees of drafts, judged by probabilities.
+//! Trees of drafts, chains among them, judged by probabilities.
 
 use gumball_engine::{
-    DeviceIntMatrix, DeviceIntMatrixMut, DraftChainRows, DraftTreeCounts, DraftTrees, Error, HostDraftTrees,
-    IntType, Judgement, PerRowMut, Result, Status,
+    DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees, Error, HostDraftTrees,
+    IntType, Judgement, Result, Status,
 };
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::columns::{Value, int_type};
-use super::draft_chains::joined;
-use super::input::{Input, check_apart, words_out, write_tokens};
+use super::input::{Input, check_apart, words_out, write_tokens, wrong_dtype};
 use super::params::{DrawKeys, KeyArguments};
 use super::run::run;
 use super::sample::tokens_out;
-use crate::arrays::Matrix;
+use crate::arrays::{self, Array, Dtype, Matrix};
 use crate::errors::{out_of_range, to_py_err};
+use crate::modules;
 use crate::streams::stream_handle;
 
-/// Tokens, rows, numbers of accepted drafts, and statuses.
-type Judged<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+/// An array, if it was asked for.
+type Optional<'py> = Option<Bound<'py, PyAny>>;
+
+/// Tokens, rows of trees with parents, numbers of accepted drafts and of those accepted alone, and statuses.
+type Judged<'py> = (Bound<'py, PyAny>, Optional<'py>, Bound<'py, PyAny>, Optional<'py>, Optional<'py>);
+
+/// Reads an array of three dimensions as a matrix. If the rows are not contiguous, their library copies them.
+fn joined<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    stream: Option<usize>,
+    shape: [usize; 2],
+) -> PyResult<(Bound<'py, PyAny>, Array<'py>)> {
+    let array = arrays::read(object, name, stream)?.joined();
+    if array.ndim == 2 {
+        return Ok((object.clone(), array));
+    }
+    let flat = object.call_method1(intern!(object.py(), "reshape"), (shape,))?;
+    let array = arrays::read(&flat, name, stream)?;
+    Ok((flat, array))
+}
+
+/// Reads an array of counts, one per tree, that the operator adds to.
+fn counts<'py>(
+    input: &mut Input<'_, 'py>,
+    object: &Bound<'py, PyAny>,
+    name: &'static str,
+    trees: usize,
+) -> PyResult<Matrix> {
+    let array = input.beside(object, name)?;
+    if array.dtype != Dtype::I32 {
+        return Err(wrong_dtype(name, array.dtype, "int32"));
+    }
+    if (array.ndim, array.shape[0]) != (1, trees) || trees > 1 && array.strides[0] != 1 {
+        let allowed = format!("one per tree, {trees}, side by side");
+        return Err(to_py_err(Error::length(name, array.shape[0], allowed)));
+    }
+    input.written(object, name)
+}
+
+/// Returns the first `count` rows of a new array, one for each output.
+fn rows_of<'py>(array: &Bound<'py, PyAny>, count: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if modules::torch_of(array)?.is_some() {
+        return array.call_method1(intern!(array.py(), "unbind"), (0,))?.extract();
+    }
+    (0..count).map(|row| array.get_item(row)).collect()
+}
 
 /// The arrays of trees, which were checked against their shape.
 #[derive(Debug)]
 struct Batch {
-    shape: [usize; 3],
+    /// Trees, drafts, rows of the drafter, and vocabulary.
+    shape: [usize; 4],
     draft_probs: Option<Matrix>,
     target_probs: Matrix,
     ids: Value<i32>,
     parents: Option<Value<i32>>,
     tokens: Matrix,
-    rows: Matrix,
+    rows: Option<Matrix>,
 }
 
 impl Batch {
@@ -39,9 +86,8 @@ impl Batch {
     /// names. Meanwhile, on a device until the enqueued work is done, nobody frees or writes them, nor reads
     /// the tokens and rows.
     unsafe fn with(&self, work: impl FnOnce(DraftTrees<'_>) -> Result<()>) -> Result<()> {
-        let Self { shape: [trees, n, vocab], draft_probs: q, target_probs: p, ids, parents, tokens, rows } =
-            self;
-        let (trees, n, vocab) = (*trees, *n, *vocab);
+        let Self { draft_probs: q, target_probs: p, ids, parents, tokens, rows, .. } = self;
+        let [trees, n, draft_rows, vocab] = self.shape;
         let list = |value: &'_ Value<i32>| -> Result<Vec<i32>> {
             match value {
                 Value::List(values) => Ok(values.clone()),
@@ -66,9 +112,8 @@ impl Batch {
                 let with_tokens = |tokens: &mut [i32]| {
                     // SAFETY: the caller ensures that the rows, which are i32, lie on the host and that nobody
                     // else uses them.
-                    unsafe {
-                        write_tokens(rows, |rows| work(DraftTrees::Host { trees, tokens, rows: Some(rows) }))
-                    }
+                    let rows = rows.as_ref().map(|rows| unsafe { rows.elements_mut::<i32>() });
+                    work(DraftTrees::Host { trees, tokens, rows })
                 };
                 // SAFETY: the caller ensures that the tokens lie on the host and that nobody else uses them.
                 return unsafe { write_tokens(tokens, with_tokens) };
@@ -82,15 +127,19 @@ impl Batch {
             }
             None => None,
         };
-        let (shape, strides) = ([trees, n + 1, vocab], [(n + 1) * vocab, vocab]);
-        // SAFETY: the caller ensures that trees * (n + 1) rows of f32 lie on the device, unchanged meanwhile.
-        let probs = |matrix: &Matrix| unsafe { DraftChainRows::new(matrix.address as u64, shape, strides) };
-        let (draft_probs, target_probs) = (q.as_ref().map(probs).transpose()?, probs(p)?);
+        let probs = |matrix: &Matrix, rows: usize| {
+            let (shape, strides) = ([trees, rows, vocab], [rows * vocab, vocab]);
+            // SAFETY: the caller ensures that trees * rows rows of f32 lie on the device, unchanged meanwhile.
+            unsafe { DraftTreeRows::new(matrix.address as u64, shape, strides) }
+        };
+        let draft_probs = q.as_ref().map(|q| probs(q, draft_rows)).transpose()?;
+        let target_probs = probs(p, n + 1)?;
         let written = |matrix: &Matrix, dtype: IntType| {
             // SAFETY: the caller ensures that the numbers lie on the device and that nobody else uses them.
             unsafe { DeviceIntMatrixMut::new(matrix.address as u64, dtype, trees, n + 1, n + 1) }
         };
-        let (tokens, rows) = (written(tokens, int_type(tokens.dtype))?, Some(written(rows, IntType::I32)?));
+        let tokens = written(tokens, int_type(tokens.dtype))?;
+        let rows = rows.as_ref().map(|rows| written(rows, IntType::I32)).transpose()?;
         work(DraftTrees::Device { draft_probs, draft_token_ids, parents, target_probs, tokens, rows })
     }
 }
@@ -105,20 +154,22 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
     }
 }
 
-/// Judges trees of drafts; returns tokens, rows, accepted, statuses.
+/// Judges trees of drafts; returns tokens, rows, accepted, accepted_alone, statuses. Chains, without parents, have no rows, and only
+/// those that rejection judges by draft_probs have accepted_alone.
 ///
-/// shape: trees, drafts, vocab, already checked against the arrays. rule: rejection, block or threshold; thresholds: single
-/// and acc, for the last. Other arguments as for `verify_chains`.
+/// shape: trees, drafts, rows of the drafter, vocab, already checked against the arrays. rule: rejection, block or threshold; thresholds:
+/// single and acc, for the last. added: (accepted, accepted_alone or None), int32 arrays [trees] to which the counts are added; no
+/// statuses are returned then. Other arguments as for `sample_rows`.
 #[pyfunction]
-#[pyo3(signature = (draft_probs, draft_token_ids, parents, target_probs, shape, rule, thresholds, seed, position, draw,
-    dtype, stream, zero_for_none=false))]
+#[pyo3(signature = (draft_probs, draft_token_ids, target_probs, parents, shape, rule, thresholds, seed, position, draw,
+    dtype, stream, added=None, offsets=false, zero_for_none=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
-pub fn judge_trees<'py>(
+pub fn judge<'py>(
     draft_probs: Option<&Bound<'py, PyAny>>,
     draft_token_ids: &Bound<'py, PyAny>,
-    parents: Option<&Bound<'py, PyAny>>,
     target_probs: &Bound<'py, PyAny>,
-    shape: (usize, usize, usize),
+    parents: Option<&Bound<'py, PyAny>>,
+    shape: (usize, usize, usize, usize),
     rule: &str,
     thresholds: (f32, f32),
     seed: &Bound<'py, PyAny>,
@@ -126,21 +177,22 @@ pub fn judge_trees<'py>(
     draw: Option<&Bound<'py, PyAny>>,
     dtype: &str,
     stream: Option<&Bound<'py, PyAny>>,
+    added: Option<(Bound<'py, PyAny>, Optional<'py>)>,
+    offsets: bool,
     zero_for_none: bool,
 ) -> PyResult<Judged<'py>> {
     let judgement = judgement(rule, thresholds)?;
     judgement.check().map_err(to_py_err)?;
-    let (trees, n, vocab) = shape;
-    let flat = [trees * (n + 1), vocab];
+    let (trees, n, draft_rows, vocab) = shape;
     let named = stream.map(stream_handle).transpose()?;
-    let (probs, array) = joined(target_probs, "target_probs", named, flat)?;
+    let (probs, array) = joined(target_probs, "target_probs", named, [trees * (n + 1), vocab])?;
     let mut input = Input::of(&probs, "target_probs", array, named)?;
     let target = input.matrix;
     target.check_packed("target_probs")?;
     let stream = input.key.map(|key| key.stream);
     let mut drafter = None;
     if let Some(probs) = draft_probs {
-        let (probs, array) = joined(probs, "draft_probs", stream, flat)?;
+        let (probs, array) = joined(probs, "draft_probs", stream, [trees * draft_rows, vocab])?;
         input.check_beside(&array, "draft_probs")?;
         let matrix = array.matrix("draft_probs")?;
         matrix.check_packed("draft_probs")?;
@@ -149,37 +201,49 @@ pub fn judge_trees<'py>(
     }
     let ids = Value::flat(&mut input, draft_token_ids, "draft_token_ids")?;
     let parents = parents.map(|parents| Value::flat(&mut input, parents, "parents")).transpose()?;
-    let keys = KeyArguments { seed, position, draw, offsets: false, zero_for_none };
+    let keys = KeyArguments { seed, position, draw, offsets, zero_for_none };
     let keys = DrawKeys::read(&mut input, &keys, None)?;
     let out = input.empty(&[trees, n + 1], dtype)?;
     let tokens = tokens_out(&mut input, &out, trees * (n + 1))?;
-    let path = input.empty(&[trees, n + 1], "int32")?;
-    let rows = tokens_out(&mut input, &path, trees * (n + 1))?;
+    let path = parents.as_ref().map(|_| input.empty(&[trees, n + 1], "int32")).transpose()?;
+    let rows = path.as_ref().map(|path| tokens_out(&mut input, path, trees * (n + 1))).transpose()?;
     if let Some(drafter) = &drafter {
         check_apart(&tokens, drafter, "draft_probs")?;
     }
-    let ((accepted, counts), (statuses, bits)) = (input.words(&[trees])?, input.words(&[trees])?);
-    let batch = Batch {
-        shape: [trees, n, vocab],
-        draft_probs: drafter,
-        target_probs: target,
-        ids,
-        parents,
-        tokens,
-        rows,
+    let adds = added.is_some();
+    let (accepted, alone, statuses) = match added {
+        Some((accepted, alone)) => (accepted, alone, None),
+        None => {
+            let has_alone = judgement.is_of_chains(parents.is_some(), drafter.is_some());
+            let count = 2 + usize::from(has_alone);
+            let mut words = rows_of(&input.words(&[count, trees])?.0, count)?.into_iter();
+            let mut next = || words.next().expect("as many as were made");
+            (next(), has_alone.then(&mut next), Some(next()))
+        }
     };
+    let column = |input: &mut Input<'_, 'py>, words: &Bound<'py, PyAny>, name| {
+        if adds { counts(input, words, name, trees) } else { input.written(words, name) }
+    };
+    let of_accepted = column(&mut input, &accepted, "accepted")?;
+    let of_alone = alone.as_ref().map(|words| column(&mut input, words, "accepted_alone")).transpose()?;
+    let bits = statuses.as_ref().map(|words| input.written(words, "statuses")).transpose()?;
+    let shape = [trees, n, draft_rows, vocab];
+    let batch = Batch { shape, draft_probs: drafter, target_probs: target, ids, parents, tokens, rows };
     let on_device = input.is_on_device();
     run(&input, |operators| {
-        // SAFETY: the counts were allocated above with one word per tree; nobody else uses them meanwhile.
-        let accepted: PerRowMut<'_, u32> = unsafe { words_out(&counts, on_device) }?;
-        // SAFETY: the same of the statuses, of which any word is one.
-        let statuses: PerRowMut<'_, Status> = unsafe { words_out(&bits, on_device) }?;
-        let counts = DraftTreeCounts { accepted: Some(accepted), statuses: Some(statuses) };
+        // SAFETY: the arrays have one word per tree and are writable; nobody else uses them meanwhile.
+        let column = |matrix| unsafe { words_out::<u32>(matrix, on_device) };
+        // SAFETY: the statuses were allocated above with one word per tree, of which any is a status.
+        let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
+        let counts = DraftTreeCounts {
+            accepted: Some(column(&of_accepted)?),
+            accepted_alone: of_alone.as_ref().map(column).transpose()?,
+            statuses: bits.as_ref().map(of).transpose()?,
+            adds,
+        };
         // SAFETY: `input` keeps the arrays alive, whose shapes were checked; on a device their owners reuse
         // memory in stream order. The package's documentation forbids other use until the work is done.
-        unsafe {
-            batch.with(|trees| operators.tree_speculative_sampling(trees, judgement, &keys.draws(), counts))
-        }
+        unsafe { batch.with(|trees| operators.judge(trees, judgement, &keys.draws(), counts)) }
     })?;
-    Ok((out, path, accepted, statuses))
+    Ok((out, path, accepted, alone, statuses))
 }

@@ -1,12 +1,11 @@
 //! Operators over arrays, without requests: `python/gumball/operators.py` gives them their public names.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `sample`, `selected`, `draft_chains`, `draft_trees`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
+//! `sample`, `selected`, `draft_trees`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
 //! stream, which `by_stream` keeps.
 
 mod by_stream;
 mod columns;
-mod draft_chains;
 mod draft_trees;
 mod input;
 mod params;
@@ -15,8 +14,7 @@ mod sample;
 mod selected;
 mod write;
 
-pub use draft_chains::verify_chains;
-pub use draft_trees::judge_trees;
+pub use draft_trees::judge;
 pub use input::{emulate, row_count};
 pub use sample::{sample_from_pools, sample_rows};
 pub use selected::token_logprobs;

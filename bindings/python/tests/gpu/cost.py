@@ -82,9 +82,7 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball top_k_mask_logits, a column"] = lambda: gumball.top_k_mask_logits(logits, ks)
     target, drafts = torch.rand(rows, 4, VOCAB, device="cuda"), torch.zeros(rows, 3, device="cuda", dtype=torch.int32)
     draft = torch.rand(rows, 3, VOCAB, device="cuda")
-    found["gumball chain_speculative_sampling, 3 drafts"] = lambda: gumball.chain_speculative_sampling(
-        draft, drafts, target, seed=7
-    )
+    found["gumball judge, chains of 3 drafts"] = lambda: gumball.judge(draft, drafts, target, seed=7)
     found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
     found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
     found["torch empty_like"] = lambda: torch.empty_like(logits)

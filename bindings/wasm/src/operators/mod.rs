@@ -1,4 +1,4 @@
-//! Operators over rows, without requests: softmax, renormalised and masked rows, draws, chains and trees of drafts.
+//! Operators over rows, without requests: softmax, renormalised and masked rows, draws, trees of drafts.
 //!
 //! Rows lie one after the other in a typed array, and `vocab` says how long each is. What JavaScript sees of a function, its overloads
 //! and its words, stands in `types.ts`.

@@ -126,7 +126,7 @@ fn chains_are_verified_as_defined() {
             draw: dice.below(3) as u32,
         };
         let (want, verified) = chain.verify().unwrap();
-        ends[verified.emitted as usize] += 1;
+        ends[verified.accepted as usize] += 1;
         for (level, workspace) in &mut workspaces {
             let mut tokens = vec![7; n + 1];
             let got = workspace.verify_chain(&chain, &mut tokens).unwrap();

@@ -68,10 +68,10 @@ DEVICE u32 chain_end_at(const Chains& chains, const RngStream& rng, u32 chain, u
 
 // The judgement of a chain.
 struct Acceptance {
-    // The number of drafts that are accepted when each is judged by itself, those after the chain's end included.
+    // The number of accepted drafts, which is also the index of the row that the last token comes from.
     u32 accepted;
-    // The number of emitted drafts, which is also the index of the row that the last token comes from.
-    u32 emitted;
+    // The number of drafts that are accepted when each is judged by itself, those after the chain's end included.
+    u32 accepted_alone;
     // Whether the last token comes from that row's residual.
     bool rejected;
 };
@@ -85,28 +85,60 @@ struct AcceptanceStorage {
 // Judges a chain; every thread returns the result. A kernel calls it once: a second call could overwrite the storage
 // while slower warps still read it.
 DEVICE Acceptance accept_drafts(AcceptanceStorage& storage, const Chains& chains, const RngStream& rng, u32 chain) {
-    u32 end = NO_END, accepted = 0, length = chains.draft_count;
+    u32 end = NO_END, alone = 0, length = chains.draft_count;
 #pragma unroll 1
     for (u32 j = threadIdx.x; j - lane_id() < length; j += blockDim.x) {
         u32 own = j < length ? chain_end_at(chains, rng, chain, j) : 2 * j;
-        accepted += own == NO_END;
+        alone += own == NO_END;
         end = own < end ? own : end;
     }
     end = __reduce_min_sync(FULL_MASK, end);
-    accepted = __reduce_add_sync(FULL_MASK, accepted);
+    alone = __reduce_add_sync(FULL_MASK, alone);
     if (lane_id() == 0) {
         storage.ends[warp_id()] = end;
-        storage.counts[warp_id()] = accepted;
+        storage.counts[warp_id()] = alone;
     }
     // RAW on ends, counts: lane 0 of each warp wrote its warp's, all warps read all of them.
     __syncthreads();
     end = __reduce_min_sync(FULL_MASK, lane_id() < warp_count() ? storage.ends[lane_id()] : NO_END);
-    accepted = __reduce_add_sync(FULL_MASK, lane_id() < warp_count() ? storage.counts[lane_id()] : 0);
+    alone = __reduce_add_sync(FULL_MASK, lane_id() < warp_count() ? storage.counts[lane_id()] : 0);
     end = end < 2 * length ? end : 2 * length;
-    return Acceptance{accepted, end / 2, (end & 1) != 0};
+    return Acceptance{end / 2, alone, (end & 1) != 0};
 }
 
 // Returns the random stream of the chain's last token, at the position of the row that it comes from.
 DEVICE LastTokenStream last_token_stream(const RngStream& rng, const Acceptance& acceptance) {
-    return LastTokenStream{{rng.seed, rng.position + acceptance.emitted, rng.draw}, acceptance.rejected};
+    return LastTokenStream{{rng.seed, rng.position + acceptance.accepted, rng.draw}, acceptance.rejected};
+}
+
+// Stores a chain's count, or with CHAIN_ADD_COUNTS adds it to the count in memory; nothing if `counts` is null.
+DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count) {
+    if (counts) {
+        counts[chain] = chains.flags & CHAIN_ADD_COUNTS ? counts[chain] + count : count;
+    }
+}
+
+// Writes what became of a chain or tree; by a block. `token`: the last one. `row_at(j)`: the row that the token of index j comes from.
+template <class RowAt>
+DEVICE void write_judgement(const Chains& chains, u32 chain, u32 accepted, int token, u32 status, RowAt row_at) {
+    const int last = token < 0 && chains.flags & CHAIN_ZERO_FOR_NONE ? 0 : token;
+#pragma unroll 1
+    for (u32 j = threadIdx.x; j <= chains.draft_count; j += blockDim.x) {
+        i64 id = j < accepted ? draft_id(chains, chain, row_at(j + 1) - 1) : j == accepted ? last : NO_TOKEN;
+        u64 offset = chain * chains.tokens_stride + j;
+        if (chains.flags & CHAIN_TOKENS_I64) {
+            ((i64*)chains.tokens)[offset] = id;
+        } else {
+            ((int*)chains.tokens)[offset] = (int)id;
+        }
+        if (chains.rows) {
+            chains.rows[chain * chains.rows_stride + j] = j <= accepted ? (int)row_at(j) : -1;
+        }
+    }
+    if (threadIdx.x == 0) {
+        write_count(chains, chains.accepted, chain, accepted);
+        if (chains.statuses) {
+            chains.statuses[chain] = status;
+        }
+    }
 }

@@ -5,9 +5,10 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws, Dtype, Gpu,
-    IntType, Rows, Runtime, Verified, Verify,
+    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, DraftTrees, Draws, Dtype, Gpu,
+    IntType, Judge, Judged, Rows, Runtime,
 };
+use gumball_spec::verify::by_probabilities::Judgement;
 
 use crate::rows::{COLD_BYTES, cold};
 use crate::softmax;
@@ -45,25 +46,27 @@ pub fn calls<'b>(
     let drafts = Buffer::of(&runtime, &drafts)?;
     let mut tokens = Buffer::of(&runtime, &vec![0i32; chains * (DRAFTS + 1)])?;
     let counts = [Buffer::of(&runtime, &vec![0u32; chains])?, Buffer::of(&runtime, &vec![0u32; chains])?];
-    let verify = Verify::new(runtime)?;
+    let judge = Judge::new(runtime)?;
     let call = move |place: usize| {
         let rows = |start: usize, rows: usize| {
             let start = place * of_a_batch + start;
-            DraftChainRows::of(&probabilities, start, [chains, rows, vocab], [rows * vocab, vocab])
+            DraftTreeRows::of(&probabilities, start, [chains, rows, vocab], [rows * vocab, vocab])
         };
         let first = place * chains * DRAFTS;
-        let asked = DraftChains {
-            draft_probs: rows(0, DRAFTS)?,
+        let asked = DraftTrees {
+            draft_probs: Some(rows(0, DRAFTS)?),
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, first, chains, DRAFTS, DRAFTS)?,
+            parents: None,
             target_probs: rows(first_target, DRAFTS + 1)?,
             draws: Draws::new(1, 9),
         };
         let tokens = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, DRAFTS + 1, DRAFTS + 1)?;
-        let (accepted, emitted) = (
+        let (accepted, accepted_alone) = (
             Some(DeviceSlice::of(&counts[0], IntType::U32)),
             Some(DeviceSlice::of(&counts[1], IntType::U32)),
         );
-        verify.enqueue(&asked, &Verified { accepted, emitted, ..Verified::new(tokens) })
+        let out = Judged { accepted, accepted_alone, ..Judged::new(tokens) };
+        judge.enqueue(&asked, Judgement::Rejection, &out)
     };
     // The row that the last token is drawn from, of drafter and target.
     let bytes = 2 * chains * vocab * size_of::<f32>();

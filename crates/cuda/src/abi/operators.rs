@@ -242,7 +242,7 @@ shared! {
     /// The argument of the kernels of verify.cu: chains of n = `draft_count` drafts each. Strides are in
     /// elements: from chain to chain, and from row to row.
     struct Chains {
-        /// `[chains, n, vocab]`
+        /// `[chains, n, vocab]`, or with a row more for each chain
         draft_probs: (const float*);
         draft_stride: u64;
         draft_row_stride: u64;
@@ -256,9 +256,12 @@ shared! {
         /// `[chains, n + 1]`
         tokens: (void*);
         tokens_stride: u64;
+        /// `[chains, n + 1]`: the rows that the tokens come from, then -1. Null: the kernels do not write them.
+        rows: (int*);
+        rows_stride: u64;
         /// `[chains]` each; null: the kernels do not write it.
         accepted: (u32*);
-        emitted: (u32*);
+        accepted_alone: (u32*);
         statuses: (u32*);
         /// `[chains]` or one element each. Null: `seed`, `position` or `draw` below applies to all chains.
         seeds: (const void*);
@@ -299,15 +302,12 @@ shared! {
 
     /// The argument of judge_drafts: trees of n = `chains.draft_count` drafts each.
     struct JudgeDrafts {
-        /// The trees' drafts, rows, random numbers and results. A tree has a row of the drafter for each row of
-        /// the target: n + 1. `draft_probs` is null if the drafter has no probabilities; `accepted` is null.
+        /// The trees' drafts, rows, random numbers and results. `draft_probs` is null if the drafter has no probabilities;
+        /// `accepted_alone` is null.
         chains: Chains;
         /// `[trees, n]`; -1 is the root. Null: the parent of each draft is the one before it.
         parents: (const void*);
         parents_stride: u64;
-        /// `[trees, n + 1]`: the rows of the walk, then -1. Null: the kernel does not write it.
-        rows: (int*);
-        rows_stride: u64;
         /// `[trees, 2, tiles]`
         tile_sums: (TileSum*);
         /// In units of 2^-32.

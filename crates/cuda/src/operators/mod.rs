@@ -7,7 +7,7 @@
 //!
 //! Depends on every folder but `pipeline`.
 
-pub(crate) mod draft_chains;
+pub(crate) mod draft_trees;
 pub(crate) mod judge;
 pub mod numeric_check;
 mod params;
@@ -16,7 +16,6 @@ mod sample;
 mod scratch;
 mod selected;
 pub(crate) mod softmax;
-pub(crate) mod verify;
 mod write;
 
 use std::sync::Arc;
@@ -29,10 +28,9 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
-use crate::operators::draft_chains::{DraftChains, Verified};
-use crate::operators::judge::{DraftTrees, Judge, Judged};
+use crate::operators::draft_trees::{DraftTrees, Judged};
+use crate::operators::judge::Judge;
 use crate::operators::softmax::Softmax;
-use crate::operators::verify::Verify;
 
 pub use params::{Draws, PerRow, RowParams};
 pub use pools::PoolSlots;
@@ -53,8 +51,6 @@ pub struct Operators {
     /// The softmax for rows without filters, made at its first use.
     softmax: Option<Softmax>,
     /// Made at its first use.
-    verify: Option<Verify>,
-    /// Made at its first use.
     judge: Option<Judge>,
 }
 
@@ -63,18 +59,10 @@ impl Operators {
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         let scratch = Scratch::new(Arc::clone(&runtime));
-        Self { device: runtime.limits(), scratch, softmax: None, verify: None, judge: None, runtime }
+        Self { device: runtime.limits(), scratch, softmax: None, judge: None, runtime }
     }
 
-    /// Enqueues the verification of chains of drafts; see [`Verify::enqueue`].
-    ///
-    /// # Errors
-    /// Those of [`Verify::new`] and [`Verify::enqueue`].
-    pub fn verify(&mut self, chains: &DraftChains<'_>, out: &Verified<'_>) -> Result<()> {
-        made(&self.runtime, &mut self.verify, Verify::new)?.enqueue(chains, out)
-    }
-
-    /// Enqueues the judgement of trees of drafts; see [`Judge::enqueue`].
+    /// Enqueues the judgement of trees of drafts, chains among them; see [`Judge::enqueue`].
     ///
     /// # Errors
     /// Those of [`Judge::new`] and [`Judge::enqueue`].

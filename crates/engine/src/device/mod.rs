@@ -33,7 +33,7 @@ pub use draft_batch::DraftBatch;
 pub use graph::GraphWork;
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
-    DraftBatchLimits, DraftChainRows, DraftIds as DeviceDrafts, Dtype, Gpu, Graph as DeviceGraph, IntType,
+    DraftBatchLimits, DraftIds as DeviceDrafts, DraftTreeRows, Dtype, Gpu, Graph as DeviceGraph, IntType,
     MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;

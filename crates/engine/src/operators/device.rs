@@ -3,15 +3,13 @@
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Judged, Rows, RowsOut,
-    Verified,
+    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, Judged, Rows, RowsOut,
 };
 use gumball_spec::Result;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 use super::arrays::device_column;
 use super::columns::{KeyColumns, ParamColumns, TokenColumn};
-use super::draft_chains::DraftChainCounts;
 use super::draft_trees::DraftTreeCounts;
 use super::draws::Draws;
 use super::params::{PerRow, RowParams};
@@ -99,42 +97,26 @@ impl OnDevice {
         self.operators.selected_logprobs(rows, &tokens, out)
     }
 
-    /// Enqueues the verification of chains. `probs`: the drafter's and the target's.
-    pub fn verify(
-        &mut self,
-        [draft_probs, target_probs]: [DraftChainRows<'_>; 2],
-        draft_token_ids: DeviceIntMatrix<'_>,
-        draws: &Draws<'_>,
-        tokens: DeviceIntMatrixMut<'_>,
-        counts: DraftChainCounts<'_>,
-    ) -> Result<()> {
-        let out = Verified {
-            accepted: device_column("accepted", counts.accepted)?,
-            emitted: device_column("emitted", counts.emitted)?,
-            statuses: device_column("statuses", counts.statuses)?,
-            adds: counts.adds,
-            ..Verified::new(tokens)
-        };
-        let (draws, _) = self.keys.keys(&self.device, draws, None, target_probs.chains(), 0)?;
-        let chains = cuda::DraftChains { draft_probs, draft_token_ids, target_probs, draws };
-        self.operators.verify(&chains, &out)
-    }
-
     /// Enqueues the judgement of trees. `probs`: the drafter's and the target's. `drafts`: ids and parents. `written`: tokens
     /// and rows.
     pub fn judge(
         &mut self,
-        (draft_probs, target_probs): (Option<DraftChainRows<'_>>, DraftChainRows<'_>),
+        (draft_probs, target_probs): (Option<DraftTreeRows<'_>>, DraftTreeRows<'_>),
         (draft_token_ids, parents): (DeviceIntMatrix<'_>, Option<DeviceIntMatrix<'_>>),
         judgement: Judgement,
         draws: &Draws<'_>,
         (tokens, rows): (DeviceIntMatrixMut<'_>, Option<DeviceIntMatrixMut<'_>>),
         counts: DraftTreeCounts<'_>,
     ) -> Result<()> {
-        let (accepted, statuses) =
-            (device_column("accepted", counts.accepted)?, device_column("statuses", counts.statuses)?);
-        let out = Judged { tokens, rows, accepted, statuses };
-        let (draws, _) = self.keys.keys(&self.device, draws, None, target_probs.chains(), 0)?;
+        let out = Judged {
+            tokens,
+            rows,
+            accepted: device_column("accepted", counts.accepted)?,
+            accepted_alone: device_column("accepted_alone", counts.accepted_alone)?,
+            statuses: device_column("statuses", counts.statuses)?,
+            adds: counts.adds,
+        };
+        let (draws, _) = self.keys.keys(&self.device, draws, None, target_probs.trees(), 0)?;
         let trees = cuda::DraftTrees { draft_probs, draft_token_ids, parents, target_probs, draws };
         self.operators.judge(&trees, judgement, &out)
     }

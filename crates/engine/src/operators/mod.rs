@@ -1,4 +1,4 @@
-//! Operators: softmax, renormalisation, masks, draws and draft chains over batches of rows, without sequences.
+//! Operators: softmax, renormalisation, masks, draws and judged drafts over batches of rows, without sequences.
 //!
 //! They serve engines that hold probabilities or must return them, and that choose seeds and positions
 //! themselves. A row's result is a function of its numbers, its parameters and its draw, as in a
@@ -8,7 +8,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `arrays`, `matrix` | what operators read and write |
-//! | `params`, `draws`, `draft_chains`, `draft_trees` | arguments; draws, draft chains and draft trees on the host |
+//! | `params`, `draws`, `draft_trees` | arguments; draws and draft trees on the host |
 //! | `selected_logprobs` | logprobs of tokens that are there already |
 //! | `host` | rows over threads |
 //! | `device`, `columns` | kernels of a device; lists that are copied there |
@@ -18,7 +18,6 @@ mod arrays;
 mod columns;
 #[cfg(feature = "cuda")]
 mod device;
-mod draft_chains;
 mod draft_trees;
 mod draws;
 mod host;
@@ -43,7 +42,6 @@ use host::Host;
 use selected_logprobs::Selected;
 
 pub use arrays::{PerRowMut, RowsIn, RowsInOut};
-pub use draft_chains::{DraftChainCounts, DraftChains, HostDraftChains};
 pub use draft_trees::{DraftTreeCounts, DraftTrees, HostDraftTrees};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
@@ -359,60 +357,28 @@ impl Operators {
         }
     }
 
-    /// Accepts each draft chain's drafts up to the first that is rejected and draws a replacement for it. Every
-    /// emitted token has the distribution of the target's row, whatever the drafter proposed (rule S4).
-    ///
-    /// Accepting a draft reads two probabilities. Of each chain at most two rows are read in full.
-    ///
-    /// # Shapes and units
-    /// `chains`: the shapes that its fields name. `draws`: one per chain, at the position of its first draft.
-    /// `counts`: one per chain.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the vocabulary is outside 1..=2^20.
-    /// - [`Error::Length`] if a shape differs.
-    /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
-    ///
-    /// After an error nothing has been written.
-    pub fn chain_speculative_sampling(
-        &self,
-        chains: DraftChains<'_>,
-        draws: &Draws<'_>,
-        counts: DraftChainCounts<'_>,
-    ) -> Result<()> {
-        match (&self.place, chains) {
-            (Place::Host(host), DraftChains::Host { chains, tokens }) => {
-                host.verify(&chains, draws, tokens, counts)
-            }
-            #[cfg(feature = "cuda")]
-            (
-                Place::Device(device),
-                DraftChains::Device { draft_probs, draft_token_ids, target_probs, tokens },
-            ) => lock(device).verify([draft_probs, target_probs], draft_token_ids, draws, tokens, counts),
-            #[cfg(feature = "cuda")]
-            _ => Err(self.wrong_memory("chains")),
-        }
-    }
-
     /// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends: by
-    /// rejection (rule S5), a chain as a whole (S6), or by thresholds (S7).
+    /// rejection (rule S4 for chains, S5), a chain as a whole (S6), or by thresholds (S7).
     ///
     /// By rejection and as a block every emitted token has the distribution of the target's row, if the drafts were drawn as
-    /// these rules ask for. Thresholds are biased towards the drafts. A chain is judged by rejection as
-    /// [`Operators::chain_speculative_sampling`] judges it, which is faster.
+    /// these rules ask for. Thresholds are biased towards the drafts.
+    ///
+    /// Chains, which have no `parents`, are fastest by rejection with `draft_probs`: accepting a draft reads two probabilities,
+    /// and of each chain at most two rows are read in full.
     ///
     /// # Shapes and units
     /// `trees`: the shapes that its fields name. `draws`: one per tree, at the position of its first drafts. `counts`: one
     /// per tree.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts, a threshold outside 0..=1, or a
-    ///   parent that the host sees and that makes no tree, or no chain although it is judged as a block.
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts (but for the chains named above), a threshold
+    ///   outside 0..=1, or a parent that the host sees and that makes no tree, or no chain although it is judged as a block.
     /// - [`Error::Length`] if a shape differs.
+    /// - [`Error::Conflict`] for `counts.accepted_alone` of other trees than the chains named above.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
     ///
     /// After an error nothing has been written.
-    pub fn tree_speculative_sampling(
+    pub fn judge(
         &self,
         trees: DraftTrees<'_>,
         judgement: Judgement,

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "emulator")]
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, IntType,
+    Device, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, IntType,
 };
 use gumball_engine::{
     DraftTreeCounts, DraftTrees, Draws, Error, HostDraftTrees, Judgement, NONE, Operators, Status,
@@ -143,8 +143,12 @@ fn trees_are_the_definitions() {
             let mut written = Written::new();
             let Written { tokens, rows, accepted, statuses } = &mut written;
             let trees = DraftTrees::Host { trees: batch.host(case), tokens, rows: Some(rows) };
-            let counts = DraftTreeCounts { accepted: Some(accepted.into()), statuses: Some(statuses.into()) };
-            operators.tree_speculative_sampling(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
+            let counts = DraftTreeCounts {
+                accepted: Some(accepted.into()),
+                statuses: Some(statuses.into()),
+                ..DraftTreeCounts::default()
+            };
+            operators.judge(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
             let accepted = written.check(&batch, case);
             assert!((1..(TREES * DRAFTS) as u32).contains(&accepted), "{accepted} {case:?}");
         }
@@ -159,21 +163,16 @@ fn mistakes_about_trees_are_named_and_nothing_is_written() {
     let refused = |trees: HostDraftTrees<'_>, judgement: Judgement| {
         let mut tokens = vec![7; TREES * ROWS];
         let trees = DraftTrees::Host { trees, tokens: &mut tokens, rows: None };
-        let done = operators.tree_speculative_sampling(
-            trees,
-            judgement,
-            &Draws::new(0, 0),
-            DraftTreeCounts::default(),
-        );
+        let done = operators.judge(trees, judgement, &Draws::new(0, 0), DraftTreeCounts::default());
         assert!(tokens.iter().all(|token| *token == 7));
         done.map_err(|error: Error| error.to_string()).unwrap_err()
     };
     let text = refused(HostDraftTrees { draft_probs: Some(&[0.5; 9]), ..whole }, THRESHOLDS);
-    let wanted = TREES * ROWS * VOCAB;
+    let (least, wanted) = (TREES * DRAFTS * VOCAB, TREES * ROWS * VOCAB);
     let shape = format!("for {TREES} trees of {DRAFTS} drafts and {VOCAB} ids");
-    assert_eq!(text, format!("draft_probs has length 9, but must have {wanted} {shape}"));
+    assert_eq!(text, format!("draft_probs has length 9, but must have {least} or {wanted} {shape}"));
     let text = refused(HostDraftTrees { drafts: 65, ..whole }, THRESHOLDS);
-    assert_eq!(text, "drafts is 65, but must be in 0..=64");
+    assert_eq!(text, "drafts is 65, but must be in 0..=64, but for chains by rejection with draft_probs");
     let mut cycle = batch.parents.clone();
     cycle[DRAFTS + 1] = 4;
     let text = refused(HostDraftTrees { parents: Some(&cycle), ..whole }, Judgement::Rejection);
@@ -182,6 +181,38 @@ fn mistakes_about_trees_are_named_and_nothing_is_written() {
     assert_eq!(text, "parents is -1 for node 1 of tree 0, but must be 0 in a chain");
     let text = refused(whole, Judgement::Threshold { single: 1.5, acc: 0.5 });
     assert_eq!(text, "threshold_single is 1.5, but must be in 0..=1");
+    let (mut tokens, mut alone) = (vec![7; TREES * ROWS], [0; TREES]);
+    let trees = DraftTrees::Host { trees: whole, tokens: &mut tokens, rows: None };
+    let counts =
+        DraftTreeCounts { accepted_alone: Some(alone[..].as_mut().into()), ..DraftTreeCounts::default() };
+    let error = operators.judge(trees, Judgement::Rejection, &Draws::new(0, 0), counts).unwrap_err();
+    assert!(matches!(error, Error::Conflict { parameter: "accepted_alone", .. }), "{error}");
+    assert!(tokens.iter().all(|token| *token == 7));
+}
+
+#[test]
+fn chains_by_rejection_have_any_length() {
+    let drafts = 200;
+    let probs = vec![0.5; 2 * (drafts + 1)];
+    let chain = HostDraftTrees {
+        trees: 1,
+        drafts,
+        vocab: 2,
+        draft_probs: Some(&probs),
+        draft_token_ids: &vec![1; drafts],
+        parents: None,
+        target_probs: &probs,
+    };
+    let (mut tokens, mut accepted) = (vec![7; drafts + 1], [5]);
+    let trees = DraftTrees::Host { trees: chain, tokens: &mut tokens, rows: None };
+    let counts = DraftTreeCounts {
+        accepted: Some(accepted[..].as_mut().into()),
+        adds: true,
+        ..DraftTreeCounts::default()
+    };
+    let operators = Operators::new(None, Some(1)).unwrap();
+    operators.judge(trees, Judgement::Rejection, &Draws::new(3, 17), counts).unwrap();
+    assert_eq!((&tokens[..drafts], accepted), (&[1; 200][..], [205]));
 }
 
 #[cfg(feature = "emulator")]
@@ -194,7 +225,7 @@ fn a_device_judges_trees_as_the_host_does() {
     let ints = |values: &[i32]| DeviceBuffer::of(&runtime, values).unwrap();
     let (draft_probs, target_probs) = (floats(&batch.draft_probs), floats(&batch.target_probs));
     let (drafts, parents) = (ints(&batch.drafts), ints(&batch.parents));
-    let probs = |buffer| DraftChainRows::of(buffer, 0, [TREES, ROWS, VOCAB], [ROWS * VOCAB, VOCAB]).unwrap();
+    let probs = |buffer| DraftTreeRows::of(buffer, 0, [TREES, ROWS, VOCAB], [ROWS * VOCAB, VOCAB]).unwrap();
     let nodes = |buffer| DeviceIntMatrix::of(buffer, IntType::I32, 0, TREES, DRAFTS, DRAFTS).unwrap();
     for case in cases() {
         let mut written = Written::new();
@@ -211,8 +242,9 @@ fn a_device_judges_trees_as_the_host_does() {
         let counts = DraftTreeCounts {
             accepted: Some(gumball_engine::PerRowMut::Device(DeviceSlice::of(&accepted, IntType::I32))),
             statuses: Some(gumball_engine::PerRowMut::Device(DeviceSlice::of(&statuses, IntType::I32))),
+            ..DraftTreeCounts::default()
         };
-        operators.tree_speculative_sampling(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
+        operators.judge(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
         tokens.read(0, &mut written.tokens).unwrap();
         rows.read(0, &mut written.rows).unwrap();
         accepted.read(0, &mut written.accepted).unwrap();

@@ -1,8 +1,8 @@
 //! Sizes that callers name: what lies outside a range is refused when it is named, and memory that the system refuses is an error.
 
 use gumball_engine::{
-    Batch, DraftChainCounts, DraftChains, Draws, Error, HostDraftChains, Operators, Outputs, PADDING, Pool,
-    PoolConfig, Rows, SamplingParams, Widths,
+    Batch, DraftTreeCounts, DraftTrees, Draws, Error, HostDraftTrees, Judgement, Operators, Outputs, PADDING,
+    Pool, PoolConfig, Rows, SamplingParams, Widths,
 };
 
 use crate::cases::{VOCAB, row, step};
@@ -88,17 +88,18 @@ fn outputs_that_fit_no_memory_are_refused_and_nothing_moves() {
 #[test]
 fn chains_whose_products_wrap_are_refused() {
     let operators = Operators::new(None, Some(1)).unwrap();
-    let chains = |chains, drafts, vocab| HostDraftChains {
-        chains,
+    let chains = |trees, drafts, vocab| HostDraftTrees {
+        trees,
         drafts,
         vocab,
-        draft_probs: &[],
+        draft_probs: Some(&[]),
         draft_token_ids: &[],
+        parents: None,
         target_probs: &[],
     };
-    let verify = |chains: HostDraftChains<'_>| {
-        let chains = DraftChains::Host { chains, tokens: &mut [] };
-        operators.chain_speculative_sampling(chains, &Draws::new(1, 0), DraftChainCounts::default())
+    let verify = |trees: HostDraftTrees<'_>| {
+        let trees = DraftTrees::Host { trees, tokens: &mut [], rows: None };
+        operators.judge(trees, Judgement::Rejection, &Draws::new(1, 0), DraftTreeCounts::default())
     };
     assert_eq!(verify(chains(0, usize::MAX, 5)), Ok(()));
     assert!(matches!(verify(chains(1 << 63, 1, 2)), Err(Error::Length { .. })));

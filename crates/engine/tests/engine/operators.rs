@@ -1,8 +1,8 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    DraftChainCounts, DraftChains, Draws, Error, FilterOrder, HostDraftChains, Kind, Logits, LogitsMut, NONE,
-    Operators, RowParams, Sampler, SamplingParams, Status, bf16,
+    DraftTreeCounts, DraftTrees, Draws, Error, FilterOrder, HostDraftTrees, Judgement, Kind, Logits,
+    LogitsMut, NONE, Operators, RowParams, Sampler, SamplingParams, Status, bf16,
 };
 use gumball_spec::verify::DraftChain;
 use gumball_spec::{Request, Row, oracle};
@@ -174,27 +174,34 @@ fn chains_are_the_definitions() {
             (0..VOCAB).max_by(|a, b| q[*a].total_cmp(&q[*b])).unwrap() as i32
         })
         .collect();
-    let batch = HostDraftChains {
-        chains,
+    // A row more for each chain, which nobody reads.
+    let padded: Vec<f32> =
+        draft_probs.chunks(n * VOCAB).flat_map(|chain| [chain, &[f32::NAN; VOCAB]].concat()).collect();
+    let batch = |draft_probs| HostDraftTrees {
+        trees: chains,
         drafts: n,
         vocab: VOCAB,
-        draft_probs: &draft_probs,
+        draft_probs: Some(draft_probs),
         draft_token_ids: &drafts,
+        parents: None,
         target_probs: &target_probs,
     };
     let draws = Draws::new(3, 17);
-    for operators in operators() {
-        let mut tokens = vec![0; chains * (n + 1)];
-        let (mut accepted, mut emitted) = (vec![10; chains], vec![0; chains]);
+    for (operators, draft_probs_given) in
+        operators().iter().flat_map(|operators| [&draft_probs, &padded].map(|probs| (operators, probs)))
+    {
+        let (mut tokens, mut rows) = (vec![0; chains * (n + 1)], vec![0; chains * (n + 1)]);
+        let (mut accepted, mut alone) = (vec![0; chains], vec![10; chains]);
         let mut statuses = vec![Status::default(); chains];
-        let counts = DraftChainCounts {
+        let counts = DraftTreeCounts {
             accepted: Some((&mut accepted).into()),
-            emitted: Some((&mut emitted).into()),
+            accepted_alone: Some((&mut alone).into()),
             statuses: Some((&mut statuses).into()),
             adds: true,
         };
-        let batch = DraftChains::Host { chains: batch, tokens: &mut tokens };
-        operators.chain_speculative_sampling(batch, &draws, counts).unwrap();
+        let trees = batch(draft_probs_given);
+        let trees = DraftTrees::Host { trees, tokens: &mut tokens, rows: Some(&mut rows) };
+        operators.judge(trees, Judgement::Rejection, &draws, counts).unwrap();
         for i in 0..chains {
             let chain = DraftChain {
                 drafts: &drafts[i * n..][..n],
@@ -207,16 +214,19 @@ fn chains_are_the_definitions() {
             };
             let (want, verified) = chain.verify().unwrap();
             assert_eq!(tokens[i * (n + 1)..][..n + 1], want);
-            let got = (accepted[i] - 10, emitted[i], statuses[i]);
-            assert_eq!(got, (verified.accepted, verified.emitted, verified.status));
+            let got = (accepted[i], alone[i] - 10, statuses[i]);
+            assert_eq!(got, (verified.accepted, verified.accepted_alone, verified.status));
+            let path: Vec<i32> =
+                (0..=n as i32).map(|j| if j <= accepted[i] as i32 { j } else { -1 }).collect();
+            assert_eq!(rows[i * (n + 1)..][..n + 1], path);
         }
-        assert!(emitted.iter().any(|emitted| *emitted > 0));
-        assert!(emitted.iter().any(|emitted| *emitted < 3));
+        assert!(accepted.iter().any(|accepted| *accepted > 0));
+        assert!(accepted.iter().any(|accepted| *accepted < 3));
     }
-    let batch = DraftChains::Host { chains: batch, tokens: &mut [0; 7] };
-    let error =
-        operators()[0].chain_speculative_sampling(batch, &draws, DraftChainCounts::default()).unwrap_err();
-    let text = "tokens has length 7, but must have 160 for 40 chains of 3 drafts and 900 ids";
+    let trees = DraftTrees::Host { trees: batch(&draft_probs), tokens: &mut [0; 7], rows: None };
+    let counts = DraftTreeCounts::default();
+    let error = operators()[0].judge(trees, Judgement::Rejection, &draws, counts).unwrap_err();
+    let text = "tokens has length 7, but must have 160 for 40 trees of 3 drafts and 900 ids";
     assert_eq!(error.to_string(), text);
 }
 

@@ -12,14 +12,15 @@ use crate::shape::check_vocab;
 
 use super::tree::DraftTree;
 use super::weights::{Key, Naive, Weigh, counted};
+use super::{DraftChain, Verified};
 
 /// Drafts with the rows of probabilities that they are judged by.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'a> {
     /// The drafts.
     pub tree: DraftTree<'a>,
-    /// The rows that the drafter drew from, one for each target row; those of rows without children are not read.
-    /// `None`: the drafter has no probabilities.
+    /// The rows that the drafter drew from: the root's, then that behind each draft; the last, behind which no draft can be, may be
+    /// left out. Rows without children are not read. `None`: the drafter has no probabilities.
     pub draft_probs: Option<&'a [f32]>,
     /// The target's rows: the root's, then one for each draft.
     pub target_probs: &'a [f32],
@@ -58,6 +59,19 @@ pub struct Emitted {
     pub tokens: Vec<i32>,
     /// What the rows had to say that the last token was drawn from.
     pub status: Status,
+    /// How many drafts would be accepted if each were judged alone, those behind the last row included; of a [`Trial::chain`].
+    pub accepted_alone: Option<u32>,
+}
+
+impl Emitted {
+    /// Says what became of a chain, whose places for tokens are given.
+    #[must_use]
+    pub fn of_chain(mut tokens: Vec<i32>, verified: Verified) -> Self {
+        let Verified { accepted, accepted_alone, status } = verified;
+        let rows: Vec<usize> = (0..=accepted as usize).collect();
+        tokens.truncate(rows.len());
+        Self { rows, tokens, status, accepted_alone: Some(accepted_alone) }
+    }
 }
 
 /// What the last token is drawn from.
@@ -82,6 +96,18 @@ pub fn check_draft_probs(parameter: &'static str, judgement: Option<Judgement>) 
     Err(Error::Conflict { parameter, other: "mode", reason })
 }
 
+/// Checks that whoever asks how many drafts would be accepted alone has a chain that S4 judges.
+///
+/// # Errors
+/// - [`Error::Conflict`] for other drafts.
+pub fn check_accepted_alone(is_asked: bool, is_chain: bool) -> Result<()> {
+    if !is_asked || is_chain {
+        return Ok(());
+    }
+    let reason = "only chains that are judged by rejection, with the drafter's probabilities and without parents, have this count";
+    Err(Error::Conflict { parameter: "accepted_alone", other: "the drafts", reason })
+}
+
 /// What a row makes of its children.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
@@ -104,18 +130,36 @@ pub struct Siblings<'a> {
     pub key: Key,
 }
 
-impl Trial<'_> {
-    /// Judges the drafts.
+impl<'a> Trial<'a> {
+    /// Returns the drafts as a chain that S4 judges: by rejection, without parents, with the drafter's probabilities. `None` for
+    /// other drafts.
+    #[must_use]
+    pub fn chain(&self, judgement: Judgement) -> Option<DraftChain<'a>> {
+        let Self { tree: DraftTree { drafts, parents }, draft_probs, target_probs, .. } = *self;
+        let Self { vocab, seed, position, draw, .. } = *self;
+        if !judgement.is_of_chains(parents.is_some(), draft_probs.is_some()) {
+            return None;
+        }
+        let (all, read) = (draft_probs?, drafts.len() * vocab);
+        let draft_probs = if all.len() == read + vocab { &all[..read] } else { all };
+        Some(DraftChain { drafts, draft_probs, target_probs, vocab, seed, position, draw })
+    }
+
+    /// Judges the drafts: those of a [`Trial::chain`] by [`DraftChain::verify`], all others as trees.
     ///
     /// # Errors
+    /// - For a chain those of [`DraftChain::check`].
     /// - Those of [`DraftTree::check`], and for [`Judgement::Block`] of [`DraftTree::check_chain`].
     /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or a threshold outside 0..=1.
     /// - [`Error::Length`] if there is not a row for the root and one for each draft.
     pub fn judge(&self, judgement: Judgement) -> Result<Emitted> {
-        self.judge_with(judgement, &mut Naive)
+        match self.chain(judgement) {
+            Some(chain) => chain.verify().map(|(tokens, verified)| Emitted::of_chain(tokens, verified)),
+            None => self.judge_with(judgement, &mut Naive),
+        }
     }
 
-    /// Judges the drafts, by a backend's way of summing and drawing.
+    /// Judges the drafts as a tree, by a backend's way of summing and drawing.
     ///
     /// # Errors
     /// Those of [`Trial::judge`].
@@ -142,7 +186,7 @@ impl Trial<'_> {
             status.insert(Status::EMPTY);
         }
         tokens.push(token.map_or(NONE, |id| id as i32));
-        Ok(Emitted { rows, tokens, status })
+        Ok(Emitted { rows, tokens, status, accepted_alone: None })
     }
 
     /// Goes from row to row while one of the row's children is accepted.
@@ -202,19 +246,18 @@ impl Trial<'_> {
     fn check(&self) -> Result<()> {
         check_vocab(self.vocab)?;
         self.tree.check()?;
-        let rows = self.tree.rows();
-        let wanted = rows * self.vocab;
-        let draft = self.draft_probs.map(|probs| ("draft_probs", probs.len()));
-        for (name, length) in draft.into_iter().chain([("target_probs", self.target_probs.len())]) {
-            if length != wanted {
-                return Err(Error::length(
-                    name,
-                    length,
-                    format!("{wanted} for {rows} rows of {} ids", self.vocab),
-                ));
+        let (rows, vocab) = (self.tree.rows(), self.vocab);
+        let wanted = |rows: usize| format!("{} for {rows} rows of {vocab} ids", rows * vocab);
+        match self.draft_probs.map(<[f32]>::len) {
+            Some(length) if length != rows * vocab && length != (rows - 1) * vocab => {
+                let allowed = format!("{}, or {vocab} less without the last row", wanted(rows));
+                Err(Error::length("draft_probs", length, allowed))
             }
+            _ if self.target_probs.len() != rows * vocab => {
+                Err(Error::length("target_probs", self.target_probs.len(), wanted(rows)))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn key(&self) -> Key {
@@ -230,8 +273,9 @@ impl Trial<'_> {
         &self.target_probs[row * self.vocab..][..self.vocab]
     }
 
+    /// Returns the drafter's row, if it has one there.
     fn draft(&self, row: usize) -> Option<&[f32]> {
-        self.draft_probs.map(|probs| &probs[row * self.vocab..][..self.vocab])
+        self.draft_probs?.get(row * self.vocab..(row + 1) * self.vocab)
     }
 
     /// Returns the drafter's row; one without probabilities has 1 at its only draft there.
@@ -328,6 +372,12 @@ impl Judgement {
     #[must_use]
     pub fn reads_draft_probs(self) -> bool {
         !matches!(self, Self::Threshold { .. })
+    }
+
+    /// Returns whether drafts are judged by S4: by rejection, as a chain without parents, by the drafter's probabilities.
+    #[must_use]
+    pub fn is_of_chains(self, has_parents: bool, has_draft_probs: bool) -> bool {
+        self == Self::Rejection && !has_parents && has_draft_probs
     }
 
     /// Checks the thresholds.

@@ -372,8 +372,8 @@ def chain_speculative_sampling(
     chain = (_as(draft_probs, torch.float32), _as(draft_token_ids, torch.int32), _as(target_probs, torch.float32))
     onto = (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num)
     adds = not torch.compiler.is_compiling() and _fit(onto, chains)
-    (seed, position), added = places, onto if adds else None
-    tokens, accepted, emitted, _ = operators.chain_speculative_sampling(
+    (seed, position), added = places, onto[::-1] if adds else None
+    tokens, _, emitted, accepted, _ = operators.judge(
         *chain, seed=seed, position=position, offsets=True, zero_for_none=True, added=added
     )
     if adds:

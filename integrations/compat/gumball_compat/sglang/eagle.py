@@ -39,7 +39,7 @@ def eagle_sample(
     in a sampled batch; SGLang builds none.
 
     SGLang's settings are read by its `get_spec`. Raises RefusedError for a uno_target_max_top_k, NotImplementedError for watermarks and
-    simulated acceptance, and the errors of :func:`gumball.tree_speculative_sampling`.
+    simulated acceptance, and the errors of :func:`gumball.judge`.
     """
     remedy = "leave SGLang's own eagle_sample in place for its uno drafts"
     refuse_unless(None, {"uno_target_max_top_k": uno_target_max_top_k}, remedy)

@@ -9,7 +9,7 @@ would not fit a row of `accept_index` are not judged.
 The uniform numbers are the only source of randomness, and serve as seeds: see :mod:`gumball.compat.judged`.
 
 Nothing waits for a device, and all can be captured in a graph, but for one look at the links on the host. The errors are
-those of :func:`gumball.tree_speculative_sampling`, ValueError for shapes that do not fit, and RefusedError, a ValueError, for
+those of :func:`gumball.judge`, ValueError for shapes that do not fit, and RefusedError, a ValueError, for
 arguments that would have no effect.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import RefusedError, refuse_unless
-from ..judged import Keys, judged, judged_chains, seeds_of
+from ..judged import Keys, judged, seeds_of
 from ..walks import accepted_in_trees, in_link_order, packed, write_at
 
 __all__ = [
@@ -125,8 +125,9 @@ def judge_in_order(
     drafts = torch.where(parents < 0, -1, candidates.gather(1, order))[:, 1:]
     above = (parents[:, 1:] - 1).clamp(min=-1)
     tokens, rows, accepted = judged(
-        None, drafts.contiguous(), above.contiguous(), target_probs.contiguous(), "threshold", thresholds, keys
+        None, drafts.contiguous(), target_probs.contiguous(), keys, above.contiguous(), "threshold", thresholds
     )
+    assert rows is not None
     nodes = order.gather(1, rows.clamp(min=0).long())
     _write(outputs, retrive_index.gather(1, nodes), tokens, accepted)
 
@@ -216,15 +217,8 @@ def judge_chains_at(
         found = tuple(draft_probs.shape)
         raise ValueError(f"draft_probs has shape {found}, but must have {nodes} or {nodes - 1} rows for each request")
     drafts = _without_sentinels(candidates, draft_probs, most)
-    draft_probs, target_probs = draft_probs.contiguous(), target_probs.contiguous()
-    if draft_probs.shape[1] < nodes and not block:
-        tokens, accepted = judged_chains(draft_probs, drafts, target_probs, keys)
-    else:
-        if draft_probs.shape[1] < nodes:
-            # The last row is not read.
-            draft_probs = torch.cat([draft_probs, target_probs[:, :1]], 1)
-        rule = "block" if block else "rejection"
-        tokens, _, accepted = judged(draft_probs, drafts, None, target_probs, rule, (1.0, 1.0), keys)
+    rule = "block" if block else "rejection"
+    tokens, _, accepted = judged(draft_probs.contiguous(), drafts, target_probs.contiguous(), keys, rule=rule)
     _write(outputs, places, tokens, accepted)
 
 
@@ -273,5 +267,5 @@ def chain_speculative_sampling_target_only(
         "by thresholds they are not read; leave them out, or pass use_draft_prob=True",
     )
     drafts, thresholds = candidates[:, 1:].contiguous(), (threshold_single, threshold_acc)
-    tokens, _, accepted = judged(None, drafts, None, target_probs.contiguous(), "threshold", thresholds, keys)
+    tokens, _, accepted = judged(None, drafts, target_probs.contiguous(), keys, rule="threshold", thresholds=thresholds)
     _write(outputs, places, tokens, accepted)

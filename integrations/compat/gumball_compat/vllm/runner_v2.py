@@ -22,7 +22,7 @@ import torch
 
 from gumball import operators
 
-from ..judged import judged, judged_chains
+from ..judged import judged
 from ..walks import accepted_in_chains, write_at
 
 __all__ = ["RejectionSampler", "SamplerOutput", "sampler_of"]
@@ -193,7 +193,7 @@ class RejectionSampler:
         scale = (temperature != 0).to(torch.float32).repeat_interleave(width)
         target = operators.softmax(logits[rows.index[some].reshape(-1)], scale).view(count, width, vocab)
         if draft_logits is None:
-            tokens, _, accepted = judged(None, drafts, None, target, "block", (1.0, 1.0), keys)
+            tokens, _, accepted = judged(None, drafts, target, keys, rule="block")
             return tokens, accepted
         proposed = self._proposed(draft_logits[index, : width - 1], temperature, drafts, vocab)
         if self.use_block_verification and not self._told:
@@ -202,7 +202,8 @@ class RejectionSampler:
                 'rejection_sample_method "block" with a drafter that draws: drafts are judged by "standard", since vLLM drafts with the same '
                 "noise again behind a refused block, which would change the tokens' law"
             )
-        return judged_chains(proposed, drafts, target, keys)
+        tokens, _, accepted = judged(proposed, drafts, target, keys)
+        return tokens, accepted
 
     def _proposed(
         self, draft_logits: torch.Tensor, temperature: torch.Tensor, drafts: torch.Tensor, vocab: int

@@ -58,7 +58,7 @@ def softmax_in_place(logits, to):
 
 def chain(batch, to):
     draft_probs, drafts, target_probs, _ = batch
-    return gumball.chain_speculative_sampling(draft_probs, drafts, target_probs, **DRAW).tokens
+    return gumball.judge(draft_probs, drafts, target_probs, **DRAW).tokens
 
 
 def operators():
@@ -91,7 +91,7 @@ def operators():
         way("top-k-top-p-renorm", "top_k_top_p_renorm_probs", both(), given=probs),
         way("joint-renorm", "top_k_top_p_renorm_probs", both(order="joint"), given=probs),
         way("top-k-mask", "top_k_mask_logits", lambda x, to: gumball.top_k_mask_logits(x, to.k)),
-        way("chain", "chain_speculative_sampling", chain, given="drafts"),
+        way("chain", "judge", chain, given="drafts"),
     ]
 
 

@@ -14,15 +14,14 @@ use gumball_cuda::{
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
+use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::check_drafts;
-use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Kind, NONE, Result, Row, SamplingParams, Status, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
 use crate::case::{Case, Dtype};
-use crate::draft_chains::Verifier;
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
 use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
@@ -55,8 +54,6 @@ pub struct Cuda {
     /// Whether short sets are searched as long ones are.
     searching: bool,
     workspaces: Mutex<HashMap<Key, Workspace>>,
-    /// Where chains are verified, once one was.
-    verifier: Mutex<Option<Verifier>>,
     /// Where trees are judged, once one was.
     judger: Mutex<Option<Judger>>,
     lacking: AtomicUsize,
@@ -80,7 +77,6 @@ impl Cuda {
             graphs,
             searching: name.ends_with("_searching"),
             workspaces: Mutex::default(),
-            verifier: Mutex::default(),
             judger: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
@@ -599,14 +595,6 @@ impl Backend for Cuda {
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
         self.lacking.fetch_add(1, Ordering::Relaxed);
         Oracle.write(case, output, to)
-    }
-
-    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
-        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *verifier {
-            Some(verifier) => verifier.verify(chain),
-            none => none.insert(Verifier::new(&self.runtime)?).verify(chain),
-        }
     }
 
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {

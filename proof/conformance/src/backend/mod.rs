@@ -22,11 +22,11 @@ use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
 use gumball_spec::edit::Hook;
+use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::verify::judged::{Drafts, judged};
-use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Result, Row, SamplingParams, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
@@ -57,12 +57,6 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)>;
 
-    /// Verifies a chain of drafts by rejection; returns its tokens too.
-    ///
-    /// # Errors
-    /// Those of the oracle, under the same conditions.
-    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)>;
-
     /// Verifies drafts by what is drawn from the rows behind them, or by the probabilities of these: row by row, where a backend
     /// has no verb for that. The oracle answers where it has none and drafts are judged by probabilities.
     ///
@@ -75,7 +69,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         drafted.walk_by_rows(|case| self.sample(case))
     }
 
-    /// Judges a tree of drafts by probabilities. The oracle answers for a backend that has no operator for that.
+    /// Judges a tree of drafts, or a chain, by probabilities. The oracle answers for a backend that has no operator for that.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -235,10 +229,6 @@ impl Backend for Oracle {
         Ok((Logits::new(dtype, &values).bits(), outcome.status))
     }
 
-    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
-        chain.verify()
-    }
-
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         let (drafts, parents) = drafted.tree();
         let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
@@ -392,13 +382,6 @@ impl Backend for Cpu {
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         workspace.judge(trial, judgement)
-    }
-
-    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tokens = vec![0; chain.drafts.len() + 1];
-        let verified = workspace.verify_chain(chain, &mut tokens)?;
-        Ok((tokens, verified))
     }
 }
 

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    Batch, DistPool, DraftChainCounts, DraftChains, DraftWords, Drafts, Draws, HostDraftChains, Logits,
+    Batch, DistPool, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, Logits,
     LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Pool, PoolConfig, Proposals, RowHook, RowParams,
     Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths, bf16, f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DevicePool, DevicePoolConfig};
-use gumball_spec::verify::{DraftChain, Verified};
+use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::heads::Heads;
@@ -249,7 +249,7 @@ pub struct Pooled<P> {
     make: Make<P>,
     pools: Mutex<HashMap<Key, P>>,
     lacking: AtomicUsize,
-    /// What writes rows and verifies chains; a device has no means for that yet.
+    /// What writes rows and judges drafts; a device has no means for that yet.
     operators: Option<Operators>,
 }
 
@@ -360,37 +360,40 @@ impl<P: Verbs> Backend for Pooled<P> {
         Ok((out.bits(), status[0]))
     }
 
-    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
+    fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         let Some(operators) = &self.operators else {
             self.lacking.fetch_add(1, Ordering::Relaxed);
-            return Oracle.verify(chain);
+            return Oracle.judge(trial, judgement);
         };
-        chain.check(chain.drafts.len() + 1)?;
-        let chains = HostDraftChains {
-            chains: 1,
-            drafts: chain.drafts.len(),
-            vocab: chain.vocab,
-            draft_probs: chain.draft_probs,
-            draft_token_ids: chain.drafts,
-            target_probs: chain.target_probs,
+        // The operator checks a batch, and so says more than the oracle.
+        trial.judge(judgement)?;
+        let Trial { tree, draft_probs, target_probs, vocab, .. } = *trial;
+        let (n, is_chain) = (tree.drafts.len(), trial.chain(judgement).is_some());
+        let trees = HostDraftTrees {
+            trees: 1,
+            drafts: n,
+            vocab,
+            draft_probs,
+            draft_token_ids: tree.drafts,
+            parents: tree.parents,
+            target_probs,
         };
-        let draws = Draws { draws: Some(chain.draw.into()), ..Draws::new(chain.seed, chain.position) };
-        let (mut tokens, mut counts) = (vec![0; chain.drafts.len() + 1], [[0]; 2]);
-        let mut status = [Status::default()];
-        let [accepted, emitted] = &mut counts;
-        let out = DraftChainCounts {
+        let draws = Draws { draws: Some(trial.draw.into()), ..Draws::new(trial.seed, trial.position) };
+        let (mut tokens, mut rows) = (vec![0; n + 1], vec![0; n + 1]);
+        let (mut accepted, mut alone, mut status) = ([0], [0], [Status::default()]);
+        let counts = DraftTreeCounts {
             accepted: Some(accepted[..].as_mut().into()),
-            emitted: Some(emitted[..].as_mut().into()),
+            accepted_alone: is_chain.then(|| alone[..].as_mut().into()),
             statuses: Some(status[..].as_mut().into()),
             adds: false,
         };
-        operators.chain_speculative_sampling(
-            DraftChains::Host { chains, tokens: &mut tokens },
-            &draws,
-            out,
-        )?;
-        let ([[accepted], [emitted]], [status]) = (counts, status);
-        Ok((tokens, Verified { accepted, emitted, status }))
+        let trees = DraftTrees::Host { trees, tokens: &mut tokens, rows: Some(&mut rows) };
+        operators.judge(trees, judgement, &draws, counts)?;
+        let end = accepted[0] as usize + 1;
+        assert!(tokens[end..].iter().all(|id| *id == NONE) && rows[end..].iter().all(|row| *row == -1));
+        tokens.truncate(end);
+        let rows = rows[..end].iter().map(|row| usize::try_from(*row).expect("a row")).collect();
+        Ok(Emitted { rows, tokens, status: status[0], accepted_alone: is_chain.then_some(alone[0]) })
     }
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {

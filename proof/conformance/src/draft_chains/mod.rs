@@ -5,9 +5,10 @@ mod random;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws, IntType,
-    PerRow, Runtime, Verified as Place, Verify,
+    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, DraftTrees, Draws, IntType,
+    Judge, Judged, PerRow, Runtime,
 };
+use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, Status};
 
@@ -47,7 +48,7 @@ const BEFORE: u32 = 1000;
 #[derive(Debug)]
 pub struct Verifier {
     runtime: Arc<dyn Runtime>,
-    verify: Verify,
+    judge: Judge,
     input: Buffer,
     /// Seeds, positions and draw indices.
     numbers: [Buffer; 3],
@@ -65,38 +66,12 @@ impl Verifier {
         let buffer = || Buffer::zeroed(runtime, 4);
         Ok(Self {
             runtime: Arc::clone(runtime),
-            verify: Verify::new(Arc::clone(runtime))?,
+            judge: Judge::new(Arc::clone(runtime))?,
             input: buffer()?,
             numbers: [buffer()?, buffer()?, buffer()?],
             tokens: buffer()?,
             columns: [buffer()?, buffer()?, buffer()?],
         })
-    }
-
-    /// Verifies one chain, three times side by side, of which some lie on 16 bytes and some do not.
-    ///
-    /// # Errors
-    /// Those of the oracle, and what the runtime says.
-    ///
-    /// # Panics
-    /// If the three differ.
-    pub fn verify(&mut self, chain: &DraftChain<'_>) -> Result<Outcome, Error> {
-        chain.check(chain.drafts.len() + 1)?;
-        let gap = Gaps { start: 0, row: 1, chain: 0 };
-        let layout = Layout {
-            draft: gap,
-            target: Gaps { chain: 1, ..gap },
-            drafts: IntType::I32,
-            tokens: IntType::I32,
-            numbers: [None; 3],
-            alone: false,
-            own_draws: false,
-            adds: false,
-        };
-        let outcomes = self.run(&[*chain; 3], &layout)?;
-        let [first, others @ ..] = &outcomes[..] else { unreachable!("three chains") };
-        others.iter().for_each(|other| assert_eq!(other, first, "one chain, three places: {chain:?}"));
-        Ok(first.clone())
     }
 
     /// Verifies chains of one length and vocabulary.
@@ -135,10 +110,10 @@ impl Verifier {
         let runtime = &self.runtime;
         fill(runtime, &mut self.tokens, &vec![!6; token_words])?;
         self.columns.iter_mut().try_for_each(|column| fill(runtime, column, &vec![BEFORE; count]))?;
-        let [accepted, emitted, statuses] =
+        let [accepted, accepted_alone, statuses] =
             self.columns.each_ref().map(|column| Some(DeviceSlice::of(column, IntType::U32)));
         let tokens = DeviceIntMatrixMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
-        let place = Place { tokens, accepted, emitted, statuses, adds: layout.adds };
+        let place = Judged { tokens, rows: None, accepted, accepted_alone, statuses, adds: layout.adds };
 
         let input = &self.input;
         let buffers = &self.numbers;
@@ -147,11 +122,11 @@ impl Verifier {
             None => layout.alone.then(|| DeviceSlice::of(&buffers[which], IntType::I64)),
         };
         let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
-            DraftChainRows::of(input, start, [count, rows, vocab], strides)
+            DraftTreeRows::of(input, start, [count, rows, vocab], strides)
         };
         let draws = each(2).map_or(PerRow::All(chains[0].draw), PerRow::Rows);
-        let asked = DraftChains {
-            draft_probs: probabilities(draft, n)?,
+        let asked = DraftTrees {
+            draft_probs: Some(probabilities(draft, n)?),
             draft_token_ids: DeviceIntMatrix::of(
                 input,
                 layout.drafts,
@@ -160,6 +135,7 @@ impl Verifier {
                 n,
                 n,
             )?,
+            parents: None,
             target_probs: probabilities(target, n + 1)?,
             draws: Draws {
                 seeds: each(0).map_or(PerRow::All(chains[0].seed), PerRow::Rows),
@@ -168,7 +144,7 @@ impl Verifier {
                 ..Draws::new(0, 0)
             },
         };
-        self.verify.enqueue(&asked, &place)?;
+        self.judge.enqueue(&asked, Judgement::Rejection, &place)?;
 
         let (mut tokens, mut columns) = (vec![0u32; token_words], [const { Vec::new() }; 3]);
         self.tokens.read(0, &mut tokens)?;
@@ -186,7 +162,8 @@ impl Verifier {
             let token = |id: &i64| i32::try_from(*id).expect("ids are of the vocabulary, or none");
             let tokens = tokens[i * (n + 1)..][..n + 1].iter().map(token).collect();
             let count = |which: usize| columns[which][i].wrapping_sub(less);
-            let verified = Verified { accepted: count(0), emitted: count(1), status: Status(columns[2][i]) };
+            let verified =
+                Verified { accepted: count(0), accepted_alone: count(1), status: Status(columns[2][i]) };
             (tokens, verified)
         };
         Ok((0..count).map(outcome).collect())

@@ -186,7 +186,7 @@ fn hold_made(runtime: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), S
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
     let mut verifier = Verifier::new(runtime).map_err(text)?;
     if let Some(chains) = made.at_a_time {
-        verifier.verify = verifier.verify.few_at_a_time(chains);
+        verifier.judge = verifier.judge.few_at_a_time(chains);
     }
     // Twice: what a launch leaves behind meets the next.
     verifier.run(&chains, layout).map_err(text)?;
@@ -211,7 +211,7 @@ mod tests {
     /// How a chain ends.
     fn ending(chain: &DraftChain<'_>) -> &'static str {
         let (judged, n) = (chain.judge(), chain.drafts.len());
-        let row = judged.emitted as usize;
+        let row = judged.accepted as usize;
         let less = |p: &f32, q: &f32| counted(*p) <= counted(*q);
         match () {
             () if row == n => "all accepted",
@@ -231,7 +231,7 @@ mod tests {
                 let status = chain.verify().expect("valid").1.status;
                 odd += usize::from(status.0 & (Status::NAN.0 | Status::INF.0) != 0);
                 empty += usize::from(status.0 & Status::EMPTY.0 != 0);
-                long += usize::from(chain.judge().emitted >= 32);
+                long += usize::from(chain.judge().accepted >= 32);
             }
         }
         println!("{endings:?}, odd {odd}, empty {empty}, long {long}");

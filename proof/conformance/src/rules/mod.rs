@@ -8,8 +8,8 @@ use std::fmt;
 use gumball_cpu::Output;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::draft::DraftWords;
-use gumball_spec::verify::{DraftChain, Verified};
-use gumball_spec::{Error, SamplingParams};
+use gumball_spec::verify::{DraftChain, DraftTree, Verified};
+use gumball_spec::{Error, NONE, SamplingParams};
 
 use crate::backend::Backend;
 use crate::case::{Case, Dtype};
@@ -300,9 +300,23 @@ impl Check<'_> {
 
     /// Returns what the backend makes of a chain, after holding it to the oracle.
     pub fn verifies(&self, chain: &DraftChain<'_>) -> (Vec<i32>, Verified) {
-        let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));
+        let (expected, seen) = (chain.verify().expect("valid"), self.verified(chain));
         assert_eq!(seen, expected, "{} {}: {} of {chain:?}", self.rule, self.name, self.backend.name());
-        seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name))
+        seen
+    }
+
+    /// Returns what the backend makes of a chain.
+    pub fn verified(&self, chain: &DraftChain<'_>) -> (Vec<i32>, Verified) {
+        let DraftChain { drafts, draft_probs, target_probs, vocab, seed, position, draw } = *chain;
+        let (tree, draft_probs) = (DraftTree { drafts, parents: None }, Some(draft_probs));
+        let trial = Trial { tree, draft_probs, target_probs, vocab, seed, position, draw };
+        let seen = self.backend.judge(&trial, Judgement::Rejection);
+        let Emitted { rows, mut tokens, status, accepted_alone } =
+            seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name));
+        assert!(rows.iter().copied().eq(0..tokens.len()), "{rows:?} of {chain:?}");
+        let (accepted, accepted_alone) = (rows.len() as u32 - 1, accepted_alone.expect("a chain has it"));
+        tokens.resize(drafts.len() + 1, NONE);
+        (tokens, Verified { accepted, accepted_alone, status })
     }
 
     /// Returns the drafts that the backend draws from a row, or its refusal, after holding them to the oracle.

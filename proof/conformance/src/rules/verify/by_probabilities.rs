@@ -195,7 +195,7 @@ fn a_chain_is_judged_as_by_s4(check: &Check<'_>) {
         let trial = Trial { tree, draft_probs: q, target_probs: &p, vocab, seed, position, draw };
         let seen = check.judges(&trial, Judgement::Rejection).expect("valid");
         assert_eq!(seen.tokens, wanted[..seen.tokens.len()], "seed {seed}");
-        assert_eq!(seen.rows.len(), verified.emitted as usize + 1, "seed {seed}");
+        assert_eq!(seen.rows.len(), verified.accepted as usize + 1, "seed {seed}");
         if has_q {
             assert_eq!(seen.status, verified.status, "seed {seed}");
         }
@@ -297,7 +297,8 @@ fn a_tree_without_drafts_is_a_plain_draw(check: &Check<'_>) {
     let p: Vec<f32> = rows::bell(700, 2.0, 3).iter().map(|z| z.exp2()).collect();
     for judgement in [Judgement::Rejection, Judgement::Block, THRESHOLDS_OF_ONE] {
         let seen = check.judges(&trial(DraftTree::default(), None, &p), judgement).expect("valid");
-        let wanted = Emitted { rows: vec![0], tokens: vec![plainly(&p, 7, 3)], status: Status::default() };
+        let (rows, tokens) = (vec![0], vec![plainly(&p, 7, 3)]);
+        let wanted = Emitted { rows, tokens, status: Status::default(), accepted_alone: None };
         assert_eq!(seen, wanted);
         let empty = check.judges(&trial(DraftTree::default(), None, &[0.0; 5]), judgement).expect("valid");
         assert_eq!((empty.tokens, empty.status), (vec![NONE], Status::EMPTY));
@@ -450,7 +451,7 @@ fn rows_that_do_not_fit_the_tree_are_refused(check: &Check<'_>) {
     );
     assert_eq!(
         refused(&[0, 1], &[-1, 0], Some(&p[1..]), 4),
-        "draft_probs has length 11, but must have 12 for 3 rows of 4 ids"
+        "draft_probs has length 11, but must have 12 for 3 rows of 4 ids, or 4 less without the last row"
     );
     assert_eq!(refused(&[0, 1], &[-1, 0], None, 0), "vocab is 0, but must be in 1..=2^20");
 }
