@@ -223,7 +223,7 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
 
 
 @emulated
-@pytest.mark.parametrize(("drafts", "most"), [(0, 4), (STEPS, 14)])
+@pytest.mark.parametrize(("drafts", "most"), [(0, 3), (STEPS, 14)])
 def test_a_step_of_the_same_requests_is_a_handful_of_operations(drafts: int, most: int) -> None:
     runner, counts = Runner(STEPS, with_head=False), []
     everybody = [

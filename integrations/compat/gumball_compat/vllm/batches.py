@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from .listed import Asked, OnDevice, upload
 
-__all__ = ["Batch", "Chains"]
+__all__ = ["UNKNOWN", "Batch", "Chains"]
+
+UNKNOWN = -(1 << 40)
+"""The count of a sequence whose length only the device knows, since drafts of it were verified there; also with tokens added."""
 
 
 class Batch:
@@ -60,7 +63,7 @@ class Chains:
         behind[self.firsts] = False
         drafts = self.rows[behind]
         self.drafts = drafts - self.owners[behind] - 1
-        self.grown = np.where(self.looked_at > 0, -1, 1)
+        self.grown = np.where(self.looked_at > 0, UNKNOWN, 1)
         # Behind a request's last line is another's.
         steps = np.arange(1 + self.counts.max(initial=0))
         self.lines = np.minimum(self.firsts[:, None] + steps, len(self.rows) - 1)

@@ -52,6 +52,13 @@ class OnDevice:
             self._made[name, rows, requests] = found
         return found
 
+    def column(self, rows: int) -> torch.Tensor:
+        """The tokens, [rows, 1]."""
+        found = self._made.get(("column", rows, 0))
+        if found is None:
+            found = self._made["column", rows, 0] = self("tokens", rows).unsqueeze(1)
+        return found
+
     def copied(self, rows: int, with_ids: bool) -> Copied:
         """A copy of what lists are made of. with_ids: whether a request names ids."""
         found = self._parts.get((rows, with_ids))

@@ -260,7 +260,7 @@ class _Pooled:
             new = () if sequences.assigned is known else (known.slots,)
             over(sequences.pool, sequences.head, "enqueue")(edited, *new)
             sequences.assigned = known
-            tokens = torch.maximum(sequences.outputs("tokens", rows), sequences.zero).unsqueeze(1)
+            tokens = torch.maximum(sequences.outputs.column(rows), sequences.zero)
             count, rejected, lines = known.ones, known.zeros, known.limited
         else:
             chains = known.chains(batch.num_draft_tokens_per_req, logits)

@@ -21,15 +21,12 @@ from gumball import Pool
 from gumball.params import SamplingParams
 
 from ..states import admit
-from .batches import Batch, Chains
+from .batches import UNKNOWN, Batch, Chains
 from .heads import AnyHead
 from .listed import OnDevice
 from .params import IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Request", "Requests"]
-
-# The count of a sequence whose length only the device knows: drafts of it were verified there.
-_UNKNOWN = -1
 
 
 class Request:
@@ -78,6 +75,8 @@ class Rows(Batch):
         """Those that are added before penalties."""
         self.slots: NDArray[np.int32] | None = None
         """The pool's, -1 for none; None until the batch draws."""
+        self.counts: NDArray[np.int64]
+        """The numbers of output tokens in the slots; less than 0 where only a device knows, and without a slot."""
         self.owners = np.arange(len(requests))
 
     @functools.cached_property
@@ -140,7 +139,7 @@ class Requests:
         # Requests that came without a slot since the batch last drew, and how many of the batch have a bias.
         self._fresh: list[Request] = []
         self._biased = 0
-        # What the pool's next step is assigned to, if that is known. The number of output tokens in each slot.
+        # What the pool's next step is assigned to, if that is known. The number of output tokens in each slot, as of the batch's beginning.
         self._assigned: Batch | Chains | None = None
         self._counts = np.zeros(2 * rows, np.int64)
 
@@ -163,7 +162,9 @@ class Requests:
         and is added again under its name, with the same object of parameters, goes on with its seed and its sequence, also with fewer tokens
         than it had. moved: from, to, and whether the two are swapped.
         """
-        rows, arrived = self.rows, []
+        rows, arrived, slots = self.rows, [], self.batch.slots
+        if slots is not None:
+            self._counts[slots[slots >= 0]] = self.batch.counts[slots >= 0]
         for row in removed:
             self._depart(row)
         for row, name, theirs, prompt, output in added:
@@ -195,32 +196,27 @@ class Requests:
             self.pool = self._made(logits)
             self.outputs, self.on_host = OnDevice(self.pool), self.pool.device == "cpu"
             self.zero = torch.zeros(1, dtype=torch.int32, device=logits.device)
-        slots = self.batch.slots
-        if slots is None:
+        batch = self.batch
+        if batch.slots is None:
             for request in self._fresh:
                 request.slot = self._admitted(request) if request.here else None
             self._fresh.clear()
             found = [-1 if request is None or request.slot is None else request.slot for request in self.rows]
-            slots = self.batch.slots = np.array(found, np.int32)
-        surplus = self._counts[slots] - self._lengths()
-        surplus[slots < 0] = 0
+            batch.slots = np.array(found, np.int32)
+            batch.counts = np.where(batch.slots < 0, UNKNOWN, self._counts[batch.slots])
+        surplus = batch.counts - self._lengths()
         if surplus.max(initial=0) > 0:
-            self._take_back(slots, np.maximum(surplus, 0))
-        return slots
+            self._take_back(batch.slots, np.maximum(surplus, 0))
+        return batch.slots
 
     def to_assign(self, what: Batch | Chains, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], ...]:
         """The slots, if the pool's next step must be told them; none if it knows. what: the rows of the step."""
         known, self._assigned = self._assigned is what, what
         return () if known else (slots,)
 
-    def advance(self, emitted: Sequence[int] | NDArray[np.int64] | None = None) -> None:
-        """Counts the tokens that the rows' sequences have got: one each, or as many as `emitted` says, -1 where only the device knows."""
-        assert self.batch.slots is not None
-        drawn = self.batch.slots >= 0
-        slots = self.batch.slots[drawn]
-        more = np.int64(1) if emitted is None else np.asarray(emitted, np.int64)[drawn]
-        counts = self._counts[slots]
-        self._counts[slots] = np.where((counts < 0) | (more < 0), _UNKNOWN, counts + more)
+    def advance(self, emitted: Any = 1) -> None:
+        """Counts the tokens that the rows' sequences have got; UNKNOWN where only the device knows."""
+        self.batch.counts += emitted
 
     def _lengths(self) -> NDArray[Any]:
         if self.lengths is not None:
@@ -230,10 +226,11 @@ class Requests:
     def _take_back(self, slots: NDArray[np.int32], surplus: NDArray[np.int64]) -> None:
         """Takes the last tokens of sequences away; surplus: how many of each row."""
         assert self.pool is not None
-        self._counts[slots[slots >= 0]] -= surplus[slots >= 0]
+        counts = self.batch.counts
+        counts -= surplus
         if self.on_host:
             for row in np.flatnonzero(surplus):
-                self.pool.truncate(int(slots[row]), int(self._counts[slots[row]]))
+                self.pool.truncate(int(slots[row]), int(counts[row]))
             return
         for row in np.flatnonzero(surplus > 1):
             request = self.rows[row]
@@ -241,7 +238,7 @@ class Requests:
                 # A device has mirostat's last two limits, so this one starts again.
                 self.pool.release(int(slots[row]))
                 request.slot = slots[row] = self._admitted(request)
-                surplus[row] = 0
+                counts[row], surplus[row] = self._counts[slots[row]], 0
         self.pool.assign(slots)
         self._assigned = None
         self.pool.enqueue_shorten(surplus.tolist())
@@ -277,7 +274,7 @@ class Requests:
         known = former is not None and former.theirs is request.theirs
         if slot is not None:
             assert self.pool is not None
-            if known and self._counts[slot] != _UNKNOWN:
+            if known and self._counts[slot] >= 0:
                 request.slot = slot
             else:
                 self.pool.release(slot)
