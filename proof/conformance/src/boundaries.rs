@@ -13,11 +13,11 @@ use crate::backend::Cuda;
 use crate::backend::{Backend, Oracle};
 use crate::batch::{self, Shape};
 use crate::case::{self, Case, Logits};
+use crate::draft_trees;
 use crate::observed::differences;
 use crate::operators::{self, Asked, Columns, Outputs, To};
 use crate::rows::{self, Words};
 use crate::softmax;
-use crate::{draft_chains, draft_trees};
 
 /// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens that the host hands
 /// to a candidate list, and the capacity of that list.
@@ -338,7 +338,7 @@ fn drafts(runtime: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
     let seeds = if extent == Extent::Full { 3 } else { 1 };
     let mut cases = 0;
     for (vocab, seed) in vocabs.flat_map(|vocab| (0..seeds).map(move |seed| (vocab, seed))) {
-        draft_chains::hold_vocab(runtime, seed, vocab)?;
+        draft_trees::chains::hold_vocab(runtime, seed, vocab)?;
         cases += 1;
     }
     // A block judges a tree, a warp a tile.

@@ -23,8 +23,6 @@ pub mod batch;
 #[cfg(feature = "cuda")]
 pub mod boundaries;
 #[cfg(feature = "cuda")]
-pub mod draft_chains;
-#[cfg(feature = "cuda")]
 pub mod draft_trees;
 #[cfg(feature = "cuda")]
 pub mod ranks;

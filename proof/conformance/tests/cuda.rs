@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_conformance::backend::Cuda;
+use gumball_conformance::draft_trees::chains;
 use gumball_conformance::draws::Setting;
 use gumball_conformance::statistics::FALSE_ALARM;
 use gumball_conformance::stream::{self, Counted, Extent};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
-use gumball_conformance::{by_name, draft_chains, operators, rules, selected_logprobs, softmax};
+use gumball_conformance::{by_name, operators, rules, selected_logprobs, softmax};
 use gumball_cuda::Runtime;
 use gumball_engine::Device;
 
@@ -176,5 +177,5 @@ fn tokens_of_verified_drafts_have_the_law_of_the_target() {
 
 #[test]
 fn chains_are_those_of_the_oracle() {
-    each_seed(3_000, 400, draft_chains::hold);
+    each_seed(3_000, 400, chains::hold);
 }

@@ -599,9 +599,9 @@ impl Backend for Cuda {
 
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         let mut judger = self.judger.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*judger {
+        match &mut *judger {
             Some(judger) => judger.judge(trial, judgement),
-            None => judger.insert(Judger::new(&self.runtime)?).judge(trial, judgement),
+            none => none.insert(Judger::new(&self.runtime)?).judge(trial, judgement),
         }
     }
 

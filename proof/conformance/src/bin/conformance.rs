@@ -26,7 +26,7 @@ use gumball_conformance::backend::Cuda;
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
 use gumball_conformance::boundaries::{self, Extent};
-use gumball_conformance::draft_chains;
+use gumball_conformance::draft_trees::chains;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::ranks::{self, Work};
@@ -75,9 +75,9 @@ fn main() -> ExitCode {
         ["selected", name] => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
         ["stream", name] => stream_of(name, 1_000_000),
         ["stream", name, tokens] => number(tokens).and_then(|tokens| stream_of(name, tokens)),
-        ["chains", name] => each_seed(name, "chains", 3_000, draft_chains::hold),
+        ["chains", name] => each_seed(name, "chains", 3_000, chains::hold),
         ["chains", name, count] => {
-            number(count).and_then(|count| each_seed(name, "chains", count, draft_chains::hold))
+            number(count).and_then(|count| each_seed(name, "chains", count, chains::hold))
         }
         ["boundaries", name] => at_boundaries(name, Extent::Full),
         ["boundaries", "--reduced", name] => at_boundaries(name, Extent::Reduced),
@@ -398,7 +398,7 @@ fn reduced(name: &str) -> Result<bool, String> {
     ok &= each_seed(name, "softmax", 60, softmax::hold)?;
     ok &= each_seed(name, "operators", 120, operators::hold)?;
     ok &= each_seed(name, "selected logprobs", 60, selected_logprobs::hold)?;
-    ok &= each_seed(name, "chains", 60, draft_chains::hold)?;
+    ok &= each_seed(name, "chains", 60, chains::hold)?;
     ok &= at_boundaries(name, Extent::Reduced)?;
     for body in REDUCED {
         ok &= run(Some(name), body, Part::ALL)?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use gumball_cuda::{IntType, Runtime};
 use gumball_spec::Error;
-use gumball_spec::verify::DraftChain;
+use gumball_spec::verify::DraftTree;
+use gumball_spec::verify::by_probabilities::{Judgement, Trial};
 
-use super::{Gaps, Layout, Verifier};
+use super::{Gaps, Judger, Layout};
 use crate::rows::{self, Words};
 
 /// Widths around the borders of tiles and of what is loaded at once, and some of several blocks.
@@ -90,7 +91,7 @@ impl Made {
         let mut gaps = || Gaps {
             start: [0, 0, 1, 3][words.below(4)],
             row: [0, 0, 1, 3][words.below(4)] + (vocab.next_multiple_of(4) - vocab) * words.below(2),
-            chain: [0, 0, 2, 5][words.below(4)],
+            tree: [0, 0, 2, 5][words.below(4)],
         };
         let (draft, target) = (gaps(), gaps());
         let mut int = || [IntType::I32, IntType::I64][words.below(2)];
@@ -122,16 +123,16 @@ impl Made {
         Self { vocab, layout, chains, at_a_time }
     }
 
-    fn chains(&self) -> Vec<DraftChain<'_>> {
-        self.chains.iter().map(|own| own.chain(self.vocab)).collect()
+    fn trials(&self) -> Vec<Trial<'_>> {
+        self.chains.iter().map(|own| own.trial(self.vocab)).collect()
     }
 }
 
 impl Own {
-    fn chain(&self, vocab: usize) -> DraftChain<'_> {
-        DraftChain {
-            drafts: &self.drafts,
-            draft_probs: &self.draft_probs,
+    fn trial(&self, vocab: usize) -> Trial<'_> {
+        Trial {
+            tree: DraftTree { drafts: &self.drafts, parents: None },
+            draft_probs: Some(&self.draft_probs),
             target_probs: &self.target_probs,
             vocab,
             seed: self.numbers[0],
@@ -182,19 +183,18 @@ pub fn hold_vocab(runtime: &Arc<dyn Runtime>, seed: u64, vocab: usize) -> Result
 }
 
 fn hold_made(runtime: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), String> {
-    let (layout, chains) = (&made.layout, made.chains());
+    let (layout, trials) = (&made.layout, made.trials());
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
-    let mut verifier = Verifier::new(runtime).map_err(text)?;
-    if let Some(chains) = made.at_a_time {
-        verifier.judge = verifier.judge.few_at_a_time(chains);
-    }
+    let mut judger = Judger::new(runtime).map_err(text)?;
+    judger.judge = judger.judge.few_at_a_time(made.at_a_time.unwrap_or(usize::MAX));
     // Twice: what a launch leaves behind meets the next.
-    verifier.run(&chains, layout).map_err(text)?;
-    let seen = verifier.run(&chains, layout).map_err(text)?;
-    for (i, (chain, seen)) in chains.iter().zip(&seen).enumerate() {
-        let wanted = chain.verify().map_err(text)?;
+    judger.run(&trials, Judgement::Rejection, layout).map_err(text)?;
+    let seen = judger.run(&trials, Judgement::Rejection, layout).map_err(text)?;
+    for (i, (trial, seen)) in trials.iter().zip(&seen).enumerate() {
+        let wanted = trial.judge(Judgement::Rejection).map_err(text)?;
         if *seen != wanted {
-            let what = format!("seed {seed}, chain {i} of {}, {} drafts", chains.len(), chain.drafts.len());
+            let n = trial.tree.drafts.len();
+            let what = format!("seed {seed}, chain {i} of {}, {n} drafts", trials.len());
             return Err(format!("{what} of {} ids: {seen:?} instead of {wanted:?}\n{layout:?}", made.vocab));
         }
     }
@@ -204,7 +204,7 @@ fn hold_made(runtime: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use gumball_spec::Status;
-    use gumball_spec::verify::counted;
+    use gumball_spec::verify::{DraftChain, counted};
 
     use super::*;
 
@@ -226,7 +226,8 @@ mod tests {
         let mut endings = std::collections::BTreeMap::new();
         let (mut odd, mut empty, mut long) = (0, 0, 0);
         for made in (0..400).map(Made::new) {
-            for chain in made.chains() {
+            for trial in made.trials() {
+                let chain = trial.chain(Judgement::Rejection).expect("a chain");
                 *endings.entry(ending(&chain)).or_insert(0) += 1;
                 let status = chain.verify().expect("valid").1.status;
                 odd += usize::from(status.0 & (Status::NAN.0 | Status::INF.0) != 0);
