@@ -29,7 +29,7 @@ use gumball_cli::model::{Llama, Message, Model};
 use gumball_cli::speculate::lookup;
 use gumball_engine::{
     Batch, Drafts, Logits, LogitsMut, Matrix, Operators, Outputs, Pool, PoolConfig, Proposals, RowParams,
-    Rows, Sampler, SamplingParams, Slot, Tree, VerifyMode,
+    Rows, Sampler, SamplingParams, Slot, VerifyMode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -299,11 +299,9 @@ impl Window {
         let reads_probs = matches!(mode, VerifyMode::Rejection | VerifyMode::Block) && self.given.is_none();
         let probs = if reads_probs { Some(self.probs(params, &lines, count)?) } else { None };
         let matrix = |probs| Matrix::new(probs, all_lines.len(), vocab);
-        let drafts = Drafts {
-            ids: &ids.concat(),
-            tree: Tree::Parents(&tree.parents.repeat(count)),
-            probs: probs.as_deref().map(matrix).transpose()?,
-        };
+        let (ids, parents) = (ids.concat(), tree.parents.repeat(count));
+        let probs = probs.as_deref().map(matrix).transpose()?;
+        let drafts = Drafts { probs, ..Drafts::tree(&ids, &parents) };
         let rows = Rows::logits(&self.target, LEVELS + 1, vocab)?;
         let counts = &vec![n as u32; count];
         let batch = Batch { counts, mode, row_indices: &all_lines, ..Batch::of(&slots) };

@@ -311,7 +311,7 @@ impl Plan {
 
     /// Returns the masks of the rows of a pass.
     fn masks(&self, rows: usize) -> Result<Masks<'_>> {
-        let Some(words) = &self.masks else { return Ok(Masks::NONE) };
+        let Some(words) = &self.masks else { return Ok(Masks::None) };
         let width = words.len() / rows;
         Ok(Masks::new(words, rows, width, width)?)
     }

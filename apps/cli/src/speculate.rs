@@ -207,7 +207,7 @@ impl DraftModel {
         mask: Option<&[u32]>,
     ) -> Result<Option<u32>> {
         let ids: Vec<i32> = path.iter().map(|id| *id as i32).collect();
-        let masks = mask.map_or(Ok(Masks::NONE), |mask| Masks::new(mask, 1, mask.len(), mask.len()))?;
+        let masks = mask.map_or(Ok(Masks::None), |mask| Masks::new(mask, 1, mask.len(), mask.len()))?;
         let batch = Batch { slots: &[slot], counts: &[ids.len() as u32], masks, ..Batch::default() };
         let out = &mut self.proposals;
         if let Some(head) = &self.head {

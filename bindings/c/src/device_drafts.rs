@@ -4,15 +4,15 @@ use std::ffi::{c_char, c_void};
 use std::mem::offset_of;
 
 use gumball_engine::{
-    DeviceDrafts as Columns, DeviceLogits, DeviceOptions, DeviceSlice, Dtype, Error, IntType, Kind,
-    VerifyMode as Mode,
+    Batch, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, Ids, IntType, Matrix, Tree, VerifyMode as Mode,
+    Work,
 };
 
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, make, require, slice};
 use crate::graph::{DeviceRows, Graph, device_input};
 use crate::logits::stride;
-use crate::options::{Options, StepOptions, read_options};
+use crate::options::{StepOptions, read_options};
 use crate::pool::Pool;
 use crate::variants::variant;
 use crate::verify::Verification;
@@ -71,7 +71,7 @@ pub(crate) fn int_type(bits: i64) -> Result<IntType> {
 /// # Safety
 /// `drafts` is NULL or a struct with the size it states. Its arrays stay in the device's memory as long as
 /// verifications read them, and nobody writes them while one does. Its rows of probabilities have `vocab` numbers.
-pub(crate) unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Columns<'static>> {
+pub(crate) unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) -> Result<Drafts<'static>> {
     // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
     let drafts = unsafe { read("drafts", drafts) }?;
     let dtype = int_type(drafts.bits)?;
@@ -80,21 +80,28 @@ pub(crate) unsafe fn device_drafts(drafts: *const DeviceDrafts, vocab: usize) ->
     }
     let column = |array: *const c_void, len: usize| {
         // SAFETY: the caller ensures that the array is one of the device's with `len` numbers of this type.
-        unsafe { DeviceSlice::new(array.addr() as u64, dtype, len) }
+        unsafe { DeviceSlice::new(array.addr() as u64, dtype, len) }.map(Ids::from)
     };
-    let parents = (!drafts.parents.is_null()).then(|| column(drafts.parents, drafts.len)).transpose()?;
-    let links = match [drafts.first_child, drafts.next_sibling] {
-        [first_child, next_sibling] if first_child.is_null() && next_sibling.is_null() => None,
-        [first_child, _] if first_child.is_null() => return Err(Failure::null("first_child")),
-        [_, next_sibling] if next_sibling.is_null() => return Err(Failure::null("next_sibling")),
-        links => Some([column(links[0], drafts.links)?, column(links[1], drafts.links)?]),
+    let tree = match [drafts.parents, drafts.first_child, drafts.next_sibling].map(|array| !array.is_null()) {
+        [false, false, false] => Tree::Chain,
+        [true, false, false] => Tree::Parents(column(drafts.parents, drafts.len)?),
+        [_, false, true] => return Err(Failure::null("first_child")),
+        [_, true, false] => return Err(Failure::null("next_sibling")),
+        [true, true, true] => {
+            let reason = "a tree is held one way or the other";
+            return Err(Error::Conflict { parameter: "parents", other: "first_child", reason }.into());
+        }
+        [false, true, true] => Tree::Links {
+            first_child: column(drafts.first_child, drafts.links)?,
+            next_sibling: column(drafts.next_sibling, drafts.links)?,
+        },
     };
     let probs = (!drafts.probs.is_null()).then(|| {
         let (address, stride) = (drafts.probs.addr() as u64, stride(drafts.probs_stride, vocab));
         // SAFETY: the caller ensures that the device has as many rows there.
-        unsafe { DeviceLogits::new(address, Dtype::F32, drafts.probs_rows, vocab, stride) }
+        unsafe { DeviceMatrix::new(address, Dtype::F32, drafts.probs_rows, vocab, stride) }
     });
-    Ok(Columns { ids: column(drafts.ids, drafts.len)?, parents, links, probs: probs.transpose()? })
+    Ok(Drafts { ids: column(drafts.ids, drafts.len)?, tree, probs: probs.transpose()?.map(Matrix::from) })
 }
 
 /// Says for which slots the next gumball_pool_enqueue_verify verifies drafts, those of captured graphs included, and how many drafts
@@ -171,23 +178,7 @@ unsafe fn assign(
     // SAFETY: the caller ensures that `options` is NULL or a struct of its stated size, whose lists have one
     // element per row.
     let options = unsafe { read_options(options, rows) }?;
-    refuse_host_options(&options)?;
-    let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
-    let options = DeviceOptions { masks, forced: &options.forced, row_indices };
-    Ok(pool.assign_drafts(slots, counts, mode, &options)?)
-}
-
-/// Refuses what an assignment on a device cannot have.
-pub(crate) fn refuse_host_options(options: &Options<'_>) -> Result<()> {
-    if options.has_hooks() {
-        let reason = "a hook runs on the host; use a pool of the host".to_owned();
-        return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
-    }
-    if options.kind == Kind::Probabilities {
-        let reason = "gumball_device_input says what its rows hold";
-        return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
-    }
-    Ok(())
+    Ok(pool.assign(&options.assigned(Batch { counts, mode, ..Batch::of(slots) })?)?)
 }
 
 /// Enqueues the verification of drafts for the requests that gumball_pool_assign_drafts was given. It only launches kernels, and
@@ -208,11 +199,11 @@ pub unsafe extern "C" fn gumball_pool_enqueue_verify(
         let variant = unsafe { self::variant(variant) }?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the verification is done.
-        let input = unsafe { device_input(input) }?;
+        let (rows, masks) = unsafe { device_input(input) }?;
         // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory stays
         // until the verification is done.
         let drafts = unsafe { device_drafts(drafts, pool.vocab()) }?;
-        Ok(pool.enqueue_verify_variant(input, &drafts, variant)?)
+        Ok(pool.enqueue_variant(&[Work::Verify(rows, masks, drafts)], variant)?)
     })
 }
 
@@ -231,11 +222,11 @@ pub unsafe extern "C" fn gumball_pool_capture_verify(
         let (id, pool) = (pool.id, pool.on_device()?);
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory
         // outlives the graph's replays.
-        let input = unsafe { device_input(input) }?;
+        let (rows, masks) = unsafe { device_input(input) }?;
         // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory
         // outlives the graph's replays.
         let drafts = unsafe { device_drafts(drafts, pool.vocab()) }?;
-        Ok(Graph { pool: id, inner: pool.capture_verify(&[(input, drafts)])? })
+        Ok(Graph { pool: id, inner: pool.capture(&[Work::Verify(rows, masks, drafts)])? })
     })
 }
 
@@ -278,7 +269,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue_shorten(
         };
         // SAFETY: the C caller ensures that as many numbers lie there until the device is done.
         let counts = unsafe { DeviceSlice::new(counts.addr() as u64, dtype, len) }?;
-        Ok(pool.enqueue_shorten(&counts)?)
+        Ok(pool.enqueue(&[Work::Shorten(counts.into())])?)
     })
 }
 

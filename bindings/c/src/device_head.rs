@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use gumball_engine::{Device as EngineDevice, DeviceLogits, DevicePool, Error, HeadCounts as Counts};
+use gumball_engine::{
+    Device as EngineDevice, DeviceMatrix, DevicePool, Error, HeadCounts as Counts, Rows, Work,
+};
 
 use crate::device::Device;
 use crate::device_drafts::{DeviceDrafts, device_drafts};
@@ -52,12 +54,12 @@ unsafe fn weights_there(
     weights: *const c_void,
     given: i32,
     (vocab, width): (usize, usize),
-) -> Result<DeviceLogits<'static>> {
+) -> Result<DeviceMatrix<'static>> {
     if weights.is_null() {
         return Err(Failure::null("weights"));
     }
     // SAFETY: the caller ensures that the weights lie there.
-    let rows = unsafe { DeviceLogits::new(weights.addr() as u64, dtype(given)?, vocab, width, width) };
+    let rows = unsafe { DeviceMatrix::new(weights.addr() as u64, dtype(given)?, vocab, width, width) };
     Ok(rows.map_err(|error| error.with_parameter(|name| if name == "logits" { "weights" } else { name }))?)
 }
 
@@ -167,8 +169,9 @@ pub unsafe extern "C" fn gumball_pool_enqueue_hidden(
         head.check(pool)?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the step is done.
-        let input = unsafe { device_input(input) }?;
-        Ok(pool.enqueue_hidden_assigned(&head.inner, input).map_err(own_names)?)
+        let (rows, masks) = unsafe { device_input(input) }?;
+        let rows = Rows::hidden(&head.inner, rows.matrix());
+        Ok(pool.enqueue(&[Work::Step(rows, masks)]).map_err(own_names)?)
     })
 }
 
@@ -187,10 +190,11 @@ pub unsafe extern "C" fn gumball_pool_enqueue_verify_hidden(
         head.check(pool)?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the verification is done.
-        let input = unsafe { device_input(input) }?;
+        let (rows, masks) = unsafe { device_input(input) }?;
         // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory stays
         // until the verification is done.
         let drafts = unsafe { device_drafts(drafts, pool.vocab()) }?;
-        Ok(pool.enqueue_verify_hidden_assigned(&head.inner, input, &drafts).map_err(own_names)?)
+        let rows = Rows::hidden(&head.inner, rows.matrix());
+        Ok(pool.enqueue(&[Work::Verify(rows, masks, drafts)]).map_err(own_names)?)
     })
 }

@@ -160,7 +160,7 @@ pub unsafe extern "C" fn gumball_dist_verify(
         let given = unsafe { read_drafts(drafts, requests, pool.inner.pool().vocab()) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
-        let options = unsafe { read_options(options, requests + given.drafts.ids.len()) }?;
+        let options = unsafe { read_options(options, given.rows()) }?;
         // SAFETY: the C caller ensures that `plan` is NULL or points to the bytes that its `struct_size` names.
         let plan = unsafe { pool.planned(plan) }?;
         let rows = rows_of(logits, &options)?;

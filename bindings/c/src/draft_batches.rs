@@ -4,10 +4,9 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
 use gumball_engine::{
-    DeviceIntMatrix, DeviceOptions, DevicePool, DraftBatch, DraftBatchLimits, IntType, Proposals,
+    Batch, DeviceIntMatrix, DevicePool, DraftBatch, DraftBatchLimits, IntType, Proposals, Work,
 };
 
-use crate::device_drafts::refuse_host_options;
 use crate::draft_rows::read_mode;
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, out_slice, require, slice};
@@ -96,11 +95,8 @@ pub unsafe extern "C" fn gumball_pool_assign_draft(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists have
         // one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        refuse_host_options(&options)?;
-        let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
-        let on_device = DeviceOptions { masks, forced: &options.forced, row_indices };
-        let none = vec![0; if counts.is_none() { rows } else { 0 }];
-        Ok(pool.assign_draft(batch, slots, counts.unwrap_or(&none), mode, &on_device)?)
+        let (counts, of) = (counts.unwrap_or_default(), Some(batch));
+        Ok(pool.assign(&options.assigned(Batch { counts, mode, of, ..Batch::of(slots) })?)?)
     })
 }
 
@@ -128,18 +124,18 @@ pub unsafe extern "C" fn gumball_pool_enqueue_draft(
         let variant = unsafe { self::variant(variant) }?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the drafts are drawn.
-        let input = unsafe { device_input(input) }?;
+        let (of_rows, masks) = unsafe { device_input(input) }?;
         let dtype = match bits {
             32 => IntType::I32,
             64 => IntType::I64,
             other => return Err(Failure::out_of_range("bits", other, "32 or 64")),
         };
-        let rows = pool.draft_rows_assigned(batch)?;
+        let rows = pool.assigned(Some(batch))?.rows;
         // SAFETY: the C caller ensures that `paths` is NULL or the device address of a line of ids for each row, which
         // stay there until the drafts are drawn.
         let lines = |address| unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) };
         let lines = (!paths.is_null()).then(|| lines(paths.addr() as u64)).transpose()?;
-        Ok(pool.enqueue_draft_variant(batch, input, lines.as_ref(), variant)?)
+        Ok(pool.enqueue_variant(&[Work::Draft(batch, of_rows, masks, lines)], variant)?)
     })
 }
 
@@ -156,7 +152,7 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
 ) -> Code {
     call(|| {
         let (pool, batch) = batch_of(pool, batch)?;
-        let (rows, siblings) = (pool.draft_rows_assigned(batch)?, batch.limits().siblings);
+        let (rows, siblings) = (pool.assigned(Some(batch))?.rows, batch.limits().siblings);
         // SAFETY: the C caller ensures that `drafts` is NULL or has `siblings` places for each row.
         let drafts = unsafe { out_slice("drafts", drafts, rows.saturating_mul(siblings)) }?;
         let (mut out, places) = match probs.is_null() {

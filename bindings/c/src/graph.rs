@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, Error, Kind};
+use gumball_engine::{Batch, DeviceGraph, DeviceMasks, DeviceMatrix, Masks, Rows, Work};
 
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, call_or, end, make, require, slice};
@@ -57,12 +57,12 @@ unsafe impl VersionedStruct for DeviceRows {
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
 
-/// Returns an input as the engine takes it.
+/// Returns the rows of an input, and their masks, as the engine takes them.
 ///
 /// # Safety
 /// `input` is NULL or a struct with the size it states. Its rows and masks stay in the device's memory,
 /// unchanged, as long as steps read them.
-pub(crate) unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>> {
+pub(crate) unsafe fn device_input(input: *const DeviceRows) -> Result<(Rows<'static>, Masks<'static>)> {
     // SAFETY: the caller ensures that `input` is NULL or points to the bytes that its `struct_size` names.
     let input = unsafe { read("input", input) }?;
     if input.logits.is_null() {
@@ -72,17 +72,17 @@ pub(crate) unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInpu
     let row_stride = stride(input.stride, vocab);
     // SAFETY: the caller ensures that `logits` is the device address of these rows, unchanged as long as
     // steps read them.
-    let logits = unsafe { DeviceLogits::new(address, dtype(input.dtype)?, rows, vocab, row_stride) }?;
+    let logits = unsafe { DeviceMatrix::new(address, dtype(input.dtype)?, rows, vocab, row_stride) }?;
     let logits = logits.with_kind(kind(input.kind)?);
     let (address, rows, width) = (input.masks.addr() as u64, input.mask_rows, input.mask_width);
     let row_stride = stride(input.mask_stride, width);
     let masks = match address {
-        0 => None,
+        0 => Masks::None,
         // SAFETY: the caller ensures that `masks` is the device address of these masks, unchanged as long as
         // steps read them.
-        _ => Some(unsafe { DeviceMasks::new(address, rows, width, row_stride) }?),
+        _ => unsafe { DeviceMasks::new(address, rows, width, row_stride) }?.into(),
     };
-    Ok(DeviceInput { logits, masks })
+    Ok((logits.into(), masks))
 }
 
 /// Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
@@ -104,16 +104,7 @@ pub unsafe extern "C" fn gumball_pool_assign(
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
-        if options.has_hooks() {
-            let reason = "a hook runs on the host; step it in a pool of the host".to_owned();
-            return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
-        }
-        if options.kind == Kind::Probabilities {
-            let reason = "what rows hold is said where a step's are described, in gumball_device_input";
-            return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
-        }
-        let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
-        Ok(pool.assign(slots, &DeviceOptions { masks, forced: &options.forced, row_indices })?)
+        Ok(pool.assign(&options.assigned(Batch::of(slots))?)?)
     })
 }
 
@@ -127,8 +118,8 @@ pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *c
         let pool = require("pool", pool)?.on_device()?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the step is done.
-        let input = unsafe { device_input(input) }?;
-        Ok(pool.enqueue_assigned(input)?)
+        let (rows, masks) = unsafe { device_input(input) }?;
+        Ok(pool.enqueue(&[Work::Step(rows, masks)])?)
     })
 }
 
@@ -150,8 +141,9 @@ pub unsafe extern "C" fn gumball_pool_capture(
         // SAFETY: the C caller ensures that each input has the size it states and that its device memory
         // outlives the graph's replays.
         let inputs = inputs.iter().map(|input| unsafe { device_input(*input) });
-        let inputs = inputs.collect::<Result<Vec<_>>>()?;
-        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture(&inputs)? })
+        let work = inputs.map(|input| input.map(|(rows, masks)| Work::Step(rows, masks)));
+        let work = work.collect::<Result<Vec<_>>>()?;
+        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture(&work)? })
     })
 }
 

@@ -3,10 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::{
-    DeviceDrafts as Drafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftBatch, Error,
-    GraphWork as Work, IntType,
-};
+use gumball_engine::{DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, Error, IntType, Rows, Work};
 
 use crate::device_drafts::{DeviceDrafts, device_drafts, int_type};
 use crate::device_head::DeviceHead;
@@ -146,31 +143,6 @@ impl Ints {
     }
 }
 
-/// A piece of work, as Rust holds it.
-enum Piece {
-    Step(Option<&'static DeviceHead>, DeviceInput<'static>),
-    Verify(Option<&'static DeviceHead>, DeviceInput<'static>, Drafts<'static>),
-    Draft { batch: DraftBatch, input: DeviceInput<'static>, paths: Option<DeviceIntMatrix<'static>> },
-    CopyDrafts { batch: DraftBatch, to: DeviceIntMatrixMut<'static>, column: usize },
-    Shorten(DeviceSlice<'static>),
-}
-
-impl Piece {
-    fn work(&self) -> Work<'_, 'static> {
-        match self {
-            Self::Step(None, input) => Work::Step(*input),
-            Self::Step(Some(head), input) => Work::StepHidden(&head.inner, *input),
-            Self::Verify(None, input, drafts) => Work::Verify(*input, *drafts),
-            Self::Verify(Some(head), input, drafts) => Work::VerifyHidden(&head.inner, *input, *drafts),
-            Self::Draft { batch, input, paths } => {
-                Work::Draft { batch: *batch, input: *input, paths: *paths }
-            }
-            Self::CopyDrafts { batch, to, column } => Work::CopyDrafts { batch: *batch, to, column: *column },
-            Self::Shorten(counts) => Work::Shorten(*counts),
-        }
-    }
-}
-
 /// Refuses fields that a kind of work does not read.
 fn check_fields(work: &GraphWork) -> Result<()> {
     let kind = match work.kind {
@@ -203,7 +175,7 @@ fn check_fields(work: &GraphWork) -> Result<()> {
 /// # Safety
 /// `work` is NULL or a struct of its stated size, whose structs have their stated sizes and whose `head` is NULL or lives as long as the graph. All arrays stay in the device's
 /// memory as long as it is replayed.
-unsafe fn read_work(pool: &mut Pool, work: *const GraphWork) -> Result<Piece> {
+unsafe fn read_work(pool: &mut Pool, work: *const GraphWork) -> Result<Work<'static>> {
     // SAFETY: the caller ensures that `work` is NULL or points to the bytes that its `struct_size` names.
     let work = unsafe { read("work", work) }?;
     check_fields(&work)?;
@@ -212,31 +184,41 @@ unsafe fn read_work(pool: &mut Pool, work: *const GraphWork) -> Result<Piece> {
     if let Some(head) = head {
         head.check(pool.on_device()?)?;
     }
-    // SAFETY: the caller ensures that the rows have their stated size and stay there.
-    let input = || unsafe { device_input(work.input) };
+    let input = || {
+        // SAFETY: the caller ensures that the rows have their stated size and stay there.
+        let (rows, masks) = unsafe { device_input(work.input) }?;
+        Ok::<_, Failure>(match head {
+            None => (rows, masks),
+            Some(head) => (Rows::hidden(&head.inner, rows.matrix()), masks),
+        })
+    };
     // SAFETY: the caller ensures that the integers have their stated size.
     let ints = || unsafe { Ints::read("ints", work.ints) };
     Ok(match work.kind {
-        0 => Piece::Step(head, input()?),
+        0 => {
+            let (rows, masks) = input()?;
+            Work::Step(rows, masks)
+        }
         1 => {
-            let vocab = pool.on_device()?.vocab();
+            let (vocab, (rows, masks)) = (pool.on_device()?.vocab(), input()?);
             // SAFETY: the caller ensures that the drafts have their stated size and stay there.
-            Piece::Verify(head, input()?, unsafe { device_drafts(work.drafts, vocab) }?)
+            Work::Verify(rows, masks, unsafe { device_drafts(work.drafts, vocab) }?)
         }
         2 => {
             let (_, batch) = batch_of(Some(pool), work.batch)?;
             // SAFETY: the caller ensures that the paths stay there.
             let lines = |ints: Ints| unsafe { ints.lines() };
             let paths = (!work.ints.is_null()).then(|| ints().and_then(lines)).transpose()?;
-            Piece::Draft { batch, input: input()?, paths }
+            let (rows, masks) = input()?;
+            Work::Draft(batch, rows, masks, paths)
         }
         3 => {
             let (_, batch) = batch_of(Some(pool), work.batch)?;
             // SAFETY: the caller ensures that the lines stay there, and that nobody else uses them while a replay writes them.
-            Piece::CopyDrafts { batch, to: unsafe { ints()?.written() }?, column: work.column }
+            Work::CopyDrafts(batch, unsafe { ints()?.written() }?, work.column)
         }
         // SAFETY: the caller ensures that the numbers stay there.
-        _ => Piece::Shorten(unsafe { ints()?.column() }?),
+        _ => Work::Shorten(unsafe { ints()?.column() }?.into()),
     })
 }
 
@@ -259,8 +241,7 @@ pub unsafe extern "C" fn gumball_pool_capture_work(
         // SAFETY: the C caller ensures that each piece has the size it states, and that what it points to lives as long as the graph is replayed.
         let read = |piece: &*const GraphWork| unsafe { read_work(pool, *piece) };
         let pieces = work.iter().map(read).collect::<Result<Vec<_>>>()?;
-        let work: Vec<_> = pieces.iter().map(Piece::work).collect();
-        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture_work(&work).map_err(own_names)? })
+        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture(&pieces).map_err(own_names)? })
     })
 }
 
@@ -281,6 +262,6 @@ pub unsafe extern "C" fn gumball_pool_enqueue_copy_drafts(
         let to = unsafe { Ints::read("to", to) }?;
         // SAFETY: the C caller ensures that the lines stay there until the device is done, and that nobody else uses them.
         let to = unsafe { to.written() }?;
-        Ok(pool.enqueue_copy_drafts(batch, &to, column)?)
+        Ok(pool.enqueue(&[Work::CopyDrafts(batch, to, column)])?)
     })
 }

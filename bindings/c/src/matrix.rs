@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::slice;
 
 use gumball_engine::Dtype as Type;
-use gumball_engine::{DeviceLogits, DeviceRows, LogitsMut, RowMut, RowsIn, RowsInOut};
+use gumball_engine::{DeviceMatrix, DeviceRows, LogitsMut, RowMut, RowsIn, RowsInOut};
 
 use crate::columns::{Memory, device_address};
 use crate::error::{Failure, Result};
@@ -105,12 +105,12 @@ pub(crate) unsafe fn read_rows_in_out<'a>(
 /// # Safety
 /// `given.data` is NULL or the device address of the matrix that `given` describes. Nobody frees or writes it
 /// until the enqueued work is done.
-unsafe fn device_rows<'a>(given: &Logits) -> Result<DeviceLogits<'a>> {
+unsafe fn device_rows<'a>(given: &Logits) -> Result<DeviceMatrix<'a>> {
     let (stride, len) = extent(given.rows, given.vocab, given.stride)?;
     let address = device_address("logits", given.data, len)?;
     // SAFETY: the caller ensures that `given.data` is the device address of this matrix, unchanged until the
     // work is done.
-    let rows = unsafe { DeviceLogits::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?;
+    let rows = unsafe { DeviceMatrix::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?;
     Ok(rows.with_kind(kind(given.kind)?))
 }
 

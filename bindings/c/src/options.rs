@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::{Batch, Error, Kind, Masks, NONE, RowHook};
+use gumball_engine::{Batch, Error, HostMasks, Kind, Masks, NONE, RowHook};
 
 use crate::error::{Failure, Result};
 use crate::ffi::slice;
@@ -179,12 +179,12 @@ fn code(forced: i32) -> Result<Option<u32>> {
 
 impl Options<'_> {
     /// Returns the bitmasks.
-    pub fn masks(&self) -> Result<Masks<'_>> {
-        let Some(words) = self.words else { return Ok(Masks::NONE) };
-        let masks = Masks::new(words, self.rows, self.width, self.stride)?;
+    fn masks(&self) -> Result<Masks<'_>> {
+        let Some(words) = self.words else { return Ok(Masks::None) };
+        let masks = HostMasks::new(words, self.rows, self.width, self.stride)?;
         Ok(match &self.present {
-            Some(present) => masks.with_present(present)?,
-            None => masks,
+            Some(present) => masks.with_present(present)?.into(),
+            None => masks.into(),
         })
     }
 
@@ -195,11 +195,6 @@ impl Options<'_> {
             return Err(Error::Conflict { parameter: "kind", other: "logits", reason }.into());
         }
         Ok(())
-    }
-
-    /// Returns whether any row has a hook.
-    pub fn has_hooks(&self) -> bool {
-        self.hooks.iter().any(Option::is_some)
     }
 
     /// Returns the bitmask of the first row, if it counts.
@@ -214,8 +209,25 @@ impl Options<'_> {
             self.hooks.iter().map(|call| call.map(|call| move |row: &mut [f32]| call.call(row))).collect();
         let hooks: Vec<Option<RowHook<'_>>> =
             edits.iter().map(|edit| edit.as_ref().map(|edit| edit as RowHook<'_>)).collect();
+        step(&Batch { hooks: &hooks, ..self.of_rows(Batch::default())? })
+    }
+
+    /// Returns a batch with what comes with its rows, without hooks.
+    fn of_rows<'a>(&'a self, batch: Batch<'a>) -> Result<Batch<'a>> {
         let row_indices = self.row_indices.unwrap_or_default();
-        let (masks, forced) = (self.masks()?, &self.forced);
-        step(&Batch { masks, forced, row_indices, hooks: &hooks, ..Batch::default() })
+        Ok(Batch { masks: self.masks()?, forced: &self.forced, row_indices, ..batch })
+    }
+
+    /// Returns a batch to be assigned on a device, with what comes with its rows.
+    pub fn assigned<'a>(&'a self, batch: Batch<'a>) -> Result<Batch<'a>> {
+        if self.hooks.iter().any(Option::is_some) {
+            let reason = "a hook runs on the host; use a pool of the host".to_owned();
+            return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
+        }
+        if self.kind == Kind::Probabilities {
+            let reason = "gumball_device_input says what its rows hold";
+            return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
+        }
+        self.of_rows(batch)
     }
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::LazyLock;
 
-use gumball_engine::StepVariant;
+use gumball_engine::{StepVariant, Work};
 
 use crate::error::{Code, Result, words};
 use crate::ffi::{call, call_or, optional_text, require, text};
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn gumball_pool_enqueue_variant(
         let variant = unsafe { self::variant(variant) }?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the step is done.
-        let input = unsafe { device_input(input) }?;
-        Ok(pool.enqueue_variant(input, variant)?)
+        let (rows, masks) = unsafe { device_input(input) }?;
+        Ok(pool.enqueue_variant(&[Work::Step(rows, masks)], variant)?)
     })
 }
 

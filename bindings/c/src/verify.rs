@@ -100,7 +100,11 @@ impl Drafts {
         // SAFETY: the caller ensures that `probs` is NULL or has `vocab` numbers for each row of logits.
         let probs = unsafe { list("probs", self.probs, rows.saturating_mul(vocab)) }?;
         let probs = probs.map(|probs| Matrix::new(probs, rows, vocab)).transpose()?;
-        Ok(GivenDrafts { mode: self.mode()?, counts, drafts: gumball_engine::Drafts { ids, tree, probs } })
+        Ok(GivenDrafts {
+            mode: self.mode()?,
+            counts,
+            drafts: gumball_engine::Drafts { ids: ids.into(), tree, probs },
+        })
     }
 
     /// Returns what each draft follows.
@@ -115,14 +119,14 @@ impl Drafts {
         // SAFETY: the caller ensures the same of `next_sibling`.
         let next_sibling = unsafe { list("next_sibling", self.next_sibling, rows) }?;
         match (parents, first_child, next_sibling) {
-            (parents, None, None) => Ok(parents.map_or(Tree::Chain, Tree::Parents)),
+            (parents, None, None) => Ok(parents.map_or(Tree::Chain, |parents| Tree::Parents(parents.into()))),
             (Some(_), ..) => {
                 let reason = "a tree is held one way or the other";
                 Err(Error::Conflict { parameter: "parents", other: "first_child", reason }.into())
             }
             (None, first_child, next_sibling) => Ok(Tree::Links {
-                first_child: require("first_child", first_child)?,
-                next_sibling: require("next_sibling", next_sibling)?,
+                first_child: require("first_child", first_child)?.into(),
+                next_sibling: require("next_sibling", next_sibling)?.into(),
             }),
         }
     }
@@ -136,6 +140,11 @@ pub(crate) struct GivenDrafts<'a> {
 }
 
 impl GivenDrafts<'_> {
+    /// Returns the number of rows: one for each request and each draft.
+    pub fn rows(&self) -> usize {
+        self.counts.iter().map(|count| *count as usize + 1).sum()
+    }
+
     /// Returns the requests as a batch of the engine's, with the masks and forced tokens of their rows.
     pub fn batch<'a>(&'a self, slots: &'a [Slot], of_rows: &Batch<'a>) -> Batch<'a> {
         Batch { slots, counts: self.counts, mode: self.mode, ..*of_rows }
@@ -287,7 +296,7 @@ pub unsafe extern "C" fn gumball_pool_verify(
         let given = unsafe { read_drafts(drafts, requests, logits.vocab()) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
         // have one element per row.
-        let options = unsafe { read_options(options, requests + given.drafts.ids.len()) }?;
+        let options = unsafe { read_options(options, given.rows()) }?;
         let rows = rows_of(logits, &options)?;
         verification.fill(&options, |batch, out| {
             let batch = &given.batch(slots, batch);

@@ -69,10 +69,6 @@ struct OnDevice {
     users: Vec<Device>,
 }
 
-// SAFETY: a head holds `Cell` counters and driver handles. They may move between threads if one thread at a time uses them, which the mutex around `OnDevice`
-// ensures.
-unsafe impl Send for OnDevice {}
-
 /// A head that a call uses, alone.
 pub struct HeadTurn<'a>(MutexGuard<'a, OnDevice>);
 

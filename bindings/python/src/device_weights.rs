@@ -1,7 +1,7 @@
 //! Weights of heads in a device's memory.
 
 use gumball_engine::head::MAX_HIDDEN;
-use gumball_engine::{DeviceLogits, MAX_VOCAB};
+use gumball_engine::{DeviceMatrix, MAX_VOCAB};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix, torch_stream};
@@ -53,7 +53,7 @@ impl<'py> WeightsThere<'py> {
     }
 
     /// Returns the weights as the engine takes them.
-    pub fn rows(&self) -> PyResult<DeviceLogits<'static>> {
+    pub fn rows(&self) -> PyResult<DeviceMatrix<'static>> {
         // SAFETY: the weights lie on the device. Whoever makes a head of them keeps them alive as long as it, and the class' documentation forbids to write them
         // while a step runs.
         unsafe { self.matrix.device_logits() }.map_err(own_names).map_err(to_py_err)

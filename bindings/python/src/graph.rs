@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{DeviceGraph, DevicePool, Kind, Result};
+use gumball_engine::{DeviceGraph, Kind};
 use pyo3::prelude::*;
 
 use crate::arrays::Matrix;
@@ -27,33 +27,8 @@ pub struct Graph {
 pub enum Recorded {
     /// On a host pool: the logits of each step, and what their rows hold.
     Host(Vec<Matrix>, Kind),
-    /// On a device pool: the device's graph.
-    Device(Owned),
-}
-
-/// A device's graph; its owner keeps alive the arrays that it reads.
-#[derive(Debug)]
-pub struct Owned(DeviceGraph<'static>);
-
-// SAFETY: any thread may launch or free a driver's graph, one thread at a time. The mutex of `Graph` and the
-// lock of its pool ensure that.
-unsafe impl Send for Owned {}
-
-impl Owned {
-    /// Enqueues the graph's steps.
-    pub fn replay(&self, pool: &mut DevicePool) -> Result<()> {
-        pool.replay(&self.0)
-    }
-}
-
-impl Owned {
-    pub fn of(graph: DeviceGraph<'static>) -> Self {
-        Self(graph)
-    }
-
-    pub fn graph(&self) -> &DeviceGraph<'static> {
-        &self.0
-    }
+    /// On a device pool: the device's graph. Its owner keeps alive the arrays that it reads.
+    Device(DeviceGraph<'static>),
 }
 
 /// Captured steps of a DistPool on a device. It keeps the arrays alive that its steps read.
@@ -61,14 +36,14 @@ impl Owned {
 #[derive(Debug)]
 pub struct DistGraph {
     pool: Py<PyAny>,
-    recorded: Mutex<Owned>,
+    recorded: Mutex<DeviceGraph<'static>>,
     steps: usize,
     _held: Vec<Py<PyAny>>,
 }
 
 impl DistGraph {
-    pub fn new(pool: Py<PyAny>, recorded: Owned, held: Vec<Py<PyAny>>) -> Self {
-        let steps = recorded.0.steps();
+    pub fn new(pool: Py<PyAny>, recorded: DeviceGraph<'static>, held: Vec<Py<PyAny>>) -> Self {
+        let steps = recorded.steps();
         Self { pool, recorded: Mutex::new(recorded), steps, _held: held }
     }
 
@@ -77,7 +52,7 @@ impl DistGraph {
         self.pool.is(pool)
     }
 
-    pub fn recorded(&self) -> MutexGuard<'_, Owned> {
+    pub fn recorded(&self) -> MutexGuard<'_, DeviceGraph<'static>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,18 +70,11 @@ impl DistGraph {
     }
 }
 
-impl Recorded {
-    /// Wraps a device's graph.
-    pub fn device(graph: DeviceGraph<'static>) -> Self {
-        Self::Device(Owned(graph))
-    }
-}
-
 impl Graph {
     pub fn new(pool: Py<Pool>, recorded: Recorded, held: Vec<Py<PyAny>>) -> Self {
         let steps = match &recorded {
             Recorded::Host(matrices, _) => matrices.len(),
-            Recorded::Device(Owned(graph)) => graph.steps(),
+            Recorded::Device(graph) => graph.steps(),
         };
         Self { pool, recorded: Mutex::new(recorded), steps, heads: Vec::new(), _held: held }
     }

@@ -1,6 +1,6 @@
 //! Options of a step's rows, read from Python's keyword arguments.
 
-use gumball_engine::{Batch, DeviceOptions, Error, Kind, Masks, Result};
+use gumball_engine::{Batch, Error, Kind, Masks, Result};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
@@ -106,18 +106,17 @@ impl Options {
         }
     }
 
-    /// Returns the masks if they lie in the host's memory, otherwise none.
+    /// Returns the masks, where they lie.
     ///
     /// # Safety
-    /// The memory of the array `masks` is neither freed nor written for `'a`.
+    /// The memory of the array `masks` is neither freed nor written for `'a`, nor, on a device, while work that reads it runs.
     unsafe fn masks<'a>(&'a self) -> Result<Masks<'a>> {
         match &self.masks {
-            Some(masks) if masks.location == Location::Host => {
-                // SAFETY: `masks` lies in the host's memory, and the caller ensures that nobody frees or
-                // writes it for `'a`.
-                unsafe { masks.masks(&self.present) }
-            }
-            _ => Ok(Masks::NONE),
+            None => Ok(Masks::None),
+            // SAFETY: `masks` lies in the host's memory, and the caller ensures that nobody frees or writes it for `'a`.
+            Some(masks) if masks.location == Location::Host => unsafe { masks.masks(&self.present) },
+            // SAFETY: `masks` lies in a device's memory, and the caller ensures that nobody frees or writes it while work reads it.
+            Some(masks) => unsafe { masks.device_masks() }.map(Masks::Device),
         }
     }
 
@@ -130,15 +129,15 @@ impl Options {
     /// Returns a batch with its rows' masks, forced tokens and indices, without hooks.
     ///
     /// # Safety
-    /// The memory of the array `masks` is neither freed nor written for `'a`.
-    pub unsafe fn on_host<'a>(&'a self, of: &Batch<'a>) -> Result<Batch<'a>> {
-        // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` for `'a`.
+    /// The memory of the array `masks` is neither freed nor written for `'a`, nor, on a device, while work that reads it runs.
+    pub unsafe fn batch<'a>(&'a self, of: &Batch<'a>) -> Result<Batch<'a>> {
+        // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` meanwhile.
         let masks = unsafe { self.masks() }?;
         let (forced, row_indices) = (&self.forced, &self.row_indices);
         Ok(Batch { masks, forced, row_indices, ..*of })
     }
 
-    /// Runs a call of rows on the host with a batch and its rows' masks, forced tokens, indices and hooks.
+    /// Runs a call of rows with a batch and its rows' masks, forced tokens, indices and hooks.
     ///
     /// # Safety
     /// The memory of the array `masks` is neither freed nor written during the call.
@@ -149,7 +148,7 @@ impl Options {
         call: impl FnOnce(&Batch<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` during the call.
-        let batch = unsafe { self.on_host(of) }?;
+        let batch = unsafe { self.batch(of) }?;
         let hooks = self.hooks(caller);
         let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
         call(&Batch { hooks: &hooks, ..batch })
@@ -162,16 +161,6 @@ impl Options {
             return Err(Error::Unavailable { resource: "hooks on a device", reason });
         }
         Ok(())
-    }
-
-    /// Returns the options for rows on a device.
-    ///
-    /// # Safety
-    /// The memory of the array `masks`, if it lies on the host, is neither freed nor written for `'a`.
-    pub unsafe fn for_device<'a>(&'a self) -> Result<DeviceOptions<'a>> {
-        // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` for `'a`.
-        let masks = unsafe { self.masks() }?;
-        Ok(DeviceOptions { masks, forced: &self.forced, row_indices: &self.row_indices })
     }
 
     /// Returns an error for `mask_present` with masks on a device, where every row's mask counts.

@@ -1,6 +1,6 @@
 //! What comes with the rows of a batch: bitmasks, forced tokens, hooks, and which row each slot reads.
 
-use gumball_engine::{Batch, Error, Masks, RowHook};
+use gumball_engine::{Batch, Error, HostMasks, Masks, RowHook};
 use js_sys::{Array, Function};
 
 use crate::error::{Failure, Result};
@@ -97,12 +97,14 @@ impl Extras {
         undo: impl FnOnce(&mut S) -> gumball_engine::Result<()>,
     ) -> Result<T> {
         let masks = match &self.masks {
-            None => Masks::NONE,
-            Some((words, rows, width)) => Masks::new(words, *rows, *width, *width)?,
-        };
-        let masks = match &self.present {
-            None => masks,
-            Some(present) => masks.with_present(present).map_err(named)?,
+            None => Masks::None,
+            Some((words, rows, width)) => {
+                let masks = HostMasks::new(words, *rows, *width, *width)?;
+                match &self.present {
+                    None => masks.into(),
+                    Some(present) => masks.with_present(present).map_err(named)?.into(),
+                }
+            }
         };
         let row_indices = self.row_indices.as_deref().unwrap_or_default();
         let batch = Batch { masks, forced: &self.forced, row_indices, ..Batch::default() };

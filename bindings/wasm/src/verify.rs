@@ -90,8 +90,10 @@ impl GivenTree {
     fn tree(&self) -> Tree<'_> {
         match self {
             Self::Chain => Tree::Chain,
-            Self::Parents(parents) => Tree::Parents(parents),
-            Self::Links([first_child, next_sibling]) => Tree::Links { first_child, next_sibling },
+            Self::Parents(parents) => Tree::Parents(parents.into()),
+            Self::Links([first_child, next_sibling]) => {
+                Tree::Links { first_child: first_child.into(), next_sibling: next_sibling.into() }
+            }
         }
     }
 }
@@ -147,7 +149,7 @@ impl Pool {
             return Err(Failure::length("draft_probs", probs.len(), allowed));
         }
         let probs = probs.as_deref().map(|probs| Matrix::new(probs, count, vocab)).transpose()?;
-        let drafts = Drafts { ids: &ids, tree: given.tree(), probs };
+        let drafts = Drafts { ids: (&ids).into(), tree: given.tree(), probs };
         let mut out = if keeps { Outputs::with_kept() } else { Outputs::new() };
         let verify = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };

@@ -1,8 +1,8 @@
 //! A pool on a GPU: one captured step serves requests that come and go. Says what is missing where there is none.
 
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype,
-    Outputs, PADDING, Result, SamplingParams,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Outputs, PADDING, Result,
+    SamplingParams, Work,
 };
 
 const VOCAB: usize = 1000;
@@ -17,10 +17,10 @@ fn main() -> Result<()> {
         }
     };
     println!("{}", device.name());
-    // Stands in for what a model leaves on the device; a pointer of the host program's goes in by `DeviceLogits::new`.
+    // Stands in for what a model leaves on the device; a pointer of the host program's goes in by `DeviceMatrix::new`.
     let bell = |i: usize| -0.01 * ((i % VOCAB) as f32 - (97 * (i / VOCAB)) as f32).abs();
     let logits = DeviceBuffer::of(device.runtime(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
-    let logits = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
+    let logits = DeviceMatrix::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
 
     let mut pool =
         DevicePool::new(device, DevicePoolConfig { slots: 8, rows: 8, ..DevicePoolConfig::new(VOCAB) })?;
@@ -28,8 +28,8 @@ fn main() -> Result<()> {
     let nucleus = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[3])?;
 
     // Captured for four rows, whoever they belong to.
-    pool.assign(&[greedy, nucleus, PADDING, PADDING], &DeviceOptions::default())?;
-    let graph = pool.capture(&[DeviceInput::from(logits)])?;
+    pool.assign(&Batch::of(&[greedy, nucleus, PADDING, PADDING]))?;
+    let graph = pool.capture(&[Work::step(logits)])?;
     let mut out = Outputs::new();
     for _ in 0..3 {
         pool.replay(&graph)?;
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     // A request ends and another begins, under the same graph.
     pool.release(greedy)?;
     let plain = pool.admit(SamplingParams { seed: Some(7), ..Default::default() }, &[])?;
-    pool.assign(&[PADDING, nucleus, plain, PADDING], &DeviceOptions::default())?;
+    pool.assign(&Batch::of(&[PADDING, nucleus, plain, PADDING]))?;
     pool.replay(&graph)?;
     pool.fetch(&mut out)?;
     println!("tokens {:?}, then {:?}", out.tokens(), pool.sequence(nucleus)?.history().output());

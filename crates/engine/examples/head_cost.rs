@@ -16,8 +16,8 @@ use std::error::Error;
 
 use gumball_engine::head::{Certified, ClusteredOptions, Clusters, Exact, HeadOptions};
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    Dtype, Head, Outputs, SamplingParams,
+    Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Head,
+    Outputs, Rows, SamplingParams, Work,
 };
 use half::bf16;
 use rayon::prelude::*;
@@ -156,30 +156,21 @@ fn main() -> Outcome<()> {
                         pool.admit(params, &[1, 2, 3])
                     })
                     .collect::<Result<Vec<_>, _>>()?;
-                let inputs = (0..STEPS)
+                let work = (0..STEPS)
                     .map(|step| {
                         let start = step * most * width;
-                        Ok(DeviceInput::from(DeviceLogits::of(
-                            &hidden,
-                            Dtype::Bf16,
-                            start,
-                            *rows,
-                            width,
-                            width,
-                        )?))
+                        let states = DeviceMatrix::of(&hidden, Dtype::Bf16, start, *rows, width, width)?;
+                        Ok(Work::step(Rows::hidden(&head, states)))
                     })
                     .collect::<Outcome<Vec<_>>>()?;
-                pool.assign(&slots, &DeviceOptions::default())?;
+                pool.assign(&Batch::of(&slots))?;
                 if is_profiled {
-                    inputs
-                        .iter()
-                        .take(3)
-                        .try_for_each(|input| pool.enqueue_hidden_assigned(&head, *input))?;
+                    pool.enqueue(&work[..3])?;
                     pool.fetch(&mut Outputs::new())?;
                     continue;
                 }
                 let before = head.counts()?;
-                let graph = pool.capture_hidden(&head, &inputs)?;
+                let graph = pool.capture(&work)?;
                 let (mut times, mut tokens, mut out) = (Vec::new(), Vec::new(), Outputs::new());
                 for _ in 0..REPLAYS {
                     times.push(gpu.elapsed_us(|| Outcome::Ok(pool.replay(&graph)?))? / STEPS as f32);

@@ -20,8 +20,7 @@ use std::time::Instant;
 use gumball_bench_protocol::generated::model_like;
 use gumball_cuda::{Buffer, DeviceLimits, Dtype, Launch, Runtime, Tap};
 use gumball_engine::{
-    Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
-    SamplingParams,
+    Batch, Device, DeviceMatrix, DevicePool, DevicePoolConfig, LogprobsParams, Outputs, SamplingParams, Work,
 };
 
 /// How many steps are enqueued before the device is waited for, and how often.
@@ -95,8 +94,10 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
     let batches = if has_gpu { COLD_BYTES.div_ceil(batch_bytes).max(2) } else { 1 };
     let mut logits = Buffer::zeroed(&machine, batches * batch_bytes)?;
     (0..batches).try_for_each(|index| logits.write(index * batch_bytes, &batch))?;
-    let inputs = (0..batches)
-        .map(|index| DeviceLogits::of(&logits, Dtype::F32, index * batch.len(), rows, vocab, vocab))
+    let work = (0..batches)
+        .map(|index| {
+            DeviceMatrix::of(&logits, Dtype::F32, index * batch.len(), rows, vocab, vocab).map(Work::step)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let plain = SamplingParams { temperature: 0.8, seed: Some(7), ..Default::default() };
     let filters = SamplingParams { top_k: 50, top_p: 0.9, ..plain.clone() };
@@ -113,10 +114,10 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
         let mut pool = DevicePool::new(Device::new(Arc::clone(&machine)), config)?;
         let slots =
             (0..rows).map(|_| pool.admit(params.clone(), &[1, 2, 3])).collect::<Result<Vec<_>, _>>()?;
-        let (options, mut turns) = (DeviceOptions::default(), inputs.iter().cycle());
+        let mut turns = work.iter().cycle();
         let mut enqueue = |pool: &mut DevicePool| {
-            let input = turns.next().expect("a circle has no end");
-            Ok(pool.enqueue(*input, &slots, &options)?)
+            pool.assign(&Batch::of(&slots))?;
+            Ok(pool.enqueue(&[*turns.next().expect("a circle has no end")])?)
         };
         let synchronise = || match tap.machine().and_then(|machine| machine.gpu()) {
             Some(gpu) => Ok(gpu.synchronize()?),
@@ -155,7 +156,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
                 Ok(pool.fetch(&mut out)?)
             },
         )?;
-        let graph = pool.capture(&[DeviceInput::from(inputs[0])])?;
+        let graph = pool.capture(&work[..1])?;
         let replay = time(STEPS, synchronise, || Ok(pool.replay(&graph)?))?;
         let whole = time(
             1,
@@ -165,8 +166,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
                 Ok(pool.fetch(&mut out)?)
             },
         )?;
-        let graph =
-            pool.capture(&inputs.iter().map(|input| DeviceInput::from(*input)).collect::<Vec<_>>())?;
+        let graph = pool.capture(&work)?;
         let gpu = gpu.gpu().expect("it is a GPU");
         let mut device = Vec::new();
         for _ in 0..TIMES {

@@ -5,9 +5,12 @@ use std::fmt;
 
 use gumball_dist::Plan;
 use gumball_spec::edit::Hook;
-use gumball_spec::request::{check_forced, check_mask_width};
+use gumball_spec::request::check_forced;
 use gumball_spec::{Error, Kind, Result};
 
+#[cfg(feature = "cuda")]
+use crate::device::DraftBatch;
+use crate::masks::Masks;
 use crate::slot::Slot;
 use crate::verify_mode::VerifyMode;
 
@@ -51,6 +54,7 @@ impl fmt::Debug for StepOptions<'_> {
 /// | `verify` | `counts`, `mode` |
 /// | `draft` | `counts`, `mode` |
 /// | `score` | nothing, and neither `slots` nor `forced` |
+/// | `assign` | `counts` and `mode`, for verifications and drafts, and `of`; not `hooks` |
 ///
 /// Over ranks `plan`, too.
 ///
@@ -83,6 +87,9 @@ pub struct Batch<'a> {
     pub hooks: &'a [Option<RowHook<'a>>],
     /// Over ranks the layout of the rows; `None`: the pool decides, as its `plan` does.
     pub plan: Option<Plan>,
+    /// The batch of drafts that rows are assigned to; `None`: the pool's own rows. [`DevicePool::assign`](crate::DevicePool::assign) alone reads it.
+    #[cfg(feature = "cuda")]
+    pub of: Option<DraftBatch>,
 }
 
 impl fmt::Debug for Batch<'_> {
@@ -124,6 +131,23 @@ impl<'a> Batch<'a> {
         refuse(!self.forced.is_empty(), ("forced", "score"), "the scored tokens are the forced ones")
     }
 
+    /// Checks that there are no hooks, for an assignment.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn refuse_hooks(&self) -> Result<()> {
+        let reason = "a hook is called by the call that it is handed to, and an assignment outlives it";
+        refuse(self.hooks.iter().any(Option::is_some), ("hooks", "assign"), reason)
+    }
+
+    /// Returns the batch without masks in the memory of a device, and these.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn without_device_masks(&self) -> (Self, Masks<'a>) {
+        match self.masks {
+            Masks::Device(_) => (Self { masks: Masks::None, ..*self }, self.masks),
+            _ => (*self, Masks::None),
+        }
+    }
+
+    /// Checks the lists of `rows` rows, for a call that reads them on the host.
     pub(crate) fn check(&self, rows: usize, vocab: usize) -> Result<()> {
         let one_per_row = |parameter, length| {
             let ok = length == 0 || length == rows;
@@ -133,12 +157,9 @@ impl<'a> Batch<'a> {
                 Err(Error::length(parameter, length, format!("one per row, {rows}, or 0")))
             }
         };
-        if !self.masks.is_none() {
-            if self.masks.rows != rows {
-                return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
-            }
-            check_mask_width("masks.width", self.masks.width, vocab)?;
-        }
+        #[cfg(feature = "cuda")]
+        refuse(self.of.is_some(), ("of", "rows"), "only an assignment is for a batch of drafts")?;
+        self.masks.check(rows, vocab)?;
         one_per_row("row_indices", self.row_indices.len())?;
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
@@ -185,67 +206,7 @@ pub(crate) struct PickedRows<'a> {
 impl PickedRows<'_> {
     /// Returns it as a batch of these rows alone, without slots.
     pub(crate) fn batch(&self) -> Batch<'_> {
-        let masks = match self.masks.is_none() {
-            true => Masks::NONE,
-            false => Masks { select: Some(&self.rows), ..self.masks },
-        };
+        let masks = self.masks.pick(&self.rows);
         Batch { masks, forced: &self.forced, hooks: &self.hooks, ..Batch::default() }
-    }
-}
-
-/// Grammar bitmasks of a batch: a strided matrix of words, one row of it for each row of logits.
-///
-/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a row of the mask are forbidden, so a mask may
-/// be made for a vocabulary without its padding; a row of no words forbids every id.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Masks<'a> {
-    /// None: no row has a mask, which is not the same as rows without words.
-    words: Option<&'a [u32]>,
-    rows: usize,
-    width: usize,
-    stride: usize,
-    present: Option<&'a [bool]>,
-    /// For each row, the row of the matrix that it has; `None`: its own.
-    select: Option<&'a [usize]>,
-}
-
-impl<'a> Masks<'a> {
-    /// No row has a mask.
-    pub const NONE: Masks<'static> =
-        Masks { words: None, rows: 0, width: 0, stride: 0, present: None, select: None };
-
-    /// Takes `rows` rows of `width` words each, the next one `stride` words on.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if `stride` is less than `width` and there are several rows.
-    /// - [`Error::Length`] if the words end before the last row does.
-    pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
-        // Where a row without words would lie does not matter.
-        let stride = if width == 0 { 0 } else { stride };
-        crate::matrix::check_matrix("masks", words.len(), rows, width, stride)?;
-        Ok(Self { words: Some(words), rows, width, stride, present: None, select: None })
-    }
-
-    /// Says for each row whether its mask counts; a row without one is not restricted.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if there is not one per row.
-    pub fn with_present(self, present: &'a [bool]) -> Result<Self> {
-        if present.len() != self.rows {
-            return Err(Error::length("masks.present", present.len(), format!("one per row, {}", self.rows)));
-        }
-        Ok(Self { present: Some(present), ..self })
-    }
-
-    pub(crate) fn is_none(&self) -> bool {
-        self.words.is_none()
-    }
-
-    pub(crate) fn row(&self, row: usize) -> Option<&'a [u32]> {
-        let row = self.select.map_or(row, |select| select[row]);
-        if self.present.is_some_and(|present| !present[row]) {
-            return None;
-        }
-        Some(&self.words?[row * self.stride..][..self.width])
     }
 }

@@ -171,8 +171,8 @@ impl Pool {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        let source = rows.read(batch, self.vocab)?.on_host()?;
-        source.check_slots(batch.slots)?;
+        let source = rows.read(batch, self.vocab)?;
+        rows.check_slots(batch)?;
         batch.refuse_plan()?;
         let paths = self.check_draft(rows.kind(), batch, paths)?;
         let greedy = self.greedy(batch.slots, batch.mode)?;

@@ -1,27 +1,84 @@
-//! Drafts of a batch of requests: chains and trees, in the memory of the host, and how they are judged.
+//! Drafts of a batch of requests: chains and trees, in the memory of the host or of a device.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use gumball_spec::verify::by_probabilities::check_draft_probs;
+use gumball_spec::verify::by_probabilities::{Judgement, check_draft_probs};
 use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
 use gumball_spec::{Error, Result, Row};
 
 use crate::batch::Batch;
+#[cfg(feature = "cuda")]
+use crate::device::DeviceSlice;
 use crate::matrix::Matrix;
 
-/// The drafts of a batch of requests, those of one request after those of another; [`Batch::counts`] says how many each has.
+/// Integers that a call reads: ids of drafts, their places in trees, or counts.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Ids<'a> {
+    /// In the memory of the host.
+    Host(&'a [i32]),
+    /// In the memory of a device, of 32 or 64 bits.
+    #[cfg(feature = "cuda")]
+    Device(DeviceSlice<'a>),
+}
+
+impl<'a> Ids<'a> {
+    /// Returns the integers, which must lie in the memory of the host.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "all memory is the host's"))]
+    fn on_host(self, parameter: &'static str) -> Result<&'a [i32]> {
+        match self {
+            Self::Host(ids) => Ok(ids),
+            #[cfg(feature = "cuda")]
+            Self::Device(_) => Err(crate::matrix::on_a_device(parameter)),
+        }
+    }
+}
+
+impl Default for Ids<'_> {
+    fn default() -> Self {
+        Self::Host(&[])
+    }
+}
+
+impl<'a> From<&'a [i32]> for Ids<'a> {
+    fn from(ids: &'a [i32]) -> Self {
+        Self::Host(ids)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [i32; N]> for Ids<'a> {
+    fn from(ids: &'a [i32; N]) -> Self {
+        Self::Host(ids)
+    }
+}
+
+impl<'a> From<&'a Vec<i32>> for Ids<'a> {
+    fn from(ids: &'a Vec<i32>) -> Self {
+        Self::Host(ids)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<'a> From<DeviceSlice<'a>> for Ids<'a> {
+    fn from(ids: DeviceSlice<'a>) -> Self {
+        Self::Device(ids)
+    }
+}
+
+/// The drafts of a batch of requests, those of one request after those of another; [`Batch::counts`](crate::Batch::counts) says how many each
+/// has. Ids and trees lie in one memory.
 ///
 /// ```
 /// # use gumball_engine::*;
 /// // Behind the history of the only request: 1 or 2; behind 1: 3.
 /// let drafts = Drafts::tree(&[1, 2, 3], &[-1, -1, 0]);
-/// assert_eq!(drafts.tree, Tree::Parents(&[-1, -1, 0]));
+/// assert!(matches!(drafts.tree, Tree::Parents(_)));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drafts<'a> {
     /// The draft tokens. One outside the vocabulary, [`NONE`](crate::NONE) included, is never accepted.
-    pub ids: &'a [i32],
+    pub ids: Ids<'a>,
     /// What each draft follows.
     pub tree: Tree<'a>,
     /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary for each row of logits, of
@@ -31,71 +88,87 @@ pub struct Drafts<'a> {
 }
 
 /// What each draft follows. A chain is a tree without siblings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Tree<'a> {
     /// Each draft follows the one before it.
     #[default]
     Chain,
     /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the same
     /// request before it, counted from 0.
-    Parents(&'a [i32]),
+    Parents(Ids<'a>),
     /// Links between the rows of each request, as SGLang and TokenSpeed hold them. A request with n drafts has n + 1 rows, counted from
     /// 0, its root's first. Both lists have an element for each row of each request: a row of the same request behind this one, or -1.
     Links {
         /// The row of the first draft behind a row.
-        first_child: &'a [i32],
+        first_child: Ids<'a>,
         /// The row of the next draft behind the same row.
-        next_sibling: &'a [i32],
+        next_sibling: Ids<'a>,
     },
 }
 
 impl<'a> Drafts<'a> {
     /// Makes chains, without probabilities of the drafter.
     #[must_use]
-    pub fn chain(ids: &'a [i32]) -> Self {
-        Self { ids, ..Self::default() }
+    pub fn chain(ids: impl Into<Ids<'a>>) -> Self {
+        Self { ids: ids.into(), ..Self::default() }
     }
 
     /// Makes [trees](Tree::Parents), without probabilities of the drafter.
     #[must_use]
-    pub fn tree(ids: &'a [i32], parents: &'a [i32]) -> Self {
-        Self { ids, tree: Tree::Parents(parents), probs: None }
+    pub fn tree(ids: impl Into<Ids<'a>>, parents: impl Into<Ids<'a>>) -> Self {
+        Self { ids: ids.into(), tree: Tree::Parents(parents.into()), probs: None }
     }
 
-    /// Checks what can be checked without the requests, and makes parents of links.
-    pub(crate) fn read(&self, batch: &Batch<'a>, vocab: usize) -> Result<ReadDrafts<'a>> {
-        let (counts, requests) = (batch.counts, batch.slots.len());
+    /// Checks what can be checked without the requests, which have `counts` drafts each, and makes parents of links.
+    pub(crate) fn read(&self, drafted: &Drafted<'_>, vocab: usize) -> Result<ReadDrafts<'a>> {
+        let Drafted { requests, counts, judgement } = *drafted;
         if counts.len() != requests {
             let wanted = format!("one per request, {requests}");
             return Err(Error::length("drafts.counts", counts.len(), wanted));
         }
         check_draft_counts(counts)?;
         let total: usize = counts.iter().map(|count| *count as usize).sum();
-        let one_per_draft = |name, list: &[i32]| {
+        let one_per_draft = |name, ids: Ids<'a>| {
+            let list = ids.on_host(name)?;
             if list.len() == total {
-                return Ok(());
+                return Ok(list);
             }
             Err(Error::length(name, list.len(), format!("{total}, the sum of the counts")))
         };
         let parents = match self.tree {
             Tree::Chain => None,
-            Tree::Parents(parents) => {
-                one_per_draft("drafts.parents", parents)?;
-                Some(Cow::Borrowed(parents))
-            }
+            Tree::Parents(parents) => Some(Cow::Borrowed(one_per_draft("drafts.parents", parents)?)),
             Tree::Links { first_child, next_sibling } => {
+                let (first_child, next_sibling) =
+                    (first_child.on_host("first_child")?, next_sibling.on_host("next_sibling")?);
                 Some(Cow::Owned(parents_of_links(counts, first_child, next_sibling)?))
             }
         };
-        one_per_draft("drafts.ids", self.ids)?;
+        let ids = one_per_draft("drafts.ids", self.ids)?;
         let probs = match self.probs {
             None => None,
             Some(probs) => {
-                check_draft_probs("drafts.probs", batch.mode.judgement())?;
+                check_draft_probs("drafts.probs", judgement)?;
                 Some(dense_f32(probs, requests + total, vocab)?)
             }
         };
-        Ok(ReadDrafts { ids: self.ids, parents, probs, starts: starts(counts) })
+        Ok(ReadDrafts { ids, parents, probs, starts: starts(counts) })
+    }
+}
+
+/// How many drafts requests have, and how they are judged.
+#[derive(Default)]
+pub(crate) struct Drafted<'a> {
+    pub(crate) requests: usize,
+    pub(crate) counts: &'a [u32],
+    pub(crate) judgement: Option<Judgement>,
+}
+
+impl<'a> Drafted<'a> {
+    /// Returns what a batch says of drafts.
+    pub(crate) fn of(batch: &Batch<'a>) -> Self {
+        let judgement = batch.mode.judgement();
+        Self { requests: batch.slots.len(), counts: batch.counts, judgement }
     }
 }
 
@@ -128,8 +201,9 @@ impl ReadDrafts<'_> {
     }
 }
 
-/// Returns the drafter's rows, which must be f32 numbers without gaps.
+/// Returns the drafter's rows, which must be f32 numbers of the host without gaps.
 fn dense_f32(probs: Matrix<'_>, rows: usize, vocab: usize) -> Result<&[f32]> {
+    let probs = probs.on_host("drafts.probs")?;
     let Row::F32(data) = probs.data() else {
         return Err(Error::out_of_range("drafts.probs", "a matrix of 16-bit numbers", "f32 numbers"));
     };

@@ -28,6 +28,14 @@
 //! pool.score(rows, &batch, &scored, &mut outputs)    the logprobs of known tokens
 //! ```
 //!
+//! Rows, masks and drafts lie in the memory of the host or of a device. A pool on a device also does [`Work`] in order, without a wait:
+//!
+//! ```text
+//! pool.assign(&batch)                                whose rows come next, until another batch is assigned
+//! pool.enqueue(&[Work::step(rows)])                  or capture it, and replay the graph
+//! pool.fetch(&mut outputs)                           what the last step or verification came to
+//! ```
+//!
 //! ```
 //! use gumball_engine::{Sampler, SamplingParams};
 //!
@@ -80,6 +88,7 @@ mod drafts;
 mod head_counts;
 mod lm_head;
 mod logits;
+mod masks;
 mod matrix;
 mod outputs;
 mod rows;
@@ -121,21 +130,22 @@ pub use gumball_spec::{
 };
 pub use half::{bf16, f16};
 
-pub use batch::{Batch, Masks, RowHook, StepOptions};
+pub use batch::{Batch, RowHook, StepOptions};
 #[cfg(feature = "cuda")]
 pub use device::{
-    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceGraph, DeviceHead,
-    DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows,
-    Dtype, Gpu, GraphWork, IntType, PoolRoute, StepVariant,
+    AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceGraph,
+    DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig,
+    DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType,
+    PoolRoute, StepVariant, Work,
 };
 pub use draft::Proposals;
-pub use drafts::{Drafts, Tree};
+pub use drafts::{Drafts, Ids, Tree};
 pub use gumball_head as head;
 pub use head_counts::HeadCounts;
 pub use lm_head::{Head, build_clusters, certify};
 pub use logits::Logits;
-pub use matrix::Matrix;
+pub use masks::{HostMasks, Masks};
+pub use matrix::{HostMatrix, Matrix};
 pub use operators::{
     DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, LogitsMut, Operators, PerRow, PerRowMut, PoolSlots,
     RowParams, RowsIn, RowsInOut,

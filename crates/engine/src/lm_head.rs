@@ -116,6 +116,19 @@ impl<'a> Head<'a> {
         Err(Error::length("hidden", width, format!("{} elements each, as a row of weights", self.width())))
     }
 
+    /// Returns the head, which must lie on a device.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] for a head of the host.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(self) -> Result<&'a DeviceHead<'a>> {
+        if let Self::Device(head) = self {
+            return Ok(head);
+        }
+        let reason = "copy it there: DeviceHead::new".to_owned();
+        Err(Error::Unavailable { resource: "head of the host on a device", reason })
+    }
+
     /// Checks that the host can compute it.
     pub(crate) fn refuse_device(self) -> Result<()> {
         #[cfg(feature = "cuda")]

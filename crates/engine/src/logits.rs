@@ -2,14 +2,14 @@
 
 use gumball_spec::{Error, Kind, Result, Row};
 
-use crate::matrix::Matrix;
+use crate::matrix::HostMatrix;
 
 /// Rows that operators read: logits, or, made by [`Logits::probabilities`], probabilities.
 ///
 /// Output row i reads row i of a matrix, or, after [`Logits::select`], the row that a list names. For pools see [`Rows`](crate::Rows).
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
-    matrix: Matrix<'a>,
+    matrix: HostMatrix<'a>,
     kind: Kind,
     select: Option<&'a [u32]>,
 }
@@ -29,7 +29,7 @@ impl<'a> Logits<'a> {
     /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
     /// - [`Error::Length`] if the data end before the last row does.
     pub fn strided(data: impl Into<Row<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
-        Ok(Self::of(Matrix::of_vocab(data, rows, vocab, stride)?, Kind::Logits))
+        Ok(Self::of(HostMatrix::of_vocab(data, rows, vocab, stride)?, Kind::Logits))
     }
 
     /// Takes `rows` rows of `vocab` probabilities that follow each other, as of [`Rows::Probabilities`](crate::Rows::Probabilities).
@@ -42,7 +42,7 @@ impl<'a> Logits<'a> {
 
     /// Takes the rows of a matrix.
     #[must_use]
-    pub fn of(matrix: Matrix<'a>, kind: Kind) -> Self {
+    pub fn of(matrix: HostMatrix<'a>, kind: Kind) -> Self {
         Self { matrix, kind, select: None }
     }
 
@@ -63,16 +63,13 @@ impl<'a> Logits<'a> {
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such row.
     pub fn select(self, lines: &'a [u32]) -> Result<Self> {
-        let rows = self.matrix.rows();
-        if let Some(line) = lines.iter().find(|line| **line as usize >= rows) {
-            return Err(Error::out_of_range("row_indices", line, format!("a row in 0..{rows}")));
-        }
+        check_indices(lines, self.matrix.rows())?;
         Ok(Self { select: Some(lines), ..self })
     }
 
     /// Returns the matrix that the rows are in.
     #[must_use]
-    pub fn matrix(&self) -> Matrix<'a> {
+    pub fn matrix(&self) -> HostMatrix<'a> {
         self.matrix
     }
 
@@ -116,6 +113,14 @@ impl<'a> Logits<'a> {
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows(), "row {row} of {}", self.rows());
         self.matrix.row(self.line(row))
+    }
+}
+
+/// Checks that a matrix has the rows that a list names.
+pub(crate) fn check_indices(lines: &[u32], rows: usize) -> Result<()> {
+    match lines.iter().find(|line| **line as usize >= rows) {
+        Some(line) => Err(Error::out_of_range("row_indices", line, format!("a row in 0..{rows}"))),
+        None => Ok(()),
     }
 }
 

@@ -1,31 +1,115 @@
-//! Matrices of numbers in the memory of the host.
+//! Matrices of numbers, in the memory of the host or of a device.
 
 use gumball_head::HiddenStates;
 use gumball_spec::shape::{check_stride, check_vocab};
 use gumball_spec::{Error, MAX_VOCAB, Result, Row};
+
+#[cfg(feature = "cuda")]
+use crate::device::DeviceMatrix;
+
+/// A matrix of f32, bf16 or f16 numbers, whose rows may lie apart.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Matrix<'a> {
+    /// In the memory of the host.
+    Host(HostMatrix<'a>),
+    /// In the memory of a device. What it says of its kind is not read: what the numbers are is said beside the matrix.
+    #[cfg(feature = "cuda")]
+    Device(DeviceMatrix<'a>),
+}
+
+impl<'a> Matrix<'a> {
+    /// Takes `rows` rows of `width` numbers of the host that follow each other: [`HostMatrix::new`].
+    ///
+    /// # Errors
+    /// Those of [`HostMatrix::new`].
+    pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
+        HostMatrix::new(data, rows, width).map(Self::Host)
+    }
+
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Host(matrix) => matrix.rows(),
+            #[cfg(feature = "cuda")]
+            Self::Device(matrix) => matrix.rows(),
+        }
+    }
+
+    /// Returns the number of elements in a row.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Host(matrix) => matrix.width(),
+            #[cfg(feature = "cuda")]
+            Self::Device(matrix) => matrix.vocab(),
+        }
+    }
+
+    /// Returns the matrix, which must lie in the memory of the host.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it does not, under the name `parameter`.
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "all memory is the host's"))]
+    pub(crate) fn on_host(self, parameter: &'static str) -> Result<HostMatrix<'a>> {
+        match self {
+            Self::Host(matrix) => Ok(matrix),
+            #[cfg(feature = "cuda")]
+            Self::Device(_) => Err(on_a_device(parameter)),
+        }
+    }
+}
+
+/// Returns the error of a call that reads the memory of the host, for what lies in that of a device.
+#[cfg(feature = "cuda")]
+pub(crate) fn on_a_device(parameter: &'static str) -> Error {
+    let allowed = "in that of the host, which this call reads";
+    Error::out_of_range(parameter, "in the memory of a device", allowed)
+}
+
+impl<'a> From<HostMatrix<'a>> for Matrix<'a> {
+    fn from(matrix: HostMatrix<'a>) -> Self {
+        Self::Host(matrix)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<'a> From<DeviceMatrix<'a>> for Matrix<'a> {
+    fn from(matrix: DeviceMatrix<'a>) -> Self {
+        Self::Device(matrix)
+    }
+}
+
+impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
+    fn from(states: HiddenStates<'a>) -> Self {
+        let (data, stride) = states.matrix();
+        Self::Host(HostMatrix { data, rows: states.rows(), width: states.width(), stride })
+    }
+}
 
 /// A matrix of f32, bf16 or f16 numbers in host memory, whose rows may lie apart.
 ///
 /// ```
 /// # use gumball_engine::*;
 /// let data = [1.0f32, 2.0, -0.0, 3.0, 4.0];
-/// let matrix = Matrix::strided(&data, 2, 2, 3)?;
+/// let matrix = HostMatrix::strided(&data, 2, 2, 3)?;
 /// assert_eq!(matrix.row(1).logits(), [3.0, 4.0]);
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
+pub struct HostMatrix<'a> {
     data: Row<'a>,
     rows: usize,
     width: usize,
     stride: usize,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> HostMatrix<'a> {
     /// Takes `rows` rows of `width` numbers that follow each other: a slice of f32, bf16 or f16.
     ///
     /// # Errors
-    /// Those of [`Matrix::strided`].
+    /// Those of [`HostMatrix::strided`].
     pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
         Self::strided(data, rows, width, width)
     }
@@ -74,7 +158,7 @@ impl<'a> Matrix<'a> {
     /// Returns the numbers of a row.
     ///
     /// # Panics
-    /// If `row` is not below [`Matrix::rows`].
+    /// If `row` is not below [`HostMatrix::rows`].
     #[must_use]
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows, "row {row} of {}", self.rows);
@@ -96,13 +180,6 @@ impl<'a> Matrix<'a> {
     /// Returns all numbers, of which rows are a part.
     pub(crate) fn data(&self) -> Row<'a> {
         self.data
-    }
-}
-
-impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
-    fn from(states: HiddenStates<'a>) -> Self {
-        let (data, stride) = states.matrix();
-        Self { data, rows: states.rows(), width: states.width(), stride }
     }
 }
 

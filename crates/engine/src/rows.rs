@@ -5,11 +5,10 @@ use gumball_spec::{Error, Kind, Result, Row};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
-use crate::device::DeviceHead;
+use crate::device::DeviceMatrix;
 use crate::lm_head::Head;
-use crate::logits::Logits;
-use crate::matrix::Matrix;
-use crate::slot::Slot;
+use crate::logits::{Logits, check_indices};
+use crate::matrix::{HostMatrix, Matrix};
 
 /// The rows that a call reads, and what they are. Several calls may read the same ones.
 ///
@@ -36,20 +35,20 @@ pub enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Takes `rows` rows of `vocab` logits that follow each other: [`Rows::Logits`] of [`Matrix::new`].
+    /// Takes `rows` rows of `vocab` logits of the host that follow each other: [`Rows::Logits`] of [`Matrix::new`].
     ///
     /// # Errors
     /// Those of [`Matrix::new`], under the names `vocab` and `logits`.
     pub fn logits(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
-        Matrix::of_vocab(data, rows, vocab, vocab).map(Self::Logits)
+        HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Logits(rows.into()))
     }
 
-    /// Takes `rows` rows of `vocab` probabilities that follow each other: [`Rows::Probabilities`] of [`Matrix::new`].
+    /// Takes `rows` rows of `vocab` probabilities of the host that follow each other: [`Rows::Probabilities`] of [`Matrix::new`].
     ///
     /// # Errors
     /// Those of [`Rows::logits`].
     pub fn probabilities(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
-        Matrix::of_vocab(data, rows, vocab, vocab).map(Self::Probabilities)
+        HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Probabilities(rows.into()))
     }
 
     /// Takes hidden states: a [`Matrix`], or [`HiddenStates`].
@@ -76,10 +75,10 @@ impl<'a> Rows<'a> {
 
     /// Takes rows of either kind of numbers: logits or probabilities.
     #[must_use]
-    pub fn of(matrix: Matrix<'a>, kind: Kind) -> Self {
+    pub fn of(matrix: impl Into<Matrix<'a>>, kind: Kind) -> Self {
         match kind {
-            Kind::Logits => Self::Logits(matrix),
-            Kind::Probabilities => Self::Probabilities(matrix),
+            Kind::Logits => Self::Logits(matrix.into()),
+            Kind::Probabilities => Self::Probabilities(matrix.into()),
         }
     }
 
@@ -91,6 +90,15 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Returns the same rows in another place.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn with_matrix(self, matrix: Matrix<'a>) -> Self {
+        match self {
+            Self::Hidden(head, _) => Self::Hidden(head, matrix),
+            _ => Self::of(matrix, self.kind()),
+        }
+    }
+
     /// Returns what the numbers of rows are that come out of the head, if there is one.
     pub(crate) fn kind(&self) -> Kind {
         match self {
@@ -99,115 +107,101 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns the rows as a batch reads them, once their width is checked.
-    pub(crate) fn read(self, batch: &Batch<'a>, vocab: usize) -> Result<Source<'a>> {
-        if let Self::Hidden(head, matrix) = self {
-            if !batch.row_indices.is_empty() {
-                let reason = "each row has a hidden state of its own";
-                return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
-            }
-            check_vocab(vocab, head.vocab())?;
-            head.check_width(matrix.width())?;
-            let (rows, width, stride) = (matrix.rows(), matrix.width(), matrix.stride());
-            let states = HiddenStates::strided(matrix.data(), rows, width, stride)?;
-            return Ok(Source::Hidden(head, states));
-        }
-        let logits = Logits::of(self.matrix(), self.kind());
-        check_vocab(vocab, logits.vocab())?;
-        let is_own = batch.row_indices.is_empty();
-        Ok(Source::Given(if is_own { logits } else { logits.select(batch.row_indices)? }))
+    /// Returns how many rows a batch reads.
+    pub(crate) fn count(&self, batch: &Batch<'_>) -> usize {
+        if batch.row_indices.is_empty() { self.matrix().rows() } else { batch.row_indices.len() }
     }
 
-    /// Returns this rank's part of the rows, once it is checked that there is a row for each row of the batch.
-    pub(crate) fn of_rank(self, batch: &Batch<'_>) -> Result<Logits<'a>> {
-        if let Self::Hidden(..) = self {
-            let reason = "step them in a pool of one process".to_owned();
-            return Err(Error::Unavailable { resource: "hidden states over ranks", reason });
-        }
+    /// Checks that the rows are of a pool's vocabulary, and that there are those that a batch names.
+    pub(crate) fn check(&self, batch: &Batch<'_>, vocab: usize) -> Result<()> {
+        let matrix = self.matrix();
+        let Self::Hidden(head, _) = self else {
+            check_vocab(vocab, matrix.width())?;
+            return check_indices(batch.row_indices, matrix.rows());
+        };
         if !batch.row_indices.is_empty() {
-            let reason = "each row of a step over ranks has logits of its own";
-            return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason });
+            let reason = "each row has a hidden state of its own";
+            return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
         }
-        Ok(Logits::of(self.matrix(), self.kind()))
+        check_vocab(vocab, head.vocab())?;
+        head.check_width(matrix.width())
+    }
+
+    /// Returns the rows as a batch reads them on the host, once they are checked.
+    pub(crate) fn read(self, batch: &Batch<'a>, vocab: usize) -> Result<Source<'a>> {
+        self.check(batch, vocab)?;
+        let Self::Hidden(head, matrix) = self else {
+            let logits = Logits::of(self.matrix().on_host("logits")?, self.kind());
+            let is_own = batch.row_indices.is_empty();
+            return Ok(Source::Given(if is_own { logits } else { logits.select(batch.row_indices)? }));
+        };
+        head.refuse_device()?;
+        let matrix = matrix.on_host("hidden")?;
+        let (rows, width, stride) = (matrix.rows(), matrix.width(), matrix.stride());
+        Ok(Source::Hidden(head, HiddenStates::strided(matrix.data(), rows, width, stride)?))
+    }
+
+    /// Checks that rows are a rank's part of rows, and each has a row of the batch.
+    pub(crate) fn check_of_rank(&self, batch: &Batch<'_>) -> Result<()> {
+        self.refuse_hidden("hidden states over ranks", "step them in a pool of one process")?;
+        if batch.row_indices.is_empty() {
+            return Ok(());
+        }
+        let reason = "each row of a step over ranks has logits of its own";
+        Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason })
+    }
+
+    /// Returns this rank's part of the rows, which lies in the memory of the host.
+    pub(crate) fn of_rank(self, batch: &Batch<'_>) -> Result<Logits<'a>> {
+        self.check_of_rank(batch)?;
+        Ok(Logits::of(self.matrix().on_host("logits")?, self.kind()))
+    }
+
+    /// Checks that rows are no hidden states, which nothing makes logits of.
+    pub(crate) fn refuse_hidden(&self, resource: &'static str, remedy: &str) -> Result<()> {
+        match self {
+            Self::Hidden(..) => Err(Error::Unavailable { resource, reason: remedy.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that there is a slot for each row of a batch.
+    pub(crate) fn check_slots(&self, batch: &Batch<'_>) -> Result<()> {
+        let rows = self.count(batch);
+        let of = if matches!(self, Self::Hidden(..)) { "hidden state" } else { "row" };
+        if batch.slots.len() == rows {
+            return Ok(());
+        }
+        Err(Error::length("slots", batch.slots.len(), format!("one per {of}, {rows}")))
+    }
+
+    /// Checks that a batch has `rows` rows, one for each request and each draft.
+    pub(crate) fn check_drafted(&self, batch: &Batch<'_>, rows: usize) -> Result<()> {
+        let (parameter, of) = match self {
+            Self::Hidden(..) => ("hidden", "hidden states"),
+            _ => ("logits", "rows"),
+        };
+        if self.count(batch) == rows {
+            return Ok(());
+        }
+        let allowed = format!("{rows} {of}, one per request and one per draft");
+        Err(Error::length(parameter, self.count(batch), allowed))
     }
 }
 
-/// Rows as a call reads them.
+/// Logits or probabilities in a device's memory, of the kind that they say.
+#[cfg(feature = "cuda")]
+impl<'a> From<DeviceMatrix<'a>> for Rows<'a> {
+    fn from(rows: DeviceMatrix<'a>) -> Self {
+        Self::of(rows, rows.kind())
+    }
+}
+
+/// Rows of the host as a call reads them.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Given(Logits<'a>),
     Hidden(Head<'a>, HiddenStates<'a>),
-}
-
-impl Source<'_> {
-    /// Returns how many rows are read.
-    pub(crate) fn rows(&self) -> usize {
-        match self {
-            Self::Given(logits) => logits.rows(),
-            Self::Hidden(_, states) => states.rows(),
-        }
-    }
-
-    /// Checks that the host can compute the rows.
-    pub(crate) fn on_host(self) -> Result<Self> {
-        if let Self::Hidden(head, _) = self {
-            head.refuse_device()?;
-        }
-        Ok(self)
-    }
-
-    /// Returns the head that lies on a device, if the rows are hidden states.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] for a head of the host.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn device_head(&self) -> Result<Option<&DeviceHead<'_>>> {
-        match self {
-            Self::Given(_) => Ok(None),
-            Self::Hidden(Head::Device(head), _) => Ok(Some(head)),
-            Self::Hidden(..) => {
-                let reason = "copy it there: DeviceHead::new".to_owned();
-                Err(Error::Unavailable { resource: "head of the host on a device", reason })
-            }
-        }
-    }
-
-    /// Checks that rows are no hidden states, which nothing makes logits of.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn refuse_hidden(&self, resource: &'static str) -> Result<()> {
-        match self {
-            Self::Given(_) => Ok(()),
-            Self::Hidden(..) => {
-                let reason = "make logits of them first, or take a pool of the host".to_owned();
-                Err(Error::Unavailable { resource, reason })
-            }
-        }
-    }
-
-    /// Checks that there is a slot for each row.
-    pub(crate) fn check_slots(&self, slots: &[Slot]) -> Result<()> {
-        let (rows, of) = match self {
-            Self::Given(logits) => (logits.rows(), "row"),
-            Self::Hidden(_, states) => (states.rows(), "hidden state"),
-        };
-        if slots.len() == rows {
-            return Ok(());
-        }
-        Err(Error::length("slots", slots.len(), format!("one per {of}, {rows}")))
-    }
-
-    /// Checks that there is a row for each request and each draft.
-    pub(crate) fn check_drafted(&self, rows: usize) -> Result<()> {
-        let (parameter, of) = match self {
-            Self::Given(_) => ("logits", "rows"),
-            Self::Hidden(..) => ("hidden", "hidden states"),
-        };
-        if self.rows() == rows {
-            return Ok(());
-        }
-        let allowed = format!("{rows} {of}, one per request and one per draft");
-        Err(Error::length(parameter, self.rows(), allowed))
-    }
 }
 
 /// Checks that rows are of a pool's vocabulary.

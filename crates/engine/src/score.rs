@@ -106,9 +106,9 @@ impl Pool {
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let source = rows.read(batch, self.vocab)?.on_host()?;
+        let source = rows.read(batch, self.vocab)?;
         scored.params.check_kind(rows.kind())?;
-        let scoring = Scoring::new(scored, source.rows(), self.vocab, batch)?;
+        let scoring = Scoring::new(scored, rows.count(batch), self.vocab, batch)?;
         match source {
             Source::Given(logits) => {
                 scored.refuse_chunks()?;

@@ -36,8 +36,8 @@ impl Pool {
     ///
     /// # Errors
     /// - [`Error::Length`](crate::Error::Length) if a shape is not so.
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a vacant slot, a slot that stands there twice, a row index beyond the matrix, or a forced token outside
-    ///   the vocabulary.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a vacant slot, a slot that stands there twice, a row index beyond the matrix, a forced token outside
+    ///   the vocabulary, or for what lies in the memory of a device.
     /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
     ///   [`Error::Conflict`](crate::Error::Conflict) if a row has a hook.
     /// - [`Error::Conflict`](crate::Error::Conflict) for `counts`, a mode or a plan in `batch`, and for row indices of hidden states.
@@ -47,8 +47,8 @@ impl Pool {
     /// No sequence was changed then. `out` is untouched by these; after an error of a route of the
     /// caller's own, what it holds is unspecified.
     pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
-        let source = rows.read(batch, self.vocab)?.on_host()?;
-        source.check_slots(batch.slots)?;
+        let source = rows.read(batch, self.vocab)?;
+        rows.check_slots(batch)?;
         batch.refuse_plan()?;
         self.check_rows(rows.kind(), batch)?;
         match source {

@@ -13,7 +13,7 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams};
 
 use crate::batch::Batch;
-use crate::drafts::{Drafts, ReadDrafts, in_request};
+use crate::drafts::{Drafted, Drafts, ReadDrafts, in_request};
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
 use crate::pool::Pool;
@@ -84,9 +84,9 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         batch.refuse_plan()?;
-        let drafts = drafts.read(batch, self.vocab)?;
-        let source = rows.read(batch, self.vocab)?.on_host()?;
-        source.check_drafted(drafts.rows())?;
+        let drafts = drafts.read(&Drafted::of(batch), self.vocab)?;
+        let source = rows.read(batch, self.vocab)?;
+        rows.check_drafted(batch, drafts.rows())?;
         self.check_requests(rows.kind(), batch, &drafts)?;
         match source {
             Source::Given(logits) => self.judge(logits, batch, &drafts, out)?,

@@ -3,8 +3,8 @@
 //! A device reads the rows where the table lies, by their indices, so that a million tokens take it seconds.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    Drafts, Dtype, Outputs, Pool, PoolConfig, Result, Rows, SamplingParams, Slot,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Drafts, Dtype, Outputs, Pool,
+    PoolConfig, Result, Rows, SamplingParams, Slot,
 };
 
 /// Rows of logits.
@@ -26,8 +26,8 @@ pub enum Decoder {
 }
 
 /// Returns the rows of a table in the device's memory.
-fn table_of(buffer: &DeviceBuffer, [lines, vocab]: [usize; 2]) -> Result<DeviceInput<'_>> {
-    Ok(DeviceLogits::of(buffer, Dtype::F32, 0, lines, vocab, vocab)?.into())
+fn table_of(buffer: &DeviceBuffer, [lines, vocab]: [usize; 2]) -> Result<Rows<'_>> {
+    Ok(DeviceMatrix::of(buffer, Dtype::F32, 0, lines, vocab, vocab)?.into())
 }
 
 impl Decoder {
@@ -91,16 +91,13 @@ impl Decoder {
     /// Those of [`Pool::step`].
     pub fn step(&mut self, lines: &[u32], slots: &[Slot]) -> Result<Vec<i32>> {
         let mut out = Outputs::new();
+        let batch = Batch { row_indices: lines, ..Batch::of(slots) };
         match self {
             Self::Host(pool, table) => {
                 let rows = Rows::logits(&table.rows[..], table.rows.len() / table.vocab, table.vocab)?;
-                pool.step(rows, &Batch { row_indices: lines, ..Batch::of(slots) }, &mut out)?;
+                pool.step(rows, &batch, &mut out)?;
             }
-            Self::Device(pool, buffer, shape) => {
-                let options = DeviceOptions { row_indices: lines, ..DeviceOptions::default() };
-                pool.enqueue(table_of(buffer, *shape)?, slots, &options)?;
-                pool.fetch(&mut out)?;
-            }
+            Self::Device(pool, buffer, shape) => pool.step(table_of(buffer, *shape)?, &batch, &mut out)?,
         }
         Ok(out.tokens().to_vec())
     }
@@ -117,7 +114,7 @@ impl Decoder {
         out: &mut Outputs,
     ) -> Result<()> {
         let batch = &Batch { row_indices: lines, ..*batch };
-        let first = batch.slots.len() + drafts.ids.len();
+        let first = batch.counts.iter().map(|count| *count as usize + 1).sum();
         match self {
             Self::Host(pool, table) => {
                 let count = if lines.is_empty() { first } else { table.rows.len() / table.vocab };
@@ -126,8 +123,7 @@ impl Decoder {
             }
             Self::Device(pool, buffer, [count, vocab]) => {
                 let count = if lines.is_empty() { first } else { *count };
-                pool.enqueue_host_drafts(table_of(buffer, [count, *vocab])?, batch, drafts, None)?;
-                pool.fetch(out)
+                pool.verify(table_of(buffer, [count, *vocab])?, batch, drafts, out)
             }
         }
     }

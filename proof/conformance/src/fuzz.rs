@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use gumball_cpu::{Entry, History};
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::{Batch, Masks, Outputs, Pool, PoolConfig, Rows, Sampler, StepOptions};
+use gumball_engine::{Batch, HostMasks, Outputs, Pool, PoolConfig, Rows, Sampler, StepOptions};
 use gumball_spec::edit::edit;
 use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
@@ -297,7 +297,7 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
     let fits = lines == 0
         || width == 0
         || (lines == 1 || stride >= width) && last.is_some_and(|end| end <= words.len());
-    let masks = Masks::new(&words, lines, width, stride);
+    let masks = HostMasks::new(&words, lines, width, stride);
     assert_eq!(masks.is_ok(), fits, "{lines} lines of {width}, {stride} apart, of {} words", words.len());
     let Ok(masks) = masks.and_then(|masks| masks.with_present(&present)) else { return };
 
@@ -307,7 +307,7 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
     let slots: Vec<_> = (0..rows).map(|_| pool.admit(params.clone(), &[]).expect("a slot")).collect();
     let batch = Rows::logits(&logits, rows, vocab).expect("as many");
     let mut out = Outputs::new();
-    let stepped = pool.step(batch, &Batch { masks, ..Batch::of(&slots) }, &mut out);
+    let stepped = pool.step(batch, &Batch { masks: masks.into(), ..Batch::of(&slots) }, &mut out);
     // A word for each id is no bitmask.
     assert_eq!(stepped.is_ok(), lines == rows && width < vocab.max(64), "{stepped:?}");
     for row in 0..if stepped.is_ok() { rows } else { 0 } {
@@ -315,7 +315,8 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
         let mask = present[row].then_some(line);
         let mut sampler = Sampler::new(params.clone(), vocab).expect("valid parameters");
         let options = StepOptions { mask, ..Default::default() };
-        let token = sampler.sample_with(batch.matrix().row(row), options).expect("a row of the vocabulary");
+        let token =
+            sampler.sample_with(&logits[row * vocab..][..vocab], options).expect("a row of the vocabulary");
         assert_eq!(out.tokens()[row], token.id.map_or(gumball_spec::NONE, |id| id as i32), "row {row}");
         let allowed = |id: u32| line.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
         match token.id {

@@ -134,9 +134,10 @@ impl Way {
             // A device takes another way for rows that are named.
             let (names, probs) = (open.len() % 4 == 1, q.repeat(if self.probs { rows } else { 0 }));
             let lines = vec![0; if names { rows } else { 0 }];
-            let tree = if self.siblings { Tree::Parents(&parents[..ids.len()]) } else { Tree::Chain };
+            let tree =
+                if self.siblings { Tree::Parents((&parents[..ids.len()]).into()) } else { Tree::Chain };
             let probs = self.probs.then(|| Matrix::new(&probs, rows, q.len())).transpose()?;
-            let drafts = Drafts { ids: &ids, tree, probs };
+            let drafts = Drafts { ids: (&ids).into(), tree, probs };
             let open_slots: Vec<Slot> = open.iter().map(|stream| slots[*stream]).collect();
             let counts_of_drafts = vec![self.count() as u32; open.len()];
             let batch = Batch { counts: &counts_of_drafts, mode: self.mode, ..Batch::of(&open_slots) };

@@ -1,7 +1,7 @@
 //! A device as the subject of a check: draws in batches, each of them a request of its own in a pool.
 
 use gumball_engine::{
-    Batch, Device, DeviceOptions, DevicePool, DevicePoolConfig, Outputs, Row, Rows, SamplingParams, Widths,
+    Batch, Device, DevicePool, DevicePoolConfig, Outputs, Row, Rows, SamplingParams, Widths,
 };
 
 use super::subject::{masks, repeated};
@@ -63,7 +63,7 @@ impl OpenedDevice {
         let words = repeated(state.mask.as_deref(), slots.len());
         let masks = masks(&words, slots.len())?;
         pool.step(rows, &Batch { masks, row_indices: lines, ..Batch::of(&slots) }, out)?;
-        pool.assign(&[], &DeviceOptions::default())?;
+        pool.assign(&Batch::default())?;
         slots.iter().try_for_each(|slot| pool.release(*slot))?;
         Ok(out.tokens().to_vec())
     }

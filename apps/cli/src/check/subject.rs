@@ -146,7 +146,7 @@ pub(super) fn repeated(mask: Option<&[u32]>, rows: usize) -> Vec<u32> {
 /// Returns what [`repeated`] made as masks.
 pub(super) fn masks(words: &[u32], rows: usize) -> Result<Masks<'_>> {
     match words.len() / rows.max(1) {
-        0 => Ok(Masks::NONE),
+        0 => Ok(Masks::None),
         width => Ok(Masks::new(words, rows, width, width)?),
     }
 }

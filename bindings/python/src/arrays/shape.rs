@@ -1,8 +1,8 @@
 //! Shapes: an array as a matrix with a row stride, or as a list.
 
 use gumball_engine::{
-    DeviceLogits, DeviceMasks, Dtype as DeviceDtype, Error, Kind, Logits, LogitsMut, Masks, Result, Row,
-    Rows, bf16, f16,
+    DeviceMasks, DeviceMatrix, Dtype as DeviceDtype, Error, HostMasks, Kind, Logits, LogitsMut, Masks,
+    Result, Row, Rows, bf16, f16,
 };
 use pyo3::prelude::*;
 
@@ -365,7 +365,7 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
     /// runs.
-    pub unsafe fn device_logits<'b>(&self) -> Result<DeviceLogits<'b>> {
+    pub unsafe fn device_logits<'b>(&self) -> Result<DeviceMatrix<'b>> {
         self.check_stride()?;
         let dtype = match self.dtype {
             Dtype::F32 => DeviceDtype::F32,
@@ -375,7 +375,20 @@ impl Matrix {
         };
         // SAFETY: the caller ensures that the rows lie on the device, neither freed nor written while a step
         // on them runs.
-        unsafe { DeviceLogits::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
+        unsafe { DeviceMatrix::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
+    }
+
+    /// Returns rows of a kind, on the host or on a device. The caller has checked the type of the elements.
+    ///
+    /// # Safety
+    /// For `'a`, nobody frees or writes the elements, those of a device while work on them runs.
+    pub unsafe fn rows_there<'a>(&self, kind: Kind) -> Result<Rows<'a>> {
+        match self.location {
+            // SAFETY: the elements lie on the host, and the caller ensures that nobody frees or writes them for `'a`.
+            Location::Host => unsafe { self.rows_of(kind) },
+            // SAFETY: the elements lie on a device, and the caller ensures that nobody frees or writes them while work on them runs.
+            _ => Ok(unsafe { self.device_logits() }?.with_kind(kind).into()),
+        }
     }
 
     /// Returns the rows as bitmasks on the host. The caller has checked that the elements are 32-bit words.
@@ -386,8 +399,8 @@ impl Matrix {
         // SAFETY: the caller ensures that the words lie on the host, neither freed nor written for `'a`. i32
         // is read as u32.
         let words = unsafe { self.elements::<u32>() };
-        let masks = Masks::new(words, self.rows, self.width, self.stride)?;
-        if present.is_empty() { Ok(masks) } else { masks.with_present(present) }
+        let masks = HostMasks::new(words, self.rows, self.width, self.stride)?;
+        Ok(if present.is_empty() { masks } else { masks.with_present(present)? }.into())
     }
 
     /// Returns the words of all rows, row by row.

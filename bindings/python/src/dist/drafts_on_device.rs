@@ -1,13 +1,11 @@
 //! Drafts in the memory of a group's devices: assigned, verified there without a wait, captured, fetched.
 
-use gumball_engine::dist::StepKind;
-use gumball_engine::{Outputs as Verified, Slot};
+use gumball_engine::{Batch, Outputs as Verified, Slot, Work};
 use pyo3::prelude::*;
 
-use super::steps::planned;
 use super::{DistPlan, DistPool};
 use crate::arrays::Array;
-use crate::graph::{DistGraph, Owned};
+use crate::graph::DistGraph;
 use crate::lists::integers;
 use crate::options::Keywords;
 use crate::pool::{DraftArrays, DraftReader, GivenDrafts, verify_mode};
@@ -64,13 +62,12 @@ impl DistPool {
         let (options, _held) = keywords.read(None)?;
         options.masks_on_host()?;
         let plan = plan.map(|plan| plan.get().plan);
-        let most = counts.iter().copied().max().unwrap_or(0) as usize;
         self.with(py, |home| {
             home.device()?;
-            let plan = planned(home, plan, &slots, most, StepKind::Verify)?;
+            let of = Batch { counts: &counts, mode, plan, ..Batch::of(&slots) };
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them meanwhile.
-            let options = unsafe { options.for_device() }?;
-            home.device()?.assign_drafts(&plan, &slots, &counts, mode, &options)
+            let batch = unsafe { options.batch(&of) }?;
+            home.device()?.assign(&batch)
         })
     }
 
@@ -106,10 +103,10 @@ impl DistPool {
         let links = [first_child, next_sibling];
         let given =
             GivenDrafts { rows: ("logits", logits), drafts, parents, links, probs: draft_probs, masks: None };
-        let DraftArrays { input, drafts, others, arrays: _held } = self.read_verify(py, &given, kind)?;
+        let DraftArrays { rows, drafts, others, arrays: _held, .. } = self.read_verify(py, &given, kind)?;
         self.with(py, |home| {
             home.order_after(&others)?;
-            home.device()?.enqueue_verify_assigned(input.logits, &drafts)
+            home.device()?.enqueue(&[Work::verify(rows, drafts)])
         })
     }
 
@@ -138,9 +135,9 @@ impl DistPool {
         let links = [first_child, next_sibling];
         let given =
             GivenDrafts { rows: ("logits", logits), drafts, parents, links, probs: draft_probs, masks: None };
-        let DraftArrays { input, drafts, arrays, .. } = this.read_verify(py, &given, kind)?;
-        let captured =
-            this.with(py, |home| home.device()?.capture_verify(&[(input.logits, drafts)]).map(Owned::of))?;
+        let DraftArrays { rows, drafts, arrays, .. } = this.read_verify(py, &given, kind)?;
+        let work = Work::verify(rows, drafts);
+        let captured = this.with(py, |home| home.device()?.capture(&[work]))?;
         let loans = arrays.into_iter().filter_map(Array::into_loan);
         let held = given.objects().into_iter().chain(loans).collect();
         Ok(DistGraph::new(slf.clone().into_any().unbind(), captured, held))

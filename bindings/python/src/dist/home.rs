@@ -18,10 +18,6 @@ pub enum Home {
     Device(Box<DeviceDistPool>),
 }
 
-// SAFETY: a pool of a device holds `Cell` counters and driver handles. They may move between threads if one thread at a time uses them,
-// which the lock around it ensures.
-unsafe impl Send for Home {}
-
 /// Evaluates an expression with the pool of either kind, whose methods have the same names.
 macro_rules! either {
     ($home:expr, $pool:ident => $body:expr) => {

@@ -1,11 +1,9 @@
 //! Steps over the devices of a group, over rows in their memory: enqueued, captured, replayed, and their results.
 
-use gumball_engine::dist::StepKind;
-use gumball_engine::{Outputs as EngineOutputs, Slot};
+use gumball_engine::{Batch, Outputs as EngineOutputs, Slot, Work};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::steps::planned;
 use super::{DistPlan, DistPool};
 use crate::arrays::{self, Array, Matrix};
 use crate::device_array::Owner;
@@ -54,10 +52,9 @@ impl DistPool {
         let plan = plan.map(|plan| plan.get().plan);
         self.with(py, |home| {
             home.device()?;
-            let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them meanwhile.
-            let options = unsafe { options.for_device() }?;
-            home.device()?.assign(&plan, &slots, &options)
+            let batch = unsafe { options.batch(&Batch { plan, ..Batch::of(&slots) }) }?;
+            home.device()?.assign(&batch)
         })
     }
 
@@ -78,7 +75,7 @@ impl DistPool {
             // SAFETY: the rows lie on the device. Their owner reuses memory in stream order, so it is not reused before the step is
             // done. The caller ensures that nobody writes them until then.
             let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
-            home.device()?.enqueue_assigned(rows)
+            home.device()?.enqueue(&[Work::step(rows)])
         })
     }
 
@@ -96,12 +93,12 @@ impl DistPool {
             if several { logits.try_iter()?.collect::<PyResult<_>>()? } else { vec![logits.clone()] };
         let read = objects.iter().map(|object| this.read_rows(py, object)).collect::<PyResult<Vec<_>>>()?;
         let (matrices, arrays): (Vec<Matrix>, Vec<Array<'py>>) = read.into_iter().unzip();
-        let mut rows = Vec::new();
+        let mut work = Vec::new();
         for matrix in &matrices {
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does not change.
-            rows.push(unsafe { matrix.device_logits() }.map_err(to_py_err)?.with_kind(kind));
+            work.push(Work::step(unsafe { matrix.device_logits() }.map_err(to_py_err)?.with_kind(kind)));
         }
-        let captured = this.with(py, |home| home.device()?.capture(&rows).map(crate::graph::Owned::of))?;
+        let captured = this.with(py, |home| home.device()?.capture(&work))?;
         let loans = arrays.into_iter().filter_map(Array::into_loan);
         let held = objects.into_iter().map(Bound::unbind).chain(loans).collect();
         Ok(DistGraph::new(slf.clone().into_any().unbind(), captured, held))
@@ -115,7 +112,7 @@ impl DistPool {
                 "graph is another pool's, but must be captured by this one",
             ));
         }
-        slf.get().with(slf.py(), |home| home.device()?.replay(graph.recorded().graph()))
+        slf.get().with(slf.py(), |home| home.device()?.replay(&graph.recorded()))
     }
 
     /// Prepares for replays of the program's own graph, one of torch say, that take steps steps or verifications of this pool in all, with the current
@@ -135,7 +132,7 @@ impl DistPool {
         let (column, array) = reader.integers(counts, "counts")?;
         self.with(py, |home| {
             home.order_after(&[array.stream])?;
-            home.device()?.enqueue_shorten(&column)
+            home.device()?.enqueue(&[Work::Shorten(column.into())])
         })
     }
 

@@ -1,10 +1,9 @@
 //! Steps and verifications over the ranks of a group.
 
-use gumball_engine::dist::{Plan, StepKind};
 use gumball_engine::{Batch, Outputs as EngineOutputs, Outputs as Verified, Slot};
 use pyo3::prelude::*;
 
-use super::home::{Home, either};
+use super::home::either;
 use super::{DistPlan, DistPool};
 use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::out_of_range;
@@ -49,23 +48,6 @@ fn check_probs(probs: &Matrix, wanted: (usize, usize)) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the given plan, or that of a step of these slots, for rows on a device.
-pub(super) fn planned(
-    home: &Home,
-    plan: Option<Plan>,
-    slots: &[Slot],
-    drafts: usize,
-    kind: StepKind,
-) -> gumball_engine::Result<Plan> {
-    match plan {
-        Some(plan) => Ok(plan),
-        None => {
-            let shape = home.shape(slots, drafts, kind)?;
-            either!(home, pool => pool.plan(&shape))
-        }
-    }
-}
-
 #[pymethods]
 impl DistPool {
     /// Chooses the next token of each row, appends it to the sequence in the row's slot on all ranks, and returns the Outputs of the whole
@@ -104,22 +86,9 @@ impl DistPool {
         options.masks_on_host()?;
         let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
         self.with(py, |home| {
-            if matrix.location != Location::Host {
-                options.refuse_hooks()?;
-                home.order_after(&[held_logits.stream])?;
-                // SAFETY: the rows lie on the device, and this call waits for the work that reads them; Python's callers do not write them
-                // meanwhile.
-                let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
-                // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-                let options = unsafe { options.for_device() }?;
-                let plan = planned(home, plan, &slots, 0, StepKind::Decode)?;
-                let (pool, mut out) = (home.device()?, EngineOutputs::new());
-                pool.enqueue(&plan, rows, &slots, &options)?;
-                pool.fetch(&mut out)?;
-                return Ok(Outputs::new(&out, false));
-            }
-            // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.
-            let rows = unsafe { matrix.rows_of(kind) }?;
+            home.order_after(&[held_logits.stream])?;
+            // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call, which waits for the outputs.
+            let rows = unsafe { matrix.rows_there(kind) }?;
             let mut out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
             let step = |batch: &Batch<'_>| either!(home, pool => pool.step(rows, batch, &mut out));
             let of = Batch { plan, ..Batch::of(&slots) };
@@ -178,25 +147,13 @@ impl DistPool {
         options.masks_on_host()?;
         let wanted = (lists.counts.len() + lists.ids.len(), self.vocab());
         let probs = DraftProbs::read(draft_probs, None, |probs| check_probs(probs, wanted))?;
-        let drafts = lists.with_probs(probs.on_host());
+        let drafts = lists.with_probs(probs.there()?);
         let (plan, caller, kept) = (plan.map(|plan| plan.get().plan), self.inner.caller(), self.kept);
         let of = Batch { counts: &lists.counts, mode, plan, ..Batch::of(&slots) };
         let verified = self.with(py, |home| {
-            if matrix.location != Location::Host {
-                options.refuse_hooks()?;
-                home.order_after(&[held_logits.stream])?;
-                // SAFETY: the rows lie on the device, and this call waits for the work that reads them; Python's callers do not write them
-                // meanwhile.
-                let rows = unsafe { matrix.device_logits() }?.with_kind(kind);
-                // SAFETY: `_held_masks` keeps the masks alive; Python's callers do not write them during the call.
-                let batch = unsafe { options.on_host(&of) }?;
-                let (pool, mut out) = (home.device()?, Verified::new());
-                pool.enqueue_host_drafts(rows, &batch, &drafts)?;
-                pool.fetch(&mut out)?;
-                return Ok(out);
-            }
-            // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call.
-            let rows = unsafe { matrix.rows_of(kind) }?;
+            home.order_after(&[held_logits.stream])?;
+            // SAFETY: `held_logits` keeps the logits alive; Python's callers do not write them during the call, which waits for the outputs.
+            let rows = unsafe { matrix.rows_there(kind) }?;
             let mut out = if kept { Verified::with_kept() } else { Verified::new() };
             let verify =
                 |batch: &Batch<'_>| either!(home, pool => pool.verify(rows, batch, &drafts, &mut out));

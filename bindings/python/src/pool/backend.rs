@@ -1,9 +1,8 @@
 //! A pool on the host or on a device, behind the same methods.
 
 use gumball_engine::{
-    Batch, CudaThreadState, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error, Gpu,
-    Masks, Outputs, PADDING, Pool, Result, RowHook, Rows, SamplingParams, Scored, Sequence, Slot, State,
-    StepVariant,
+    Batch, CudaThreadState, Device, DevicePool, DevicePoolConfig, Error, Gpu, HostMasks, Masks, Outputs,
+    PADDING, Pool, Result, RowHook, Rows, SamplingParams, Scored, Sequence, Slot, State, StepVariant, Work,
 };
 
 use crate::devices;
@@ -117,12 +116,10 @@ impl HostPool {
         out: &mut Outputs,
     ) -> Result<()> {
         variant.map_or(Ok(()), |variant| self.check_variant(variant))?;
-        let mut masks = Masks::NONE;
+        let mut masks = Masks::None;
         if let Some((rows, width)) = self.masks_shape {
-            masks = Masks::new(&self.masks, rows, width, width)?;
-            if !self.present.is_empty() {
-                masks = masks.with_present(&self.present)?;
-            }
+            let words = HostMasks::new(&self.masks, rows, width, width)?;
+            masks = if self.present.is_empty() { words } else { words.with_present(&self.present)? }.into();
         }
         let (slots, forced, row_indices) = (&self.slots, &self.forced, &self.row_indices);
         let batch = Batch { masks, forced, row_indices, hooks, ..Batch::of(slots) };
@@ -239,20 +236,18 @@ pub fn open(name: &str, config: DevicePoolConfig) -> Result<DevicePool> {
     DevicePool::new(Device::from(devices::gpu(ordinal)?.on_new_stream()?), config)
 }
 
-/// Enqueues a step of a device's pool, with a new assignment if slots are given, and the kernels of a variant if one
-/// is named.
+/// Enqueues work of a device's pool, with a new assignment if there is one, and the kernels of a variant if one is named.
 pub fn enqueue(
     pool: &mut DevicePool,
-    input: DeviceInput<'_>,
-    slots: Option<&[Slot]>,
-    options: &DeviceOptions<'_>,
+    work: Work<'_>,
+    batch: Option<&Batch<'_>>,
     variant: Option<StepVariant>,
 ) -> Result<()> {
-    if let Some(slots) = slots {
-        pool.assign(slots, options)?;
+    if let Some(batch) = batch {
+        pool.assign(batch)?;
     }
     match variant {
-        Some(variant) => pool.enqueue_variant(input, variant),
-        None => pool.enqueue_assigned(input),
+        Some(variant) => pool.enqueue_variant(&[work], variant),
+        None => pool.enqueue(&[work]),
     }
 }

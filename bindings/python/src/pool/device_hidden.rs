@@ -1,11 +1,12 @@
 //! Steps and verifications from hidden states on a device, by a head in its memory.
 
-use gumball_engine::{Batch, DeviceInput, Result, Rows, Slot};
+use gumball_engine::{Batch, DeviceMatrix, Masks, Result, Rows, Slot, Work};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use super::drafts::{Arrays, Given, on_device};
-use super::{Inner, Pool};
+use super::steps::split_masks;
+use super::{Inner, Pool, backend};
 use crate::arrays::{self, Array, Location};
 use crate::device_head::DeviceHead;
 use crate::errors::{InvalidTypeError, InvalidValueError, draft_names, to_py_err};
@@ -18,7 +19,8 @@ use crate::outputs::Outputs;
 /// A step from hidden states on a device.
 struct Step<'a> {
     head: &'a DeviceHead,
-    input: DeviceInput<'static>,
+    hidden: DeviceMatrix<'static>,
+    masks: Masks<'static>,
     slots: Option<&'a [Slot]>,
     options: &'a Options,
     /// The streams on which the owners of hidden states and masks write them, if they name one.
@@ -28,7 +30,7 @@ struct Step<'a> {
 impl Inner {
     /// Enqueues a step from hidden states.
     fn enqueue_hidden(&mut self, step: &Step<'_>) -> Result<()> {
-        let Step { head, input, slots, options, others } = step;
+        let Step { head, hidden, masks, slots, options, others } = step;
         self.order_after(others)?;
         if slots.is_some() {
             self.outside_a_capture()?;
@@ -36,18 +38,13 @@ impl Inner {
         let pool = on_device(self)?;
         let mut turn = head.take();
         turn.order(pool.device())?;
-        let enqueued = match slots {
-            Some(slots) => {
-                // SAFETY: masks on the host are copied up before the call returns; the caller keeps their array alive until then.
-                let options = unsafe { options.for_device() }?;
-                pool.enqueue_hidden(turn.head(), *input, slots, &options)
-            }
-            None => pool.enqueue_hidden_assigned(turn.head(), *input),
-        };
+        let of = Batch::of(slots.unwrap_or_default());
+        // SAFETY: masks on the host are copied up before the call returns; the caller keeps their array alive until then.
+        let (batch, _) = split_masks(unsafe { options.batch(&of) }?);
+        let work = Work::Step(Rows::hidden(turn.head(), *hidden), *masks);
+        let enqueued = backend::enqueue(pool, work, slots.map(|_| &batch), None);
         // An error may have left the new assignment.
-        let shape = pool.assigned_shape();
-        (self.rows, self.requests) = shape;
-        enqueued
+        self.note_assigned().and(enqueued)
     }
 }
 
@@ -77,15 +74,14 @@ impl Pool {
                 inner.outside_a_capture()?;
                 let mut out = std::mem::take(&mut inner.out);
                 // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-                let stepped = unsafe { options.on_host(&Batch::of(&slots)) }.and_then(|batch| {
+                let stepped = unsafe { options.batch(&Batch::of(&slots)) }.and_then(|batch| {
                     let pool = on_device(inner)?;
                     let mut turn = head.take();
                     turn.order(pool.device())?;
                     pool.step(Rows::hidden(turn.head(), states), &batch, &mut out)
                 });
                 inner.out = out;
-                let shape = on_device(inner)?.assigned_shape();
-                (inner.rows, inner.requests) = shape;
+                inner.note_assigned()?;
                 stepped?;
                 Ok(Outputs::new(&inner.out, kept))
             });
@@ -93,12 +89,13 @@ impl Pool {
         // Masks in the device's memory come with the rows.
         let there = options.has_device_masks();
         let device_masks = keywords.masks.filter(|_| there);
-        let (input, held) = self.read_input(("hidden", hidden, device_masks), "logits", stream)?;
+        let ((hidden, device_masks), held) =
+            self.read_input(("hidden", hidden, device_masks), "logits", stream)?;
         if there {
             options.masks = None;
         }
         let others = held.iter().chain(&masks).map(|array| array.stream).collect();
-        let step = Step { head, input, slots: Some(&slots), options: &options, others };
+        let step = Step { head, hidden, masks: device_masks, slots: Some(&slots), options: &options, others };
         self.with(py, stream, |inner| {
             inner.outside_a_capture()?;
             inner.enqueue_hidden(&step)?;
@@ -148,9 +145,10 @@ impl Pool {
                 "masks of the host come with slots: name them, or hand them to assign",
             ));
         }
-        let (input, held) = self.read_input(("hidden", hidden, masks.filter(|_| there)), "logits", stream)?;
+        let ((hidden, masks), held) =
+            self.read_input(("hidden", hidden, masks.filter(|_| there)), "logits", stream)?;
         let others = held.iter().chain(&host_masks).map(|array| array.stream).collect();
-        let step = Step { head, input, slots: slots.as_deref(), options: &options, others };
+        let step = Step { head, hidden, masks, slots: slots.as_deref(), options: &options, others };
         self.with(py, stream, |inner| inner.enqueue_hidden(&step))
     }
 
@@ -184,14 +182,15 @@ impl Pool {
         let stream = self.on(py, stream)?;
         let links = [first_child, next_sibling];
         let given = Given { rows: ("hidden", hidden), drafts, parents, links, probs: draft_probs, masks };
-        let Arrays { input, drafts, others, arrays: _held } =
+        let Arrays { rows, masks, drafts, others, arrays: _held } =
             self.draft_reader(stream).arrays(&given, "logits")?;
         self.with(py, stream, |inner| {
             inner.order_after(&others)?;
             let pool = on_device(inner)?;
             let mut turn = head.take();
             turn.order(pool.device())?;
-            pool.enqueue_verify_hidden_assigned(turn.head(), input, &drafts).map_err(draft_names)
+            let rows = Rows::hidden(turn.head(), rows);
+            pool.enqueue(&[Work::Verify(rows, masks, drafts)]).map_err(draft_names)
         })
     }
 
@@ -226,7 +225,8 @@ impl Pool {
         let there = py.detach(|| unsafe { device_head.for_graph() });
         let recorded = this.with(py, stream, |inner| {
             inner.outside_a_capture()?;
-            on_device(inner)?.capture_hidden(there, &inputs).map(Recorded::device)
+            let step = |(hidden, masks): &(_, _)| Work::Step(Rows::hidden(there, *hidden), *masks);
+            on_device(inner)?.capture(&inputs.iter().map(step).collect::<Vec<_>>()).map(Recorded::Device)
         })?;
         let loans = arrays.into_iter().flatten().filter_map(Array::into_loan);
         let held = hidden.into_iter().chain(masks).map(Bound::unbind).chain(loans).collect();

@@ -1,16 +1,16 @@
 //! Drafts of a draft model: drawn in one call, or by batches whose rows, paths and drafts lie on a device.
 
 use gumball_engine::{
-    Batch as RowBatch, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DevicePool, DraftBatch as Batch,
-    DraftBatchLimits, Error, IntType, Kind, Proposals, Result, Slot,
+    Batch as RowBatch, DeviceIntMatrix, DeviceIntMatrixMut, DevicePool, DraftBatch as Batch,
+    DraftBatchLimits, Error, IntType, Kind, Proposals, Result, Slot, Work,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 
 use super::backend::Backend;
 use super::draft_lists::PathLists;
-use super::{Inner, Pool, variants, verify};
-use crate::arrays::{self, Array, Dtype, Location, Matrix};
+use super::{Inner, Pool, backend, variants, verify};
+use crate::arrays::{self, Array, Dtype, Matrix};
 use crate::device_array::{DeviceArray, Owner};
 use crate::errors::{InvalidTypeError, InvalidValueError, draft_names, to_py_err};
 use crate::lists::{extract_int, integers};
@@ -19,7 +19,7 @@ use crate::options::{self, Keywords, Options};
 use crate::turns::Caller;
 
 /// The parts of a call that are needed without the GIL.
-struct Work<'a> {
+struct Call<'a> {
     logits: Matrix,
     kind: Kind,
     /// Slots, the lengths of paths, and how drafts will be judged.
@@ -33,36 +33,18 @@ struct Work<'a> {
 
 impl Inner {
     /// Draws drafts on the host or on the device, and waits for them.
-    fn draft(&mut self, work: &Work<'_>, out: &mut Proposals) -> Result<()> {
-        let Work { logits, kind, of_rows, paths, options, others, caller } = work;
+    fn draft(&mut self, call: &Call<'_>, out: &mut Proposals) -> Result<()> {
+        let Call { logits, kind, of_rows, paths, options, others, caller } = call;
         self.order_after(others)?;
-        match self.outside_a_capture()? {
-            Backend::Device(pool) if logits.location != Location::Host => {
-                options.refuse_hooks()?;
-                // SAFETY: the logits lie on the device. The call waits for the drafts, so they are not reused before. The caller
-                // ensures that nobody writes them until then.
-                let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
-                let masks = match &options.masks {
-                    // SAFETY: the masks lie on the device; the rest is as of the logits.
-                    Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
-                    _ => None,
-                };
-                // SAFETY: masks on the host are copied up before the call returns, and the caller keeps their array alive
-                // until then.
-                let batch = unsafe { options.on_host(of_rows) }?;
-                pool.draft_rows(DeviceInput { logits, masks }, &batch, paths, out)
-            }
-            backend => {
-                // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the call.
-                let rows = unsafe { logits.rows_of(*kind) }?;
-                let draft = |batch: &RowBatch<'_>| match backend {
-                    Backend::Host(host) => host.pool.draft(rows, batch, paths, out),
-                    Backend::Device(pool) => pool.draft(rows, batch, paths, out),
-                };
-                // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
-                unsafe { options.with_hooks(caller, of_rows, draft) }
-            }
-        }
+        let backend = self.outside_a_capture()?;
+        // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the call, which waits for the drafts.
+        let rows = unsafe { logits.rows_there(*kind) }?;
+        let draft = |batch: &RowBatch<'_>| match backend {
+            Backend::Host(host) => host.pool.draft(rows, batch, paths, out),
+            Backend::Device(pool) => pool.draft(rows, batch, paths, out),
+        };
+        // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
+        unsafe { options.with_hooks(caller, of_rows, draft) }
     }
 
     /// Returns the pool of a device; on the host there is none.
@@ -154,7 +136,7 @@ impl Pool {
         let rows = if options.row_indices.is_empty() { matrix.rows } else { options.row_indices.len() };
         let vocab = self.vocab;
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)];
-        let work = Work {
+        let call = Call {
             logits: matrix,
             kind,
             of_rows: lists.of_rows(&slots, mode),
@@ -165,7 +147,7 @@ impl Pool {
         };
         let drafted = self.with(py, stream, |inner| {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
-            inner.draft(&work, &mut out).map_err(draft_names)?;
+            inner.draft(&call, &mut out).map_err(draft_names)?;
             Ok(out)
         })?;
         to_arrays(py, &drafted, (rows, siblings), probs.then_some(vocab))
@@ -325,6 +307,7 @@ impl DraftBatch {
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let counts: Vec<u32> =
             counts.map_or_else(|| Ok(vec![0; slots.len()]), |counts| integers(counts, "counts"))?;
+        let of = RowBatch { counts: &counts, mode, of: Some(self.inner), ..RowBatch::of(&slots) };
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks: None };
         let (options, _held) = keywords.read(stream)?;
         options.masks_on_host()?;
@@ -333,11 +316,8 @@ impl DraftBatch {
             inner.outside_a_capture()?;
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them
             // meanwhile.
-            let options = unsafe { options.for_device() }?;
-            inner
-                .device_pool()?
-                .assign_draft(self.inner, &slots, &counts, mode, &options)
-                .map_err(draft_names)
+            let batch = unsafe { options.batch(&of) }?;
+            inner.device_pool()?.assign(&batch).map_err(draft_names)
         })
     }
 
@@ -365,19 +345,15 @@ impl DraftBatch {
     ) -> PyResult<()> {
         let pool = self.pool.get();
         let (stream, variant) = (pool.on(py, stream)?, variants::variant(variant)?);
-        let (input, mut held) = pool.read_input(("logits", logits, masks), kind, stream)?;
+        let ((rows, masks), mut held) = pool.read_input(("logits", logits, masks), kind, stream)?;
         let paths = paths.map(|paths| pool.read_paths(paths, "paths", stream)).transpose()?;
         let (paths, ids) = paths.unzip();
         held.extend(ids);
         let others: Vec<_> = held.iter().map(|array| array.stream).collect();
         pool.with(py, stream, |inner| {
             inner.order_after(&others)?;
-            let there = inner.device_pool()?;
-            let enqueued = match variant {
-                Some(variant) => there.enqueue_draft_variant(self.inner, input, paths.as_ref(), variant),
-                None => there.enqueue_draft(self.inner, input, paths.as_ref()),
-            };
-            enqueued.map_err(draft_names)
+            let work = Work::Draft(self.inner, rows.into(), masks, paths);
+            backend::enqueue(inner.device_pool()?, work, None, variant).map_err(draft_names)
         })
     }
 
@@ -401,7 +377,7 @@ impl DraftBatch {
         let (to, array) = pool.read_chains(to, stream)?;
         pool.with(py, stream, |inner| {
             inner.order_after(&[array.stream])?;
-            inner.device_pool()?.enqueue_copy_drafts(self.inner, &to, column)
+            inner.device_pool()?.enqueue(&[Work::CopyDrafts(self.inner, to, column)])
         })
     }
 
@@ -417,7 +393,7 @@ impl DraftBatch {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
             let there = inner.device_pool()?;
             there.fetch_drafts(self.inner, &mut out)?;
-            Ok((out, there.draft_rows_assigned(self.inner)?))
+            Ok((out, there.assigned(Some(self.inner))?.rows))
         })?;
         to_arrays(py, &drafted, (rows, siblings), probs.then_some(pool.vocab))
     }
@@ -428,7 +404,7 @@ impl DraftBatch {
     fn drafts(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let (address, rows) = self.pool.get().with(py, None, |inner| {
             let there = inner.device_pool()?;
-            Ok((there.drafts_address(self.inner)?, there.draft_rows_assigned(self.inner)?))
+            Ok((there.drafts_address(self.inner)?, there.assigned(Some(self.inner))?.rows))
         })?;
         Ok(self.array(py, address as usize, Dtype::I32, vec![rows, self.inner.limits().siblings]))
     }

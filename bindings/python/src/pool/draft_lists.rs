@@ -1,7 +1,7 @@
 //! Drafts as Python hands them in: their ids and trees, the drafter's probabilities, and the paths that drafts are drawn behind; for calls
 //! over logits, over hidden states, and over the ranks of a group.
 
-use gumball_engine::{Batch, Drafts, Error, Slot, Tree, VerifyMode};
+use gumball_engine::{Batch, Drafts, Error, Kind, Slot, Tree, VerifyMode};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
@@ -68,11 +68,13 @@ impl DraftLists {
     /// Returns the drafts as the engine takes them.
     pub fn with_probs<'a>(&'a self, probs: Option<gumball_engine::Matrix<'a>>) -> Drafts<'a> {
         let tree = match (&self.parents, &self.links) {
-            (Some(parents), _) => Tree::Parents(parents),
-            (None, Some([first_child, next_sibling])) => Tree::Links { first_child, next_sibling },
+            (Some(parents), _) => Tree::Parents(parents.into()),
+            (None, Some([first_child, next_sibling])) => {
+                Tree::Links { first_child: first_child.into(), next_sibling: next_sibling.into() }
+            }
             (None, None) => Tree::Chain,
         };
-        Drafts { ids: &self.ids, tree, probs }
+        Drafts { ids: (&self.ids).into(), tree, probs }
     }
 
     /// Returns how many rows `row_indices` name, if there are any.
@@ -106,19 +108,13 @@ impl<'py> DraftProbs<'py> {
         Ok(Self(Some((matrix, array))))
     }
 
-    /// Returns those that lie on the host.
-    pub fn on_host(&self) -> Option<gumball_engine::Matrix<'_>> {
-        let (matrix, _) = self.0.as_ref().filter(|(matrix, _)| matrix.location == Location::Host)?;
-        // SAFETY: the elements lie on the host, and `read` found them to be float32. The array beside the matrix keeps them alive;
-        // Python's callers do not write them during the call.
-        let elements = unsafe { matrix.elements::<f32>() };
-        let rows = gumball_engine::Matrix::new(elements, matrix.rows, matrix.width);
-        Some(rows.expect("as wide as a vocabulary, and all there"))
-    }
-
-    /// Returns those that lie on a device.
-    pub fn on_device(&self) -> Option<Matrix> {
-        self.0.as_ref().map(|(matrix, _)| *matrix).filter(|matrix| matrix.location != Location::Host)
+    /// Returns them where they lie.
+    pub fn there(&self) -> PyResult<Option<gumball_engine::Matrix<'_>>> {
+        let Some((matrix, _)) = &self.0 else { return Ok(None) };
+        // SAFETY: `read` and its `check` found the elements to be float32. The array beside the matrix keeps them alive; Python's callers do
+        // not write them during the call.
+        let rows = unsafe { matrix.rows_there(Kind::Probabilities) };
+        Ok(Some(rows.map_err(to_py_err)?.matrix()))
     }
 
     /// Returns the stream on which their owner writes them, if it names one.

@@ -1,13 +1,14 @@
 //! Drafts in the memory of a pool's device: assigned, verified there without a wait, captured, fetched.
 
 use gumball_engine::{
-    DeviceDrafts, DeviceInput, DevicePool, DeviceSlice, Error, IntType, Outputs as Verified, Result, Slot,
+    Batch, DeviceMatrix, DevicePool, DeviceSlice, Drafts, Error, IntType, Masks, Matrix, Outputs as Verified,
+    Result, Slot, Tree, Work,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::backend::Backend;
-use super::{Inner, Pool, check_location, of_rows, variants, verify};
+use super::{Inner, Pool, backend, check_location, of_rows, variants, verify};
 use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::{InvalidTypeError, InvalidValueError, draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
@@ -17,8 +18,9 @@ use crate::verification::Verification;
 
 /// The arrays of a verification on a device.
 pub struct Arrays<'py> {
-    pub input: DeviceInput<'static>,
-    pub drafts: DeviceDrafts<'static>,
+    pub rows: DeviceMatrix<'static>,
+    pub masks: Masks<'static>,
+    pub drafts: Drafts<'static>,
     /// The streams on which their owners write them, if they name one.
     pub others: Vec<Option<usize>>,
     /// Logits, masks, drafts, parents and the drafter's probabilities.
@@ -117,16 +119,25 @@ impl DraftReader {
         let (rows, logits) = matrix(rows, name)?;
         let masks = masks.map(|masks| matrix(masks, "masks")).transpose()?;
         let (ids, drafts) = self.integers(drafts, "drafts")?;
-        let parents = parents.map(|parents| self.integers(parents, "parents")).transpose()?;
-        let names = ["first_child", "next_sibling"];
-        let links = match links {
-            [None, None] => None,
-            [Some(first_child), Some(next_sibling)] => {
-                Some([self.integers(first_child, names[0])?, self.integers(next_sibling, names[1])?])
+        let (tree, tree_arrays) = match (parents, links) {
+            (None, [None, None]) => (Tree::Chain, Vec::new()),
+            (Some(parents), [None, None]) => {
+                let (parents, array) = self.integers(parents, "parents")?;
+                (Tree::Parents(parents.into()), vec![array])
+            }
+            (None, [Some(first_child), Some(next_sibling)]) => {
+                let (first_child, first) = self.integers(first_child, "first_child")?;
+                let (next_sibling, next) = self.integers(next_sibling, "next_sibling")?;
+                let (first_child, next_sibling) = (first_child.into(), next_sibling.into());
+                (Tree::Links { first_child, next_sibling }, vec![first, next])
+            }
+            (Some(_), [Some(_), Some(_)]) => {
+                let reason = "a tree is held one way or the other";
+                let error = Error::Conflict { parameter: "parents", other: "first_child", reason };
+                return Err(to_py_err(error));
             }
             _ => return Err(InvalidValueError::new_err("first_child and next_sibling come together")),
         };
-        let (links, link_arrays) = links.map(|[a, b]| ([a.0, b.0], [a.1, b.1])).unzip();
         let (probs, probs_array) = probs.map(|probs| matrix(probs, "draft_probs")).transpose()?.unzip();
         let probs = probs.map(|probs| {
             // SAFETY: the probabilities lie on the device; the rest is as of the logits.
@@ -140,14 +151,13 @@ impl DraftReader {
             // SAFETY: the masks lie on the device; the rest is as of the logits.
             unsafe { words.device_masks() }
         });
-        let input = DeviceInput { logits: rows, masks: words.transpose().map_err(to_py_err)? };
-        let (parents, parents_array) = parents.unzip();
+        let words = words.transpose().map_err(to_py_err)?.map_or(Masks::None, Masks::Device);
         let masks = masks.map(|(_, array)| array);
-        let arrays = [Some(logits), masks, Some(drafts), parents_array, probs_array];
-        let arrays: Vec<_> = arrays.into_iter().flatten().chain(link_arrays.into_iter().flatten()).collect();
+        let arrays = [Some(logits), masks, Some(drafts), probs_array];
+        let arrays: Vec<_> = arrays.into_iter().flatten().chain(tree_arrays).collect();
         let others = arrays.iter().map(|array| array.stream).collect();
-        let drafts = DeviceDrafts { ids, parents, links, probs: probs.transpose()? };
-        Ok(Arrays { input, drafts, others, arrays })
+        let probs = probs.transpose()?.map(Matrix::Device);
+        Ok(Arrays { rows, masks: words, drafts: Drafts { ids: ids.into(), tree, probs }, others, arrays })
     }
 }
 
@@ -202,13 +212,12 @@ impl Pool {
         options.check_present().map_err(to_py_err)?;
         self.with(py, stream, |inner| {
             inner.outside_a_capture()?;
+            let of = Batch { counts: &counts, mode, ..Batch::of(&slots) };
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write
             // them meanwhile.
-            let options = unsafe { options.for_device() }?;
-            on_device(inner)?.assign_drafts(&slots, &counts, mode, &options).map_err(draft_names)?;
-            inner.rows = slots.len() + counts.iter().map(|count| *count as usize).sum::<usize>();
-            inner.requests = slots.len();
-            Ok(())
+            let batch = unsafe { options.batch(&of) }?;
+            on_device(inner)?.assign(&batch).map_err(draft_names)?;
+            inner.note_assigned()
         })
     }
 
@@ -258,16 +267,12 @@ impl Pool {
             probs: draft_probs,
             masks,
         };
-        let Arrays { input, drafts, others, arrays: _held } =
+        let Arrays { rows, masks, drafts, others, arrays: _held } =
             self.draft_reader(stream).arrays(&given, kind)?;
         self.with(py, stream, |inner| {
             inner.order_after(&others)?;
-            let pool = on_device(inner)?;
-            let enqueued = match variant {
-                Some(variant) => pool.enqueue_verify_variant(input, &drafts, variant),
-                None => pool.enqueue_verify_assigned(input, &drafts),
-            };
-            enqueued.map_err(draft_names)
+            let work = Work::Verify(rows.into(), masks, drafts);
+            backend::enqueue(on_device(inner)?, work, None, variant).map_err(draft_names)
         })
     }
 
@@ -305,10 +310,10 @@ impl Pool {
             probs: draft_probs,
             masks,
         };
-        let Arrays { input, drafts, arrays, .. } = this.draft_reader(stream).arrays(&given, kind)?;
+        let Arrays { rows, masks, drafts, arrays, .. } = this.draft_reader(stream).arrays(&given, kind)?;
         let recorded = this.with(py, stream, |inner| {
-            let captured = on_device(inner)?.capture_verify(&[(input, drafts)]);
-            captured.map(Recorded::device).map_err(draft_names)
+            let captured = on_device(inner)?.capture(&[Work::Verify(rows.into(), masks, drafts)]);
+            captured.map(Recorded::Device).map_err(draft_names)
         })?;
         let loans = arrays.into_iter().filter_map(Array::into_loan);
         Ok(Graph::new(slf.clone().unbind(), recorded, given.objects().into_iter().chain(loans).collect()))
@@ -333,15 +338,17 @@ impl Pool {
         let stream = self.on(py, stream)?;
         if let Ok(counts) = counts.cast::<PyList>() {
             let counts: Vec<u32> = integers(counts, "counts")?;
+            let counts: Vec<i32> =
+                counts.into_iter().map(|count| i32::try_from(count).unwrap_or(i32::MAX)).collect();
             return self.with(py, stream, |inner| {
                 inner.outside_a_capture()?;
-                on_device(inner)?.enqueue_host_shorten(&counts)
+                on_device(inner)?.enqueue(&[Work::Shorten((&counts).into())])
             });
         }
         let (column, array) = self.draft_reader(stream).integers(counts, "counts")?;
         self.with(py, stream, |inner| {
             inner.order_after(&[array.stream])?;
-            on_device(inner)?.enqueue_shorten(&column)
+            on_device(inner)?.enqueue(&[Work::Shorten(column.into())])
         })
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use gumball_engine::{
-    DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as Batch, GraphWork, Result,
+    DeviceHead as EngineHead, DeviceIntMatrix, DeviceMatrix, DraftBatch as Batch, Masks, Rows, Work,
 };
 use pyo3::prelude::*;
 
@@ -17,51 +17,13 @@ use crate::errors::{InvalidValueError, draft_names, to_py_err};
 use crate::graph::{Graph, Recorded};
 use crate::options;
 
-/// A piece of work. It owns the matrix that drafts are copied to.
-#[derive(Debug)]
-enum Piece {
-    Work(GraphWork<'static, 'static>),
-    /// A step from hidden states by a head, or a verification of drafts.
-    Hidden {
-        head: Py<DeviceHead>,
-        input: DeviceInput<'static>,
-        drafts: Option<DeviceDrafts<'static>>,
-    },
-    Copy {
-        batch: Batch,
-        to: DeviceIntMatrixMut<'static>,
-        column: usize,
-    },
+/// Work, the heads that it uses, and the arrays that it reads or writes, with their loans.
+#[derive(Debug, Default)]
+struct Parts {
+    work: Vec<Work<'static>>,
+    heads: Vec<Py<DeviceHead>>,
+    objects: Vec<Py<PyAny>>,
 }
-
-impl Piece {
-    fn work(&self) -> GraphWork<'_, 'static> {
-        match self {
-            Self::Work(work) => *work,
-            Self::Hidden { head, input, drafts } => {
-                // SAFETY: the graph keeps the head alive. `Pool.replay` takes the pool's lock and the head's before it reads the head.
-                let head = unsafe { head.get().for_graph() };
-                match drafts {
-                    Some(drafts) => GraphWork::VerifyHidden(head, *input, *drafts),
-                    None => GraphWork::StepHidden(head, *input),
-                }
-            }
-            Self::Copy { batch, to, column } => GraphWork::CopyDrafts { batch: *batch, to, column: *column },
-        }
-    }
-}
-
-impl Piece {
-    fn head(&self) -> Option<&Py<DeviceHead>> {
-        match self {
-            Self::Hidden { head, .. } => Some(head),
-            _ => None,
-        }
-    }
-}
-
-/// Work, and the arrays that it reads or writes, with their loans.
-type Parts = (Vec<Piece>, Vec<Py<PyAny>>);
 
 /// Work that a graph of a pool on a device will run, in the order of the calls. Pool.graph_builder makes one.
 ///
@@ -86,29 +48,36 @@ pub struct GraphBuilder {
 }
 
 impl GraphBuilder {
-    fn add(&self, py: Python<'_>, piece: Piece, mut objects: Vec<Py<PyAny>>, arrays: Vec<Array<'_>>) {
+    /// Adds work over rows, of which a head makes logits if there is one.
+    fn add(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(Option<&'static EngineHead<'static>>) -> Work<'static> + Send,
+        head: Option<&Bound<'_, DeviceHead>>,
+        mut objects: Vec<Py<PyAny>>,
+        arrays: Vec<Array<'_>>,
+    ) {
         objects.extend(arrays.into_iter().filter_map(Array::into_loan));
+        let mut heads: Vec<_> = head.map(|head| head.clone().unbind()).into_iter().collect();
         // Without the GIL: a capture on another thread may have the parts while it waits for the pool.
         py.detach(|| {
+            // SAFETY: the builder and its graphs keep the head alive. `Pool.replay` takes the pool's lock and the head's before it reads the head.
+            let work = work(heads.first().map(|head| unsafe { head.get().for_graph() }));
             let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.0.push(piece);
-            parts.1.append(&mut objects);
+            parts.work.push(work);
+            parts.heads.append(&mut heads);
+            parts.objects.append(&mut objects);
         });
     }
 
     /// Returns objects of the parts; as `add`, without the GIL while it waits.
-    fn listed<T>(&self, py: Python<'_>, objects: impl Fn(&Parts) -> Vec<&Py<T>>) -> Vec<Py<T>> {
+    fn listed<T>(&self, py: Python<'_>, objects: impl Fn(&Parts) -> &[Py<T>]) -> Vec<Py<T>> {
         loop {
             if let Ok(parts) = self.parts.try_lock() {
-                return objects(&parts).into_iter().map(|object| object.clone_ref(py)).collect();
+                return objects(&parts).iter().map(|object| object.clone_ref(py)).collect();
             }
             py.detach(|| drop(self.parts.lock()));
         }
-    }
-
-    /// Returns the heads of the work so far.
-    fn heads(&self, py: Python<'_>) -> Vec<Py<DeviceHead>> {
-        self.listed(py, |parts| parts.0.iter().filter_map(Piece::head).collect())
     }
 
     /// Returns a batch of the builder's pool.
@@ -119,6 +88,11 @@ impl GraphBuilder {
             )
         })
     }
+}
+
+/// Returns hidden states with the head that `GraphBuilder::add` was given.
+fn of_head(head: Option<&'static EngineHead<'static>>, states: DeviceMatrix<'static>) -> Rows<'static> {
+    Rows::hidden(head.expect("handed to `add`"), states)
 }
 
 #[pymethods]
@@ -151,9 +125,11 @@ impl GraphBuilder {
         kind: &str,
     ) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
-        let (input, arrays) = this.pool.get().read_input(("logits", logits, masks), kind, this.stream)?;
+        let ((rows, words), arrays) =
+            this.pool.get().read_input(("logits", logits, masks), kind, this.stream)?;
         let objects = [Some(logits), masks].into_iter().flatten().map(|object| object.clone().unbind());
-        this.add(slf.py(), Piece::Work(GraphWork::Step(input)), objects.collect(), arrays);
+        let work = move |_| Work::Step(rows.into(), words);
+        this.add(slf.py(), work, None, objects.collect(), arrays);
         Ok(slf)
     }
 
@@ -167,10 +143,11 @@ impl GraphBuilder {
     ) -> PyResult<Bound<'py, Self>> {
         let (py, this) = (slf.py(), slf.get());
         head.get().check(py, &this.pool.get().device)?;
-        let (input, arrays) = this.pool.get().read_input(("hidden", hidden, masks), "logits", this.stream)?;
+        let ((rows, words), arrays) =
+            this.pool.get().read_input(("hidden", hidden, masks), "logits", this.stream)?;
         let objects = [Some(hidden), masks].into_iter().flatten().map(|object| object.clone().unbind());
-        let piece = Piece::Hidden { head: head.clone().unbind(), input, drafts: None };
-        this.add(slf.py(), piece, objects.collect(), arrays);
+        let work = move |head| Work::Step(of_head(head, rows), words);
+        this.add(slf.py(), work, Some(head), objects.collect(), arrays);
         Ok(slf)
     }
 
@@ -196,10 +173,10 @@ impl GraphBuilder {
         head.get().check(py, &this.pool.get().device)?;
         let links = [first_child, next_sibling];
         let given = Given { rows: ("hidden", hidden), drafts, parents, links, probs: draft_probs, masks };
-        let Arrays { input, drafts, arrays, .. } =
+        let Arrays { rows, masks, drafts, arrays, .. } =
             this.pool.get().draft_reader(this.stream).arrays(&given, "logits")?;
-        let piece = Piece::Hidden { head: head.clone().unbind(), input, drafts: Some(drafts) };
-        this.add(slf.py(), piece, given.objects(), arrays);
+        let work = move |head| Work::Verify(of_head(head, rows), masks, drafts);
+        this.add(slf.py(), work, Some(head), given.objects(), arrays);
         Ok(slf)
     }
 
@@ -230,9 +207,10 @@ impl GraphBuilder {
             probs: draft_probs,
             masks,
         };
-        let Arrays { input, drafts, arrays, .. } =
+        let Arrays { rows, masks, drafts, arrays, .. } =
             this.pool.get().draft_reader(this.stream).arrays(&given, kind)?;
-        this.add(slf.py(), Piece::Work(GraphWork::Verify(input, drafts)), given.objects(), arrays);
+        let work = move |_| Work::Verify(rows.into(), masks, drafts);
+        this.add(slf.py(), work, None, given.objects(), arrays);
         Ok(slf)
     }
 
@@ -248,18 +226,13 @@ impl GraphBuilder {
     ) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
         let (pool, of) = (this.pool.get(), this.batch(batch)?);
-        let (input, mut arrays) = pool.read_input(("logits", logits, masks), kind, this.stream)?;
+        let ((rows, words), mut arrays) = pool.read_input(("logits", logits, masks), kind, this.stream)?;
         let (there, array): (Option<DeviceIntMatrix<'static>>, _) =
             paths.map(|paths| pool.read_paths(paths, "paths", this.stream)).transpose()?.unzip();
         arrays.extend(array);
         let objects = [Some(logits), paths, masks].into_iter().flatten();
-        let work = GraphWork::Draft { batch: of, input, paths: there };
-        this.add(
-            slf.py(),
-            Piece::Work(work),
-            objects.map(|object| object.clone().unbind()).collect(),
-            arrays,
-        );
+        let objects = objects.map(|object| object.clone().unbind()).collect();
+        this.add(slf.py(), move |_| Work::Draft(of, rows.into(), words, there), None, objects, arrays);
         Ok(slf)
     }
 
@@ -274,8 +247,8 @@ impl GraphBuilder {
         let this = slf.get();
         let of = this.batch(batch)?;
         let (matrix, array) = this.pool.get().read_chains(to, this.stream)?;
-        let piece = Piece::Copy { batch: of, to: matrix, column };
-        this.add(slf.py(), piece, vec![to.clone().unbind()], vec![array]);
+        let work = move |_| Work::CopyDrafts(of, matrix, column);
+        this.add(slf.py(), work, None, vec![to.clone().unbind()], vec![array]);
         Ok(slf)
     }
 
@@ -283,12 +256,8 @@ impl GraphBuilder {
     fn shorten<'py>(slf: Bound<'py, Self>, counts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let this = slf.get();
         let (column, array) = this.pool.get().draft_reader(this.stream).integers(counts, "counts")?;
-        this.add(
-            slf.py(),
-            Piece::Work(GraphWork::Shorten(column)),
-            vec![counts.clone().unbind()],
-            vec![array],
-        );
+        let objects = vec![counts.clone().unbind()];
+        this.add(slf.py(), move |_| Work::Shorten(column.into()), None, objects, vec![array]);
         Ok(slf)
     }
 
@@ -301,18 +270,15 @@ impl GraphBuilder {
     /// Raises ValueError if shapes do not match what is assigned.
     fn capture(&self, py: Python<'_>) -> PyResult<Graph> {
         let pool = self.pool.get();
-        for head in self.heads(py) {
-            head.get().check(py, &pool.device)?;
-        }
+        let heads = self.listed(py, |parts| &parts.heads);
+        heads.iter().try_for_each(|head| head.get().check(py, &pool.device))?;
         let recorded = pool.with(py, self.stream, |inner| {
             inner.outside_a_capture()?;
             let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            let work: Vec<GraphWork<'_, 'static>> = parts.0.iter().map(Piece::work).collect();
-            let captured: Result<_> = on_device(inner)?.capture_work(&work);
-            captured.map(Recorded::device).map_err(draft_names)
+            on_device(inner)?.capture(&parts.work).map(Recorded::Device).map_err(draft_names)
         })?;
-        let held = self.listed(py, |parts| parts.1.iter().collect());
-        Ok(Graph::new(self.pool.clone_ref(py), recorded, held).with_heads(self.heads(py)))
+        let held = self.listed(py, |parts| &parts.objects);
+        Ok(Graph::new(self.pool.clone_ref(py), recorded, held).with_heads(heads))
     }
 }
 
@@ -323,7 +289,7 @@ impl Pool {
         (name, logits, masks): (&str, &Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
         kind: &str,
         stream: Option<usize>,
-    ) -> PyResult<(DeviceInput<'static>, Vec<Array<'py>>)> {
+    ) -> PyResult<((DeviceMatrix<'static>, Masks<'static>), Vec<Array<'py>>)> {
         let kind = options::kind(kind)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
             let array = arrays::read(object, name, stream)?;
@@ -346,8 +312,7 @@ impl Pool {
             // SAFETY: the masks lie on the device; the rest is as of the logits.
             unsafe { words.device_masks() }
         });
-        let words = words.transpose().map_err(to_py_err)?;
-        let input = DeviceInput { logits: logits_there, masks: words };
-        Ok((input, [Some(logits), masks].into_iter().flatten().collect()))
+        let words = words.transpose().map_err(to_py_err)?.map_or(Masks::None, Masks::Device);
+        Ok(((logits_there, words), [Some(logits), masks].into_iter().flatten().collect()))
     }
 }

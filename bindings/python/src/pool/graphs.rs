@@ -1,6 +1,6 @@
 //! Graphs of a pool: steps that are captured once and replayed with one call.
 
-use gumball_engine::{DeviceInput, Error};
+use gumball_engine::{Error, Masks, Work};
 use pyo3::prelude::*;
 
 use super::Pool;
@@ -54,19 +54,16 @@ impl Pool {
         };
         let (matrices, loans) = read(&logits, "logits")?;
         let (mask_matrices, mask_loans) = read(&masks, "masks")?;
-        let mut inputs = Vec::new();
+        let mut work = Vec::new();
         for (index, matrix) in matrices.iter().enumerate() {
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
             // not change.
             let logits = unsafe { matrix.device_logits() }.map_err(to_py_err)?.with_kind(kind);
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
             // not change.
-            let masks = mask_matrices
-                .get(index)
-                .map(|masks| unsafe { masks.device_masks() })
-                .transpose()
-                .map_err(to_py_err)?;
-            inputs.push(DeviceInput { logits, masks });
+            let masks = mask_matrices.get(index).map(|masks| unsafe { masks.device_masks() });
+            let masks = masks.transpose().map_err(to_py_err)?.map_or(Masks::None, Masks::Device);
+            work.push(Work::Step(logits.into(), masks));
         }
         let recorded = this.with(py, stream, |inner| match &inner.backend {
             Backend::Host(_) if !mask_matrices.is_empty() => {
@@ -74,7 +71,7 @@ impl Pool {
                 Err(Error::Conflict { parameter: "masks", other: "capture", reason })
             }
             Backend::Host(_) => Ok(Recorded::Host(matrices, kind)),
-            Backend::Device(pool) => pool.capture(&inputs).map(Recorded::device),
+            Backend::Device(pool) => pool.capture(&work).map(Recorded::Device),
         })?;
         let loans = loans.into_iter().chain(mask_loans).flatten();
         let held = logits.into_iter().chain(masks).map(Bound::unbind).chain(loans).collect();
@@ -104,7 +101,7 @@ impl Pool {
                 // Held until all is enqueued, so that no other pool's step comes between.
                 let mut turns: Vec<_> = graph.heads().iter().map(|head| head.get().take()).collect();
                 turns.iter_mut().try_for_each(|turn| turn.order(pool.device()))?;
-                recorded.replay(pool)
+                pool.replay(recorded)
             }
             (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph keeps the array alive; Python's callers do not write it during this call.

@@ -167,7 +167,7 @@ impl Pool {
         let (rows, host) = (hidden.matrix.rows, hidden.matrix.location);
         let check = |probs: &Matrix| check_probs(probs, host, self.vocab, rows);
         let probs = DraftProbs::read(draft_probs, None, check)?;
-        let drafts = lists.with_probs(probs.on_host());
+        let drafts = lists.with_probs(probs.there()?);
         let (head, states, caller) = (head.get().get(py)?, hidden.states()?, self.caller());
         let head = head.head();
         let (work, kept) = (

@@ -107,10 +107,6 @@ struct Inner {
     out: EngineOutputs,
 }
 
-// SAFETY: a pool of a device holds `Cell` counters and driver handles. They may move between threads if one
-// thread at a time uses them, which the lock around `Inner` ensures.
-unsafe impl Send for Inner {}
-
 impl Inner {
     /// Returns the pool for calls that copy to the device or wait for it; refuses them while the host program
     /// captures a graph. The graph would copy stale bytes, and a wait would invalidate the capture.

@@ -1,6 +1,6 @@
 //! Steps of a pool: rows of logits in, tokens out; assignments, outputs, scores.
 
-use gumball_engine::{Batch, DeviceInput, Kind, Layout, Result, SamplingParams, Scored, Slot, StepVariant};
+use gumball_engine::{Batch, Kind, Layout, Masks, Result, SamplingParams, Scored, Slot, StepVariant, Work};
 use pyo3::prelude::*;
 
 use super::backend::{self, Backend};
@@ -29,7 +29,7 @@ struct Step<'py> {
 }
 
 /// The parts of a step that are needed without the GIL.
-struct Work<'a> {
+struct Call<'a> {
     logits: Matrix,
     slots: Option<&'a [Slot]>,
     options: &'a Options,
@@ -41,17 +41,25 @@ struct Work<'a> {
 }
 
 impl Step<'_> {
-    fn work<'a>(&'a self, pool: &'a Pool) -> Work<'a> {
+    fn call<'a>(&'a self, pool: &'a Pool) -> Call<'a> {
         let Self { logits, options, others, kind, variant, .. } = self;
         let (slots, caller) = (self.slots.as_deref(), pool.caller());
-        Work { logits: *logits, slots, options, others: *others, kind: *kind, variant: *variant, caller }
+        Call { logits: *logits, slots, options, others: *others, kind: *kind, variant: *variant, caller }
+    }
+}
+
+/// Returns a batch to be assigned, and the masks on a device, which come with the work.
+pub(super) fn split_masks(batch: Batch<'_>) -> (Batch<'_>, Masks<'_>) {
+    match batch.masks {
+        Masks::Device(_) => (Batch { masks: Masks::None, ..batch }, batch.masks),
+        _ => (batch, Masks::None),
     }
 }
 
 impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
-    fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
-        let Work { logits, slots, options, others, kind, variant, caller } = work;
+    fn enqueue(&mut self, call: &Call<'_>, host_logits: bool) -> Result<()> {
+        let Call { logits, slots, options, others, kind, variant, caller } = call;
         if matches!(self.backend, Backend::Device(_)) {
             options.refuse_hooks()?;
         }
@@ -85,33 +93,35 @@ impl Inner {
                 let rows = unsafe { logits.rows_of(*kind) }?;
                 // SAFETY: `_held` of the step keeps the masks alive; Python's callers do not write them
                 // during the call.
-                let batch = unsafe { options.on_host(&Batch::of(slots)) }?;
+                let batch = unsafe { options.batch(&Batch::of(slots)) }?;
                 let stepped = pool.step(rows, &batch, &mut self.out);
                 // An error may have left the new assignment.
-                (self.rows, self.requests) = pool.assigned_shape();
-                return stepped;
+                return self.note_assigned().and(stepped);
             }
             Backend::Device(pool) => {
                 // SAFETY: the logits lie on the device. Their owner reuses memory in stream order, so it is
                 // not reused before the step is done. The caller ensures that nobody writes them until then.
-                let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
-                let masks = match &options.masks {
-                    // SAFETY: the masks lie on the device; their owner reuses memory in stream order, and
-                    // nobody writes them until the step is done.
-                    Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
-                    _ => None,
-                };
-                // SAFETY: masks on the host are copied up before the call returns, and `_held` keeps their
-                // array alive until then.
-                let options = unsafe { options.for_device() }?;
-                let enqueued =
-                    backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options, *variant);
+                let rows = unsafe { logits.rows_there(*kind) }?;
+                let of = Batch::of(slots.unwrap_or_default());
+                // SAFETY: masks on the host are copied up before the call returns, and `_held` keeps their array alive until then.
+                // The owner of masks on the device reuses memory in stream order, and nobody writes them until the step is done.
+                let (batch, masks) = split_masks(unsafe { options.batch(&of) }?);
+                let batch = slots.map(|_| &batch);
+                let enqueued = backend::enqueue(pool, Work::Step(rows, masks), batch, *variant);
                 // An error may have left the new assignment.
-                (self.rows, self.requests) = pool.assigned_shape();
-                return enqueued;
+                return self.note_assigned().and(enqueued);
             }
         }
         (self.rows, self.requests) = (rows, 0);
+        Ok(())
+    }
+
+    /// Notes how many rows are assigned on a device.
+    pub(super) fn note_assigned(&mut self) -> Result<()> {
+        if let Backend::Device(pool) = &self.backend {
+            let shape = pool.assigned(None)?;
+            (self.rows, self.requests) = (shape.rows, shape.requests);
+        }
         Ok(())
     }
 
@@ -283,10 +293,10 @@ impl Pool {
                 return Err(InvalidTypeError::new_err("logits of the host come with slots: name them"));
             }
         }
-        let (work, kept) = (step.work(self), self.kept);
+        let (call, kept) = (step.call(self), self.kept);
         self.with(py, step.stream, |inner| {
             inner.outside_a_capture()?;
-            inner.enqueue(&work, copied)?;
+            inner.enqueue(&call, copied)?;
             inner.outputs(kept)
         })
     }
@@ -326,8 +336,8 @@ impl Pool {
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks: None };
         let step = Step { kind, variant, ..self.read_step(py, logits, slots, &keywords, stream)? };
         self.check_location("logits", step.logits.location, "; step copies rows of the host up")?;
-        let work = step.work(self);
-        self.with(py, step.stream, |inner| inner.enqueue(&work, false))
+        let call = step.call(self);
+        self.with(py, step.stream, |inner| inner.enqueue(&call, false))
     }
 
     /// Assigns slots and options to the rows of the next steps, those of captured graphs included.
@@ -366,7 +376,7 @@ impl Pool {
                 Backend::Device(pool) => {
                     // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers
                     // do not write them meanwhile.
-                    pool.assign(&slots, &unsafe { options.for_device() }?)?;
+                    pool.assign(&unsafe { options.batch(&Batch::of(&slots)) }?)?;
                 }
             }
             (inner.rows, inner.requests) = (slots.len(), 0);
@@ -457,7 +467,7 @@ impl Pool {
         let rows = unsafe { matrix.rows_of(Kind::Logits) }.map_err(to_py_err)?;
         // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
         // meanwhile.
-        let batch = unsafe { options.on_host(&Batch::default()) }.map_err(to_py_err)?;
+        let batch = unsafe { options.batch(&Batch::default()) }.map_err(to_py_err)?;
         let caller = self.caller();
         let hooks = options.hooks(&caller);
         let scored = ScoredIds::read(params, ids, prompt_len, start)?;

@@ -1,6 +1,6 @@
 //! Drafts of a pool's requests: how they are drawn, their verification, and tokens that are taken away again.
 
-use gumball_engine::{Batch, DeviceInput, Drafts, Kind, Outputs as Verified, Result, VerifyMode};
+use gumball_engine::{Batch, Drafts, Kind, Outputs as Verified, Result, VerifyMode};
 use pyo3::prelude::*;
 
 use super::backend::Backend;
@@ -75,42 +75,17 @@ impl Inner {
 
     /// Verifies drafts on the host or on the device.
     fn verify(&mut self, work: &Work<'_>, out: &mut Verified) -> Result<()> {
-        let Work { logits, kind, of_requests, drafts, probs, options, others, caller } = work;
+        let Work { logits, kind, of_requests, drafts, options, others, caller } = work;
         self.order_after(others)?;
-        match self.outside_a_capture()? {
-            Backend::Device(pool) if logits.location != Location::Host => {
-                options.refuse_hooks()?;
-                // SAFETY: the logits lie on the device. Their owner reuses memory in stream order, so it is
-                // not reused before the verification is done. The caller ensures that nobody writes them
-                // until then.
-                let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
-                let masks = match &options.masks {
-                    // SAFETY: the masks lie on the device; their owner reuses memory in stream order, and
-                    // nobody writes them until the verification is done.
-                    Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
-                    _ => None,
-                };
-                // SAFETY: masks on the host are copied up before the call returns, and the caller keeps
-                // their array alive until then.
-                let batch = unsafe { options.on_host(of_requests) }?;
-                // SAFETY: the probabilities lie on the device; the rest is as of the logits.
-                let probs = probs.map(|probs| unsafe { probs.device_logits() }).transpose()?;
-                pool.enqueue_host_drafts(DeviceInput { logits, masks }, &batch, drafts, probs)?;
-                pool.fetch(out)?;
-            }
-            backend => {
-                // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the
-                // call.
-                let rows = unsafe { logits.rows_of(*kind) }?;
-                let verify = |batch: &Batch<'_>| match backend {
-                    Backend::Host(host) => host.pool.verify(rows, batch, drafts, out),
-                    Backend::Device(pool) => pool.verify(rows, batch, drafts, out),
-                };
-                // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the
-                // call.
-                unsafe { options.with_hooks(caller, of_requests, verify) }?;
-            }
-        }
+        let backend = self.outside_a_capture()?;
+        // SAFETY: the caller keeps the logits alive; Python's callers do not write them during the call, which waits for the outputs.
+        let rows = unsafe { logits.rows_there(*kind) }?;
+        let verify = |batch: &Batch<'_>| match backend {
+            Backend::Host(host) => host.pool.verify(rows, batch, drafts, out),
+            Backend::Device(pool) => pool.verify(rows, batch, drafts, out),
+        };
+        // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
+        unsafe { options.with_hooks(caller, of_requests, verify) }?;
         if let Backend::Device(pool) = &self.backend {
             (self.rows, self.requests) = (pool.outputs_layout().rows, of_requests.slots.len());
         }
@@ -153,8 +128,6 @@ struct Work<'a> {
     /// Slots, numbers of drafts, and how these are judged.
     of_requests: Batch<'a>,
     drafts: Drafts<'a>,
-    /// The drafter's probabilities, if they lie on the device.
-    probs: Option<Matrix>,
     options: &'a Options,
     /// The streams on which the owners of logits, masks and the drafter's probabilities write them, if they name one.
     others: [Option<usize>; 3],
@@ -246,8 +219,7 @@ impl Pool {
             logits: matrix,
             kind,
             of_requests: Batch { counts: &lists.counts, mode, ..Batch::of(&slots) },
-            drafts: lists.with_probs(probs.on_host()),
-            probs: probs.on_device(),
+            drafts: lists.with_probs(probs.there()?),
             options: &options,
             others: [array.stream, masks.as_ref().and_then(|masks| masks.stream), probs.stream()],
             caller: self.caller(),

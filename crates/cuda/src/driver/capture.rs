@@ -16,6 +16,9 @@ pub(crate) struct Captured {
     pub streams: Arc<Mutex<Streams>>,
 }
 
+// SAFETY: any thread may launch or free a driver's graph, one thread at a time, which owning it ensures: it is not `Sync`.
+unsafe impl Send for Captured {}
+
 /// Captures what `launch` enqueues on a stream.
 pub(crate) fn capture(stream: &Arc<CudaStream>, launch: &mut dyn FnMut() -> Result<()>) -> Result<CudaGraph> {
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

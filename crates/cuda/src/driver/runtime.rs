@@ -204,7 +204,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
 }
 
 /// Launches that [`Runtime::capture`] has captured.
-pub trait CapturedLaunches: fmt::Debug {
+pub trait CapturedLaunches: fmt::Debug + Send {
     /// Enqueues the launches in the order in which they were captured. Allocates no memory and does not wait.
     ///
     /// # Errors

@@ -116,8 +116,8 @@ impl<'b> DeviceIntMatrix<'b> {
     }
 }
 
-/// Rows of ids that kernels write. The caller has exclusive access to them for `'b`.
-#[derive(Debug)]
+/// Rows of ids that kernels write. The caller has exclusive access to them for `'b`; a copy names the same rows.
+#[derive(Clone, Copy, Debug)]
 pub struct DeviceIntMatrixMut<'b>(DeviceIntMatrix<'b>);
 
 impl<'b> DeviceIntMatrixMut<'b> {

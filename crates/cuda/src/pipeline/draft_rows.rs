@@ -60,7 +60,8 @@ impl DraftRule {
     }
 
     /// Returns how drafts are judged by probabilities, if they are.
-    pub(crate) fn judgement(self) -> Option<Judgement> {
+    #[must_use]
+    pub fn judgement(self) -> Option<Judgement> {
         match self {
             Self::Coupled | Self::Greedy => None,
             Self::Judged(judgement) => Some(judgement),

@@ -270,6 +270,8 @@ fn fix_begin(
             Ok(Begin::Propose(paths_of(input.paths.as_ref(), shape.rows, batch.longest_path())?))
         }
         (None, None) => Ok(Begin::Nothing),
+        // Without requests nothing tells drafts from none.
+        (None, Some(_)) if shape.rows == 0 => Ok(Begin::Nothing),
         (Some(of), Some(ids)) => Ok(Begin::Verify(StepDrafts {
             addresses: ids.addresses((of.requests, shape.rows, vocab), of.rule)?,
             rule: of.rule,

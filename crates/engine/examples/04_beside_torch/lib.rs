@@ -4,8 +4,8 @@
 //! The same requests are in a pool on the host, so that the script can compare.
 
 use gumball_engine::{
-    Batch, Device, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype, Outputs, Pool,
-    PoolConfig, Result, Rows, SamplingParams,
+    Batch, Device, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Outputs, Pool, PoolConfig, Result,
+    Rows, SamplingParams, Work,
 };
 
 /// What the host program holds.
@@ -65,7 +65,7 @@ pub extern "C" fn gumball_admit(
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_assign(host: &mut Host, rows: usize) -> i64 {
     let slots: Vec<i32> = (0..rows as i32).collect();
-    or_failed(host.device.assign(&slots, &DeviceOptions::default()).map(|()| 0))
+    or_failed(host.device.assign(&Batch::of(&slots)).map(|()| 0))
 }
 
 /// Enqueues a step over rows of torch's, on the stream that its caller opened: launches and nothing else, so torch may be
@@ -84,9 +84,9 @@ pub unsafe extern "C" fn gumball_enqueue(
 ) -> i64 {
     let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][dtype as usize];
     // SAFETY: as the caller vouches.
-    let rows = unsafe { DeviceLogits::new(logits, dtype, rows, host.vocab, stride) };
+    let rows = unsafe { DeviceMatrix::new(logits, dtype, rows, host.vocab, stride) };
     let variant = host.device.needed_variant();
-    or_failed(rows.and_then(|rows| host.device.enqueue_variant(rows, variant)).map(|()| 0))
+    or_failed(rows.and_then(|rows| host.device.enqueue_variant(&[Work::step(rows)], variant)).map(|()| 0))
 }
 
 /// Prepares the pool for replays of a graph of torch's; together they run `steps` steps. The caller has assigned nothing since the

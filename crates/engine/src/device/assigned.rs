@@ -1,9 +1,11 @@
 //! The assignment of a pool's rows that lies on the device: the host copies one up only if it differs.
 
 use gumball_cuda::{DraftCounts, DraftRule};
-use gumball_spec::NONE;
+use gumball_spec::{Error, NONE, Result};
 
-use super::input::DeviceOptions;
+use crate::batch::Batch;
+use crate::drafts::Drafted;
+use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
 
 /// The assignment that lies on the device: slots, forced tokens and row indices.
@@ -26,7 +28,7 @@ pub(super) struct Assigned {
 /// How many drafts each request has, the rule that accepts them, and the order in which they are handed over.
 #[derive(Clone, Debug)]
 pub(super) struct AssignedDrafts {
-    pub counts: Vec<u32>,
+    counts: Vec<u32>,
     rule: DraftRule,
     batch_requests: Vec<u32>,
 }
@@ -43,6 +45,26 @@ impl AssignedDrafts {
 }
 
 impl Assigned {
+    /// Returns the drafts of the requests.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if there are requests without counts of them.
+    pub fn drafted(&self) -> Result<Drafted<'_>> {
+        let requests = self.slots.len();
+        match &self.drafts {
+            Some(AssignedDrafts { counts, rule, .. }) => {
+                Ok(Drafted { requests, counts, judgement: rule.judgement() })
+            }
+            None if requests == 0 => Ok(Drafted::default()),
+            None => Err(no_counts()),
+        }
+    }
+
+    /// Returns how many drafts each request has; `None` for a step.
+    pub fn counts(&self) -> Option<&Vec<u32>> {
+        self.drafts.as_ref().map(|drafts| &drafts.counts)
+    }
+
     /// Turns the rows of a slot into padding, by the slot's index.
     pub fn retire(&mut self, index: usize) {
         self.slots[index] = PADDING;
@@ -51,18 +73,24 @@ impl Assigned {
 
     /// Returns whether the device has these lists already. Masks are not compared: they are copied up each
     /// time.
-    pub fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>, drafts: Option<DraftCounts<'_>>) -> bool {
+    pub fn is(&self, batch: &Batch<'_>, drafts: Option<DraftCounts<'_>>) -> bool {
         let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
         let known = self.drafts.as_ref().map(AssignedDrafts::counts);
         self.known
-            && self.slots == slots
+            && self.slots == batch.slots
             && known == drafts
-            && self.lines == options.row_indices
+            && self.lines == batch.row_indices
             && !self.masks
-            && options.masks.is_none()
-            && self.forced.len() == options.forced.len()
-            && self.forced.iter().zip(options.forced).all(forced)
+            && matches!(batch.masks, Masks::None)
+            && self.forced.len() == batch.forced.len()
+            && self.forced.iter().zip(batch.forced).all(forced)
     }
+}
+
+/// Returns the error of drafts for which no counts were assigned.
+pub(super) fn no_counts() -> Error {
+    let reason = "a step of drafts needs an assignment with their counts, and any other step one without";
+    Error::Conflict { parameter: "assignment", other: "step", reason }
 }
 
 /// Encodes a forced token for the device: its id, or `NONE`.

@@ -10,7 +10,7 @@ use crate::head_counts::HeadCounts;
 
 /// An LM head in a device's memory, with memory for the logits of some rows.
 ///
-/// A pool's steps go from hidden states to tokens with it: [`DevicePool::enqueue_hidden`](crate::DevicePool::enqueue_hidden). Steps of one head write the same memory, so they
+/// A pool's steps go from hidden states to tokens with it, in [`Rows::Hidden`](crate::Rows::Hidden). Steps of one head write the same memory, so they
 /// must run one after the other, on one stream; several pools may share a head then.
 #[derive(Debug)]
 pub struct DeviceHead<'w> {

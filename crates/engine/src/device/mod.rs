@@ -5,15 +5,16 @@
 //! nothing and can be captured.
 
 pub(crate) mod ahead;
+mod assign;
 mod assigned;
 mod catch_up;
 mod copied_head;
+mod copy_up;
 mod draft;
 mod draft_batch;
-mod graph;
+mod enqueue;
 mod head;
 mod hidden;
-mod input;
 mod pool;
 mod pool_route;
 mod ranks;
@@ -21,7 +22,9 @@ mod route;
 mod score;
 mod shorten;
 mod step;
+mod uploads;
 mod verify;
+mod work;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,19 +32,19 @@ use std::sync::Arc;
 use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
+pub use assign::AssignedShape;
 pub use draft_batch::DraftBatch;
-pub use graph::GraphWork;
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
-    DraftBatchLimits, DraftIds as DeviceDrafts, DraftTreeRows, Dtype, Gpu, Graph as DeviceGraph, IntType,
-    MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows, StepVariant,
+    DraftBatchLimits, DraftTreeRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks,
+    Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
-pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use pool_route::PoolRoute;
 pub use ranks::DeviceDistPool;
 pub use route::DeviceRoute;
+pub use work::Work;
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's
 /// cache, or compiles it.

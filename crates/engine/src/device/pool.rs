@@ -13,6 +13,7 @@ use super::assigned::Assigned;
 use super::catch_up::Last;
 use super::draft_batch::DraftBatch;
 use super::pool_route::{PoolRoute, drawing_params};
+use super::uploads::Uploads;
 use crate::pool::check_widths;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
@@ -80,18 +81,14 @@ pub struct DevicePool {
     pub(super) config: DevicePoolConfig,
     pub(super) workspace: Workspace,
     pub(super) slots: Slots,
-    /// Whether a graph of the host program takes tokens away, and the buffer into which the host's numbers of them are copied.
+    /// Whether a graph of the host program takes tokens away.
     pub(super) captured_shorten: bool,
     /// Whether the host program has captured a step of a clustered head.
     pub(super) captured_approximate: bool,
-    pub(super) count_upload: Option<Buffer>,
     pub(super) assigned: Assigned,
     pub(super) last: Last,
-    /// The device buffer into which logits of the host are copied.
-    pub(super) upload: Option<Buffer>,
-    /// Those into which drafts of the host, their parents and the probabilities of their drafter are copied.
-    pub(super) draft_uploads: [Option<Buffer>; 3],
-    /// That into which paths of drafts are copied, and the batch of the drafts that the host last waited for.
+    pub(super) uploads: Uploads,
+    /// The buffer into which paths of drafts are copied, and the batch of the drafts that the host last waited for.
     pub(super) path_upload: Option<Buffer>,
     pub(super) host_drafts: Option<DraftBatch>,
     /// The workspace of the last scores, kept for the next ones.
@@ -126,11 +123,9 @@ impl DevicePool {
             slots,
             captured_shorten: false,
             captured_approximate: false,
-            count_upload: None,
             assigned: Assigned::default(),
             last: Last::default(),
-            upload: None,
-            draft_uploads: [None, None, None],
+            uploads: Uploads::default(),
             path_upload: None,
             host_drafts: None,
             scorer: None,
@@ -205,7 +200,7 @@ impl DevicePool {
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See
     /// [`Pool::shorten`](crate::Pool::shorten).
     ///
-    /// The states go through the host, which may have to wait for the device; [`DevicePool::enqueue_shorten`] waits for nothing. With
+    /// The states go through the host, which may have to wait for the device; [`Work::Shorten`](super::Work::Shorten) waits for nothing. With
     /// mirostat, steps whose outputs were not fetched one by one cannot be undone, because the host does not know their limits.
     ///
     /// # Errors

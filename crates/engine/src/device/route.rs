@@ -15,7 +15,7 @@ use gumball_spec::request::check_forced;
 use gumball_spec::{Error, LogprobsParams, NONE, Request, Result, Row};
 
 use super::Device;
-use super::input::copy_up;
+use super::copy_up::copy_row_up;
 use super::pool_route::PoolRoute;
 use crate::probabilities::ProbabilityStages;
 use crate::stages::Stages;
@@ -112,11 +112,11 @@ impl Stages for DeviceStages {
         let masks = [task.mask];
         let masks = if task.mask.is_some() { &masks[..] } else { &[] };
         workspace.assign(&Assignment { slots: &[0], forced: &forced, masks, ..Assignment::default() })?;
-        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, row)?;
-        let rows = Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
+        let (buffer, dtype) = copy_row_up(self.device.runtime(), &mut self.upload, row)?;
+        let rows = Rows::of(buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
         workspace.enqueue(&workspace.fix(&StepInput::of(&rows))?)?;
         let outputs = workspace.results().outputs(1)?;
-        (self.upload, self.workspace) = (Some(buffer), Some(workspace));
+        self.workspace = Some(workspace);
 
         self.logprobs = asked.map(|asked| logprobs(asked, &outputs));
         self.kept.clear();

@@ -4,10 +4,12 @@ use gumball_cuda::{KnownTokens, Prepared, Workspace, WorkspaceLimits};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
+use super::draft::HIDDEN;
 use super::pool::DevicePool;
 use super::pool_route::PoolRoute;
 use crate::batch::Batch;
 use crate::outputs::Outputs;
+use crate::rows::Rows;
 use crate::score::{Scored, check_batch, conflict, prepare};
 
 /// The largest number of rows that one step scores.
@@ -16,8 +18,8 @@ const ROWS: usize = 256;
 impl DevicePool {
     /// Returns the logprobs of given tokens, in any mode, with ranks, top tokens and requested ids.
     ///
-    /// The results equal those of [`Pool::score`](crate::Pool::score). No slot changes. The call waits for
-    /// the device. It allocates memory there, which later calls with the same widths reuse. If an edit reads
+    /// The results equal those of [`Pool::score`](crate::Pool::score). No slot changes. The call copies rows of the host to the device, reads
+    /// those of the device where they lie, and waits for the device. It allocates memory there, which later calls with the same widths reuse. If an edit reads
     /// the history, the rows are scored one at a time.
     ///
     /// # Errors
@@ -28,7 +30,7 @@ impl DevicePool {
     /// - [`Error::Unavailable`] if the device fails or has not enough memory.
     pub fn score(
         &mut self,
-        rows: crate::Rows<'_>,
+        rows: Rows<'_>,
         batch: &Batch<'_>,
         scored: &Scored<'_>,
         out: &mut Outputs,
@@ -41,13 +43,13 @@ impl DevicePool {
                 "the device scores rows of logits; take a pool of the route race",
             ));
         }
-        let source = rows.read(batch, vocab)?;
-        source.refuse_hidden("scores of hidden states on a device")?;
+        rows.check(batch, vocab)?;
+        rows.refuse_hidden("scores of hidden states on a device", HIDDEN)?;
         scored.refuse_chunks()?;
-        let count = source.rows();
+        let count = rows.count(batch);
         check_batch(batch, count, vocab)?;
         scored.params.check_kind(rows.kind())?;
-        self.refuse_hooks(batch, count)?;
+        self.refuse_hooks(batch)?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();
         let request = Prepared::new(params, vocab)?;
@@ -72,14 +74,10 @@ impl DevicePool {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.runtime().clone(), limits)?,
         };
-        let masks: Vec<Option<&[u32]>> = match batch.masks.is_none() {
-            true => Vec::new(),
-            false => (0..count).map(|row| batch.masks.row(row)).collect(),
-        };
-        let scores = self.with_copied(rows.matrix(), |_, copied| {
-            let copied = copied.with_kind(rows.kind());
-            known.score(&mut workspace, 0, &request, &copied, batch.row_indices, &masks)
-        });
+        let masks = batch.masks.rows(count);
+        let there = self.uploads.rows(self.device.runtime(), rows)?.matrix().on_device("logits")?;
+        let there = there.with_kind(rows.kind());
+        let scores = known.score(&mut workspace, 0, &request, &there, batch.row_indices, &masks);
         self.scorer = Some(workspace);
         let scores = scores?;
 
@@ -92,8 +90,8 @@ impl DevicePool {
     }
 
     /// Returns an error if a row has a hook.
-    pub(super) fn refuse_hooks(&self, batch: &Batch<'_>, rows: usize) -> Result<()> {
-        match (0..rows).find(|row| batch.hook(*row).is_some()) {
+    pub(super) fn refuse_hooks(&self, batch: &Batch<'_>) -> Result<()> {
+        match batch.hooks.iter().position(Option::is_some) {
             None => Ok(()),
             Some(row) => {
                 let reason =

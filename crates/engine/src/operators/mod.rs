@@ -100,13 +100,13 @@ impl Operators {
     /// several threads take turns.
     ///
     /// ```no_run
-    /// use gumball_engine::{Device, DeviceBuffer, DeviceLogits, DeviceRows, Dtype, Operators};
+    /// use gumball_engine::{Device, DeviceBuffer, DeviceMatrix, DeviceRows, Dtype, Operators};
     ///
     /// let device = Device::cuda(0)?;
     /// let operators = Operators::on_device(device.clone());
     /// let logits = DeviceBuffer::of(device.runtime(), &[0.0f32, 0.0, 2.0, 1.0])?;
     /// let mut probabilities = DeviceBuffer::zeroed(device.runtime(), 16)?;
-    /// let rows = DeviceLogits::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
+    /// let rows = DeviceMatrix::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
     /// let out = DeviceRows::of(&mut probabilities, Dtype::F32, 0, 2, 2, 2)?;
     /// operators.softmax((rows, out), 0.7.into(), None)?;
     /// # Ok::<(), gumball_engine::Error>(())

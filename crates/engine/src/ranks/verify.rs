@@ -7,7 +7,7 @@ use gumball_spec::{NONE, Result};
 use super::step::logits_of;
 use super::{DistPool, corrupt, refuse_survey};
 use crate::batch::Batch;
-use crate::drafts::{Drafts, ReadDrafts, starts};
+use crate::drafts::{Drafted, Drafts, ReadDrafts, starts};
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
 use crate::rows::Rows;
@@ -33,7 +33,7 @@ impl DistPool {
         out: &mut Outputs,
     ) -> Result<()> {
         let logits = rows.of_rank(batch)?;
-        let drafts = &drafts.read(batch, self.pool.vocab())?;
+        let drafts = &drafts.read(&Drafted::of(batch), self.pool.vocab())?;
         let most = batch.counts.iter().copied().max().unwrap_or(0) as usize;
         let plan = &self.planned(batch, most, StepKind::Verify)?;
         self.check_plan(plan, logits, &drafts.starts)?;

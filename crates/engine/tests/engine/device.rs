@@ -2,9 +2,9 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Masks, Matrix, NONE, Outputs, PADDING, Pool, Route,
-    RowHook, Rows, Sampler, SamplingParams, Scored, Slot, Widths,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceRoute, Dry,
+    Dtype, Error, HostMatrix, Masks, NONE, Outputs, PADDING, Pool, Route, RowHook, Rows, Sampler,
+    SamplingParams, Scored, Slot, Widths, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -69,8 +69,8 @@ fn upload(device: &Device, data: &[f32]) -> DeviceBuffer {
     DeviceBuffer::of(device.runtime(), data).unwrap()
 }
 
-fn lines<'b>(buffer: &'b DeviceBuffer, count: usize) -> DeviceLogits<'b> {
-    DeviceLogits::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap()
+fn lines<'b>(buffer: &'b DeviceBuffer, count: usize) -> DeviceMatrix<'b> {
+    DeviceMatrix::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap()
 }
 
 #[test]
@@ -80,14 +80,14 @@ fn a_captured_step_serves_requests_that_come_and_go() {
     let three = [slots[0], slots[1], slots[2]];
     let data = [rows(0..3), rows(3..6)];
     let buffers = [upload(&device, &data[0]), upload(&device, &data[1])];
-    let inputs = [0, 1].map(|i| DeviceInput::from(lines(&buffers[i], 3)));
+    let inputs = [0, 1].map(|i| Work::step(lines(&buffers[i], 3)));
 
-    on_device.assign(&three, &DeviceOptions::default()).unwrap();
+    on_device.assign(&Batch::of(&three)).unwrap();
     let graph = on_device.capture(&inputs).unwrap();
     assert_eq!(graph.steps(), 2);
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
     let mut replay = |host: &mut Pool, on_device: &mut DevicePool, slots: &[Slot]| {
-        on_device.assign(slots, &DeviceOptions::default()).unwrap();
+        on_device.assign(&Batch::of(slots)).unwrap();
         on_device.replay(&graph).unwrap();
         on_device.fetch(&mut seen).unwrap();
         for data in &data {
@@ -129,9 +129,9 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     }
     let data: Vec<_> = (0..5).map(|step| rows(slots.iter().map(|slot| step + *slot as u64))).collect();
     let buffers: Vec<_> = data.iter().map(|data| upload(&device, data)).collect();
-    let inputs: Vec<_> = buffers.iter().map(|buffer| DeviceInput::from(lines(buffer, slots.len()))).collect();
+    let inputs: Vec<_> = buffers.iter().map(|buffer| Work::step(lines(buffer, slots.len()))).collect();
     for pool in [&mut sparing, &mut keeping] {
-        pool.assign(&slots, &DeviceOptions::default()).unwrap();
+        pool.assign(&Batch::of(&slots)).unwrap();
         // More steps than there is room for.
         let graph = pool.capture(&inputs).unwrap();
         pool.replay(&graph).unwrap();
@@ -172,15 +172,15 @@ fn a_graph_is_held_to_the_shape_it_was_captured_for() {
     let Some(device) = device() else { return };
     let (_, mut pool, slots) = both(&device);
     let buffer = upload(&device, &rows(0..2));
-    pool.assign(&slots[..2], &DeviceOptions::default()).unwrap();
-    let graph = pool.capture(&[lines(&buffer, 2).into()]).unwrap();
+    pool.assign(&Batch::of(&slots[..2])).unwrap();
+    let graph = pool.capture(&[Work::step(lines(&buffer, 2))]).unwrap();
     let says = |error: Error, text: &str| assert!(error.to_string().starts_with(text), "{error}");
-    pool.assign(&slots[..1], &DeviceOptions::default()).unwrap();
+    pool.assign(&Batch::of(&slots[..1])).unwrap();
     says(pool.replay(&graph).unwrap_err(), "slots has length 1, but must have 2 rows");
-    pool.assign(&slots[..2], &DeviceOptions { row_indices: &[0, 1], ..Default::default() }).unwrap();
+    pool.assign(&Batch { row_indices: &[0, 1], ..Batch::of(&slots[..2]) }).unwrap();
     says(pool.replay(&graph).unwrap_err(), "assignment cannot be combined with step");
-    let graph = pool.capture(&[lines(&buffer, 2).into()]).unwrap();
-    pool.assign(&slots[..2], &DeviceOptions { row_indices: &[0, 2], ..Default::default() }).unwrap();
+    let graph = pool.capture(&[Work::step(lines(&buffer, 2))]).unwrap();
+    pool.assign(&Batch { row_indices: &[0, 2], ..Batch::of(&slots[..2]) }).unwrap();
     says(pool.replay(&graph).unwrap_err(), "row_indices is 2, but must be a row of the logits, in 0..2");
     for slot in &slots[..2] {
         assert_eq!(pool.sequence(*slot).unwrap().position(), 3, "nothing was launched");
@@ -205,9 +205,9 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     agree(&host, &mut on_device, slots, &wanted, &seen);
 
     let (buffer, words) = (upload(&device, &data), DeviceBuffer::of(device.runtime(), &words).unwrap());
-    let masks = Some(DeviceMasks::of(&words, 2, 25, 30).unwrap());
-    let input = DeviceInput { logits: lines(&buffer, 2), masks };
-    on_device.enqueue(input, slots, &DeviceOptions::default()).unwrap();
+    let masks = DeviceMasks::of(&words, 2, 25, 30).unwrap();
+    on_device.assign(&Batch::of(slots)).unwrap();
+    on_device.enqueue(&[Work::Step(lines(&buffer, 2).into(), masks.into())]).unwrap();
     on_device.fetch(&mut seen).unwrap();
     host.step(logits, &Batch { slots, ..options }, &mut wanted).unwrap();
     agree(&host, &mut on_device, slots, &wanted, &seen);
@@ -220,7 +220,7 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
     let (a, b) = (slots[0], slots[1]);
     let data = rows(0..2);
     let logits = Rows::logits(&data, 2, VOCAB).unwrap();
-    let short = Rows::Logits(Matrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap());
+    let short = Rows::Logits(HostMatrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap().into());
     let none = Batch::default();
     let words = [u32::MAX; 90];
     let masks = Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
@@ -248,7 +248,7 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
         on_device.step(logits, &Batch { slots: &[a, b], ..options }, &mut Outputs::new()).unwrap_err();
     assert!(error.to_string().starts_with("no hooks on a device: row 1 has one"), "{error}");
     let many: Vec<Slot> = vec![PADDING; 17];
-    let error = on_device.assign(&many, &DeviceOptions::default()).unwrap_err();
+    let error = on_device.assign(&Batch::of(&many)).unwrap_err();
     assert_eq!(error.to_string(), "slots has length 17, but must have at most 16, the pool's rows");
     assert!(on_device.release(15).is_err() && on_device.sequence(-1).is_err());
     for slot in [a, b] {

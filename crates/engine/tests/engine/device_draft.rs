@@ -1,9 +1,9 @@
 //! An emulated device draws the drafts that a pool of the host draws.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    DraftBatch, DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Matrix, NONE, PADDING, PoolRoute,
-    Proposals, RowHook, Rows, SamplingParams, Slot, StepVariant, VerifyMode,
+    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceMatrix, DevicePool, DevicePoolConfig, DraftBatch,
+    DraftBatchLimits, Drafts, Dtype, Error, HostMasks, IntType, Masks, Matrix, NONE, PADDING, PoolRoute,
+    Proposals, RowHook, Rows, SamplingParams, Slot, StepVariant, VerifyMode, Work,
 };
 use half::bf16;
 
@@ -87,7 +87,7 @@ fn masks_forced_tokens_named_rows_and_other_kinds_of_rows_are_taken() {
     let logits = Rows::logits(&data, 3, VOCAB).unwrap();
     let words: Vec<u32> = (0..5 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
     let present = [true, false, true, true, false];
-    let masks = Masks::new(&words, 5, 29, 29).unwrap().with_present(&present).unwrap();
+    let masks = Masks::Host(HostMasks::new(&words, 5, 29, 29).unwrap().with_present(&present).unwrap());
     let forced = [Some(8), None, None, None, Some(5)];
     let (row_indices, counts) = (&[2, 0, 1, 1, 0], &[2, 0, 1, 1, 0]);
     let batch = Batch { counts, masks, forced: &forced, row_indices, ..Batch::of(&slots) };
@@ -123,8 +123,8 @@ impl Uploaded {
         Self { logits, paths, rows: data.len() / VOCAB }
     }
 
-    fn logits(&self) -> DeviceLogits<'_> {
-        DeviceLogits::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap()
+    fn logits(&self) -> DeviceMatrix<'_> {
+        DeviceMatrix::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap()
     }
 
     fn paths(&self, width: usize, stride: usize) -> DeviceIntMatrix<'_> {
@@ -149,8 +149,10 @@ fn several_batches_keep_their_rows_while_requests_step_and_verify() {
     let limits = DraftBatchLimits { rows: n, siblings: 1, probs: false };
     let batches = [0, 1, 2].map(|depth| {
         let batch = both.device.add_draft_batch(limits).unwrap();
-        let (mode, options) = (VerifyMode::Coupled, DeviceOptions::default());
-        both.device.assign_draft(batch, &slots, &vec![depth; n], mode, &options).unwrap();
+        let (mode, options) = (VerifyMode::Coupled, Batch::default());
+        both.device
+            .assign(&Batch { slots: &slots, counts: &vec![depth; n], mode, of: Some(batch), ..options })
+            .unwrap();
         batch
     });
     let mut accepted = 0;
@@ -166,7 +168,9 @@ fn several_batches_keep_their_rows_while_requests_step_and_verify() {
             let data: Vec<f32> = (0..n).flat_map(|request| behind(&paths, request, depth)).collect();
             let uploaded = Uploaded::new(&device, &data, &paths);
             let matrix = uploaded.paths(2, 3);
-            both.device.enqueue_draft(*batch, uploaded.logits(), Some(&matrix)).unwrap();
+            both.device
+                .enqueue(&[Work::Draft(*batch, uploaded.logits().into(), Masks::None, Some(matrix))])
+                .unwrap();
             for (request, id) in fetched(&mut both.device, *batch).into_iter().enumerate() {
                 paths[3 * request + depth] = i64::from(id);
             }
@@ -208,10 +212,12 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
     let twice: Vec<Slot> = slots.iter().flat_map(|slot| [*slot, *slot]).collect();
     let limits = DraftBatchLimits { rows: 2 * n, siblings: 1, probs: true };
     let batch = both.device.add_draft_batch(limits).unwrap();
-    let options = DeviceOptions { row_indices: &doubled, ..Default::default() };
-    both.device.assign_draft(batch, &twice, &vec![0; 2 * n], mode, &options).unwrap();
+    let options = Batch { row_indices: &doubled, ..Batch::default() };
+    both.device
+        .assign(&Batch { slots: &twice, counts: &vec![0; 2 * n], mode, of: Some(batch), ..options })
+        .unwrap();
     let uploaded = Uploaded::new(&device, &drafter, &[0]);
-    both.device.enqueue_draft(batch, uploaded.logits(), None).unwrap();
+    both.device.enqueue(&[Work::Draft(batch, uploaded.logits().into(), Masks::None, None)]).unwrap();
     let ids: Vec<i32> = fetched(&mut both.device, batch).into_iter().step_by(2).collect();
     assert_eq!(ids, wanted.ids());
     let mut seen = Proposals::with_probs(1);
@@ -221,7 +227,7 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
     let (counts, drafts) = (
         &vec![1; n],
         Drafts {
-            ids: &ids,
+            ids: (&ids).into(),
             probs: Some(Matrix::new(seen.probs(), 2 * n, VOCAB).unwrap()),
             ..Drafts::default()
         },
@@ -240,12 +246,19 @@ fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
     let mut pool = DevicePool::new(device.clone(), config()).unwrap();
     let slots = [0, 3, 7, 3].map(|kind| pool.admit(params(kind, 2), &[3, 7]).unwrap());
     let batch = pool.add_draft_batch(DraftBatchLimits { rows: 4, siblings: 2, probs: false }).unwrap();
-    let options = DeviceOptions::default();
-    pool.assign_draft(batch, &slots, &[1; 4], VerifyMode::Coupled, &options).unwrap();
+    let options = Batch::default();
+    pool.assign(&Batch {
+        slots: &slots,
+        counts: &[1; 4],
+        mode: VerifyMode::Coupled,
+        of: Some(batch),
+        ..options
+    })
+    .unwrap();
     let uploaded = Uploaded::new(&device, &rows([1, 2, 3, 2]), &[5, -1, i64::from(VOCAB as u32), 5]);
     let matrix = uploaded.paths(1, 1);
     let drawn = |pool: &mut DevicePool| {
-        pool.enqueue_draft(batch, uploaded.logits(), Some(&matrix)).unwrap();
+        pool.enqueue(&[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(matrix))]).unwrap();
         fetched(pool, batch)
     };
     let first = drawn(&mut pool);
@@ -256,7 +269,14 @@ fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
     // The next request takes the slot, and rows only when they are assigned again.
     assert_eq!(pool.admit(params(6, 2), &[3, 7]).unwrap(), slots[3]);
     assert_eq!(drawn(&mut pool)[6..], [NONE; 2]);
-    pool.assign_draft(batch, &slots, &[1; 4], VerifyMode::Coupled, &options).unwrap();
+    pool.assign(&Batch {
+        slots: &slots,
+        counts: &[1; 4],
+        mode: VerifyMode::Coupled,
+        of: Some(batch),
+        ..options
+    })
+    .unwrap();
     let again = drawn(&mut pool);
     assert!(again[6] >= 0 && again[..2] == first[..2]);
 }
@@ -302,18 +322,33 @@ fn what_a_device_cannot_draft_is_refused() {
         assert!(matches!(pool.add_draft_batch(wrong), Err(Error::OutOfRange { .. })), "{wrong:?}");
     }
     let batch = pool.add_draft_batch(limits).unwrap();
-    let (mode, options) = (VerifyMode::Coupled, DeviceOptions::default());
-    assert!(pool.assign_draft(batch, &[a; 3], &[0; 3], mode, &options).is_err());
-    pool.assign_draft(batch, &[a, top_p], &[1, 0], mode, &options).unwrap();
+    let (mode, options) = (VerifyMode::Coupled, Batch::default());
+    assert!(
+        pool.assign(&Batch { slots: &[a; 3], counts: &[0; 3], mode, of: Some(batch), ..options }).is_err()
+    );
+    pool.assign(&Batch { slots: &[a, top_p], counts: &[1, 0], mode, of: Some(batch), ..options }).unwrap();
     let uploaded = Uploaded::new(&device, &rows([1, 2]), &[5, 5]);
     let one = Uploaded::new(&device, &row(1), &[5]);
     let paths = uploaded.paths(1, 1);
-    assert!(pool.enqueue_draft(batch, uploaded.logits(), None).is_err(), "a path is missing");
-    assert!(pool.enqueue_draft(batch, uploaded.logits(), Some(&one.paths(1, 1))).is_err());
-    assert!(pool.enqueue_draft(batch, one.logits(), Some(&paths)).is_err());
-    let error = pool.enqueue_draft_variant(batch, uploaded.logits(), Some(&paths), StepVariant::TopK);
+    assert!(
+        pool.enqueue(&[Work::Draft(batch, uploaded.logits().into(), Masks::None, None)]).is_err(),
+        "a path is missing"
+    );
+    assert!(
+        pool.enqueue(&[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(one.paths(1, 1)))])
+            .is_err()
+    );
+    assert!(pool.enqueue(&[Work::Draft(batch, one.logits().into(), Masks::None, Some(paths))]).is_err());
+    let error = pool.enqueue_variant(
+        &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
+        StepVariant::TopK,
+    );
     assert!(matches!(error, Err(Error::OutOfRange { parameter: "variant", .. })));
-    pool.enqueue_draft_variant(batch, uploaded.logits(), Some(&paths), StepVariant::Full).unwrap();
+    pool.enqueue_variant(
+        &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
+        StepVariant::Full,
+    )
+    .unwrap();
     assert!(pool.fetch_drafts(batch, &mut Proposals::new(2)).is_err());
     assert!(pool.fetch_drafts(batch, &mut Proposals::with_probs(1)).is_err());
 

@@ -1,9 +1,9 @@
 //! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a pool of the host has.
 
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits,
-    DeviceOptions, DevicePool, DevicePoolConfig, DeviceSlice, DraftBatch, DraftBatchLimits, Drafts, Dtype,
-    Error, GraphWork, IntType, Proposals, Rows, Slot, VerifyMode,
+    Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DevicePool, DevicePoolConfig,
+    DeviceSlice, DraftBatch, DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Proposals, Rows, Slot,
+    VerifyMode, Work,
 };
 
 use crate::cases::{VOCAB, params, rows};
@@ -12,9 +12,9 @@ use crate::device_verify::{Both, config, device};
 const MODES: [VerifyMode; 3] = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
 
 /// Rows of a buffer of f32.
-fn input(buffer: &DeviceBuffer) -> DeviceInput<'_> {
+fn input(buffer: &DeviceBuffer) -> Rows<'_> {
     let rows = buffer.bytes() / size_of::<f32>() / VOCAB;
-    DeviceLogits::of(buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap().into()
+    DeviceMatrix::of(buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap().into()
 }
 
 /// Makes a batch of one draft a row, behind `depth` drafts.
@@ -22,7 +22,7 @@ fn batch(pool: &mut DevicePool, slots: &[Slot], depth: u32, mode: VerifyMode) ->
     let limits = DraftBatchLimits { rows: slots.len(), siblings: 1, probs: false };
     let batch = pool.add_draft_batch(limits).unwrap();
     let counts = vec![depth; slots.len()];
-    pool.assign_draft(batch, slots, &counts, mode, &DeviceOptions::default()).unwrap();
+    pool.assign(&Batch { counts: &counts, mode, of: Some(batch), ..Batch::of(slots) }).unwrap();
     batch
 }
 
@@ -37,7 +37,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
         let slots = [0, 1, 3, 6].map(|kind| both.admit(params(kind, 2), &[3, 7]));
         let n = slots.len();
         let batches = [0, 1].map(|depth| batch(&mut both.device, &slots, depth, mode));
-        both.device.assign_drafts(&slots, &vec![2; n], mode, &DeviceOptions::default()).unwrap();
+        both.device.assign(&Batch { counts: &vec![2; n], mode, ..Batch::of(&slots) }).unwrap();
         // The rows of the draft model and those of the target, which are alike.
         let drafter = [rows(0..n as u64), rows(n as u64..2 * n as u64)];
         let target: Vec<f32> = rows((0..3 * n as u64).map(|row| row / 3 + row % 3 * n as u64));
@@ -46,17 +46,18 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
         let taken = DeviceBuffer::of(device.runtime(), &[1i32, 0, 2, 1]).unwrap();
         let mut chains = DeviceBuffer::of(device.runtime(), &vec![-1i32; 2 * n * ids.bytes() / 4]).unwrap();
         let to = DeviceIntMatrixMut::of(&mut chains, ids, 0, n, 2, 2).unwrap();
-        let drafts = DeviceDrafts { ids: to.ids().flat().unwrap(), parents: None, links: None, probs: None };
-        let copy = |column: usize| GraphWork::CopyDrafts { batch: batches[column], to: &to, column };
+        let drafts = Drafts::chain(to.ids().flat().unwrap());
+        let copy = |column: usize| Work::CopyDrafts(batches[column], to, column);
+        let draft = |batch, rows, paths| Work::Draft(batch, rows, Masks::None, paths);
         let graph = both
             .device
-            .capture_work(&[
-                GraphWork::Draft { batch: batches[0], input: input(&first), paths: None },
+            .capture(&[
+                draft(batches[0], input(&first), None),
                 copy(0),
-                GraphWork::Draft { batch: batches[1], input: input(&second), paths: Some(*to.ids()) },
+                draft(batches[1], input(&second), Some(*to.ids())),
                 copy(1),
-                GraphWork::Verify(input(&all), drafts),
-                GraphWork::Shorten(DeviceSlice::of(&taken, IntType::I32)),
+                Work::verify(input(&all), drafts),
+                Work::Shorten(DeviceSlice::of(&taken, IntType::I32).into()),
             ])
             .unwrap();
         assert_eq!((graph.steps(), graph.work().len()), (1, 6));
@@ -103,13 +104,13 @@ fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
     let Some(device) = device() else { return };
     let mut pool = DevicePool::new(device.clone(), config()).unwrap();
     let slots = [0, 3, 6].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
-    let (mode, options) = (VerifyMode::Coupled, DeviceOptions::default());
+    let (mode, options) = (VerifyMode::Coupled, Batch::default());
     let drawn = batch(&mut pool, &slots, 1, mode);
     let logits = DeviceBuffer::of(device.runtime(), &rows([0, 0, 0])).unwrap();
     let ids = DeviceBuffer::of(device.runtime(), &[7i64, 9, 7]).unwrap();
     let paths = DeviceIntMatrix::of(&ids, IntType::I64, 0, 3, 1, 1).unwrap();
-    let work = GraphWork::Draft { batch: drawn, input: input(&logits), paths: Some(paths) };
-    let graph = pool.capture_work(&[work]).unwrap();
+    let work = Work::Draft(drawn, input(&logits), Masks::None, Some(paths));
+    let graph = pool.capture(&[work]).unwrap();
     assert_eq!(graph.steps(), 0);
     let fetched = |pool: &mut DevicePool| {
         let mut out = Proposals::new(1);
@@ -118,26 +119,33 @@ fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
     };
     for order in [[0, 1, 2], [2, 0, 1], [1, 1, 0]] {
         let slots = order.map(|index: usize| slots[index]);
-        pool.assign_draft(drawn, &slots, &[1, 1, 0], mode, &options).unwrap();
+        pool.assign(&Batch { slots: &slots, counts: &[1, 1, 0], mode, of: Some(drawn), ..options }).unwrap();
         pool.replay(&graph).unwrap();
         let seen = fetched(&mut pool);
-        pool.enqueue_draft(drawn, input(&logits), Some(&paths)).unwrap();
+        pool.enqueue(&[work]).unwrap();
         assert_eq!(fetched(&mut pool), seen);
     }
     // What no longer suits it is refused, before anything runs.
     let before = fetched(&mut pool);
-    pool.assign_draft(drawn, &slots, &[1, 2, 0], mode, &options).unwrap();
+    pool.assign(&Batch { slots: &slots, counts: &[1, 2, 0], mode, of: Some(drawn), ..options }).unwrap();
     let error = pool.replay(&graph).unwrap_err().to_string();
     assert_eq!(error, "counts is 2, but must be at most 1, the ids in a row of the paths");
-    pool.assign_draft(drawn, &slots, &[1; 3], VerifyMode::Greedy, &options).unwrap();
+    pool.assign(&Batch {
+        slots: &slots,
+        counts: &[1; 3],
+        mode: VerifyMode::Greedy,
+        of: Some(drawn),
+        ..options
+    })
+    .unwrap();
     let error = pool.replay(&graph).unwrap_err().to_string();
     assert!(error.starts_with("assignment cannot be combined with drafts"), "{error}");
-    pool.assign_draft(drawn, &slots[..2], &[1; 2], mode, &options).unwrap();
+    pool.assign(&Batch { slots: &slots[..2], counts: &[1; 2], mode, of: Some(drawn), ..options }).unwrap();
     assert!(matches!(pool.replay(&graph), Err(Error::Conflict { .. })));
     assert_eq!(fetched(&mut pool)[..], before[..2]);
     pool.remove_draft_batch(drawn).unwrap();
     assert!(matches!(pool.replay(&graph), Err(Error::OutOfRange { parameter: "batch", .. })));
-    assert!(pool.capture_work(&[work]).is_err());
+    assert!(pool.capture(&[work]).is_err());
 }
 
 #[test]
@@ -147,10 +155,17 @@ fn drafts_are_copied_where_there_is_room_for_them() {
     let slots = [0, 3].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
     let limits = DraftBatchLimits { rows: 2, siblings: 2, probs: false };
     let drawn = pool.add_draft_batch(limits).unwrap();
-    let options = DeviceOptions::default();
-    pool.assign_draft(drawn, &slots, &[0; 2], VerifyMode::Coupled, &options).unwrap();
+    let options = Batch::default();
+    pool.assign(&Batch {
+        slots: &slots,
+        counts: &[0; 2],
+        mode: VerifyMode::Coupled,
+        of: Some(drawn),
+        ..options
+    })
+    .unwrap();
     let logits = DeviceBuffer::of(device.runtime(), &rows([0, 1])).unwrap();
-    pool.enqueue_draft(drawn, input(&logits), None).unwrap();
+    pool.enqueue(&[Work::Draft(drawn, input(&logits), Masks::None, None)]).unwrap();
     let mut out = Proposals::new(2);
     pool.fetch_drafts(drawn, &mut out).unwrap();
     for ids in [IntType::I32, IntType::I64] {
@@ -158,11 +173,11 @@ fn drafts_are_copied_where_there_is_room_for_them() {
         let mut chains = DeviceBuffer::of(device.runtime(), &vec![-9i32; 8 * words]).unwrap();
         let to = DeviceIntMatrixMut::of(&mut chains, ids, 0, 2, 3, 4).unwrap();
         for (column, text) in [(2, "to is [2, 3], but must be at least [2, 2 + 2]"), (usize::MAX, "to is")] {
-            let error = pool.enqueue_copy_drafts(drawn, &to, column).unwrap_err().to_string();
+            let error = pool.enqueue(&[Work::CopyDrafts(drawn, to, column)]).unwrap_err().to_string();
             assert!(error.starts_with(text), "{error}");
         }
         assert!(to.ids().flat().is_err(), "there are gaps");
-        pool.enqueue_copy_drafts(drawn, &to, 1).unwrap();
+        pool.enqueue(&[Work::CopyDrafts(drawn, to, 1)]).unwrap();
         let mut words_there = vec![0i32; 8 * words];
         chains.read(0, &mut words_there).unwrap();
         let there: Vec<i32> = words_there.into_iter().step_by(words).collect();
@@ -171,5 +186,5 @@ fn drafts_are_copied_where_there_is_room_for_them() {
     }
     let mut small = DeviceBuffer::of(device.runtime(), &[0u32; 4]).unwrap();
     let to = DeviceIntMatrixMut::of(&mut small, IntType::U32, 0, 2, 2, 2).unwrap();
-    assert!(matches!(pool.enqueue_copy_drafts(drawn, &to, 0), Err(Error::OutOfRange { .. })));
+    assert!(matches!(pool.enqueue(&[Work::CopyDrafts(drawn, to, 0)]), Err(Error::OutOfRange { .. })));
 }

@@ -4,9 +4,9 @@ use gumball_engine::head::{
     Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, WholeRow,
 };
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDrafts, DeviceHead, DeviceInput, DeviceLogits, DeviceOptions,
-    DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Error, GraphWork, Head, IntType, Masks,
-    Outputs, PADDING, Pool, PoolRoute, Row, Rows, SamplingParams, Slot, Tree, VerifyMode, bf16,
+    Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts,
+    Dtype, Error, Head, IntType, Masks, Outputs, PADDING, Pool, PoolRoute, Row, Rows, SamplingParams, Slot,
+    Tree, VerifyMode, Work, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
@@ -67,9 +67,9 @@ fn step_hidden(
         return pool.step(Rows::hidden(head, states), &Batch::of(slots), out).unwrap();
     }
     let buffer = DeviceBuffer::of(pool.device().runtime(), data).unwrap();
-    let rows = DeviceLogits::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
-    pool.assign(slots, &DeviceOptions::default()).unwrap();
-    let graph = pool.capture_hidden(head, &[DeviceInput::from(rows)]).unwrap();
+    let rows = DeviceMatrix::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
+    pool.assign(&Batch::of(slots)).unwrap();
+    let graph = pool.capture(&[Work::step(Rows::hidden(head, rows))]).unwrap();
     pool.replay(&graph).unwrap();
     pool.fetch(out).unwrap();
 }
@@ -135,12 +135,13 @@ fn a_graph_steps_from_hidden_states() {
         for (kind, slot) in slots.iter().enumerate() {
             assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
         }
-        on_device.assign(&slots, &DeviceOptions::default()).unwrap();
+        on_device.assign(&Batch::of(&slots)).unwrap();
         let inputs = [0, 1].map(|step| {
             let start = step * ROWS * WIDTH;
-            DeviceInput::from(DeviceLogits::of(&buffer, Dtype::Bf16, start, ROWS, WIDTH, WIDTH).unwrap())
+            let states = DeviceMatrix::of(&buffer, Dtype::Bf16, start, ROWS, WIDTH, WIDTH).unwrap();
+            Work::step(Rows::hidden(head, states))
         });
-        let graph = on_device.capture_hidden(head, &inputs).unwrap();
+        let graph = on_device.capture(&inputs).unwrap();
         let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
         for _ in 0..3 {
             for data in data.chunks(ROWS * WIDTH) {
@@ -180,8 +181,7 @@ fn drafts_are_verified_from_hidden_states() {
     let upload_rows = |rows: &[f32]| DeviceBuffer::of(device.runtime(), rows).unwrap();
     let (hidden, rows, probed) = (upload(&data), upload_rows(&z), upload_rows(&probed));
     let drafts = DeviceBuffer::of(device.runtime(), &(0..2 * n as i32).collect::<Vec<_>>()).unwrap();
-    let drafts =
-        DeviceDrafts { ids: DeviceSlice::of(&drafts, IntType::I32), parents: None, links: None, probs: None };
+    let drafts = Drafts::chain(DeviceSlice::of(&drafts, IntType::I32));
     let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
     for (mode, captured) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let [of_exact, of_certified] = heads(&device, &certified);
@@ -196,19 +196,18 @@ fn drafts_are_verified_from_hidden_states() {
                 assert_eq!(pools[1].admit(mixture(*kind), &[3]), Ok(*slot));
             }
             for pool in &mut pools {
-                pool.assign_drafts(&slots, &vec![2; n], mode, &DeviceOptions::default()).unwrap();
+                pool.assign(&Batch { counts: &vec![2; n], mode, ..Batch::of(&slots) }).unwrap();
             }
-            let of_logits = DeviceLogits::of(rows, Dtype::F32, 0, 3 * n, VOCAB, VOCAB).unwrap();
-            let of_hidden = DeviceLogits::of(&hidden, Dtype::Bf16, 0, 3 * n, WIDTH, WIDTH).unwrap();
-            let input = DeviceInput::from(of_hidden);
+            let of_logits = DeviceMatrix::of(rows, Dtype::F32, 0, 3 * n, VOCAB, VOCAB).unwrap();
+            let of_hidden = DeviceMatrix::of(&hidden, Dtype::Bf16, 0, 3 * n, WIDTH, WIDTH).unwrap();
+            let of_hidden = Work::verify(Rows::hidden(head, of_hidden), drafts);
             for _ in 0..2 {
-                pools[0].enqueue_verify_assigned(of_logits, &drafts).unwrap();
+                pools[0].enqueue(&[Work::verify(of_logits, drafts)]).unwrap();
                 if captured {
-                    let graph =
-                        pools[1].capture_work(&[GraphWork::VerifyHidden(head, input, drafts)]).unwrap();
+                    let graph = pools[1].capture(&[of_hidden]).unwrap();
                     pools[1].replay(&graph).unwrap();
                 } else {
-                    pools[1].enqueue_verify_hidden_assigned(head, input, &drafts).unwrap();
+                    pools[1].enqueue(&[of_hidden]).unwrap();
                 }
                 pools.iter_mut().zip(&mut out).for_each(|(pool, out)| pool.fetch(out).unwrap());
                 let [wanted, seen] = &out;
@@ -245,7 +244,7 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
         let [mut wanted, mut seen] = [(); 2].map(|()| Outputs::with_kept());
         let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection];
         for (step, mode) in (0..).zip(modes.into_iter().cycle().take(6)) {
-            let tree = if step % 2 == 1 { Tree::Parents(&parents) } else { Tree::Chain };
+            let tree = if step % 2 == 1 { Tree::Parents((&parents).into()) } else { Tree::Chain };
             let drafts = Drafts { tree, ..chains };
             let options = if step < 3 { &strict } else { &Batch::default() };
             let data = numbers(rows * WIDTH, 200 + step, 3.0);
@@ -300,20 +299,24 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
         DevicePool::new(device.clone(), DevicePoolConfig { kept: false, ..config() }).unwrap();
     let slots = [0, 1, 2].map(|kind| on_device.admit(mixture(kind), &[]).unwrap());
     let buffer = DeviceBuffer::of(device.runtime(), &numbers(3 * WIDTH, 9, 3.0)).unwrap();
-    let rows = |count, width| DeviceLogits::of(&buffer, Dtype::Bf16, 0, count, width, width).unwrap();
-    let none = DeviceOptions::default();
-    let refused = on_device.enqueue_hidden(&small, rows(3, WIDTH), &slots, &none);
+    let rows = |count, width| DeviceMatrix::of(&buffer, Dtype::Bf16, 0, count, width, width).unwrap();
+    let none = Batch::default();
+    let mut enqueue = |head: &DeviceHead<'_>, rows: DeviceMatrix<'_>, batch: Batch<'_>| {
+        on_device.assign(&batch)?;
+        on_device.enqueue(&[Work::step(Rows::hidden(head, rows))])
+    };
+    let refused = enqueue(&small, rows(3, WIDTH), Batch { slots: &slots, ..none });
     assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
-    let refused = on_device.enqueue_hidden(&small, rows(2, WIDTH - 1), &slots[..2], &none);
+    let refused = enqueue(&small, rows(2, WIDTH - 1), Batch { slots: &slots[..2], ..none });
     assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
-    let options = DeviceOptions { row_indices: &[0, 0], ..none };
-    let refused = on_device.enqueue_hidden(&small, rows(2, WIDTH), &slots[..2], &options);
+    let options = Batch { row_indices: &[0, 0], ..none };
+    let refused = enqueue(&small, rows(2, WIDTH), Batch { slots: &slots[..2], ..options });
     assert!(matches!(refused, Err(Error::Conflict { parameter: "row_indices", .. })), "{refused:?}");
     let other = Exact::new(&weights[..WIDTH], 1, WIDTH, HeadOptions::default()).unwrap();
     let other = DeviceHead::new(&device, &other, 2).unwrap();
-    let refused = on_device.enqueue_hidden(&other, rows(2, WIDTH), &slots[..2], &none);
+    let refused = enqueue(&other, rows(2, WIDTH), Batch { slots: &slots[..2], ..none });
     assert!(matches!(refused, Err(Error::Length { parameter: "head", .. })), "{refused:?}");
-    let refused = on_device.enqueue_hidden(&small, rows(2, WIDTH), &slots[..1], &none);
+    let refused = enqueue(&small, rows(2, WIDTH), Batch { slots: &slots[..1], ..none });
     assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
     assert!(matches!(DeviceHead::new(&device, &head, 0), Err(Error::OutOfRange { parameter: "rows", .. })));
     assert!(slots.iter().all(|slot| on_device.sequence(*slot).unwrap().state().output.is_empty()));

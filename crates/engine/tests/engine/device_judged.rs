@@ -1,9 +1,9 @@
 //! An emulated device judges drafts by probabilities as a pool of the host does.
 
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    DeviceSlice, Drafts, Dtype, IntType, Matrix, NONE, PADDING, PoolRoute, Rows, SamplingParams, Slot,
-    Status, StepVariant, Tree, VerifyMode,
+    Batch, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType,
+    Matrix, NONE, PADDING, PoolRoute, Rows, SamplingParams, Slot, Status, StepVariant, Tree, VerifyMode,
+    Work,
 };
 
 use half::bf16;
@@ -188,21 +188,18 @@ struct OnDevice {
 }
 
 impl OnDevice {
-    fn rows_of<'b>(&self, buffer: &'b DeviceBuffer) -> DeviceLogits<'b> {
-        DeviceLogits::of(buffer, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap()
+    fn rows_of<'b>(&self, buffer: &'b DeviceBuffer) -> DeviceMatrix<'b> {
+        DeviceMatrix::of(buffer, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap()
     }
 
-    fn logits(&self) -> DeviceLogits<'_> {
+    fn logits(&self) -> DeviceMatrix<'_> {
         self.rows_of(&self.logits)
     }
 
-    fn drafts(&self, has_probs: bool) -> DeviceDrafts<'_> {
-        DeviceDrafts {
-            ids: DeviceSlice::of(&self.ids, IntType::I32),
-            parents: Some(DeviceSlice::of(&self.parents, IntType::I32)),
-            links: None,
-            probs: has_probs.then(|| self.rows_of(&self.probs)),
-        }
+    fn drafts(&self, has_probs: bool) -> Drafts<'_> {
+        let [ids, parents] = [&self.ids, &self.parents].map(|column| DeviceSlice::of(column, IntType::I32));
+        let probs = has_probs.then(|| self.rows_of(&self.probs).into());
+        Drafts { probs, ..Drafts::tree(ids, parents) }
     }
 }
 
@@ -214,7 +211,7 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: true, ..config() }).unwrap();
     let slots = [1, 3, 7].map(|kind| both.admit(params(kind, 2), &[3, 7]));
     let mut random = Random(1);
-    let options = DeviceOptions::default();
+    let options = Batch::default();
     for mode in MODES {
         let captured_for = [0, 1, 2];
         let (counts, parents) = ([2, 1, 0], [-1, 0, -1]);
@@ -239,10 +236,10 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         });
         let has_probs = reads_probs(mode);
         let host_probs = has_probs.then_some(Matrix::new(&probs, 6, VOCAB).unwrap());
-        both.device.assign_drafts(&slots, &captured_for, mode, &options).unwrap();
-        let inputs = uploads.each_ref().map(|of| (of.logits().into(), of.drafts(has_probs)));
-        let graph = both.device.capture_verify(&inputs).unwrap();
-        both.device.assign_drafts(&slots, &counts, mode, &options).unwrap();
+        both.device.assign(&Batch { slots: &slots, counts: &captured_for, mode, ..options }).unwrap();
+        let work = uploads.each_ref().map(|of| Work::verify(of.logits(), of.drafts(has_probs)));
+        let graph = both.device.capture(&work).unwrap();
+        both.device.assign(&Batch { slots: &slots, counts: &counts, mode, ..options }).unwrap();
         both.device.replay(&graph).unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         for turn in [0, 1] {
@@ -255,20 +252,21 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         }
         both.agree(&slots);
         // A graph is held to its mode, and a variant of a captured step to its requests.
-        both.device.assign_drafts(&slots, &counts, VerifyMode::Coupled, &options).unwrap();
+        both.device
+            .assign(&Batch { slots: &slots, counts: &counts, mode: VerifyMode::Coupled, ..options })
+            .unwrap();
         let error = both.device.replay(&graph).unwrap_err().to_string();
         assert!(error.starts_with("assignment cannot be combined with step"), "{error}");
-        both.device.assign_drafts(&slots, &counts, mode, &options).unwrap();
+        both.device.assign(&Batch { slots: &slots, counts: &counts, mode, ..options }).unwrap();
         let [of, _] = &uploads;
         let drafts = of.drafts(has_probs);
-        let error = both.device.enqueue_verify_variant(of.logits(), &drafts, StepVariant::TopP);
+        let error = both.device.enqueue_variant(&[Work::verify(of.logits(), drafts)], StepVariant::TopP);
         assert!(error.unwrap_err().to_string().starts_with("variant is top_p, but must be "));
-        let full = both.device.enqueue_verify_variant(of.logits(), &drafts, StepVariant::Full);
+        let full = both.device.enqueue_variant(&[Work::verify(of.logits(), drafts)], StepVariant::Full);
         full.unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         let (data, ids) = batch(0);
-        let (counts, drafts) =
-            (&counts, Drafts { ids: &ids, tree: Tree::Parents(&parents), probs: host_probs });
+        let (counts, drafts) = (&counts, Drafts { probs: host_probs, ..Drafts::tree(&ids, &parents) });
         let (logits, none) = (Rows::logits(&data, 6, VOCAB).unwrap(), Batch::default());
         both.host
             .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
@@ -276,9 +274,10 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         both.agree(&slots);
         // Drafts of the host beside a drafter's rows on the device.
         if has_probs {
-            let (alone, probs_there) = (Drafts { probs: None, ..drafts }, of.rows_of(&of.probs));
+            let beside = Drafts { probs: Some(of.rows_of(&of.probs).into()), ..drafts };
             let batch = Batch { slots: &slots, counts, mode, ..none };
-            both.device.enqueue_host_drafts(of.logits(), &batch, &alone, Some(probs_there)).unwrap();
+            both.device.assign(&batch).unwrap();
+            both.device.enqueue(&[Work::verify(of.logits(), beside)]).unwrap();
             both.device.fetch(&mut both.seen).unwrap();
             both.host
                 .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
@@ -306,8 +305,9 @@ fn parents_that_are_no_tree_or_no_chain_of_a_block_are_a_step_with_a_status() {
             parents: DeviceBuffer::of(runtime, &[wrong[0], wrong[1], -1]).unwrap(),
             rows: 5,
         };
-        let (drafts, options) = (uploaded.drafts(false), DeviceOptions::default());
-        both.device.enqueue_verify(uploaded.logits(), &slots, &[2, 1], &drafts, mode, &options).unwrap();
+        let (drafts, options) = (uploaded.drafts(false), Batch::default());
+        both.device.assign(&Batch { slots: &slots, counts: &[2, 1], mode, ..options }).unwrap();
+        both.device.enqueue(&[Work::verify(uploaded.logits(), drafts)]).unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         assert_eq!(both.seen.status(0), Status::NO_TREE);
         assert_eq!((both.seen.request(0).tokens.len(), both.seen.request(0).rows), (1, &[0][..]));
@@ -367,7 +367,7 @@ fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
     let (data, none) = (rows(0..4), Batch::default());
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
     let drafts = |tree, probs: Option<&'static [f32]>| Drafts {
-        ids: &[1, 2],
+        ids: (&[1, 2]).into(),
         tree,
         probs: probs.map(|probs| Matrix::new(probs, probs.len() / VOCAB, VOCAB).unwrap()),
     };
@@ -392,7 +392,7 @@ fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
         ("forced cannot be combined with block", drafts(Tree::Chain, None), block, beside),
         (
             "parents is -1 for node 1 of request 0, but must be 0 in a chain",
-            drafts(Tree::Parents(&[-1, -1]), None),
+            drafts(Tree::Parents((&[-1, -1]).into()), None),
             block,
             none,
         ),
@@ -415,26 +415,23 @@ fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
     // A drafter's rows on the device are held to their type and shape.
     let runtime = device.runtime();
     let (own, ids) = (DeviceBuffer::of(runtime, &data).unwrap(), DeviceBuffer::of(runtime, &[1, 2]).unwrap());
-    let of = |dtype, rows| DeviceLogits::of(&own, dtype, 0, rows, VOCAB, VOCAB).unwrap();
+    let of = |dtype, rows| DeviceMatrix::of(&own, dtype, 0, rows, VOCAB, VOCAB).unwrap();
     for (message, mode, probs) in [
         ("probs cannot be combined with mode", VerifyMode::Coupled, of(Dtype::F32, 4)),
         ("probs is f16, but must be f32", rejection, of(Dtype::F16, 4)),
         ("probs is [3, 900], but must be [4, 900]", rejection, of(Dtype::F32, 3)),
     ] {
-        let drafts = DeviceDrafts {
-            ids: DeviceSlice::of(&ids, IntType::I32),
-            parents: None,
-            links: None,
-            probs: Some(probs),
-        };
-        let options = DeviceOptions::default();
+        let drafts =
+            Drafts { probs: Some(probs.into()), ..Drafts::chain(DeviceSlice::of(&ids, IntType::I32)) };
+        let options = Batch::default();
         let input = of(Dtype::F32, 4);
-        let error = both.device.enqueue_verify(input, &slots, &[2, 0], &drafts, mode, &options).unwrap_err();
+        both.device.assign(&Batch { slots: &slots, counts: &[2, 0], mode, ..options }).unwrap();
+        let error = both.device.enqueue(&[Work::verify(input, drafts)]).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
     }
     let config = DevicePoolConfig { route: PoolRoute::Probabilities, kept: false, ..config() };
     let mut pool = DevicePool::new(device, config).unwrap();
-    let error = pool.assign_drafts(&[], &[], rejection, &DeviceOptions::default()).unwrap_err();
+    let error = pool.assign(&Batch { counts: &[0], mode: rejection, ..Batch::of(&[PADDING]) }).unwrap_err();
     assert_eq!(
         error.to_string(),
         "no probabilities of rows on this route: verify coupled, or take the route race"

@@ -2,7 +2,7 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceRows, DeviceSlice, Draws, Dtype, Error,
+    ColumnType, Device, DeviceBuffer, DeviceMatrix, DeviceRows, DeviceSlice, Draws, Dtype, Error,
     FilterOrder, IntType, Kind, Logits, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsInOut,
     SamplingParams, Status, bf16,
 };
@@ -32,7 +32,7 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
     let host = Operators::new(None, Some(1)).unwrap();
     let column = DeviceBuffer::of(device.runtime(), &TEMPERATURES).unwrap();
     let logits = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = DeviceMatrix::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     for each in
         [0.7.into(), TEMPERATURES[..].into(), PerRow::Device(DeviceSlice::of(&column, ColumnType::F32))]
     {
@@ -91,7 +91,7 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
     let Some((operators, device)) = operators() else { return };
     let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = DeviceMatrix::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let from = from.with_kind(Kind::Probabilities);
     let (ks, ps) = ([3i64, 0, 40, 1, 7], [0.9f32, 0.5, 1.0, 0.3, 0.6]);
     let common = [
@@ -144,7 +144,7 @@ fn draws_are_the_hosts() {
     let Some((operators, device)) = operators() else { return };
     let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = DeviceMatrix::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let rows = Logits::probabilities(&data, ROWS, VOCAB).unwrap();
     let (common, ks, seeds) = (SamplingParams::default(), [3i64, 0, 40, 1, 7], [5u64, 6, 7, u64::MAX]);
     let params = RowParams { top_k: Some(ks[..].into()), top_p: Some(0.9.into()), ..RowParams::new(&common) };
@@ -190,7 +190,7 @@ fn parameters_of_logits_are_refused_where_rows_are_probabilities() {
     let Some((operators, device)) = operators() else { return };
     let buffer = DeviceBuffer::of(device.runtime(), &weights()).unwrap();
     let mut out = DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS * VOCAB]).unwrap();
-    let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = DeviceMatrix::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let from = from.with_kind(Kind::Probabilities);
     fn to(out: &mut DeviceBuffer) -> DeviceRows<'_> {
         DeviceRows::of(out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap()
@@ -214,7 +214,7 @@ fn mistakes_are_named_and_nothing_is_written() {
     let Some((operators, device)) = operators() else { return };
     let logits = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
     let mut out = DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS * VOCAB]).unwrap();
-    let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = DeviceMatrix::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let mut refused = |each: PerRow<'_, f32>| {
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
         match operators.softmax((from, to), each, None) {

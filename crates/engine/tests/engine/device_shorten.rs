@@ -1,8 +1,8 @@
 //! Tokens are taken away on an emulated device without the host, and what follows is what follows them on the host.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, DeviceSlice,
-    Drafts, Dtype, Error, IntType, Outputs, PADDING, Rows, SamplingParams, Slot, VerifyMode,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype,
+    Error, IntType, Outputs, PADDING, Rows, SamplingParams, Slot, VerifyMode, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, params, rows};
@@ -59,25 +59,19 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
             // On the device the verification and the shortening follow one another, and the host looks behind both.
             let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
             let rows_there =
-                DeviceLogits::of(&uploaded, Dtype::F32, 0, data.len() / VOCAB, VOCAB, VOCAB).unwrap();
-            both.device
-                .enqueue_host_drafts(
-                    rows_there,
-                    &Batch { slots: &slots, counts, mode, ..none },
-                    &drafts,
-                    None,
-                )
-                .unwrap();
+                DeviceMatrix::of(&uploaded, Dtype::F32, 0, data.len() / VOCAB, VOCAB, VOCAB).unwrap();
+            both.device.assign(&Batch { slots: &slots, counts, mode, ..none }).unwrap();
+            both.device.enqueue(&[Work::verify(rows_there, drafts)]).unwrap();
             let gone: Vec<usize> = (0..slots.len())
                 .map(|request| random.below(both.wanted.request(request).tokens.len() + 1))
                 .collect();
             let signed: Vec<i64> = gone.iter().map(|count| *count as i64).collect();
             let there = DeviceBuffer::of(device.runtime(), &signed).unwrap();
             if turn % 2 == 0 {
-                both.device.enqueue_shorten(&column(&there)).unwrap();
+                both.device.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
             } else {
-                let counts: Vec<u32> = gone.iter().map(|count| *count as u32).collect();
-                both.device.enqueue_host_shorten(&counts).unwrap();
+                let counts: Vec<i32> = gone.iter().map(|count| *count as i32).collect();
+                both.device.enqueue(&[Work::Shorten((&counts).into())]).unwrap();
             }
             both.host.shorten(&slots, &gone).unwrap();
             assert_eq!(
@@ -102,8 +96,9 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
                         .collect();
                     let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
                     let there =
-                        DeviceLogits::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
-                    both.device.enqueue(there, &slots, &DeviceOptions::default()).unwrap();
+                        DeviceMatrix::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
+                    both.device.assign(&Batch::of(&slots)).unwrap();
+                    both.device.enqueue(&[Work::step(there)]).unwrap();
                     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
                     let logits = Rows::logits(&data, slots.len(), VOCAB).unwrap();
                     both.host.step(logits, &Batch { slots: &slots, ..none }, &mut wanted).unwrap();
@@ -125,8 +120,9 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
 fn step(pool: &mut DevicePool, device: &Device, slots: &[Slot]) {
     let data = rows(0..slots.len() as u64);
     let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    let there = DeviceLogits::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
-    pool.enqueue(there, slots, &DeviceOptions::default()).unwrap();
+    let there = DeviceMatrix::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
+    pool.assign(&Batch::of(slots)).unwrap();
+    pool.enqueue(&[Work::step(there)]).unwrap();
 }
 
 #[test]
@@ -152,7 +148,7 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
         [([4, 9, 2, -1], [0; 4]), ([1i64 << 33, -5, -1, 4], [0; 4]), ([3, 1, 1, 2], [3, 0, 1, 2])]
     {
         let there = DeviceBuffer::of(device.runtime(), &counts).unwrap();
-        pool.enqueue_shorten(&column(&there)).unwrap();
+        pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
         assert_eq!(taken(&pool, 4), gone);
         let left = outputs(&mut pool);
         for (place, gone) in [gone[0], gone[2], gone[3]].into_iter().enumerate() {
@@ -161,20 +157,20 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
     }
     // The limit before the token before is not known.
     let there = DeviceBuffer::of(device.runtime(), &[0i64, 0, 1, 0]).unwrap();
-    pool.enqueue_shorten(&column(&there)).unwrap();
+    pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
     assert_eq!(taken(&pool, 4), [0; 4]);
     // A device that keeps no history cannot say what came behind.
     step(&mut pool, &device, &slots);
     step(&mut pool, &device, &slots);
-    pool.enqueue_shorten(&column(&there)).unwrap();
+    pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
     let error = pool.sequence(slots[0]).unwrap_err();
     assert!(matches!(error, Error::Unavailable { resource: "history", .. }), "{error}");
     assert_eq!(pool.sequence(slots[3]).unwrap().history().output().len(), 3);
 
     let short = DeviceBuffer::of(device.runtime(), &[0i64; 3]).unwrap();
-    let error = pool.enqueue_shorten(&column(&short)).unwrap_err().to_string();
+    let error = pool.enqueue(&[Work::Shorten(column(&short).into())]).unwrap_err().to_string();
     assert_eq!(error, "counts has length 3, but must have one per slot, 4");
-    let error = pool.enqueue_shorten(&DeviceSlice::of(&there, IntType::U64)).unwrap_err();
+    let error = pool.enqueue(&[Work::Shorten(DeviceSlice::of(&there, IntType::U64).into())]).unwrap_err();
     assert!(matches!(error, Error::OutOfRange { parameter: "counts", .. }), "{error}");
-    assert!(pool.enqueue_host_shorten(&[1; 3]).is_err());
+    assert!(pool.enqueue(&[Work::Shorten((&[1; 3]).into())]).is_err());
 }

@@ -2,9 +2,9 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, NONE, Outputs, PADDING, Pool, PoolConfig,
-    PoolRoute, RowHook, Rows, SamplingParams, Slot, Status, StepVariant, Tree, VerifyMode, Widths,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Ids,
+    IntType, NONE, Outputs, PADDING, Pool, PoolConfig, PoolRoute, RowHook, Rows, SamplingParams, Slot,
+    Status, StepVariant, Tree, VerifyMode, Widths, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -177,11 +177,15 @@ impl Uploaded {
         }
     }
 
-    fn input(&self) -> (DeviceInput<'_>, DeviceDrafts<'_>) {
-        let logits = DeviceLogits::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap();
+    fn input(&self) -> (Rows<'_>, Drafts<'_>) {
+        let logits = DeviceMatrix::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap();
         let ids = DeviceSlice::of(&self.ids, IntType::I64);
-        let parents = Some(DeviceSlice::of(&self.parents, IntType::I32));
-        (logits.into(), DeviceDrafts { ids, parents, links: None, probs: None })
+        (logits.into(), Drafts::tree(ids, DeviceSlice::of(&self.parents, IntType::I32)))
+    }
+
+    fn work(&self) -> Work<'_> {
+        let (rows, drafts) = self.input();
+        Work::verify(rows, drafts)
     }
 }
 
@@ -222,10 +226,10 @@ fn links_that_lie_there_are_trees_like_parents() {
         let ids: Vec<i32> = (0..9).map(|draft| likely(draft % 3)).collect();
         let links = links_of(&counts, &parents);
         let narrow = links.each_ref().map(|links| links.iter().map(|row| *row as i32).collect::<Vec<_>>());
-        let tree = Tree::Links { first_child: &narrow[0], next_sibling: &narrow[1] };
-        let drafts = Drafts { ids: &ids, tree, probs: None };
+        let tree = Tree::Links { first_child: (&narrow[0]).into(), next_sibling: (&narrow[1]).into() };
+        let drafts = Drafts { tree, ..Drafts::chain(&ids) };
         let mode = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection][turn as usize % 3];
-        both.device.assign_drafts(&slots, &counts, mode, &DeviceOptions::default()).unwrap();
+        both.device.assign(&Batch { counts: &counts, mode, ..Batch::of(&slots) }).unwrap();
         let uploaded = Uploaded::new(
             &device,
             &data,
@@ -234,14 +238,18 @@ fn links_that_lie_there_are_trees_like_parents() {
         );
         let wide = DeviceBuffer::of(device.runtime(), &links[1]).unwrap();
         let (input, given) = uploaded.input();
-        let links = [DeviceSlice::of(&uploaded.parents, IntType::I32), DeviceSlice::of(&wide, IntType::I64)];
-        let both_ways = DeviceDrafts { links: Some(links), ..given };
-        assert!(both.device.enqueue_verify_assigned(input, &both_ways).is_err());
-        let given = DeviceDrafts { parents: None, ..both_ways };
+        let tree = Tree::Links {
+            first_child: DeviceSlice::of(&uploaded.parents, IntType::I32).into(),
+            next_sibling: DeviceSlice::of(&wide, IntType::I64).into(),
+        };
+        // Ids and trees lie in one memory.
+        let apart = Drafts { tree: drafts.tree, ..given };
+        assert!(both.device.enqueue(&[Work::verify(input, apart)]).is_err());
+        let given = Drafts { tree, ..given };
         if turn % 2 == 0 {
-            both.device.enqueue_verify_assigned(input, &given).unwrap();
+            both.device.enqueue(&[Work::verify(input, given)]).unwrap();
         } else {
-            let graph = both.device.capture_verify(&[(input, given)]).unwrap();
+            let graph = both.device.capture(&[Work::verify(input, given)]).unwrap();
             both.device.replay(&graph).unwrap();
         }
         both.device.fetch(&mut both.seen).unwrap();
@@ -261,7 +269,7 @@ fn links_that_are_no_tree_are_a_step_with_a_status() {
     let mut both = Both::new(&device);
     let slots = [0, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
     let data = rows(0..5);
-    let options = DeviceOptions::default();
+    let options = Batch::default();
     // Cycles, orphans, rows with two elders, rows that are not there, a sibling of the root, a number of 64 bits.
     let none = [-1i64, -1, -1];
     let wrong: [[[i64; 3]; 2]; 9] = [
@@ -277,14 +285,17 @@ fn links_that_are_no_tree_are_a_step_with_a_status() {
     ];
     for [first_child, next_sibling] in wrong {
         let kept = [0, 3, 4].map(|row| row as usize);
-        both.device.assign_drafts(&slots, &[2, 1], VerifyMode::Coupled, &options).unwrap();
+        both.device
+            .assign(&Batch { slots: &slots, counts: &[2, 1], mode: VerifyMode::Coupled, ..options })
+            .unwrap();
         let both_requests = [[&first_child[..], &[1, -1]].concat(), [&next_sibling[..], &[-1, -1]].concat()];
         let links = both_requests.map(|links| DeviceBuffer::of(device.runtime(), &links).unwrap());
         let uploaded = Uploaded::new(&device, &data, &[7, 8, 9], &[-1, -1, -1]);
         let (input, given) = uploaded.input();
-        let links = links.each_ref().map(|links| DeviceSlice::of(links, IntType::I64));
-        let given = DeviceDrafts { parents: None, links: Some(links), ..given };
-        both.device.enqueue_verify_assigned(input, &given).unwrap();
+        let [first_child, next_sibling] =
+            links.each_ref().map(|links| DeviceSlice::of(links, IntType::I64).into());
+        let given = Drafts { tree: Tree::Links { first_child, next_sibling }, ..given };
+        both.device.enqueue(&[Work::verify(input, given)]).unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         assert_eq!(both.seen.status(0), Status::NO_TREE);
         assert_eq!(both.seen.accepted()[0], 0);
@@ -299,10 +310,9 @@ fn links_that_are_no_tree_are_a_step_with_a_status() {
     let short = DeviceBuffer::of(device.runtime(), &[1i32; 4]).unwrap();
     let uploaded = Uploaded::new(&device, &data, &[7, 8, 9], &[-1, -1, -1]);
     let (input, given) = uploaded.input();
-    let links = [(); 2].map(|()| DeviceSlice::of(&short, IntType::I32));
-    let error = both
-        .device
-        .enqueue_verify_assigned(input, &DeviceDrafts { parents: None, links: Some(links), ..given });
+    let [first_child, next_sibling] = [(); 2].map(|()| DeviceSlice::of(&short, IntType::I32).into());
+    let given = Drafts { tree: Tree::Links { first_child, next_sibling }, ..given };
+    let error = both.device.enqueue(&[Work::verify(input, given)]);
     let text = "first_child has length 4, but must have 5, one per request and one per draft";
     assert_eq!(error.unwrap_err().to_string(), text);
 }
@@ -324,8 +334,10 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
         (rows((0..8).map(|row| row % 3 + turn as u64)), ids)
     };
     let parents = [[-1, -1, -1, 0, 0], [-1, -1, 0, 1, -1]];
-    let options = DeviceOptions::default();
-    both.device.assign_drafts(three[0], &counts[0], VerifyMode::Coupled, &options).unwrap();
+    let options = Batch::default();
+    both.device
+        .assign(&Batch { slots: three[0], counts: &counts[0], mode: VerifyMode::Coupled, ..options })
+        .unwrap();
     let wide = |ids: &[i32]| ids.iter().map(|id| i64::from(*id)).collect::<Vec<i64>>();
     for pair in 0..2 {
         let both_batches = [batch(2 * pair), batch(2 * pair + 1)];
@@ -333,8 +345,15 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
             .iter()
             .map(|(data, ids)| Uploaded::new(&device, data, &wide(ids), &parents[pair]))
             .collect();
-        let graph = both.device.capture_verify(&[uploaded[0].input(), uploaded[1].input()]).unwrap();
-        both.device.assign_drafts(three[pair], &counts[pair], VerifyMode::Coupled, &options).unwrap();
+        let graph = both.device.capture(&[uploaded[0].work(), uploaded[1].work()]).unwrap();
+        both.device
+            .assign(&Batch {
+                slots: three[pair],
+                counts: &counts[pair],
+                mode: VerifyMode::Coupled,
+                ..options
+            })
+            .unwrap();
         both.device.replay(&graph).unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         for (data, ids) in &both_batches {
@@ -349,19 +368,24 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
     // A step follows, and a graph of drafts is held to its shape.
     let (data, ids) = batch(4);
     let uploaded = Uploaded::new(&device, &data, &wide(&ids), &parents[0]);
-    let graph = both.device.capture_verify(&[uploaded.input()]).unwrap();
+    let graph = both.device.capture(&[uploaded.work()]).unwrap();
     both.step(&slots);
     let error = both.device.replay(&graph).unwrap_err().to_string();
     assert!(error.starts_with("slots has length 4, but must have 8 rows"), "{error}");
-    both.device.assign_drafts(three[0], &counts[0], VerifyMode::Greedy, &options).unwrap();
+    both.device
+        .assign(&Batch { slots: three[0], counts: &counts[0], mode: VerifyMode::Greedy, ..options })
+        .unwrap();
     let error = both.device.replay(&graph).unwrap_err().to_string();
     assert!(error.starts_with("assignment cannot be combined with step"), "{error}");
     let (input, _) = uploaded.input();
-    let error = both.device.enqueue_assigned(input).unwrap_err().to_string();
+    let error = both.device.enqueue(&[Work::step(input)]).unwrap_err().to_string();
     assert!(error.contains("needs an assignment with their counts"), "{error}");
     let (input, drafts) = uploaded.input();
-    let error =
-        both.device.enqueue_verify_variant(input, &drafts, StepVariant::TopP).unwrap_err().to_string();
+    let error = both
+        .device
+        .enqueue_variant(&[Work::verify(input, drafts)], StepVariant::TopP)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("variant is top_p, but must be "), "{error}");
 }
 
@@ -375,8 +399,11 @@ fn parents_that_are_no_tree_end_a_walk_after_one_token_with_a_status() {
         let parents = [&wrong[..], &[-1, 0, 1]].concat();
         let uploaded = Uploaded::new(&device, &data, &[5, i64::MAX, 7, 1 << 40, 5], &parents);
         let (input, drafts) = uploaded.input();
-        let options = DeviceOptions::default();
-        both.device.enqueue_verify(input, &slots, &[2, 3], &drafts, VerifyMode::Coupled, &options).unwrap();
+        let options = Batch::default();
+        both.device
+            .assign(&Batch { slots: &slots, counts: &[2, 3], mode: VerifyMode::Coupled, ..options })
+            .unwrap();
+        both.device.enqueue(&[Work::verify(input, drafts)]).unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         assert_eq!(both.seen.status(0), Status::NO_TREE);
         assert_eq!((both.seen.request(0).tokens.len(), both.seen.request(0).rows), (1, &[0][..]));
@@ -451,7 +478,7 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
     let hook = |_: &mut [f32]| {};
     let hooks: [Option<RowHook<'_>>; 4] = [None, None, Some(&hook), None];
     let hooked = Batch { hooks: &hooks, ..none };
-    let good: Given = (&[2, 0], &[1, 2], Tree::Parents(&[-1, 0]));
+    let good: Given = (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[-1, 0])));
     let coupled = VerifyMode::Coupled;
     let cases: [(&str, &[Slot], Given, VerifyMode, Batch<'_>); 6] = [
         (
@@ -472,7 +499,7 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
         (
             "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",
             &[a, b],
-            (&[2, 0], &[1, 2], Tree::Parents(&[1, 0])),
+            (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[1, 0]))),
             coupled,
             none,
         ),
@@ -481,7 +508,7 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
         ("slots is 0 in row 1 again", &[a, a], good, coupled, none),
     ];
     for (message, slots, (counts, ids, tree), mode, options) in cases {
-        let drafts = Drafts { ids, tree, probs: None };
+        let drafts = Drafts { tree, ..Drafts::chain(ids) };
         let error = both
             .device
             .verify(logits, &Batch { slots, counts, mode, ..options }, &drafts, &mut both.seen)
@@ -491,10 +518,12 @@ fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
             assert_eq!(both.device.sequence(slot).unwrap().position(), 1, "{message}");
         }
     }
-    let error = both.device.assign_drafts(&[a], &[64, 0], coupled, &DeviceOptions::default()).unwrap_err();
+    let error =
+        both.device.assign(&Batch { counts: &[64, 0], mode: coupled, ..Batch::of(&[a]) }).unwrap_err();
     assert_eq!(error.to_string(), "counts has length 2, but must have one per slot, 1");
     let many: Vec<Slot> = (0..4).map(|_| both.admit(params(0, 1), &[1])).collect();
-    let error = both.device.assign_drafts(&many, &[64; 4], coupled, &DeviceOptions::default()).unwrap_err();
+    let error =
+        both.device.assign(&Batch { counts: &[64; 4], mode: coupled, ..Batch::of(&many) }).unwrap_err();
     assert!(error.to_string().starts_with("counts has length 260, but must have at most 200 requests"));
     // The drafts of padding are not looked at, and an empty batch is verified.
     let odd = Drafts::tree(&[1, 2], &[7, i32::MIN]);
@@ -520,7 +549,7 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
     both.host.release(slots[0]).unwrap();
     both.device.release(slots[0]).unwrap();
     let (input, on_device) = uploaded.input();
-    both.device.enqueue_verify_assigned(input, &on_device).unwrap();
+    both.device.enqueue(&[Work::verify(input, on_device)]).unwrap();
     both.device.fetch(&mut both.seen).unwrap();
     both.host
         .verify(logits, &Batch { slots: &[PADDING, slots[1]], counts, ..none }, &drafts, &mut both.wanted)

@@ -112,7 +112,7 @@ fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
             data[..WIDTH].fill(bf16::NAN);
             let rows = data.len() / WIDTH;
             let words = [0xFFFF_FFF7; 29].repeat(rows);
-            let masks = if pass % 2 == 0 { Masks::NONE } else { Masks::new(&words, rows, 29, 29).unwrap() };
+            let masks = if pass % 2 == 0 { Masks::None } else { Masks::new(&words, rows, 29, 29).unwrap() };
             let mut forced = vec![None; rows];
             let hook = |z: &mut [f32]| z[17] += 0.5;
             let mut hooks: Vec<Option<RowHook<'_>>> = vec![None; rows];

@@ -1,7 +1,8 @@
 //! The token depends on no other row, slot, stride, order of rows, thread count, type of batch or level.
 
 use gumball_engine::{
-    Batch, Level, Masks, Matrix, Outputs, PADDING, Pool, PoolConfig, Rows, Sampler, StepOptions, Widths,
+    Batch, HostMasks, HostMatrix, Level, Masks, Outputs, PADDING, Pool, PoolConfig, Rows, Sampler,
+    StepOptions, Widths,
 };
 use proptest::prelude::*;
 
@@ -110,7 +111,7 @@ fn together(batch: &Arrangement) -> Vec<Vec<(Option<u32>, u32, u32)>> {
     let words = [mask(), vec![0; 2]].concat().repeat(rows);
     let masked: Vec<_> =
         batch.places.iter().map(|place| place.is_some_and(|place| batch.requests[place].masked)).collect();
-    let masks = Masks::new(&words, rows, 25, 27).unwrap().with_present(&masked).unwrap();
+    let masks = Masks::Host(HostMasks::new(&words, rows, 25, 27).unwrap().with_present(&masked).unwrap());
     let options = Batch { masks, ..Default::default() };
 
     let mut tokens = vec![Vec::new(); batch.requests.len()];
@@ -120,7 +121,7 @@ fn together(batch: &Arrangement) -> Vec<Vec<(Option<u32>, u32, u32)>> {
         for (place, line) in batch.places.iter().zip(data.chunks_mut(batch.stride)) {
             line[..VOCAB].copy_from_slice(&row_of(place.unwrap_or(99), step));
         }
-        let logits = Rows::Logits(Matrix::strided(&data, rows, VOCAB, batch.stride).unwrap());
+        let logits = Rows::Logits(HostMatrix::strided(&data, rows, VOCAB, batch.stride).unwrap().into());
         pool.step(logits, &Batch { slots: &slot_of_row, ..options }, &mut out).unwrap();
         for (row, place) in batch.places.iter().enumerate() {
             match place {

@@ -1,8 +1,8 @@
 //! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
 
 use gumball_engine::{
-    Batch, Kind, Masks, Outputs, Pool, PoolConfig, Route, Rows, Sampler, SamplingParams, Scored, Slot,
-    Status, StepOptions,
+    Batch, HostMasks, Kind, Masks, Outputs, Pool, PoolConfig, Route, Rows, Sampler, SamplingParams, Scored,
+    Slot, Status, StepOptions,
 };
 
 use crate::cases::{VOCAB, params, rows};
@@ -52,7 +52,7 @@ fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
             assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
         }
         let present = [true, false, true, false];
-        let masks = Masks::new(&[], 4, 0, 0).unwrap().with_present(&present).unwrap();
+        let masks = Masks::Host(HostMasks::new(&[], 4, 0, 0).unwrap().with_present(&present).unwrap());
         let options = Batch { masks, forced: &[None, None, Some(4), None], ..Default::default() };
         pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
         let free: Vec<bool> = out.tokens().iter().map(|token| *token >= 0).collect();
@@ -76,7 +76,7 @@ fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
         };
         let none = scores(Masks::new(&[], 4, 0, 0).unwrap());
         assert_eq!(none, scores(Masks::new(&words, 4, 29, 29).unwrap()));
-        assert_ne!(none, scores(Masks::NONE));
+        assert_ne!(none, scores(Masks::None));
     }
 }
 
@@ -94,8 +94,8 @@ fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
 #[test]
 fn lines_without_words_forbid_every_id_on_a_device() {
     use gumball_engine::{
-        Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-        DevicePoolConfig, DeviceRoute, Dtype,
+        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceRoute,
+        Dtype, Masks, Rows, Work,
     };
     let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
     let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
@@ -111,17 +111,17 @@ fn lines_without_words_forbid_every_id_on_a_device() {
 
     // Lines on the device, that lie somewhere or nowhere.
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    let lines = DeviceLogits::of(&buffer, Dtype::F32, 0, 4, VOCAB, VOCAB).unwrap();
+    let lines = DeviceMatrix::of(&buffer, Dtype::F32, 0, 4, VOCAB, VOCAB).unwrap();
     for words in [
         DeviceBuffer::zeroed(device.runtime(), 16).unwrap(),
         DeviceBuffer::zeroed(device.runtime(), 0).unwrap(),
     ] {
-        let masks = Some(DeviceMasks::of(&words, 4, 0, 0).unwrap());
-        pool.assign(&slots, &DeviceOptions::default()).unwrap();
-        pool.enqueue_assigned(DeviceInput { logits: lines, masks }).unwrap();
+        let work = Work::Step(lines.into(), DeviceMasks::of(&words, 4, 0, 0).unwrap().into());
+        pool.assign(&Batch::of(&slots)).unwrap();
+        pool.enqueue(&[work]).unwrap();
         pool.fetch(&mut out).unwrap();
         assert_eq!(out.tokens(), [-1; 4]);
-        let graph = pool.capture(&[DeviceInput { logits: lines, masks }]).unwrap();
+        let graph = pool.capture(&[work]).unwrap();
         pool.replay(&graph).unwrap();
         pool.fetch(&mut out).unwrap();
         assert_eq!(out.tokens(), [-1; 4]);
@@ -157,8 +157,7 @@ fn a_mask_with_a_word_for_each_id_is_refused() {
 #[test]
 fn masks_on_a_device_with_a_word_for_each_id_are_refused() {
     use gumball_engine::{
-        Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-        DevicePoolConfig, Dtype,
+        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Work,
     };
 
     let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
@@ -167,12 +166,10 @@ fn masks_on_a_device_with_a_word_for_each_id_are_refused() {
     let slots: Vec<Slot> = (0..3).map(|_| pool.admit(SamplingParams::default(), &[]).unwrap()).collect();
     let memory = DeviceBuffer::of(device.runtime(), &rows(0..3)).unwrap();
     let words = DeviceBuffer::of(device.runtime(), &[u32::MAX; 3 * 900]).unwrap();
-    let input = DeviceInput {
-        logits: DeviceLogits::of(&memory, Dtype::F32, 0, 3, VOCAB, VOCAB).unwrap(),
-        masks: Some(DeviceMasks::of(&words, 3, 900, 900).unwrap()),
-    };
-    pool.assign(&slots, &DeviceOptions::default()).unwrap();
-    let error = pool.enqueue_assigned(input).unwrap_err();
+    let logits = DeviceMatrix::of(&memory, Dtype::F32, 0, 3, VOCAB, VOCAB).unwrap();
+    let masks = DeviceMasks::of(&words, 3, 900, 900).unwrap();
+    pool.assign(&Batch::of(&slots)).unwrap();
+    let error = pool.enqueue(&[Work::Step(logits.into(), masks.into())]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "masks.width is 900, but must be less than 900: a bit for each of 900 ids, not a word"

@@ -2,10 +2,10 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, LogprobMode,
-    LogprobsParams, Masks, Mirostat, Outputs, PADDING, Pool, PoolConfig, PoolRoute, Route, Rows, Sampler,
-    SamplingParams, Scored, Slot, Status, Widths, bf16,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceRoute, Dtype,
+    DynamicTemperature, Error, FilterOrder, LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING,
+    Pool, PoolConfig, PoolRoute, Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, Work,
+    bf16,
 };
 
 use crate::cases::{VOCAB, row, rows};
@@ -105,15 +105,15 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
     let (mut host, mut on_device, slots) = both(&device);
     let rounded: Vec<bf16> = rows(0..3).into_iter().map(bf16::from_f32).collect();
     let buffer = DeviceBuffer::of(device.runtime(), &rounded).unwrap();
-    let input: DeviceInput<'_> = DeviceLogits::of(&buffer, Dtype::Bf16, 0, 3, VOCAB, VOCAB).unwrap().into();
+    let input = Work::step(DeviceMatrix::of(&buffer, Dtype::Bf16, 0, 3, VOCAB, VOCAB).unwrap());
     let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
-    on_device.assign(&slots[..3], &DeviceOptions::default()).unwrap();
+    on_device.assign(&Batch::of(&slots[..3])).unwrap();
     let graph = on_device.capture(&[input, input]).unwrap();
     for three in [[slots[3], slots[4], slots[0]], [slots[9], PADDING, slots[6]]] {
-        on_device.assign(&three, &DeviceOptions::default()).unwrap();
+        on_device.assign(&Batch::of(&three)).unwrap();
         on_device.replay(&graph).unwrap();
-        on_device.enqueue_assigned(input).unwrap();
-        on_device.enqueue_variant(input, on_device.needed_variant()).unwrap();
+        on_device.enqueue(&[input]).unwrap();
+        on_device.enqueue_variant(&[input], on_device.needed_variant()).unwrap();
         on_device.fetch(&mut seen).unwrap();
         for _ in 0..4 {
             let logits = Rows::logits(&rounded, 3, VOCAB).unwrap();
@@ -172,27 +172,28 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
         assert!(matches!(error, Error::Conflict { parameter, .. } if parameter == name), "{error}");
     };
     let masks = Masks::new(&words, 1, words.len(), words.len()).unwrap();
-    let options = DeviceOptions { masks, ..Default::default() };
-    conflict(pool.assign(&[slot], &options).unwrap_err(), "masks");
-    let options = DeviceOptions { row_indices: &[0], ..Default::default() };
-    conflict(pool.assign(&[slot], &options).unwrap_err(), "row_indices");
+    let options = Batch { masks, ..Batch::default() };
+    conflict(pool.assign(&Batch { slots: &[slot], ..options }).unwrap_err(), "masks");
+    let options = Batch { row_indices: &[0], ..Batch::default() };
+    conflict(pool.assign(&Batch { slots: &[slot], ..options }).unwrap_err(), "row_indices");
     let out = &mut Outputs::new();
     let probs = Rows::probabilities(&data, 1, VOCAB).unwrap();
     conflict(pool.step(probs, &Batch::of(&[slot]), out).unwrap_err(), "kind");
     let scored = Scored { params: &plain(), ids: &[1, 2], prompt_len: 2, start: 1, chunk_rows: None };
     let logits = Rows::logits(&data, 1, VOCAB).unwrap();
     conflict(pool.score(logits, &Batch::default(), &scored, out).unwrap_err(), "score");
-    pool.assign(&[slot], &DeviceOptions::default()).unwrap();
+    pool.assign(&Batch::of(&[slot])).unwrap();
     let (buffer, mask) = (
         DeviceBuffer::of(device.runtime(), &data).unwrap(),
         DeviceBuffer::of(device.runtime(), &words).unwrap(),
     );
-    let logits = DeviceLogits::of(&buffer, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
-    let masks = Some(DeviceMasks::of(&mask, 1, words.len(), words.len()).unwrap());
-    conflict(pool.enqueue_assigned(DeviceInput { logits, masks }).unwrap_err(), "masks");
-    assert!(pool.capture(&[DeviceInput { logits, masks }]).is_err());
+    let logits = DeviceMatrix::of(&buffer, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
+    let masks = DeviceMasks::of(&mask, 1, words.len(), words.len()).unwrap();
+    let masked = Work::Step(logits.into(), masks.into());
+    conflict(pool.enqueue(&[masked]).unwrap_err(), "masks");
+    assert!(pool.capture(&[masked]).is_err());
     assert_eq!(pool.sequence(slot).unwrap().position(), 0);
-    pool.enqueue_assigned(logits).unwrap();
+    pool.enqueue(&[Work::step(logits)]).unwrap();
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
 }
 

@@ -105,7 +105,7 @@ fn slots_that_cannot_be_are_refused() {
 #[cfg(feature = "emulator")]
 mod on_a_device {
     use gumball_engine::{
-        ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceSlice, Dtype, Error, IntType, NONE, PerRowMut,
+        ColumnType, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Dtype, Error, IntType, NONE, PerRowMut,
         Result,
     };
 
@@ -135,7 +135,7 @@ mod on_a_device {
             draws: &Draws<'_>,
         ) -> Result<[i32; ROWS]> {
             let memory = self.column(&[7i32; ROWS]);
-            let rows = DeviceLogits::of(&self.logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
+            let rows = DeviceMatrix::of(&self.logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
             let to = PerRowMut::Device(DeviceSlice::of(&memory, IntType::I32));
             self.operators.sample_from_pools(rows, pools, params, draws, to, None)?;
             let mut tokens = [0; ROWS];

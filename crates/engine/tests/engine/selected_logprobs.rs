@@ -2,7 +2,7 @@
 
 #[cfg(feature = "emulator")]
 use gumball_engine::{
-    ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceSlice, Dtype, IntType, PerRowMut,
+    ColumnType, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Dtype, IntType, PerRowMut,
 };
 use gumball_engine::{Kind, Logits, LogprobsParams, NONE, Operators, PerRow, SamplingParams, Status};
 use gumball_spec::{LogprobMode, Request, Row, oracle};
@@ -50,13 +50,13 @@ fn device(data: &[f32]) -> Option<(Operators, Device, DeviceBuffer)> {
 }
 
 #[cfg(feature = "emulator")]
-fn rows_of(buffer: &DeviceBuffer) -> DeviceLogits<'_> {
-    DeviceLogits::of(buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap()
+fn rows_of(buffer: &DeviceBuffer) -> DeviceMatrix<'_> {
+    DeviceMatrix::of(buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap()
 }
 
 /// What operators of the device write, for tokens of the host or of the device.
 #[cfg(feature = "emulator")]
-fn told(operators: &Operators, device: &Device, rows: DeviceLogits<'_>, tokens: PerRow<'_, i32>) -> Told {
+fn told(operators: &Operators, device: &Device, rows: DeviceMatrix<'_>, tokens: PerRow<'_, i32>) -> Told {
     let out = [(); 3].map(|()| DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS]).unwrap());
     let words = |column| PerRowMut::Device(DeviceSlice::of(column, IntType::U32));
     let (ranks, statuses) =

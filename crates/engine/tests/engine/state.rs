@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    Batch, Masks, Outputs, RowHook, Rows, Sampler, SamplingParams, State, Status, StepOptions,
+    Batch, HostMasks, Masks, Outputs, RowHook, Rows, Sampler, SamplingParams, State, Status, StepOptions,
 };
 use gumball_spec::{Request, oracle};
 
@@ -100,7 +100,8 @@ fn hooks_and_masks_reach_their_row_alone() {
     };
     let hooks: [Option<RowHook<'_>>; 3] = [None, Some(&hook), None];
     let words = [0, 0, 1 << 5];
-    let masks = Masks::new(&words, 3, 1, 1).unwrap().with_present(&[false, false, true]).unwrap();
+    let masks =
+        Masks::Host(HostMasks::new(&words, 3, 1, 1).unwrap().with_present(&[false, false, true]).unwrap());
     let options = Batch { masks, hooks: &hooks, ..Default::default() };
     let mut out = Outputs::new();
     pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();

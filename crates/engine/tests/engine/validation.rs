@@ -3,8 +3,8 @@
 use gumball_engine::dist::{Planner, PlannerConfig, StepShape, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    Batch, Drafts, Error, LogprobsParams, Masks, Matrix, Outputs, PADDING, Pool, PoolConfig, Proposals, Row,
-    RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
+    Batch, Drafts, Error, HostMasks, HostMatrix, LogprobsParams, Masks, Outputs, PADDING, Pool, PoolConfig,
+    Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
 };
 
 use crate::cases::{VOCAB, params, pool, row, rows, step};
@@ -27,7 +27,7 @@ fn a_refused_step_leaves_everything_unchanged() {
     let before = state(&pool);
 
     let good = Rows::logits(&data, 2, VOCAB).unwrap();
-    let short = Rows::Logits(Matrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap());
+    let short = Rows::Logits(HostMatrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap().into());
     let none = Batch::default();
     let words = [u32::MAX; 1800];
     let hook: Option<RowHook<'_>> = None;
@@ -146,7 +146,7 @@ fn matrices_are_checked_where_they_are_made() {
     let messages = [
         Masks::new(&words, 4, 3, 3).unwrap_err(),
         Masks::new(&words, 2, 4, 3).unwrap_err(),
-        Masks::new(&words, 2, 5, 5).unwrap().with_present(&[true]).unwrap_err(),
+        HostMasks::new(&words, 2, 5, 5).unwrap().with_present(&[true]).unwrap_err(),
         Rows::logits(&[0.0f32; 4], 1, 0).unwrap_err(),
     ]
     .map(|error| error.to_string());

@@ -3,8 +3,8 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig,
-    Dtype, Error, NONE, Outputs, PADDING, Pool, PoolConfig, Rows, SamplingParams, Slot, StepVariant,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Error, NONE, Outputs,
+    PADDING, Pool, PoolConfig, Rows, SamplingParams, Slot, StepVariant, Work,
 };
 
 use crate::cases::{VOCAB, rows};
@@ -41,8 +41,8 @@ fn upload(device: &Device, count: usize) -> DeviceBuffer {
     DeviceBuffer::of(device.runtime(), &rows(0..count as u64)).unwrap()
 }
 
-fn lines(buffer: &DeviceBuffer, count: usize) -> DeviceInput<'_> {
-    DeviceLogits::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap().into()
+fn lines(buffer: &DeviceBuffer, count: usize) -> Rows<'_> {
+    DeviceMatrix::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap().into()
 }
 
 fn counts(pool: &DevicePool) -> Vec<u64> {
@@ -56,14 +56,14 @@ fn a_step_needs_the_largest_variant_of_its_rows() {
     assert_eq!(pool.needed_variant(), StepVariant::NoFilter);
     let mut most = StepVariant::NoFilter;
     for (count, (_, needed)) in (1..).zip(requests()) {
-        pool.assign(&slots[..count], &DeviceOptions::default()).unwrap();
+        pool.assign(&Batch::of(&slots[..count])).unwrap();
         most = most.max(needed);
         assert_eq!(pool.needed_variant(), most);
     }
     // A slot that is released is padding at once, and padding needs nothing.
     pool.release(slots[5]).unwrap();
     assert_eq!(pool.needed_variant(), StepVariant::Edits);
-    pool.assign(&[PADDING, slots[1]], &DeviceOptions::default()).unwrap();
+    pool.assign(&Batch::of(&[PADDING, slots[1]])).unwrap();
     assert_eq!(pool.needed_variant(), StepVariant::MinP);
 }
 
@@ -72,7 +72,7 @@ fn a_variant_that_does_not_serve_a_row_is_refused_before_anything_changes() {
     let Some(device) = device() else { return };
     let (_, mut pool, slots) = admitted(&device);
     let buffer = upload(&device, 2);
-    pool.assign(&[slots[0], slots[3]], &DeviceOptions::default()).unwrap();
+    pool.assign(&Batch::of(&[slots[0], slots[3]])).unwrap();
     for variant in [StepVariant::NoFilter, StepVariant::TopKTopP] {
         let message = format!(
             "variant is {variant}, but must be top_p or edits or full, for the request of row 1 in slot {}",
@@ -80,7 +80,7 @@ fn a_variant_that_does_not_serve_a_row_is_refused_before_anything_changes() {
         );
         for error in [
             pool.reserve_replays(1, variant).unwrap_err(),
-            pool.enqueue_variant(lines(&buffer, 2), variant).unwrap_err(),
+            pool.enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap_err(),
         ] {
             assert!(matches!(&error, Error::OutOfRange { parameter: "variant", .. }));
             assert_eq!(error.to_string(), message);
@@ -98,18 +98,18 @@ fn each_variant_that_serves_the_rows_draws_their_tokens() {
             let (mut host, mut pool, slots) = admitted(&device);
             let buffer = upload(&device, 2);
             // A warm-up before a capture steps over padding.
-            pool.assign(&[PADDING; 2], &DeviceOptions::default()).unwrap();
-            pool.enqueue_variant(lines(&buffer, 2), variant).unwrap();
+            pool.assign(&Batch::of(&[PADDING; 2])).unwrap();
+            pool.enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
             let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
             pool.fetch(&mut seen).unwrap();
             assert_eq!(seen.tokens(), [NONE; 2]);
             let two = [slots[row], if row == 0 { PADDING } else { slots[0] }];
-            pool.assign(&two, &DeviceOptions::default()).unwrap();
+            pool.assign(&Batch::of(&two)).unwrap();
             for _ in 0..3 {
                 let data = rows(0..2);
                 let logits = Rows::logits(&data, 2, VOCAB).unwrap();
                 host.step(logits, &Batch::of(&two), &mut wanted).unwrap();
-                pool.enqueue_variant(lines(&buffer, 2), variant).unwrap();
+                pool.enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
                 pool.fetch(&mut seen).unwrap();
                 assert_eq!(seen.words(), wanted.words(), "{variant}, request {row}");
             }
@@ -124,9 +124,9 @@ fn steps_count_under_the_variant_that_served_them() {
     let Some(device) = device() else { return };
     let (_, mut pool, slots) = admitted(&device);
     let buffer = upload(&device, 1);
-    pool.assign(&[slots[2]], &DeviceOptions::default()).unwrap();
-    pool.enqueue_assigned(lines(&buffer, 1)).unwrap();
-    let graph = pool.capture(&[lines(&buffer, 1), lines(&buffer, 1)]).unwrap();
+    pool.assign(&Batch::of(&[slots[2]])).unwrap();
+    pool.enqueue(&[Work::step(lines(&buffer, 1))]).unwrap();
+    let graph = pool.capture(&[Work::step(lines(&buffer, 1)); 2]).unwrap();
     pool.replay(&graph).unwrap();
     pool.reserve_replays(5, StepVariant::Edits).unwrap();
     assert_eq!(pool.variants()[2], (StepVariant::TopK, 3));

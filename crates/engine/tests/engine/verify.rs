@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    Batch, Drafts, Masks, Matrix, NONE, Outputs, PADDING, Pool, PoolConfig, Route, RowHook, Rows,
+    Batch, Drafts, Ids, Masks, Matrix, NONE, Outputs, PADDING, Pool, PoolConfig, Route, RowHook, Rows,
     SamplingParams, Slot, Tree, VerifyMode, Widths,
 };
 use gumball_spec::num::philox4x32_10;
@@ -351,7 +351,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
     let words = [u32::MAX; 90];
     let short = Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
     let forced = Batch { forced: &[None, None, None, Some(900)], ..none };
-    let good: Given = (&[2, 0], &[1, 2], Tree::Parents(&[-1, 0]));
+    let good: Given = (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[-1, 0])));
     let mirostat = "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the \
         request step without drafts";
     let cases: [(&str, &[Slot], Given, Batch<'_>); 12] = [
@@ -370,7 +370,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
         (
             "drafts.parents has length 0, but must have 2",
             &[a, b],
-            (&[2, 0], &[1, 2], Tree::Parents(&[])),
+            (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[]))),
             none,
         ),
         (
@@ -383,10 +383,15 @@ fn a_refused_verification_leaves_everything_unchanged() {
         (
             "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",
             &[a, b],
-            (&[2, 0], &[1, 2], Tree::Parents(&[1, 0])),
+            (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[1, 0]))),
             none,
         ),
-        ("parents is 5 for node 1 of request 0", &[a, b], (&[2, 0], &[1, 2], Tree::Parents(&[-1, 5])), none),
+        (
+            "parents is 5 for node 1 of request 0",
+            &[a, b],
+            (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[-1, 5]))),
+            none,
+        ),
         (mirostat, &[a, b], (&[1, 1], &[1, 2], Tree::Chain), none),
         ("slots is 0 in row 1 again", &[a, a], good, none),
         ("slots is 7 in row 1", &[a, 7], good, none),
@@ -397,11 +402,11 @@ fn a_refused_verification_leaves_everything_unchanged() {
     let (counts, ids, tree) = good;
     let slots = [a, b];
     let whole = Batch { counts, ..Batch::of(&slots) };
-    pool.verify(logits, &whole, &Drafts { ids, tree, probs: None }, &mut out).unwrap();
+    pool.verify(logits, &whole, &Drafts { tree, ..Drafts::chain(ids) }, &mut out).unwrap();
     let state = |pool: &Pool| [a, b].map(|slot| pool.sequence(slot).unwrap().history().ids().to_vec());
     let (before, words) = (state(&pool), out.words().to_vec());
     for (message, slots, (counts, ids, tree), options) in cases {
-        let drafts = Drafts { ids, tree, probs: None };
+        let drafts = Drafts { tree, ..Drafts::chain(ids) };
         for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
             let error = pool
                 .verify(logits, &Batch { slots, counts, mode, ..options }, &drafts, &mut out)
@@ -602,7 +607,7 @@ fn what_a_mode_cannot_judge_is_refused() {
     let data = rows(0..3);
     let logits = Rows::logits(&data, 3, VOCAB).unwrap();
     let (counts, drafts) = (&[2], Drafts::chain(&[1, 2]));
-    let tree = Drafts { tree: Tree::Parents(&[-1, -1]), ..drafts };
+    let tree = Drafts { tree: Tree::Parents(Ids::Host(&[-1, -1])), ..drafts };
     let short = Drafts { probs: Some(Matrix::new(&data[VOCAB..], 2, VOCAB).unwrap()), ..drafts };
     let mut refused = |drafts: Drafts<'_>, mode, message: &str| {
         let out = &mut Outputs::new();

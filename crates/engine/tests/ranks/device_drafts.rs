@@ -6,8 +6,8 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceDistPool, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice, Drafts,
-    Dtype, IntType, Matrix, Outputs, PADDING, Pool, RanksError, Slot, Tree, VerifyMode,
+    Batch, DeviceBuffer, DeviceDistPool, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Matrix, Outputs,
+    PADDING, Pool, RanksError, Slot, Tree, VerifyMode, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
@@ -62,7 +62,8 @@ impl Given {
         let Self { counts, ids, parents, probs, vocab, .. } = self;
         let rows = counts.len() + ids.len();
         let probs = probs.as_ref().map(|probs| Matrix::new(probs, rows, *vocab).unwrap());
-        Drafts { ids, tree: parents.as_deref().map_or(Tree::Chain, Tree::Parents), probs }
+        let tree = parents.as_ref().map_or(Tree::Chain, |parents| Tree::Parents(parents.into()));
+        Drafts { ids: ids.into(), tree, probs }
     }
 
     /// Returns the first row of each request, and the end of the last.
@@ -263,25 +264,32 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
                 let runtime = pool.pool().device().runtime().clone();
                 let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-                let rows = DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
+                let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
                 let rows = rows.unwrap().with_kind(batch.kind);
                 let id_memory = DeviceBuffer::of(&runtime, &ids.map(i64::from)).unwrap();
                 let parent_memory = DeviceBuffer::of(&runtime, &parents).unwrap();
-                let drafts = DeviceDrafts {
-                    ids: DeviceSlice::of(&id_memory, IntType::I64),
-                    parents: Some(DeviceSlice::of(&parent_memory, IntType::I32)),
-                    links: None,
-                    probs: None,
-                };
-                let options = DeviceOptions::default();
+                let drafts = Drafts::tree(
+                    DeviceSlice::of(&id_memory, IntType::I64),
+                    DeviceSlice::of(&parent_memory, IntType::I32),
+                );
+                let options = Batch::default();
                 // Once as it is, then replayed.
                 let mut found = Outputs::new();
-                pool.enqueue_verify(&plan, rows, &slots, &counts[0], &drafts, mode, &options).unwrap();
-                let graph = pool.capture_verify(&[(rows, drafts)]).unwrap();
+                pool.assign(&Batch { slots: &slots, counts: &counts[0], mode, plan: Some(plan), ..options })
+                    .unwrap();
+                pool.enqueue(&[Work::verify(rows, drafts)]).unwrap();
+                let graph = pool.capture(&[Work::verify(rows, drafts)]).unwrap();
                 for (turn, (want, states)) in want.iter().enumerate() {
                     if turn == 3 {
                         // Other numbers of drafts: only under gather, where all ranks have all rows, may they move between requests.
-                        pool.assign_drafts(&plan, &slots, &counts[1], mode, &options).unwrap();
+                        pool.assign(&Batch {
+                            slots: &slots,
+                            counts: &counts[1],
+                            mode,
+                            plan: Some(plan),
+                            ..options
+                        })
+                        .unwrap();
                         if layout != Gather {
                             let error = pool.replay(&graph).unwrap_err();
                             assert!(error.to_string().contains("captured with another layout"), "{error}");
@@ -316,8 +324,8 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
     let numbers = Numbers::new(batch.dtype, &whole.concat());
     let (mut one, slots) = batch.pool();
     let mut want = Outputs::new();
-    let tree = Tree::Links { first_child: &first_child, next_sibling: &next_sibling };
-    let drafts = Drafts { ids: &ids, tree, probs: None };
+    let tree = Tree::Links { first_child: (&first_child).into(), next_sibling: (&next_sibling).into() };
+    let drafts = Drafts { tree, ..Drafts::chain(&ids) };
     let logits = numbers.logits(7, batch.vocab, batch.kind);
     one.verify(logits, &Batch { counts: &counts, ..Batch::of(&slots) }, &drafts, &mut want).unwrap();
     for layout in LAYOUTS {
@@ -331,17 +339,19 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
             let runtime = pool.pool().device().runtime().clone();
             let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-            let rows = DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
+            let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
             let rows = rows.unwrap().with_kind(batch.kind);
             let memory = [&ids[..], &first_child[..], &next_sibling[..]]
                 .map(|column| DeviceBuffer::of(&runtime, column).unwrap());
             let [ids, first_child, next_sibling] =
                 [0, 1, 2].map(|i: usize| DeviceSlice::of(&memory[i], IntType::I32));
-            let links = Some([first_child, next_sibling]);
-            let drafts = DeviceDrafts { ids, parents: None, links, probs: None };
-            let options = DeviceOptions::default();
+            let tree = Tree::Links { first_child: first_child.into(), next_sibling: next_sibling.into() };
+            let drafts = Drafts { tree, ..Drafts::chain(ids) };
+            let options = Batch::default();
             let mode = VerifyMode::Coupled;
-            pool.enqueue_verify(&plan, rows, &slots, &counts, &drafts, mode, &options).unwrap();
+            pool.assign(&Batch { slots: &slots, counts: &counts, mode, plan: Some(plan), ..options })
+                .unwrap();
+            pool.enqueue(&[Work::verify(rows, drafts)]).unwrap();
             let mut found = Outputs::new();
             pool.fetch(&mut found).unwrap();
             assert_eq!(found.words(), want.words(), "{layout:?}");
@@ -358,15 +368,31 @@ fn a_verification_over_devices_is_not_surveyed() {
         let shape = pool.shape(&slots, 1, StepKind::Verify).unwrap();
         assert_ne!(pool.plan(&shape).unwrap().layout, Survey);
         let plan = pool.planner().plan_as(Survey, &shape);
-        let options = DeviceOptions::default();
-        let error = pool.assign_drafts(&plan, &slots, &[0; 3], VerifyMode::Coupled, &options).unwrap_err();
+        let options = Batch::default();
+        let error = pool
+            .assign(&Batch {
+                slots: &slots,
+                counts: &[0; 3],
+                mode: VerifyMode::Coupled,
+                plan: Some(plan),
+                ..options
+            })
+            .unwrap_err();
         let said = "layout cannot be combined with drafts: rows of drafts are not surveyed where they are; take gather \
                     or swap";
         assert_eq!(error.to_string(), said);
         // A count too many, and one too few.
         let plan = pool.planner().plan_as(Swap, &shape);
         for counts in [&[0; 4][..], &[0; 2]] {
-            let error = pool.assign_drafts(&plan, &slots, counts, VerifyMode::Coupled, &options).unwrap_err();
+            let error = pool
+                .assign(&Batch {
+                    slots: &slots,
+                    counts,
+                    mode: VerifyMode::Coupled,
+                    plan: Some(plan),
+                    ..options
+                })
+                .unwrap_err();
             assert_eq!(error.of_ranks(), None, "{error}");
         }
     });

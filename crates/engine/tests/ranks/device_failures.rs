@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype, IntType, Kind, Masks,
-    Outputs, RanksError, SamplingParams, VerifyMode,
+    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Kind, Masks, Outputs, RanksError,
+    SamplingParams, VerifyMode, Work,
 };
 
 use crate::batch::{Numbers, part, state, with_patience};
@@ -39,14 +39,15 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
         let runtime = pool.pool().device().runtime().clone();
         let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
         let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-        let rows = DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
+        let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
         let rows = rows.with_kind(batch.kind);
         let ones = DeviceBuffer::of(&runtime, &[1i32; 3]).unwrap();
         // Behind two steps that the host has not seen only the device knows what is left.
         for _ in 0..2 {
-            pool.enqueue(&plan, rows, &slots, &DeviceOptions::default()).unwrap();
+            pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
+            pool.enqueue(&[Work::step(rows)]).unwrap();
         }
-        pool.enqueue_shorten(&DeviceSlice::of(&ones, IntType::I32)).unwrap();
+        pool.enqueue(&[Work::Shorten(DeviceSlice::of(&ones, IntType::I32).into())]).unwrap();
         let error = pool.fetch(&mut out).unwrap_err();
         assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
         for (slot, before) in slots.iter().zip(before) {

@@ -1,7 +1,7 @@
 //! Which steps over devices of ranks count as taken: those that run.
 
 use gumball_engine::dist::{LogitsLayout, StepKind, Transport};
-use gumball_engine::{DeviceBuffer, DeviceLogits, DeviceOptions, Dtype, Outputs, Slot};
+use gumball_engine::{Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, Slot, Work};
 
 use crate::batch::{Numbers, PATIENCE, on_ranks, part};
 use crate::cases::Dice;
@@ -30,20 +30,21 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             });
             let [all_rows, fewer_rows] = [0, 1].map(|i: usize| {
                 let (part, buffer) = (&parts[i], &buffers[i]);
-                DeviceLogits::of(buffer, Dtype::F32, 0, part.rows, part.columns, part.columns)
+                DeviceMatrix::of(buffer, Dtype::F32, 0, part.rows, part.columns, part.columns)
                     .unwrap()
                     .with_kind(batch.kind)
             });
-            let options = DeviceOptions::default();
+            let options = Batch::default();
             let (mut out, mut again) = (Outputs::new(), Outputs::new());
-            pool.enqueue(&plan, all_rows, &slots, &options).unwrap();
+            pool.assign(&Batch { slots: &slots, plan: Some(plan), ..options }).unwrap();
+            pool.enqueue(&[Work::step(all_rows)]).unwrap();
             pool.fetch(&mut out).unwrap();
             let served = pool.planner().served().clone();
 
             // The host program captures a smaller step: nothing runs, so the last step is still that of three rows.
-            pool.assign(&fewer, &slots[..2], &options).unwrap();
+            pool.assign(&Batch { slots: &slots[..2], plan: Some(fewer), ..options }).unwrap();
             let captured = runtime.capture(&mut || {
-                pool.enqueue_assigned(fewer_rows).unwrap();
+                pool.enqueue(&[Work::step(fewer_rows)]).unwrap();
                 Ok(())
             });
             drop(captured.unwrap());
@@ -52,8 +53,8 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             assert_eq!(again.words(), out.words(), "{layout:?}");
 
             // Two steps of a graph count as two.
-            pool.assign(&plan, &slots, &options).unwrap();
-            let graph = pool.capture(&[all_rows, all_rows]).unwrap();
+            pool.assign(&Batch { slots: &slots, plan: Some(plan), ..options }).unwrap();
+            let graph = pool.capture(&[Work::step(all_rows); 2]).unwrap();
             assert_eq!(*pool.planner().served(), served, "{layout:?}");
             pool.replay(&graph).unwrap();
             assert_eq!(pool.planner().served()[&(layout, 3)], 3, "{layout:?}");

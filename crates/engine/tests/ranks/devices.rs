@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype,
-    Filter, Kind, Outputs, PADDING, RanksError, SamplingParams, Slot, Widths,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, DevicePoolConfig, Dtype, Filter, Kind,
+    Outputs, PADDING, RanksError, SamplingParams, Slot, Widths, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
@@ -170,10 +170,10 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
             let buffer = DeviceBuffer::of(pool.pool().device().runtime(), numbers).unwrap();
             let rows =
-                DeviceLogits::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
+                DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
             let rows = rows.with_kind(batch.kind);
-            pool.assign(&plan, &slots, &DeviceOptions::default()).unwrap();
-            let graph = pool.capture(&[rows]).unwrap();
+            pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
+            let graph = pool.capture(&[Work::step(rows)]).unwrap();
             for want in &want {
                 let mut out = Outputs::new();
                 pool.replay(&graph).unwrap();

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Thresholds};
-use gumball_engine::{Batch, Kind, Masks, Outputs, PADDING, RowHook, Slot};
+use gumball_engine::{Batch, HostMasks, Kind, Masks, Outputs, PADDING, RowHook, Slot};
 
 use crate::batch::{Numbers, Requests, on_ranks, part, state};
 use crate::cases::Dice;
@@ -42,8 +42,10 @@ impl Extras {
 
     pub fn with<T>(&self, batch: &Requests, work: impl FnOnce(&Batch<'_>) -> T) -> T {
         let (rows, words) = (self.present.len(), batch.vocab.div_ceil(32));
-        let masks = self.masks.as_ref().map_or(Masks::NONE, |masks| {
-            Masks::new(masks, rows, words, words).unwrap().with_present(&self.present).unwrap()
+        let masks = self.masks.as_ref().map_or(Masks::None, |masks| {
+            Masks::Host(
+                HostMasks::new(masks, rows, words, words).unwrap().with_present(&self.present).unwrap(),
+            )
         });
         let hook: RowHook<'_> = &|z: &mut [f32]| {
             z.reverse();

@@ -48,7 +48,10 @@ fn drafts_are_verified_as_by_one_process() {
         let parents = (!is_chain).then_some(&parents[..]);
         let (counts, drafts) = (
             &counts,
-            Drafts { ids: &ids, tree: parents.map_or(Tree::Chain, Tree::Parents), ..Drafts::default() },
+            Drafts {
+                tree: parents.map_or(Tree::Chain, |parents| Tree::Parents(parents.into())),
+                ..Drafts::chain(&ids)
+            },
         );
         let values: Vec<f32> = whole.iter().flatten().copied().collect();
         let numbers = Numbers::new(batch.dtype, &values);

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype,
-    Error, Gpu, Outputs, PoolRoute, Slot, State, Widths,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Error, Gpu, Outputs,
+    PoolRoute, Slot, State, Widths, Work,
 };
 use serde::Serialize;
 
@@ -127,16 +127,20 @@ fn measure(
     let slots: Vec<Slot> = (0..rows).map(admit).collect::<gumball_engine::Result<_>>()?;
 
     let (buffer, dtype) = upload(device, source, rows)?;
-    let logits = DeviceLogits::of(&buffer, dtype, 0, rows, vocab, vocab)?;
-    pool.assign(&slots, &DeviceOptions::default())?;
-    let graph = pool.capture(&[DeviceInput::from(logits)])?;
+    let logits = DeviceMatrix::of(&buffer, dtype, 0, rows, vocab, vocab)?;
+    pool.assign(&Batch::of(&slots))?;
+    let graph = pool.capture(&[Work::step(logits)])?;
     let mut out = Outputs::new();
     let gpu = device.gpu();
     let steps = if gpu.is_some() { STEPS } else { 1 };
     let graph_us = timed(gpu, steps, || pool.replay(&graph))?;
-    let eager_us = timed(gpu, steps, || pool.enqueue(logits, &slots, &DeviceOptions::default()))?;
+    let enqueue = |pool: &mut DevicePool| {
+        pool.assign(&Batch::of(&slots))?;
+        pool.enqueue(&[Work::step(logits)])
+    };
+    let eager_us = timed(gpu, steps, || enqueue(&mut pool))?;
     let fetched_us = timed(None, steps, || {
-        pool.enqueue(logits, &slots, &DeviceOptions::default())?;
+        enqueue(&mut pool)?;
         pool.fetch(&mut out)
     })?;
     Ok(Measure {

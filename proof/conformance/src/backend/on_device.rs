@@ -1,10 +1,9 @@
 //! Rows and drafts of work in a device's memory.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDrafts, DeviceLogits, DeviceOptions, DeviceSlice, Drafts, Dtype,
-    IntType, Logits, Tree,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Ids, IntType, Logits, Matrix, Tree,
 };
-use gumball_spec::{Result, Row};
+use gumball_spec::{Error, Result, Row};
 
 use super::verbs::{Work, read};
 
@@ -49,11 +48,13 @@ impl<'a> OnDevice<'a> {
             Dtype::F16 => copied!(F16),
         };
         let copy = |drafts: Drafts<'a>| -> Result<_> {
-            let ids = DeviceBuffer::of(runtime, drafts.ids)?;
+            let ids = DeviceBuffer::of(runtime, of_host(drafts.ids))?;
             let parents = DeviceBuffer::of(runtime, parents_of(&drafts).unwrap_or_default())?;
-            let rows = drafts.probs.iter().flat_map(|probs| (0..probs.rows()).map(|row| probs.row(row)));
-            let probs: Vec<f32> =
-                rows.flat_map(|row| (0..row.vocab()).map(move |id| row.logit(id))).collect();
+            let mut probs: Vec<f32> = Vec::new();
+            if let Some(Matrix::Host(matrix)) = drafts.probs {
+                let rows = (0..matrix.rows()).map(|row| matrix.row(row));
+                probs.extend(rows.flat_map(|row| (0..row.vocab()).map(move |id| row.logit(id))));
+            }
             let probs = DeviceBuffer::of(runtime, &probs)?;
             Ok((drafts, [ids, parents, probs]))
         };
@@ -62,31 +63,55 @@ impl<'a> OnDevice<'a> {
     }
 
     /// Returns the rows.
-    pub fn rows(&self) -> Result<DeviceLogits<'_>> {
+    pub fn rows(&self) -> Result<DeviceMatrix<'_>> {
         let (rows, vocab) = (self.rows.rows(), self.rows.vocab());
-        let rows = DeviceLogits::of(&self.logits, self.dtype, 0, rows, vocab, vocab)?;
+        let rows = DeviceMatrix::of(&self.logits, self.dtype, 0, rows, vocab, vocab)?;
         Ok(rows.with_kind(self.rows.kind()))
     }
 
+    /// Returns the work that reads them.
+    pub fn work(&self) -> Result<gumball_engine::Work<'_>> {
+        let rows = self.rows()?;
+        Ok(match self.drafts()? {
+            None => gumball_engine::Work::step(rows),
+            Some(drafts) => gumball_engine::Work::verify(rows, drafts),
+        })
+    }
+
+    /// Returns the work that reads the rows, and drafts of the host.
+    pub fn work_with_host_drafts(&self) -> Result<gumball_engine::Work<'_>> {
+        let rows = self.rows()?;
+        Ok(match &self.drafts {
+            None => gumball_engine::Work::step(rows),
+            Some((drafts, _)) => gumball_engine::Work::verify(rows, *drafts),
+        })
+    }
+
     /// Returns the drafts.
-    pub fn drafts(&self) -> Result<Option<DeviceDrafts<'_>>> {
+    pub fn drafts(&self) -> Result<Option<Drafts<'_>>> {
         let Some((drafts, [ids, parents, probs])) = &self.drafts else { return Ok(None) };
-        let column = |buffer| DeviceSlice::of(buffer, IntType::I32).first(drafts.ids.len());
-        let rows = self.requests + drafts.ids.len();
-        let of = |_| DeviceLogits::of(probs, Dtype::F32, 0, rows, self.vocab, self.vocab);
-        let probs = drafts.probs.map(of);
-        Ok(Some(DeviceDrafts {
-            ids: column(ids)?,
-            parents: parents_of(drafts).map(|_| column(parents)).transpose()?,
-            links: None,
-            probs: probs.transpose()?,
-        }))
+        let count = of_host(drafts.ids).len();
+        let column =
+            |buffer| Ok::<Ids<'_>, Error>(DeviceSlice::of(buffer, IntType::I32).first(count)?.into());
+        let tree = match parents_of(drafts) {
+            Some(_) => Tree::Parents(column(parents)?),
+            None => Tree::Chain,
+        };
+        let of = |_| DeviceMatrix::of(probs, Dtype::F32, 0, self.requests + count, self.vocab, self.vocab);
+        let probs = drafts.probs.map(of).transpose()?.map(Matrix::from);
+        Ok(Some(Drafts { ids: column(ids)?, tree, probs }))
     }
 }
 
 /// Returns the parents of drafts, which no case has as links.
 fn parents_of<'a>(drafts: &Drafts<'a>) -> Option<&'a [i32]> {
-    if let Tree::Parents(parents) = drafts.tree { Some(parents) } else { None }
+    if let Tree::Parents(parents) = drafts.tree { Some(of_host(parents)) } else { None }
+}
+
+/// Returns ids of the host, which all cases have.
+fn of_host(ids: Ids<'_>) -> &[i32] {
+    let Ids::Host(ids) = ids else { unreachable!("a case lies on the host: {ids:?}") };
+    ids
 }
 
 /// Returns the type of rows; of none it is f32.
@@ -96,10 +121,4 @@ pub fn dtype_of(rows: Logits<'_>) -> Dtype {
         Some(Row::Bf16(_)) => Dtype::Bf16,
         Some(Row::F16(_)) => Dtype::F16,
     }
-}
-
-/// Returns what comes with the rows of work.
-pub fn device_options<'a>(work: &Work<'a>) -> DeviceOptions<'a> {
-    let Batch { masks, forced, row_indices, .. } = work.batch;
-    DeviceOptions { masks, forced, row_indices }
 }

@@ -11,9 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    Batch, DistPool, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, Logits,
-    LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Pool, PoolConfig, Proposals, RowHook, RowParams,
-    Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths, bf16, f16,
+    Batch, DistPool, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, HostMasks,
+    HostMatrix, Logits, LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Pool, PoolConfig, Proposals,
+    RowHook, RowParams, Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths,
+    bf16, f16,
 };
 #[cfg(feature = "cuda")]
 use gumball_engine::{Device, DevicePool, DevicePoolConfig};
@@ -22,7 +23,7 @@ use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::heads::Heads;
 #[cfg(feature = "cuda")]
-use super::on_device::{OnDevice, device_options};
+use super::on_device::OnDevice;
 use super::ranks::Ranks;
 use super::read_row::read_row;
 use super::verbs::Verbs;
@@ -133,26 +134,17 @@ impl Verbs for DevicePool {
 
     fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
-        match &work.drafts {
-            None => self.enqueue(rows.rows()?, work.batch.slots, &device_options(work)),
-            Some(drafts) => self.enqueue_host_drafts(rows.rows()?, &work.batch, drafts, None),
-        }
+        self.assign(&work.batch)?;
+        self.enqueue(&[rows.work_with_host_drafts()?])
     }
 
     fn assign(&mut self, work: &Work<'_>) -> Result<()> {
-        let Batch { slots, counts, mode, .. } = work.batch;
-        match &work.drafts {
-            None => self.assign(slots, &device_options(work)),
-            Some(_) => self.assign_drafts(slots, counts, mode, &device_options(work)),
-        }
+        self.assign(&work.batch)
     }
 
     fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
-        match rows.drafts()? {
-            None => self.enqueue_assigned(rows.rows()?),
-            Some(drafts) => self.enqueue_verify_assigned(rows.rows()?, &drafts),
-        }
+        self.enqueue(&[rows.work()?])
     }
 
     fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
@@ -163,10 +155,7 @@ impl Verbs for DevicePool {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
         let Some(first) = turns.first() else { return Ok(()) };
         Verbs::assign(self, &work.of_slots(first))?;
-        let graph = match rows.drafts()? {
-            None => self.capture(&[rows.rows()?.into()])?,
-            Some(drafts) => self.capture_verify(&[(rows.rows()?.into(), drafts)])?,
-        };
+        let graph = self.capture(&[rows.work()?])?;
         for slots in turns {
             Verbs::assign(self, &work.of_slots(slots))?;
             self.replay(&graph)?;
@@ -175,7 +164,8 @@ impl Verbs for DevicePool {
     }
 
     fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
-        self.enqueue_host_shorten(counts)
+        let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
+        self.enqueue(&[gumball_engine::Work::Shorten((&counts).into())])
     }
 }
 
@@ -229,7 +219,7 @@ fn drafts(
     let words = case.mask.clone().unwrap_or_default().repeat(3);
     let masks = match &case.mask {
         Some(mask) => Masks::new(&words, 3, mask.len(), mask.len())?,
-        None => Masks::NONE,
+        None => Masks::None,
     };
     let (slots, forced, hooks) = ([PADDING, slot, slot], [case.forced; 3], [hook; 3]);
     let batch = Batch { counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
@@ -561,7 +551,7 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
             present[2 * i] = true;
         }
     }
-    let masks = Masks::new(&words, slots.len(), width, width)?.with_present(&present)?;
+    let masks = Masks::Host(HostMasks::new(&words, slots.len(), width, width)?.with_present(&present)?);
     let batch = Batch { masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
 
     macro_rules! step {
@@ -572,7 +562,11 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
                 data.extend_from_slice(row);
                 data.resize(data.len() + GAP + stride, $hostile);
             }
-            pool.step(Rows::of(Matrix::strided(&data, slots.len(), vocab, stride)?, first.kind), &batch, out)
+            pool.step(
+                Rows::of(HostMatrix::strided(&data, slots.len(), vocab, stride)?, first.kind),
+                &batch,
+                out,
+            )
         }};
     }
     match first.logits.row() {

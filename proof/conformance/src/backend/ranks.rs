@@ -12,7 +12,7 @@ use gumball_engine::{
     State, bf16, f16,
 };
 #[cfg(feature = "cuda")]
-use gumball_engine::{Device, DeviceDistPool, DeviceOptions, DevicePoolConfig};
+use gumball_engine::{Device, DeviceDistPool, DevicePoolConfig};
 use gumball_spec::{Result, Row};
 
 #[cfg(feature = "cuda")]
@@ -325,12 +325,9 @@ verbs_over_ranks!(DistPool, hooks: true, kept: true,);
 #[cfg(feature = "cuda")]
 verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
     fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        self.on_devices_of(work, |pool, plan, on_device, options| {
-            let rows = on_device.rows()?;
-            match &work.drafts {
-                None => pool.enqueue(plan, rows, work.batch.slots, options),
-                Some(drafts) => pool.enqueue_host_drafts(rows, &of_part(&work.batch, *plan), drafts),
-            }
+        self.on_devices_of(work, |pool, plan, on_device| {
+            pool.assign(&of_part(&work.batch, *plan))?;
+            pool.enqueue(&[on_device.work_with_host_drafts()?])
         })
     }
 
@@ -347,16 +344,11 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
 
     fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _out: &mut Outputs) -> Result<()> {
         let Some(first) = turns.first() else { return Ok(()) };
-        self.on_devices_of(work, |pool, plan, on_device, options| {
-            let assign = |pool: &mut DeviceDistPool, slots: &[Slot]| match &work.drafts {
-                None => pool.assign(plan, slots, options),
-                Some(_) => pool.assign_drafts(plan, slots, work.batch.counts, work.batch.mode, options),
-            };
+        self.on_devices_of(work, |pool, plan, on_device| {
+            let batch = of_part(&work.batch, *plan);
+            let assign = |pool: &mut DeviceDistPool, slots: &[Slot]| pool.assign(&Batch { slots, ..batch });
             assign(pool, first)?;
-            let graph = match on_device.drafts()? {
-                None => pool.capture(&[on_device.rows()?])?,
-                Some(drafts) => pool.capture_verify(&[(on_device.rows()?, drafts)])?,
-            };
+            let graph = pool.capture(&[on_device.work()?])?;
             for slots in turns {
                 assign(pool, slots)?;
                 pool.replay(&graph)?;
@@ -372,7 +364,7 @@ impl Ranks<DeviceDistPool> {
     fn on_devices_of(
         &mut self,
         work: &Work<'_>,
-        call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>, &DeviceOptions<'_>) -> Result<()> + Sync,
+        call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
         let Work { rows, batch, drafts } = *work;
         let (logits, slots) = (read(rows, &batch)?, batch.slots);
@@ -382,7 +374,6 @@ impl Ranks<DeviceDistPool> {
             None => vec![1; slots.len()],
             Some(_) => rows_of_requests(batch.counts),
         };
-        let options = DeviceOptions { masks: batch.masks, forced: batch.forced, row_indices: &[] };
         let kind = if drafts.is_some() { StepKind::Verify } else { StepKind::Decode };
         self.at_once(|rank, pool| {
             let plan = plan!(pool, slots, layout, kind);
@@ -393,7 +384,7 @@ impl Ranks<DeviceDistPool> {
                 (slots.len(), drafts),
                 split.vocab(),
             )?;
-            call(pool, &plan, &on_device, &options)
+            call(pool, &plan, &on_device)
         })?;
         Ok(())
     }

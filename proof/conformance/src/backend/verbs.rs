@@ -3,8 +3,8 @@
 use std::fmt;
 
 use gumball_engine::{
-    Batch, Drafts, Kind, Logits, Outputs, PADDING, Proposals, Rows, SamplingParams, Scored, Sequence, Slot,
-    State,
+    Batch, Drafts, Kind, Logits, Matrix, Outputs, PADDING, Proposals, Rows, SamplingParams, Scored, Sequence,
+    Slot, State,
 };
 use gumball_spec::{Error, Result};
 
@@ -27,7 +27,8 @@ pub struct Work<'a> {
 /// Those of [`Logits::select`].
 pub fn read<'a>(rows: Rows<'a>, batch: &Batch<'a>) -> Result<Logits<'a>> {
     let kind = if matches!(rows, Rows::Probabilities(_)) { Kind::Probabilities } else { Kind::Logits };
-    let logits = Logits::of(rows.matrix(), kind);
+    let Matrix::Host(matrix) = rows.matrix() else { unreachable!("cases lie on the host") };
+    let logits = Logits::of(matrix, kind);
     if batch.row_indices.is_empty() { Ok(logits) } else { logits.select(batch.row_indices) }
 }
 

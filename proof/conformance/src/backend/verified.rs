@@ -1,6 +1,8 @@
 //! Drafts verified by a pool, in a batch with requests that must not matter.
 
-use gumball_engine::{Batch, Drafts, Masks, Matrix, Outputs, PADDING, RowHook, Rows, Slot, VerifyMode};
+use gumball_engine::{
+    Batch, Drafts, HostMasks, Masks, Matrix, Outputs, PADDING, RowHook, Rows, Slot, VerifyMode,
+};
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -39,7 +41,7 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
         words[present.len() * width..][..mask.map_or(0, <[u32]>::len)].copy_from_slice(mask.unwrap_or(&[]));
         present.push(mask.is_some());
     }
-    let masks = Masks::new(&words, present.len(), width, width)?.with_present(&present)?;
+    let masks = Masks::Host(HostMasks::new(&words, present.len(), width, width)?.with_present(&present)?);
 
     let ids = [&[0, 1], &drafts[..], &drafts[..]].concat();
     let all_parents = [&[9, i32::MIN], &parents[..], &parents[..]].concat();

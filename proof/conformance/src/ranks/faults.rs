@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, Error, Masks,
-    Outputs, RanksError, Result, SamplingParams,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, DevicePoolConfig, Dtype, Error, Masks,
+    Outputs, RanksError, Result, SamplingParams, Work,
 };
 
 use super::{Connect, PATIENCE};
@@ -80,7 +80,7 @@ fn step(
     words[0] -= u32::from(is_last);
     let masks = match fault {
         Fault::Masks => Masks::new(&words, world, VOCAB / 32, VOCAB / 32)?,
-        _ => Masks::NONE,
+        _ => Masks::None,
     };
     let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode)?);
     let columns =
@@ -88,7 +88,8 @@ fn step(
     let rows = if layout == LogitsLayout::Replicated { plan.shares.of(rank).count() } else { world };
     let bytes = rows * columns * Dtype::F32.bytes();
     let buffer = DeviceBuffer::zeroed(device.runtime(), bytes)?;
-    let logits = DeviceLogits::of(&buffer, Dtype::F32, 0, rows, columns, columns)?;
-    pool.enqueue(&plan, logits, &slots, &DeviceOptions { masks, ..DeviceOptions::default() })?;
+    let logits = DeviceMatrix::of(&buffer, Dtype::F32, 0, rows, columns, columns)?;
+    pool.assign(&Batch { masks, plan: Some(plan), ..Batch::of(&slots) })?;
+    pool.enqueue(&[Work::step(logits)])?;
     pool.fetch(&mut Outputs::new()).map(|()| false)
 }

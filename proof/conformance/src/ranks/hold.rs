@@ -3,7 +3,8 @@
 use gumball_cuda::Rows;
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind};
 use gumball_engine::{
-    Device, DeviceDistPool, DeviceOptions, DevicePool, DevicePoolConfig, Masks, Outputs, Slot,
+    Batch as Requests, Device, DeviceDistPool, DevicePool, DevicePoolConfig, HostMasks, Masks, Outputs, Slot,
+    Work,
 };
 
 use super::hold_batch::{Batch, DISTINCT, STEPS, upload};
@@ -63,13 +64,15 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
         let masks: Vec<u32> =
             (0..batch.rows * mask_words).map(|_| (words.word() | words.word()) as u32).collect();
         let present: Vec<bool> = all.iter().map(|row| row % 6 == 5).collect();
-        let masks = Masks::new(&masks, batch.rows, mask_words, mask_words)?.with_present(&present)?;
-        let masks = if batch.masked { masks } else { Masks::NONE };
+        let masks =
+            Masks::Host(HostMasks::new(&masks, batch.rows, mask_words, mask_words)?.with_present(&present)?);
+        let masks = if batch.masked { masks } else { Masks::None };
         let forced: Vec<_> = all.iter().map(|row| (row % 11 == 10).then_some(*row as u32 % 200)).collect();
-        let options = DeviceOptions { masks, forced: &forced, row_indices: &[] };
+        let options = Requests { masks, forced: &forced, ..Requests::of(&slots) };
         for layout in LogitsLayout::ALL {
-            let plan = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
-            let own: Vec<usize> = plan.shares.of(rank).collect();
+            let planned = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
+            let plan = Some(planned);
+            let own: Vec<usize> = planned.shares.of(rank).collect();
             let owned = upload(runtime, &batch, &distinct, &own, (0..batch.vocab, batch.vocab))?;
             let rows = match layout {
                 LogitsLayout::Replicated => {
@@ -86,20 +89,21 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
                 })
             };
             for step in 0..STEPS {
-                one.enqueue(whole, &slots, &options)?;
-                many.enqueue(&plan, rows, &slots, &options)?;
+                one.assign(&options)?;
+                one.enqueue(&[Work::step(whole)])?;
+                many.assign(&Requests { plan, ..options })?;
+                many.enqueue(&[Work::step(rows)])?;
                 one.fetch(&mut wanted)?;
                 many.fetch(&mut found)?;
                 if let Some(text) = differs(&format!("step {step}"), &found, &wanted) {
                     return Ok(Some(text));
                 }
             }
-            let unmasked = DeviceOptions::default();
-            one.assign(&slots, &unmasked)?;
-            many.assign(&plan, &slots, &unmasked)?;
-            let graph = many.capture(&[rows; STEPS])?;
+            one.assign(&Requests::of(&slots))?;
+            many.assign(&Requests { plan, ..Requests::of(&slots) })?;
+            let graph = many.capture(&[Work::step(rows); STEPS])?;
             many.replay(&graph)?;
-            (0..STEPS).try_for_each(|_| one.enqueue_assigned(whole))?;
+            one.enqueue(&[Work::step(whole); STEPS])?;
             one.fetch(&mut wanted)?;
             many.fetch(&mut found)?;
             if let Some(text) = differs("the end of a graph", &found, &wanted) {

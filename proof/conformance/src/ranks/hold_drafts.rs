@@ -1,10 +1,10 @@
 //! Random drafts over ranks, in every mode and under every layout that takes them, held to a pool on one device with the whole rows.
 
-use gumball_cuda::{DeviceSlice, DraftIds, IntType, Rows};
+use gumball_cuda::{DeviceSlice, IntType, Rows};
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
 use gumball_engine::dist::StepKind;
 use gumball_engine::{
-    DeviceBuffer, DeviceDistPool, DeviceInput, DeviceOptions, DevicePool, Outputs, Slot, VerifyMode,
+    Batch as Requests, DeviceBuffer, DeviceDistPool, DevicePool, Drafts, Outputs, Slot, VerifyMode, Work,
 };
 
 use super::hold_batch::{Batch, STEPS, upload};
@@ -65,10 +65,9 @@ pub(super) fn hold_drafts<'b>(
     let runtime = one.device().runtime().clone();
     let upload_ids = |ids: &[i32]| DeviceBuffer::of(&runtime, ids).map_err(gumball_spec::Error::from);
     let (id_memory, parent_memory) = (upload_ids(&ids)?, upload_ids(&parents)?);
-    let chains =
-        DraftIds { ids: DeviceSlice::of(&id_memory, IntType::I32), parents: None, links: None, probs: None };
-    let trees = DraftIds { parents: Some(DeviceSlice::of(&parent_memory, IntType::I32)), ..chains };
-    let options = DeviceOptions::default();
+    let column = |memory| DeviceSlice::of(memory, IntType::I32);
+    let chains = Drafts::chain(column(&id_memory));
+    let trees = Drafts::tree(column(&id_memory), column(&parent_memory));
     for (layout, mode) in
         [Gather, Swap, Replicated].into_iter().flat_map(|layout| MODES.map(|mode| (layout, mode)))
     {
@@ -81,16 +80,19 @@ pub(super) fn hold_drafts<'b>(
         let rows = if layout == Replicated { owned } else { part };
         let told = |what: &str| Some(format!("rank {rank}, {layout:?}, {mode:?}: {what}"));
         let (mut found, mut wanted) = (Outputs::new(), Outputs::new());
-        one.enqueue_verify(whole, slots, &counts, &drafts, mode, &options)?;
-        many.enqueue_verify(&plan, rows, slots, &counts, &drafts, mode, &options)?;
+        let batch = Requests { counts: &counts, mode, ..Requests::of(slots) };
+        one.assign(&batch)?;
+        one.enqueue(&[Work::verify(whole, drafts)])?;
+        many.assign(&Requests { plan: Some(plan), ..batch })?;
+        many.enqueue(&[Work::verify(rows, drafts)])?;
         one.fetch(&mut wanted)?;
         many.fetch(&mut found)?;
         if !is_same(&found, &wanted) {
             return Ok(told("a verification differs"));
         }
-        let graph = many.capture_verify(&[(rows, drafts); STEPS])?;
+        let graph = many.capture(&[Work::verify(rows, drafts); STEPS])?;
         many.replay(&graph)?;
-        (0..STEPS).try_for_each(|_| one.enqueue_verify_assigned(DeviceInput::from(whole), &drafts))?;
+        one.enqueue(&[Work::verify(whole, drafts); STEPS])?;
         one.fetch(&mut wanted)?;
         many.fetch(&mut found)?;
         if !is_same(&found, &wanted) {

@@ -20,7 +20,7 @@ use gumball_engine::dist::{
     Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceLogits, DeviceOptions, DevicePoolConfig, Dtype, PADDING,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, DevicePoolConfig, Dtype, PADDING,
 };
 
 pub use faults::faults;
@@ -122,11 +122,11 @@ fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     let alone = threads(1, HOST_PATIENCE).into_iter().map(Box::new).next().expect("a rank");
     let mut pool = DeviceDistPool::new(device.clone(), config, planner, alone, PATIENCE)?;
     let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes())?;
-    let rows = DeviceLogits::of(&row, dtype, 0, 1, vocab, vocab)?;
+    let rows = DeviceMatrix::of(&row, dtype, 0, 1, vocab, vocab)?;
     for layout in LogitsLayout::ALL {
         let plan = pool.planner().plan_as(layout, &pool.shape(&[PADDING], 0, StepKind::Decode)?);
-        pool.assign(&plan, &[PADDING], &DeviceOptions::default())?;
-        pool.capture(&[rows])?;
+        pool.assign(&Batch { plan: Some(plan), ..Batch::of(&[PADDING]) })?;
+        pool.capture(&[gumball_engine::Work::step(rows)])?;
     }
     Ok(())
 }

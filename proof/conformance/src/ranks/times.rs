@@ -5,8 +5,8 @@ use std::time::Instant;
 use gumball_cuda::{Dtype, Graph, Rows};
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceDistPool, DeviceOptions, DevicePool, DevicePoolConfig, RanksError,
-    SamplingParams, Slot,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DevicePool, DevicePoolConfig, RanksError, SamplingParams,
+    Slot, Work,
 };
 use serde_json::json;
 
@@ -125,9 +125,9 @@ fn time_one(
     let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
     let mut one = DevicePool::new(device.clone(), config)?;
     let slots = (0..rows).map(|row| one.admit(of(row), &[])).collect::<gumball_spec::Result<Vec<Slot>>>()?;
-    one.assign(&slots, &DeviceOptions::default())?;
+    one.assign(&Batch::of(&slots))?;
     let batch = |step: usize| Rows::of(logits, Dtype::F32, step * rows * vocab, rows, vocab, vocab);
-    let inputs = (0..steps).map(|step| batch(step).map(Into::into));
+    let inputs = (0..steps).map(|step| batch(step).map(Work::step));
     let graph = one.capture(&inputs.collect::<gumball_spec::Result<Vec<_>>>()?)?;
     time(device, &mut one, &graph, replays)
 }
@@ -177,7 +177,7 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> gumball
                 (0..rows).map(|row| many.admit(of(row), &[])).collect::<gumball_spec::Result<Vec<Slot>>>()?;
             for layout in LogitsLayout::ALL {
                 let plan = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
-                many.assign(&plan, &slots, &DeviceOptions::default())?;
+                many.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) })?;
                 let own = plan.shares.of(rank).count();
                 let batch = |step: usize| match layout {
                     LogitsLayout::Replicated => {
@@ -185,8 +185,8 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> gumball
                     }
                     _ => Rows::of(part, Dtype::F32, step * rows * width, rows, width, width),
                 };
-                let inputs = (0..steps).map(batch).collect::<gumball_spec::Result<Vec<_>>>()?;
-                let graph = many.capture(&inputs)?;
+                let inputs = (0..steps).map(|step| batch(step).map(Work::step));
+                let graph = many.capture(&inputs.collect::<gumball_spec::Result<Vec<_>>>()?)?;
                 let taken = time(device, &mut many, &graph, replays)?;
                 // An exchange that failed shows here.
                 many.fetch(&mut gumball_engine::Outputs::new())?;

@@ -1,6 +1,8 @@
 //! The rows of a call with masks, forced tokens and drafts: as numbers small enough to print, and as data.
 
-use gumball_engine::{Drafts, Kind, Masks, Matrix, PADDING, RowHook, Rows, Slot, Tree, VerifyMode};
+use gumball_engine::{
+    Drafts, HostMasks, HostMatrix, Kind, Masks, Matrix, PADDING, RowHook, Rows, Slot, Tree, VerifyMode,
+};
 use gumball_spec::Result;
 
 use super::{VOCAB, WORDS};
@@ -197,7 +199,7 @@ fn likeliest(row: &[f32]) -> i32 {
 impl Made {
     /// Returns the table of rows.
     pub fn rows(&self, batch: &Batch) -> Result<Rows<'_>> {
-        Ok(Rows::of(Matrix::strided(self.numbers.row(), self.lines, VOCAB, VOCAB + GAP)?, batch.kind))
+        Ok(Rows::of(HostMatrix::strided(self.numbers.row(), self.lines, VOCAB, VOCAB + GAP)?, batch.kind))
     }
 
     /// Returns what comes with the rows, and the numbers of drafts.
@@ -208,9 +210,9 @@ impl Made {
     ) -> Result<gumball_engine::Batch<'a>> {
         let masks = match &self.masks {
             Some((words, present)) => {
-                Masks::new(words, present.len(), WORDS, WORDS)?.with_present(present)?
+                Masks::Host(HostMasks::new(words, present.len(), WORDS, WORDS)?.with_present(present)?)
             }
-            None => Masks::NONE,
+            None => Masks::None,
         };
         let (row_indices, mut of) = (&self.row_indices, gumball_engine::Batch::of(&batch.slots));
         if let Some(drafts) = &batch.drafts {
@@ -227,9 +229,9 @@ impl Made {
     /// Returns the drafts of a batch that is verified.
     pub fn drafts(&self, batch: &Batch) -> Option<Drafts<'_>> {
         let of = batch.drafts.as_ref()?;
-        let tree = if of.trees { Tree::Parents(&self.parents) } else { Tree::Chain };
+        let tree = if of.trees { Tree::Parents((&self.parents).into()) } else { Tree::Chain };
         let probs = of.probs.then(|| Matrix::new(&self.probs, self.probs.len() / VOCAB, VOCAB));
-        Some(Drafts { ids: &self.ids, tree, probs: probs.transpose().expect("whole rows") })
+        Some(Drafts { ids: (&self.ids).into(), tree, probs: probs.transpose().expect("whole rows") })
     }
 }
 

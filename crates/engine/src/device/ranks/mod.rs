@@ -3,7 +3,6 @@
 //! Devices write into each other's memory: the host takes part when a group is made, and not in its steps. So steps are enqueued,
 //! captured and replayed like those of a [`DevicePool`].
 
-mod shorten;
 mod step;
 mod verify;
 mod watch;
@@ -25,6 +24,7 @@ use crate::ranks::alike::{Requests, digest_of};
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 use crate::state::State;
+use crate::verify_mode::VerifyMode;
 
 /// A pool whose logits are spread over the devices of several ranks: each rank has one, and all make the same calls in the same turn.
 ///
@@ -46,6 +46,8 @@ pub struct DeviceDistPool {
     timeout: Duration,
     requests: Requests,
     assigned: Assigned,
+    /// That of the last step.
+    digest: StepDigest,
     broken: Option<Error>,
     /// Why the waits of the device were ended, if they were.
     gone: Option<Error>,
@@ -55,9 +57,10 @@ pub struct DeviceDistPool {
 #[derive(Debug, Default)]
 struct Assigned {
     slots: Vec<Slot>,
-    /// How many drafts each request has; `None` for a step.
-    counts: Option<Vec<u32>>,
+    /// How many drafts each request has, and how they are judged; `None` for a step.
+    drafts: Option<(Vec<u32>, VerifyMode)>,
     plan: Option<Plan>,
+    /// That of a step without drafts of the host.
     digest: StepDigest,
     /// The first of the assigned rows that each rank owns, and the number of rows.
     first_rows: Vec<usize>,
@@ -114,6 +117,7 @@ impl DeviceDistPool {
             timeout,
             requests: Requests::default(),
             assigned: Assigned::default(),
+            digest: StepDigest::default(),
             broken: None,
             gone: None,
         };
@@ -222,6 +226,19 @@ impl DeviceDistPool {
         self.observe_last_step()?;
         self.pool.push(slot, id)?;
         self.requests.note(slot, id.into());
+        Ok(())
+    }
+
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, as [`DevicePool::shorten`](crate::DevicePool::shorten) does. All
+    /// ranks make the call.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::shorten`](crate::DevicePool::shorten) and [`DeviceDistPool::fetch`].
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        self.check_broken()?;
+        self.observe_last_step()?;
+        self.pool.shorten(slots, counts)?;
+        slots.iter().zip(counts).for_each(|(slot, count)| self.requests.note(*slot, !(*count as u64) >> 1));
         Ok(())
     }
 

@@ -1,117 +1,112 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
-use gumball_cuda::{ExchangeFailure, ExchangeLayout, Graph, RankRows, Rows, Step, StepInput, StepVariant};
+use gumball_cuda::{
+    DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepInput, StepVariant, Work as Fixed,
+};
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
-use super::super::input::{DeviceOptions, copy_up};
+use super::super::assign::{rule, verifies};
+use super::super::assigned::no_counts;
+use super::super::work::Work;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool, is_lost};
 use crate::batch::Batch;
-use crate::drafts::starts;
-use crate::logits::Logits;
+use crate::drafts::{Drafted, Drafts, Ids, starts};
+use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::ranks::alike::add_batch;
+use crate::ranks::refuse_survey;
+use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
 
 impl DeviceDistPool {
-    /// Chooses the next token of each row of the host's memory, as [`DistPool::step`](crate::DistPool::step) does. The call copies the
-    /// rows to the device and the results back.
+    /// Chooses the next token of each row, as [`DistPool::step`](crate::DistPool::step) does. The call copies rows of the host to the device, reads
+    /// those of the device where they lie, and copies the results back.
     ///
     /// # Errors
-    /// - Those of [`DeviceDistPool::enqueue`] and [`DeviceDistPool::fetch`].
+    /// - Those of [`DeviceDistPool::assign`], [`DeviceDistPool::enqueue`] and [`DeviceDistPool::fetch`].
     /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
-    pub fn step(&mut self, rows: crate::Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
-        let logits = rows.of_rank(batch)?;
+    pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        rows.check_of_rank(batch)?;
         batch.refuse_drafts("step")?;
         batch.check(batch.slots.len(), self.pool.vocab())?;
-        self.pool.refuse_hooks(batch, batch.slots.len())?;
+        self.pool.refuse_hooks(batch)?;
         refuse_kept(out)?;
-        let plan = self.planned(batch, 0, StepKind::Decode)?;
-        self.assign(&plan, batch.slots, &DeviceOptions::of(batch))?;
-        self.with_rows(logits, |pool, rows| pool.enqueue_assigned(rows))?;
+        self.assign_batch(batch, false)?;
+        self.enqueue(&[Work::Step(rows, Masks::None)])?;
         self.fetch(out)
     }
 
-    /// Returns the plan of a batch, or decides for it as [`DeviceDistPool::plan`] does. `drafts`: the most of a request.
-    pub(super) fn planned(&self, batch: &Batch<'_>, drafts: usize, kind: StepKind) -> Result<Plan> {
-        batch.plan.map_or_else(|| self.plan(&self.shape(batch.slots, drafts, kind)?), Ok)
-    }
-
-    /// Copies rows of the host up, and does work with them.
-    pub(super) fn with_rows<T>(
-        &mut self,
-        logits: Logits<'_>,
-        work: impl FnOnce(&mut Self, Rows<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let (matrix, kind) = (logits.matrix(), logits.kind());
-        let (data, stride) = matrix.to_last();
-        let (buffer, dtype) = copy_up(self.pool.device.runtime(), &mut self.pool.upload, data)?;
-        let rows = Rows::of(&buffer, dtype, 0, matrix.rows(), matrix.width(), stride);
-        let done = rows.and_then(|rows| work(self, rows.with_kind(kind)));
-        self.pool.upload = Some(buffer);
-        done
-    }
-
-    /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot, on all ranks.
-    ///
-    /// # Shapes and units
-    /// `slots`, `options`: those of the whole batch, the same on all ranks. `rows`: one row for each slot, of this rank's ids, which may
-    /// be followed by padding up to [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` a row of the whole vocabulary for each
-    /// request of this rank's share, in turn. They may be written again once the step is done.
-    ///
-    /// # Errors
-    /// Those of [`DeviceDistPool::assign`] and [`DeviceDistPool::enqueue_assigned`]. Nothing was sent then.
-    pub fn enqueue(
-        &mut self,
-        plan: &Plan,
-        rows: Rows<'_>,
-        slots: &[Slot],
-        options: &DeviceOptions<'_>,
-    ) -> Result<()> {
-        self.assign(plan, slots, options)?;
-        self.enqueue_assigned(rows)
-    }
-
-    /// Assigns slots, options and a layout to the rows of the next steps, those of captured graphs included.
+    /// Assigns a batch to the rows of the next steps, or with `counts` of verifications, those of captured graphs included. All ranks assign the
+    /// same batch.
     ///
     /// # Errors
     /// - Those of [`DevicePool::assign`](crate::DevicePool::assign), and [`Error::OutOfRange`] for a layout that was not configured.
-    /// - [`Error::Length`] if there are not as many slots as were planned for.
-    /// - [`Error::Conflict`] for row indices.
+    /// - [`Error::Length`] if there are not as many slots as `batch.plan` was made for.
+    /// - [`Error::Conflict`] for row indices, for a batch of drafts, and under `Survey` for a verification.
     /// - [`RanksError::Broken`] after an exchange that failed.
-    pub fn assign(&mut self, plan: &Plan, slots: &[Slot], options: &DeviceOptions<'_>) -> Result<()> {
-        self.check_assignment(plan, slots, options)?;
-        options.on_host().check(slots.len(), self.pool.vocab())?;
-        let order = self.order(plan);
-        if order.is_empty() {
-            self.pool.assign(slots, options)?;
+    pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
+        batch.refuse_hooks()?;
+        self.assign_batch(batch, verifies(batch))
+    }
+
+    /// Assigns a batch to the rows of verifications, or of steps.
+    pub(super) fn assign_batch(&mut self, batch: &Batch<'_>, verifies: bool) -> Result<()> {
+        self.check_broken()?;
+        let (slots, counts) = (batch.slots, batch.counts);
+        let (most, kind) = match counts.iter().max() {
+            Some(most) => (*most as usize, StepKind::Verify),
+            None => (0, if verifies { StepKind::Verify } else { StepKind::Decode }),
+        };
+        let plan = match batch.plan {
+            Some(plan) => plan,
+            None => self.plan(&self.shape(slots, most, kind)?)?,
+        };
+        let batch = &Batch { plan: None, ..*batch };
+        self.check_assignment(&plan, batch)?;
+        let rows = if verifies {
+            refuse_survey(&plan)?;
+            self.pool.check_draft_counts(batch)?
         } else {
-            let ordered: Vec<Slot> = order.iter().map(|row| slots[*row]).collect();
-            let on_host = options.on_host();
-            let picked = on_host.pick(&order);
-            let Batch { masks, forced, .. } = picked.batch();
-            self.pool.assign(&ordered, &DeviceOptions { masks, forced, row_indices: &[] })?;
+            slots.len()
+        };
+        batch.check(rows, self.pool.vocab())?;
+        let order = self.order(&plan);
+        let starts = if verifies { starts(counts) } else { (0..=rows).collect() };
+        let batch_rows: Vec<usize> =
+            order.iter().flat_map(|request| starts[*request]..starts[request + 1]).collect();
+        if order.is_empty() {
+            self.pool.assign_batch(batch, verifies)?;
+        } else {
+            let ordered: Vec<Slot> = order.iter().map(|request| slots[*request]).collect();
+            let picked = batch.pick(&batch_rows);
+            let picked = Batch { slots: &ordered, hooks: &[], ..picked.batch() };
+            if verifies {
+                let counts: Vec<u32> = order.iter().map(|request| counts[*request]).collect();
+                let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
+                let (counts, batch_requests) = (&counts[..], &batch_requests[..]);
+                let drafts = DraftCounts { counts, rule: rule(batch.mode), batch_requests };
+                self.pool.assign_rows(&picked, rows, Some(drafts))?;
+            } else {
+                self.pool.assign_batch(&picked, false)?;
+            }
         }
-        let digest = self.digest(plan, slots, (&options.on_host(), slots.len()), &[]);
-        self.note_assignment(plan, slots, None, (order, digest))
+        let mode = if verifies { &batch.mode.words()[..] } else { &[] };
+        let mut digest = self.digest(&plan, slots, (batch, rows), mode);
+        digest.extend(StepPart::Drafts, counts.iter().map(|count| u64::from(*count)));
+        self.note_assignment(&plan, batch, verifies, (batch_rows, digest))
     }
 
     /// Checks what every assignment must have.
-    pub(super) fn check_assignment(
-        &self,
-        plan: &Plan,
-        slots: &[Slot],
-        options: &DeviceOptions<'_>,
-    ) -> Result<()> {
-        self.check_broken()?;
+    fn check_assignment(&self, plan: &Plan, batch: &Batch<'_>) -> Result<()> {
         self.planner.check(plan.layout)?;
-        if plan.shares.requests() != slots.len() {
+        if plan.shares.requests() != batch.slots.len() {
             let allowed = format!("{}, as many as were planned for", plan.shares.requests());
-            return Err(Error::length("slots", slots.len(), allowed));
+            return Err(Error::length("slots", batch.slots.len(), allowed));
         }
-        if !options.row_indices.is_empty() {
+        if !batch.row_indices.is_empty() {
             let reason = "each row of a step over ranks has logits of its own";
             return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason });
         }
@@ -120,18 +115,18 @@ impl DeviceDistPool {
 
     /// Returns the requests of the batch in the order in which they are assigned, in which those of a rank are neighbours; nothing if that is
     /// the batch's own.
-    pub(super) fn order(&self, plan: &Plan) -> Vec<usize> {
+    fn order(&self, plan: &Plan) -> Vec<usize> {
         let order: Vec<usize> = (0..self.group.world()).flat_map(|rank| plan.shares.of(rank)).collect();
         if plan.layout == LogitsLayout::Gather || order.is_sorted() { Vec::new() } else { order }
     }
 
-    /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the windows. `counts`: how many drafts each
-    /// request of the batch has. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the same.
-    pub(super) fn note_assignment(
+    /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the windows. `batch_rows`: for each assigned
+    /// row its number in the batch; empty if the two orders are the same.
+    fn note_assignment(
         &mut self,
         plan: &Plan,
-        slots: &[Slot],
-        counts: Option<&[u32]>,
+        batch: &Batch<'_>,
+        verifies: bool,
         (batch_rows, digest): (Vec<usize>, StepDigest),
     ) -> Result<()> {
         let batch_rows: Vec<u32> = batch_rows.into_iter().map(|row| row as u32).collect();
@@ -139,25 +134,32 @@ impl DeviceDistPool {
             self.windows.set_batch_rows(&batch_rows)?;
             self.assigned.batch_rows = batch_rows;
         }
-        self.windows.set_digest(digest.whole())?;
         self.assigned.digest = digest;
-        let rows = |request: usize| counts.map_or(1, |counts| counts[request] as usize + 1);
+        self.set_digest(digest)?;
+        let rows = |request: usize| if verifies { batch.counts[request] as usize + 1 } else { 1 };
         let (mut first_rows, mut first_requests) = (vec![0], vec![0]);
         for rank in 0..self.group.world() {
             let share = || plan.shares.of(rank);
             first_rows.push(first_rows[rank] + share().map(rows).sum::<usize>());
             first_requests.push(first_requests[rank] + share().count());
         }
-        self.assigned.slots = slots.to_vec();
-        self.assigned.counts = counts.map(<[u32]>::to_vec);
+        self.assigned.slots = batch.slots.to_vec();
+        self.assigned.drafts = verifies.then(|| (batch.counts.to_vec(), batch.mode));
         self.assigned.plan = Some(*plan);
         (self.assigned.first_rows, self.assigned.first_requests) = (first_rows, first_requests);
         Ok(())
     }
 
+    /// Sets the digest that the next step's exchanges compare.
+    fn set_digest(&mut self, digest: StepDigest) -> Result<()> {
+        self.windows.set_digest(digest.whole())?;
+        self.digest = digest;
+        Ok(())
+    }
+
     /// Returns the digest of everything that all ranks must have alike in a step, except positions, which devices advance by themselves.
     /// `rows`: their number; `shape`: the mode of a verification.
-    pub(super) fn digest(
+    fn digest(
         &self,
         plan: &Plan,
         slots: &[Slot],
@@ -176,19 +178,71 @@ impl DeviceDistPool {
         digest
     }
 
-    /// Enqueues a step for the rows that were assigned last; it only launches kernels, and returns before the devices have finished.
+    /// Enqueues steps, verifications, and what takes tokens away, for what was assigned last, on all ranks, in this order, and returns before the
+    /// devices have finished: as [`DevicePool::enqueue`](crate::DevicePool::enqueue) does.
     ///
-    /// If the host program is capturing the device's stream in a graph of its own, the step becomes part of it.
+    /// The owner of a request samples its rows or judges its drafts, and sends what came out to all ranks; each advances all requests by the
+    /// emitted tokens, so more work may follow at once. If the host program is capturing the device's stream in a graph of its own, the work
+    /// becomes part of it.
+    ///
+    /// # Shapes and units
+    /// Of [`Work::Step`] and [`Work::Verify`] the rows are one for each slot, or for each request and draft, of this rank's ids, which may
+    /// be followed by padding up to [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` whole rows, those of this
+    /// rank's requests, in turn. They may be written again once the step is done. Drafts are those of the whole batch, with the same values on
+    /// all ranks; so are the counts of [`Work::Shorten`].
     ///
     /// # Errors
-    /// - Those of [`DevicePool::enqueue_assigned`](crate::DevicePool::enqueue_assigned), and [`Error::Length`] for rows of another shape than the
-    ///   layout has.
+    /// - Those of [`DevicePool::enqueue`](crate::DevicePool::enqueue), and [`Error::Length`] for rows of another shape than the layout has.
+    /// - [`Error::Conflict`] for masks, hidden states and drafts of batches; and for [`Work::Shorten`] if the requests of ranks are not
+    ///   neighbours in the batch: the numbers come in its order.
     /// - [`RanksError::Broken`] after an exchange that failed.
-    pub fn enqueue_assigned(&mut self, rows: Rows<'_>) -> Result<()> {
+    ///
+    /// Nothing was sent then.
+    pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
         self.check_broken()?;
+        for work in work.iter().filter(|_| work.len() > 1) {
+            self.with_placed(work, |pool, work, _| pool.fix(work).map(drop))?;
+        }
+        work.iter().try_for_each(|work| self.with_placed(work, Self::enqueue_placed))
+    }
+
+    /// Copies what lies in the memory of the host to the device, and does something with the work and the digest of its step.
+    fn with_placed<T>(
+        &mut self,
+        work: &Work<'_>,
+        then: impl FnOnce(&mut Self, &Work<'_>, StepDigest) -> Result<T>,
+    ) -> Result<T> {
+        let mut digest = self.assigned.digest;
+        if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = work {
+            digest.extend(StepPart::Drafts, ids.iter().map(|id| *id as u64));
+        }
+        let mut uploads = std::mem::take(&mut self.pool.uploads);
+        let placed = uploads.place(self.pool.device.runtime(), *work, |drafts| {
+            let slots = &self.assigned.slots;
+            match &self.assigned.drafts {
+                Some((counts, mode)) => {
+                    let of = Batch { counts, mode: *mode, ..Batch::of(slots) };
+                    self.pool.read_drafts(slots, &Drafted::of(&of), drafts)
+                }
+                None if slots.is_empty() => self.pool.read_drafts(&[], &Drafted::default(), drafts),
+                None => Err(no_counts()),
+            }
+        });
+        let done = placed.and_then(|work| then(self, &work, digest));
+        self.pool.uploads = uploads;
+        done
+    }
+
+    /// Enqueues work that lies in the memory of the device.
+    fn enqueue_placed(&mut self, work: &Work<'_>, digest: StepDigest) -> Result<()> {
+        self.check_work(work)?;
+        if let Work::Shorten(_) = work {
+            return self.pool.enqueue(&[*work]);
+        }
+        self.set_digest(digest)?;
         let Self { pool, group, windows, .. } = self;
         let spread = spread(&self.assigned, &self.planner, group.rank())?;
-        let input = StepInput { ranks: Some((&*windows, &spread)), ..StepInput::of(&rows) };
+        let input = StepInput { ranks: Some((&*windows, &spread)), ..pool.step_input(work)? };
         let is_emulated = pool.device().gpu().is_none();
         let enqueue = || pool.enqueue_step(&input, None);
         let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
@@ -199,19 +253,40 @@ impl DeviceDistPool {
         Ok(())
     }
 
-    /// Captures a step for each of several arrays of rows, to be replayed in this order. Nothing runs yet.
+    /// Checks that work is of a kind that ranks take.
+    fn check_work(&self, work: &Work<'_>) -> Result<()> {
+        let (parameter, other, reason) = match work {
+            Work::Step(..) | Work::Verify(..) => return Ok(()),
+            Work::Shorten(_) if self.assigned.batch_rows.is_empty() => return Ok(()),
+            Work::Shorten(_) => {
+                let reason =
+                    "the requests were assigned in another order than the batch's; own them in blocks";
+                ("ownership", "counts", reason)
+            }
+            Work::Draft(..) | Work::CopyDrafts(..) => {
+                ("batch", "ranks", "drafts are drawn on each rank alone")
+            }
+        };
+        Err(Error::Conflict { parameter, other, reason })
+    }
+
+    /// Captures steps or verifications over rows of the device, to be replayed in this order by [`DeviceDistPool::replay`]. Nothing runs yet.
     ///
-    /// A replay uses the assignment of that moment, which must have the layout and the number of rows of the one at the capture.
+    /// A replay uses the assignment of that moment, and reads the drafts that lie there then. The layout, the mode, and the numbers of requests and
+    /// of rows that each rank owns must stay the same; how many drafts each request has may change within these.
     ///
     /// # Errors
-    /// Those of [`DeviceDistPool::enqueue_assigned`].
-    pub fn capture<'b>(&self, rows: &[Rows<'b>]) -> Result<Graph<'b>> {
+    /// Those of [`DeviceDistPool::enqueue`], and [`Error::OutOfRange`] for what lies in the memory of the host.
+    pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
         self.check_broken()?;
+        let fixed = work.iter().map(|work| self.fix(work)).collect::<Result<_>>()?;
+        self.pool.workspace.capture_work(fixed)
+    }
+
+    fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
+        self.check_work(work)?;
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        let ranks = Some((&self.windows, &spread));
-        let step = |rows: &Rows<'b>| self.pool.workspace.fix(&StepInput { ranks, ..StepInput::of(rows) });
-        let steps: Vec<Step<'b>> = rows.iter().map(step).collect::<Result<_>>()?;
-        self.pool.workspace.capture(&steps)
+        self.pool.fix(work, Some((&self.windows, &spread)))
     }
 
     /// Enqueues the steps or verifications of a graph.
@@ -226,6 +301,7 @@ impl DeviceDistPool {
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
         graph.check_spread(&self.windows, &spread(&self.assigned, &self.planner, self.group.rank())?)?;
+        self.set_digest(self.assigned.digest)?;
         let is_emulated = self.pool.device().gpu().is_none();
         let replay = || self.pool.replay(graph);
         let (replayed, gone) = beside(&mut self.group, &self.windows, is_emulated, replay);
@@ -243,6 +319,7 @@ impl DeviceDistPool {
     /// - [`RanksError::Broken`] after an exchange that failed.
     pub fn reserve_replays(&mut self, steps: usize) -> Result<()> {
         self.check_broken()?;
+        self.set_digest(self.assigned.digest)?;
         self.pool.reserve_replays(steps, StepVariant::Full)?;
         (0..steps).for_each(|_| self.note_step());
         Ok(())
@@ -250,8 +327,9 @@ impl DeviceDistPool {
 
     /// Counts a step, whose results come in the order of the batch.
     pub(super) fn note_step(&mut self) {
-        self.pool.note_order(&self.assigned.slots, self.assigned.counts.as_ref());
-        self.assigned.plan.iter().for_each(|plan| self.planner.count(plan));
+        let Assigned { slots, drafts, plan, .. } = &self.assigned;
+        self.pool.note_order(slots, drafts.as_ref().map(|(counts, _)| counts));
+        plan.iter().for_each(|plan| self.planner.count(plan));
     }
 
     /// Waits for the enqueued steps and copies the results of the last one into `out`: the whole batch, on every rank.
@@ -340,7 +418,7 @@ impl DeviceDistPool {
     #[must_use]
     pub fn results_layout(&self) -> (Layout, usize) {
         let rows = self.assigned.first_rows.last().copied().unwrap_or(0);
-        let requests = self.assigned.counts.as_ref().map_or(0, Vec::len);
+        let requests = self.assigned.drafts.as_ref().map_or(0, |(counts, _)| counts.len());
         (Layout { rows, ..self.pool.outputs_layout() }, requests)
     }
 

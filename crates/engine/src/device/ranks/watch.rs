@@ -127,7 +127,7 @@ impl DeviceDistPool {
             }
         };
         // All ranks that notice tell each other which step they are at.
-        let compared = self.group.compare(self.assigned.digest, COMPARED.min(self.timeout));
+        let compared = self.group.compare(self.digest, COMPARED.min(self.timeout));
         let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
         match compared {
             Err(error) if disagrees(&error) || is_lost(&error) && !disagrees(&told) => error,

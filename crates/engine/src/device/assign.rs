@@ -1,0 +1,266 @@
+//! Assignments: which requests the rows of the next work are of, and what comes with these rows.
+//!
+//! The host copies an assignment up only when it changes. Work with an unchanged batch therefore only launches kernels.
+
+use std::borrow::Cow;
+
+use gumball_cuda::{Assignment, DraftCounts, DraftRule};
+use gumball_spec::verify::MAX_DRAFTS;
+use gumball_spec::verify::coupled::check_drafts;
+use gumball_spec::verify::draft::check_path;
+use gumball_spec::{Error, Result};
+
+use super::assigned::{Assigned, AssignedDrafts, code};
+use super::draft_batch::DraftBatch;
+use super::pool::DevicePool;
+use super::pool_route::{PoolRoute, refused};
+use crate::batch::Batch;
+use crate::drafts::starts;
+use crate::masks::Masks;
+use crate::slot::{PADDING, Slot};
+use crate::verify::check_forced_block;
+use crate::verify_mode::VerifyMode;
+
+/// How much is assigned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AssignedShape {
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of requests whose drafts are verified; 0 if the rows are those of steps, or of a batch of drafts.
+    pub requests: usize,
+}
+
+/// Returns the rule of a mode.
+pub(super) fn rule(mode: VerifyMode) -> DraftRule {
+    match mode.judgement() {
+        Some(judgement) => DraftRule::Judged(judgement),
+        None if mode == VerifyMode::Greedy => DraftRule::Greedy,
+        None => DraftRule::Coupled,
+    }
+}
+
+/// Returns whether a batch is one of verifications. One without requests suits steps as well, unless it says how drafts are judged.
+pub(super) fn verifies(batch: &Batch<'_>) -> bool {
+    !batch.counts.is_empty() || batch.slots.is_empty() && batch.mode != VerifyMode::default()
+}
+
+impl DevicePool {
+    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with `counts` of verifications, or of
+    /// the batch of drafts that it is `of`. The pool's own steps and verifications replace each other's assignments.
+    ///
+    /// The call does not wait for the device. It copies nothing if the assignment is unchanged. While the
+    /// host program captures a graph on the stream, only an unchanged assignment is allowed.
+    ///
+    /// Allocates memory where the rows behind drafts need more than ever before for their penalties and other edits that
+    /// depend on the history. The first mode that judges drafts by probabilities takes memory for these, once: 4 bytes for
+    /// each id of each of the pool's rows, 40 bytes more for each row, and 320 KiB.
+    ///
+    /// # Shapes and units
+    /// `batch.slots`: a slot for each row, or for each request if drafts are verified; [`PADDING`] for one without a sequence; no other value
+    /// twice, but in a batch of drafts. `batch.counts`: the drafts of each request, as [`Pool::verify`](crate::Pool::verify) takes them, or
+    /// those in front of each row of a batch of drafts, in 0..64, and none if there are none. `batch.mode`: how drafts are judged, or will be. The
+    /// other lists are empty or have one element for each row: of a verification one for each request and each draft.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a shape differs, or there are more rows than the pool or the batch of drafts allows.
+    /// - [`Error::OutOfRange`] for a vacant slot, a slot that occurs twice, a forced token outside the vocabulary, masks in the memory of the
+    ///   device, which come with the work, more than 64 drafts of a request, a threshold outside 0..=1, and a batch of drafts that this pool
+    ///   does not have.
+    /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path; in
+    ///   [`VerifyMode::Block`] for a forced token beside drafts; on the route `probabilities` for masks and row indices; for a mode without
+    ///   drafts; for hooks, which run on the host; and for a plan.
+    /// - [`Error::Unavailable`] for a mode that judges drafts by probabilities, in a pool of the route `probabilities`; if the device fails, or
+    ///   has not enough memory.
+    pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
+        batch.refuse_plan()?;
+        batch.refuse_hooks()?;
+        match batch.of {
+            Some(of) => self.assign_draft(of, &Batch { of: None, ..*batch }),
+            None => self.assign_batch(batch, verifies(batch)),
+        }
+    }
+
+    /// Assigns a batch to the pool's own rows: those of verifications, or of steps.
+    pub(super) fn assign_batch(&mut self, batch: &Batch<'_>, verifies: bool) -> Result<()> {
+        let slots = batch.slots;
+        if verifies {
+            let rows = self.check_draft_counts(batch)?;
+            let drafts = DraftCounts { counts: batch.counts, rule: rule(batch.mode), batch_requests: &[] };
+            return self.assign_rows(batch, rows, Some(drafts));
+        }
+        batch.refuse_drafts("assign")?;
+        if slots.len() > self.config.rows {
+            let allowed = format!("at most {}, the pool's rows", self.config.rows);
+            return Err(Error::length("slots", slots.len(), allowed));
+        }
+        self.assign_rows(batch, slots.len(), None)
+    }
+
+    /// Assigns a batch to the rows of a batch of drafts.
+    pub(super) fn assign_draft(&mut self, of: DraftBatch, batch: &Batch<'_>) -> Result<()> {
+        let counts = match batch.counts {
+            [] => Cow::Owned(vec![0; batch.slots.len()]),
+            counts => Cow::Borrowed(counts),
+        };
+        self.check_draft(batch, &counts)?;
+        let forced: Vec<i32> = batch.forced.iter().copied().map(code).collect();
+        self.workspace.assign(&Assignment {
+            of: Some(of.id),
+            slots: batch.slots,
+            forced: &forced,
+            row_indices: batch.row_indices,
+            masks: &batch.masks.rows(batch.slots.len()),
+            drafts: Some(DraftCounts { counts: &counts, rule: rule(batch.mode), batch_requests: &[] }),
+        })
+    }
+
+    /// Checks the rows of a draft model, in front of which `counts` drafts stand.
+    pub(super) fn check_draft(&self, batch: &Batch<'_>, counts: &[u32]) -> Result<()> {
+        let slots = batch.slots;
+        self.check_draft_route()?;
+        if counts.len() != slots.len() {
+            return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
+        }
+        if slots.len() > self.config.rows {
+            let allowed = format!("at most {}, the pool's rows", self.config.rows);
+            return Err(Error::length("slots", slots.len(), allowed));
+        }
+        batch.check(slots.len(), self.config.vocab)?;
+        counts.iter().try_for_each(|count| check_path(*count as usize))?;
+        let mut admitted = slots.iter().filter(|slot| **slot != PADDING);
+        admitted.try_for_each(|slot| check_drafts(self.slots.sequence(*slot)?.params(), 1))
+    }
+
+    pub(super) fn check_draft_route(&self) -> Result<()> {
+        if self.config.route == PoolRoute::Race {
+            return Ok(());
+        }
+        let reason = "draft in a pool of the route race, or of the host".to_owned();
+        Err(Error::Unavailable { resource: "drafts on a device on the route probabilities", reason })
+    }
+
+    /// Returns how much is assigned to the rows of steps and verifications, or to those of a batch of drafts.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this pool does not have the batch.
+    pub fn assigned(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
+        let requests = self.assigned.slots.len();
+        Ok(match (of, self.assigned.counts()) {
+            (Some(of), _) => {
+                AssignedShape { rows: self.workspace.batch(Some(of.id))?.paths().count(), requests: 0 }
+            }
+            (None, None) => AssignedShape { rows: requests, requests: 0 },
+            (None, Some(counts)) => {
+                let drafts: usize = counts.iter().map(|count| *count as usize).sum();
+                AssignedShape { rows: requests + drafts, requests }
+            }
+        })
+    }
+
+    /// Assigns a batch to `rows` rows: one of each slot, or with drafts one more than the slot has drafts.
+    pub(super) fn assign_rows(
+        &mut self,
+        batch: &Batch<'_>,
+        rows: usize,
+        drafts: Option<DraftCounts<'_>>,
+    ) -> Result<()> {
+        batch.check(rows, self.config.vocab)?;
+        let has_masks = !matches!(batch.masks, Masks::None);
+        if self.config.route == PoolRoute::Probabilities {
+            let given = [("masks", has_masks), ("row_indices", !batch.row_indices.is_empty())];
+            if let Some((parameter, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+                return Err(refused(parameter));
+            }
+        }
+        if self.assigned.is(batch, drafts) {
+            return Ok(());
+        }
+        let slots = batch.slots;
+        self.slots.check(slots)?;
+        for (slot, count) in slots.iter().zip(drafts.map_or(&[][..], |drafts| drafts.counts)) {
+            if *slot != PADDING {
+                check_drafts(self.slots.admitted(*slot).params(), *count as usize)?;
+            }
+        }
+
+        let assigned = Assigned {
+            known: true,
+            slots: slots.to_vec(),
+            drafts: drafts.map(AssignedDrafts::of),
+            forced: batch.forced.iter().copied().map(code).collect(),
+            lines: batch.row_indices.to_vec(),
+            masks: has_masks,
+            temperatures: self
+                .temperatures(slots, drafts.is_some_and(|drafts| drafts.rule == DraftRule::Greedy)),
+        };
+        let masks = batch.masks.rows(rows);
+        // If the copy fails, nothing is assigned on the device, and the next `assign` writes all lists again.
+        self.assigned.known = false;
+        self.workspace.assign(&Assignment {
+            of: None,
+            slots,
+            forced: &assigned.forced,
+            row_indices: &assigned.lines,
+            masks: &masks,
+            drafts,
+        })?;
+        if self.config.route == PoolRoute::Probabilities {
+            let temperatures = assigned.temperatures.iter().enumerate().flat_map(|(index, temperature)| {
+                let rows = drafts.map_or(1, |drafts| drafts.counts[index] as usize + 1);
+                std::iter::repeat_n(temperature.unwrap_or(1.0), rows)
+            });
+            self.workspace.assign_temperatures(&temperatures.collect::<Vec<_>>())?;
+        }
+        self.assigned = assigned;
+        Ok(())
+    }
+
+    /// Returns the temperature of the softmax of each slot's rows, `None` for padding; an empty list if steps make none.
+    fn temperatures(&self, slots: &[Slot], greedy: bool) -> Vec<Option<f32>> {
+        if self.config.route == PoolRoute::Race {
+            return Vec::new();
+        }
+        let temperature = |slot: &Slot| {
+            let admitted = self.slots.sequence(*slot).ok();
+            admitted.map(|sequence| if greedy { 0.0 } else { sequence.params().temperature })
+        };
+        slots.iter().map(temperature).collect()
+    }
+
+    /// Checks the numbers of drafts, the mode, and the forced tokens that it does not take; returns the number of rows.
+    pub(super) fn check_draft_counts(&self, batch: &Batch<'_>) -> Result<usize> {
+        let Batch { slots, counts, mode, .. } = *batch;
+        self.check_judgement(mode)?;
+        if counts.len() != slots.len() {
+            return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
+        }
+        if let Some(count) = counts.iter().find(|count| **count as usize > MAX_DRAFTS) {
+            return Err(Error::out_of_range("counts", count, format!("in 0..={MAX_DRAFTS}")));
+        }
+        let starts = starts(counts);
+        let rows = starts.last().copied().unwrap_or(0);
+        if rows > self.config.rows {
+            let allowed =
+                format!("at most {} requests and drafts together, the pool's rows", self.config.rows);
+            return Err(Error::length("counts", rows, allowed));
+        }
+        if mode == VerifyMode::Block {
+            let requests = starts.array_windows().zip(slots).filter(|(_, slot)| **slot != PADDING);
+            for ([start, end], _) in requests {
+                check_forced_block(*start..*end, |row| batch.forced(row))?;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Checks a mode that judges drafts by probabilities.
+    fn check_judgement(&self, mode: VerifyMode) -> Result<()> {
+        let Some(judgement) = mode.judgement() else { return Ok(()) };
+        judgement.check()?;
+        if self.config.route == PoolRoute::Probabilities {
+            let reason = "verify coupled, or take the route race".to_owned();
+            return Err(Error::Unavailable { resource: "probabilities of rows on this route", reason });
+        }
+        Ok(())
+    }
+}
