@@ -2,7 +2,7 @@
 //
 // Computes   for each request its position, history, counts and mu as they were behind the tokens that stay; how many went
 // Never      waits for the host; trusts a count that the device alone has seen
-// Twins      host engine/src/sequence.rs, engine/src/verify.rs | why docs/speculation.md
+// Twins      host engine/src/sequence.rs, engine/src/slots.rs | why docs/speculation.md
 // Shapes     slots, counts, taken [requests]
 // Grid       x = requests; 128 threads
 // Traffic    48 bytes a request; of requests that count tokens for each token that goes its id and 16 bytes

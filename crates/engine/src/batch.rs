@@ -132,7 +132,6 @@ impl<'a> Batch<'a> {
     }
 
     /// Checks that there are no hooks, for an assignment.
-    #[cfg(feature = "cuda")]
     pub(crate) fn refuse_hooks(&self) -> Result<()> {
         let reason = "a hook is called by the call that it is handed to, and an assignment outlives it";
         refuse(self.hooks.iter().any(Option::is_some), ("hooks", "assign"), reason)

@@ -26,7 +26,7 @@ pub enum Ids<'a> {
 impl<'a> Ids<'a> {
     /// Returns the integers, which must lie in the memory of the host.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "all memory is the host's"))]
-    fn on_host(self, parameter: &'static str) -> Result<&'a [i32]> {
+    pub(crate) fn on_host(self, parameter: &'static str) -> Result<&'a [i32]> {
         match self {
             Self::Host(ids) => Ok(ids),
             #[cfg(feature = "cuda")]
@@ -121,12 +121,8 @@ impl<'a> Drafts<'a> {
 
     /// Checks what can be checked without the requests, which have `counts` drafts each, and makes parents of links.
     pub(crate) fn read(&self, drafted: &Drafted<'_>, vocab: usize) -> Result<ReadDrafts<'a>> {
+        drafted.check()?;
         let Drafted { requests, counts, judgement } = *drafted;
-        if counts.len() != requests {
-            let wanted = format!("one per request, {requests}");
-            return Err(Error::length("drafts.counts", counts.len(), wanted));
-        }
-        check_draft_counts(counts)?;
         let total: usize = counts.iter().map(|count| *count as usize).sum();
         let one_per_draft = |name, ids: Ids<'a>| {
             let list = ids.on_host(name)?;
@@ -169,6 +165,22 @@ impl<'a> Drafted<'a> {
     pub(crate) fn of(batch: &Batch<'a>) -> Self {
         let judgement = batch.mode.judgement();
         Self { requests: batch.slots.len(), counts: batch.counts, judgement }
+    }
+
+    /// Checks that each request has a number of drafts, and none has too many.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { requests, counts, .. } = *self;
+        if counts.len() != requests {
+            let wanted = format!("one per request, {requests}");
+            return Err(Error::length("drafts.counts", counts.len(), wanted));
+        }
+        match counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS) {
+            Some((request, count)) => {
+                let value = format!("{count} in request {request}");
+                Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -253,17 +265,6 @@ pub(crate) fn starts(counts: &[u32]) -> Vec<usize> {
         end
     });
     std::iter::once(0).chain(ends).collect()
-}
-
-/// Checks that no request has too many drafts.
-fn check_draft_counts(counts: &[u32]) -> Result<()> {
-    match counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS) {
-        Some((request, count)) => {
-            let value = format!("{count} in request {request}");
-            Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Says in an error which request it is about.

@@ -28,11 +28,11 @@
 //! pool.score(rows, &batch, &scored, &mut outputs)    the logprobs of known tokens
 //! ```
 //!
-//! Rows, masks and drafts lie in the memory of the host or of a device. A pool on a device also does [`Work`] in order, without a wait:
+//! Rows, masks and drafts lie in the memory of the host or of a device. Pools also do [`Work`] in order, on a device without a wait:
 //!
 //! ```text
 //! pool.assign(&batch)                                whose rows come next, until another batch is assigned
-//! pool.enqueue(&[Work::step(rows)])                  or capture it, and replay the graph
+//! pool.enqueue(&[Work::step(rows)])                  or on a device capture it, and replay the graph
 //! pool.fetch(&mut outputs)                           what the last step or verification came to
 //! ```
 //!
@@ -86,6 +86,7 @@ mod sampler;
 mod batch;
 mod drafts;
 mod head_counts;
+mod in_order;
 mod lm_head;
 mod logits;
 mod masks;
@@ -96,11 +97,13 @@ mod sink;
 mod slot;
 mod slots;
 mod verify_mode;
+mod work;
 mod workers;
 
 mod operators;
 
 mod draft;
+mod enqueue;
 mod hidden;
 mod hidden_drafts;
 mod hidden_rows;
@@ -136,7 +139,7 @@ pub use device::{
     AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceGraph,
     DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig,
     DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType,
-    PoolRoute, StepVariant, Work,
+    PoolRoute, StepVariant,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};
@@ -161,3 +164,4 @@ pub use sequence::Sequence;
 pub use slot::{PADDING, Slot};
 pub use state::State;
 pub use verify_mode::VerifyMode;
+pub use work::Work;

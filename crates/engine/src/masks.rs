@@ -33,6 +33,14 @@ impl<'a> Masks<'a> {
         HostMasks::new(words, rows, width, stride).map(Self::Host)
     }
 
+    /// Returns the number of words of each mask, if there are masks in the memory of the host.
+    pub(crate) fn width(&self) -> Option<usize> {
+        match self {
+            Self::Host(masks) => Some(masks.width),
+            _ => None,
+        }
+    }
+
     /// Returns the words of a row, if it has a mask in the memory of the host.
     pub(crate) fn row(&self, row: usize) -> Option<&'a [u32]> {
         match self {

@@ -293,6 +293,21 @@ impl Outputs {
         memory::reserve(OUTPUTS, &mut self.kept, kept)
     }
 
+    /// Copies other outputs, with their kept sets if both collect them.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the system refuses the memory.
+    pub(crate) fn copy_from(&mut self, other: &Self) -> Result<()> {
+        let (words, kept) = self.whole(other.layout)?;
+        words.copy_from_slice(other.words());
+        kept.iter_mut().zip(&other.kept).for_each(|(to, from)| to.clone_from(from));
+        self.is_approximate = other.is_approximate;
+        self.starts.clone_from(&other.starts);
+        self.accepted.clone_from(&other.accepted);
+        self.rows.clone_from(&other.rows);
+        Ok(())
+    }
+
     /// Returns whether it was made by [`Outputs::with_kept`].
     pub(crate) fn collects_kept(&self) -> bool {
         self.with_kept

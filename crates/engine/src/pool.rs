@@ -3,6 +3,7 @@
 use gumball_cpu::Level;
 use gumball_spec::{Error, Result, SamplingParams};
 
+use crate::in_order::InOrder;
 use crate::lm_head::HeadBuffers;
 use crate::route::Route;
 use crate::sequence::Sequence;
@@ -35,6 +36,9 @@ pub struct PoolConfig {
     pub widths: Widths,
     /// The route.
     pub route: Route,
+    /// Whether the kept sets of work that is enqueued are kept for [`Pool::fetch`]. A direct call tells them where its outputs
+    /// [collect](crate::Outputs::with_kept) them.
+    pub kept: bool,
 }
 
 impl PoolConfig {
@@ -42,7 +46,15 @@ impl PoolConfig {
     /// [`Route::Race`], a place for the token's logprob and none besides.
     #[must_use]
     pub fn new(vocab: usize) -> Self {
-        Self { vocab, slots: 256, threads: None, level: None, widths: Widths::default(), route: Route::Race }
+        Self {
+            vocab,
+            slots: 256,
+            threads: None,
+            level: None,
+            widths: Widths::default(),
+            route: Route::Race,
+            kept: false,
+        }
     }
 }
 
@@ -57,6 +69,7 @@ pub struct Pool {
     pub(crate) workers: Workers,
     pub(crate) slots: Slots,
     pub(crate) head: HeadBuffers,
+    pub(crate) in_order: InOrder,
 }
 
 impl Pool {
@@ -73,7 +86,9 @@ impl Pool {
         config.widths.check()?;
         let level = config.level.map_or_else(Level::detect, Level::check)?;
         let workers = Workers::new(config.route, level, config.threads)?;
-        Ok(Self { vocab: config.vocab, widths: config.widths, workers, slots, head: HeadBuffers::default() })
+        let in_order = InOrder::new(config.kept, config.widths)?;
+        let (vocab, widths, head) = (config.vocab, config.widths, HeadBuffers::default());
+        Ok(Self { vocab, widths, workers, slots, head, in_order })
     }
 
     /// Admits a request and returns its slot.
@@ -111,12 +126,14 @@ impl Pool {
         self.place(fork)
     }
 
-    /// Ends a sequence; its slot is vacant then.
+    /// Ends a sequence; its slot is vacant then, and a row that is assigned to it becomes padding.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if it is already.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.slots.release(slot, || Ok(()))
+        self.slots.release(slot, || Ok(()))?;
+        self.in_order.forget(slot);
+        Ok(())
     }
 
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.

@@ -47,10 +47,28 @@ impl Pool {
     /// No sequence was changed then. `out` is untouched by these; after an error of a route of the
     /// caller's own, what it holds is unspecified.
     pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        batch.refuse_plan()?;
+        let source = self.check_step(rows, batch)?;
+        self.step_checked(source, batch, out)?;
+        self.in_order.note_direct();
+        Ok(())
+    }
+
+    /// Checks a step, and returns its rows.
+    pub(crate) fn check_step<'a>(&mut self, rows: Rows<'a>, batch: &Batch<'a>) -> Result<Source<'a>> {
         let source = rows.read(batch, self.vocab)?;
         rows.check_slots(batch)?;
-        batch.refuse_plan()?;
         self.check_rows(rows.kind(), batch)?;
+        Ok(source)
+    }
+
+    /// Takes a step that was checked.
+    pub(crate) fn step_checked(
+        &mut self,
+        source: Source<'_>,
+        batch: &Batch<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
         match source {
             Source::Given(logits) => self.compute(logits, batch, out)?,
             Source::Hidden(head, states) => self.compute_hidden(head, states, batch, out)?,

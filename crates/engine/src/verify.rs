@@ -84,13 +84,37 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         batch.refuse_plan()?;
+        let (source, drafts) = self.check_verification(rows, batch, drafts)?;
+        self.verify_checked(source, batch, &drafts, out)?;
+        self.in_order.note_direct();
+        Ok(())
+    }
+
+    /// Checks a verification, and returns its rows and drafts.
+    pub(crate) fn check_verification<'a>(
+        &mut self,
+        rows: Rows<'a>,
+        batch: &Batch<'a>,
+        drafts: &Drafts<'a>,
+    ) -> Result<(Source<'a>, ReadDrafts<'a>)> {
         let drafts = drafts.read(&Drafted::of(batch), self.vocab)?;
         let source = rows.read(batch, self.vocab)?;
         rows.check_drafted(batch, drafts.rows())?;
         self.check_requests(rows.kind(), batch, &drafts)?;
+        Ok((source, drafts))
+    }
+
+    /// Takes a verification that was checked.
+    pub(crate) fn verify_checked(
+        &mut self,
+        source: Source<'_>,
+        batch: &Batch<'_>,
+        drafts: &ReadDrafts<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
         match source {
-            Source::Given(logits) => self.judge(logits, batch, &drafts, out)?,
-            Source::Hidden(head, states) => self.judge_hidden(head, states, batch, &drafts, out)?,
+            Source::Given(logits) => self.judge(logits, batch, drafts, out)?,
+            Source::Hidden(head, states) => self.judge_hidden(head, states, batch, drafts, out)?,
         }
         self.append(batch.slots, out);
         Ok(())
@@ -155,21 +179,28 @@ impl Pool {
         batch: &Batch<'_>,
         drafts: &ReadDrafts<'_>,
     ) -> Result<()> {
-        batch.check(drafts.rows(), self.vocab)?;
-        let judgement = batch.mode.judgement();
-        judgement.map_or(Ok(()), Judgement::check)?;
-        self.slots.check(batch.slots)?;
+        self.check_drafted(batch, &drafts.starts)?;
         for (request, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let (places, tree) = (drafts.places(request), drafts.tree(request));
-            let is_block = judgement == Some(Judgement::Block);
-            let check = if is_block { tree.check_chain() } else { tree.check() };
+            let tree = drafts.tree(request);
+            let check = if batch.mode == VerifyMode::Block { tree.check_chain() } else { tree.check() };
             check.map_err(|error| in_request(error, request))?;
-            check_drafts(self.sequence(*slot)?.params(), tree.drafts.len())?;
-            if is_block {
-                check_forced_block(places.clone(), |row| batch.forced(row))?;
-            }
-            let hooked = places.into_iter().any(|row| batch.hook(row).is_some());
+            let hooked = drafts.places(request).into_iter().any(|row| batch.hook(row).is_some());
             self.check_row(*slot, kind, hooked)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a batch whose requests have their first rows, and the end of the last one's, in `starts`.
+    pub(crate) fn check_drafted(&mut self, batch: &Batch<'_>, starts: &[usize]) -> Result<()> {
+        batch.check(starts.last().copied().unwrap_or(0), self.vocab)?;
+        batch.mode.judgement().map_or(Ok(()), Judgement::check)?;
+        self.slots.check(batch.slots)?;
+        let requests = batch.slots.iter().zip(starts.array_windows());
+        for (slot, [start, end]) in requests.filter(|(slot, _)| **slot != PADDING) {
+            check_drafts(self.slots.admitted(*slot).params(), end - start - 1)?;
+            if batch.mode == VerifyMode::Block {
+                check_forced_block(*start..*end, |row| batch.forced(row))?;
+            }
         }
         Ok(())
     }

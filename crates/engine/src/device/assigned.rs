@@ -1,12 +1,13 @@
 //! The assignment of a pool's rows that lies on the device: the host copies one up only if it differs.
 
 use gumball_cuda::{DraftCounts, DraftRule};
-use gumball_spec::{Error, NONE, Result};
+use gumball_spec::{NONE, Result};
 
 use crate::batch::Batch;
 use crate::drafts::Drafted;
 use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
+use crate::work::no_counts;
 
 /// The assignment that lies on the device: slots, forced tokens and row indices.
 #[derive(Clone, Debug, Default)]
@@ -85,12 +86,6 @@ impl Assigned {
             && self.forced.len() == batch.forced.len()
             && self.forced.iter().zip(batch.forced).all(forced)
     }
-}
-
-/// Returns the error of drafts for which no counts were assigned.
-pub(super) fn no_counts() -> Error {
-    let reason = "a step of drafts needs an assignment with their counts, and any other step one without";
-    Error::Conflict { parameter: "assignment", other: "step", reason }
 }
 
 /// Encodes a forced token for the device: its id, or `NONE`.

@@ -9,11 +9,11 @@ use gumball_spec::{Error, Result};
 use super::copy_up::copy_up;
 use super::draft_batch::DraftBatch;
 use super::pool::DevicePool;
-use super::work::Work;
 use crate::batch::Batch;
 use crate::draft::{Proposals, split_paths};
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
+use crate::work::Work;
 
 impl DevicePool {
     /// Draws drafts from the rows of a draft model, for the requests in `batch.slots`, and changes no sequence.

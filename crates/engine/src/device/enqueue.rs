@@ -6,15 +6,15 @@
 use gumball_cuda::{
     DraftCopyLaunch, Graph, RankRows, ShortenLaunch, Step, StepInput, StepVariant, Windows, Work as Fixed,
 };
-use gumball_spec::{Error, Result};
+use gumball_spec::Result;
 
 use super::ahead::Ahead;
 use super::draft_batch::DraftBatch;
 use super::pool::DevicePool;
-use super::work::Work;
 use crate::masks::Masks;
 use crate::rows::Rows;
 use crate::slot::Slot;
+use crate::work::{Work, masks_of_host};
 
 impl DevicePool {
     /// Enqueues work for what was assigned last, in this order, and returns before the device has finished.
@@ -29,15 +29,15 @@ impl DevicePool {
     /// kernels, so make it before the capture; a head must stay as it is as long as the graph is replayed.
     ///
     /// # Errors
-    /// - [`Error::Length`] if a shape is not that of the assignment.
-    /// - [`Error::OutOfRange`] for a row index beyond the rows, integers or probabilities of another type, a matrix that is too small for
+    /// - [`Error::Length`](crate::Error::Length) if a shape is not that of the assignment.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a row index beyond the rows, integers or probabilities of another type, a matrix that is too small for
     ///   paths or drafts, and a batch of drafts that this pool does not have; for drafts of the host those of
     ///   [`Pool::verify`](crate::Pool::verify).
-    /// - [`Error::Conflict`] for a verification unless counts of drafts were assigned, and for a step if they were; for probabilities of
+    /// - [`Error::Conflict`](crate::Error::Conflict) for a verification unless counts of drafts were assigned, and for a step if they were; for probabilities of
     ///   the drafter in a mode that does not read them; for masks of the host; and on the route `probabilities` for masks, and rows that hold
     ///   probabilities already.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities.
-    /// - [`Error::Unavailable`] for a head of the host, or if the device fails.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) for a head of the host, or if the device fails.
     ///
     /// After an error no sequence has changed, unless the device failed.
     pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
@@ -51,7 +51,7 @@ impl DevicePool {
     /// loaded, and [`DevicePool::reserve_replays`] before replays.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row; it names the row, its slot and
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the variant does not serve an assigned row; it names the row, its slot and
     ///   the variants that do.
     /// - Those of [`DevicePool::enqueue`].
     pub fn enqueue_variant(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
@@ -142,10 +142,7 @@ impl DevicePool {
         let masks = match masks {
             Masks::None => None,
             Masks::Device(masks) => Some(masks),
-            Masks::Host(_) => {
-                let reason = "a step reads masks of the host from its assignment; assign them";
-                return Err(Error::Conflict { parameter: "masks", other: "work", reason });
-            }
+            Masks::Host(_) => return Err(masks_of_host()),
         };
         self.check_route(rows.kind(), masks.is_some())?;
         let there = rows.matrix().on_device("logits")?.with_kind(rows.kind());
@@ -160,7 +157,7 @@ impl DevicePool {
     /// same, for each batch of drafts too; how many drafts each request has may change. A graph has steps or verifications, not both.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for what lies in the memory of the host.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for what lies in the memory of the host.
     /// - Those of [`DevicePool::enqueue`].
     pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
         let fixed = work.iter().map(|work| self.fix(work, None)).collect::<Result<_>>()?;

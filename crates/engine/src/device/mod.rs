@@ -44,7 +44,6 @@ pub use pool::{DevicePool, DevicePoolConfig};
 pub use pool_route::PoolRoute;
 pub use ranks::DeviceDistPool;
 pub use route::DeviceRoute;
-pub use work::Work;
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's
 /// cache, or compiles it.

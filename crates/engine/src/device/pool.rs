@@ -200,7 +200,7 @@ impl DevicePool {
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`. See
     /// [`Pool::shorten`](crate::Pool::shorten).
     ///
-    /// The states go through the host, which may have to wait for the device; [`Work::Shorten`](super::Work::Shorten) waits for nothing. With
+    /// The states go through the host, which may have to wait for the device; [`Work::Shorten`](crate::Work::Shorten) waits for nothing. With
     /// mirostat, steps whose outputs were not fetched one by one cannot be undone, because the host does not know their limits.
     ///
     /// # Errors

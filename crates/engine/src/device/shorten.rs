@@ -8,14 +8,14 @@ use gumball_spec::{Error, Result};
 use super::pool::DevicePool;
 
 impl DevicePool {
-    /// Returns the address, in the device's memory, of how many tokens the last [`Work::Shorten`](super::Work::Shorten) took away: a u32 for each
+    /// Returns the address, in the device's memory, of how many tokens the last [`Work::Shorten`](crate::Work::Shorten) took away: a u32 for each
     /// assigned slot. It never changes.
     #[must_use]
     pub fn taken_address(&self) -> u64 {
         self.workspace.results().taken_address()
     }
 
-    /// Waits for what was enqueued before, and reads how many tokens the last [`Work::Shorten`](super::Work::Shorten) took away of each sequence.
+    /// Waits for what was enqueued before, and reads how many tokens the last [`Work::Shorten`](crate::Work::Shorten) took away of each sequence.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not a place for each assigned slot.

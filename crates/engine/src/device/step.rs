@@ -9,13 +9,13 @@ use gumball_spec::{Error, Kind, Result};
 use super::ahead::Shortened;
 use super::pool::DevicePool;
 use super::pool_route::{PoolRoute, refused};
-use super::work::Work;
 use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
+use crate::work::Work;
 
 impl DevicePool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot.

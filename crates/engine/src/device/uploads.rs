@@ -6,10 +6,10 @@ use gumball_cuda::{Buffer, DeviceSlice, IntType, Rows as DeviceMatrix, Runtime};
 use gumball_spec::Result;
 
 use super::copy_up::{copy_row_up, copy_up};
-use super::work::Work;
 use crate::drafts::{Drafts, Ids, ReadDrafts, Tree};
 use crate::matrix::Matrix;
 use crate::rows::Rows;
+use crate::work::Work;
 
 /// Buffers of a device for what the host hands over, each as large as it ever had to be. Work that reads one may still run when the next is
 /// copied there: copies wait for it, in the order of the stream.

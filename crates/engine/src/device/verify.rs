@@ -9,12 +9,12 @@ use gumball_spec::layout::Layout;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 use super::pool::DevicePool;
-use super::work::Work;
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids, ReadDrafts, in_request, starts};
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
+use crate::work::Work;
 
 impl DevicePool {
     /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.

@@ -23,6 +23,7 @@ mod draft_trees;
 mod hidden;
 mod hidden_clustered;
 mod hidden_drafts;
+mod in_order;
 mod invariance;
 mod limits;
 mod masks;

@@ -124,6 +124,34 @@ impl Verbs for Pool {
     verbs!();
     proposes!();
     const HOOKS: bool = true;
+    const ASSIGNS: bool = true;
+
+    fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
+        self.assign(&work.batch)?;
+        self.enqueue(&[work.of_engine()])
+    }
+
+    fn assign(&mut self, work: &Work<'_>) -> Result<()> {
+        self.assign(&work.batch)
+    }
+
+    fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
+        self.enqueue(&[work.of_engine()])
+    }
+
+    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        self.fetch(out)
+    }
+
+    fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
+        shorten(counts, |work| self.enqueue(&[work]))
+    }
+}
+
+/// Enqueues taking tokens away, by counts of the host.
+fn shorten(counts: &[u32], enqueue: impl FnOnce(gumball_engine::Work<'_>) -> Result<()>) -> Result<()> {
+    let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
+    enqueue(gumball_engine::Work::Shorten((&counts).into()))
 }
 
 #[cfg(feature = "cuda")]
@@ -131,6 +159,7 @@ impl Verbs for DevicePool {
     verbs!();
     proposes!();
     const HOOKS: bool = false;
+    const ASSIGNS: bool = true;
 
     fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
         let rows = OnDevice::of(self.device(), work, self.vocab())?;
@@ -164,8 +193,7 @@ impl Verbs for DevicePool {
     }
 
     fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
-        let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
-        self.enqueue(&[gumball_engine::Work::Shorten((&counts).into())])
+        shorten(counts, |work| self.enqueue(&[work]))
     }
 }
 

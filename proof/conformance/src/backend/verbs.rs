@@ -39,6 +39,15 @@ impl<'a> Work<'a> {
         Self { batch: Batch { slots, ..self.batch }, ..self }
     }
 
+    /// Returns it as the engine takes it, for an assignment of its batch.
+    #[must_use]
+    pub fn of_engine(&self) -> gumball_engine::Work<'a> {
+        match self.drafts {
+            None => gumball_engine::Work::step(self.rows),
+            Some(drafts) => gumball_engine::Work::verify(self.rows, drafts),
+        }
+    }
+
     /// Does it by a direct call.
     ///
     /// # Errors
@@ -116,6 +125,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// Whether the caller's edits of a row are for it.
     const HOOKS: bool;
 
+    /// Whether it assigns batches, and checks them then. Others do work in order by direct calls.
+    const ASSIGNS: bool = false;
+
     /// By how much fewer draws are made where a law would like many.
     const SLOWNESS: u32 = 1;
 
@@ -157,7 +169,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         Err(Error::Unavailable { resource: "scores over ranks", reason: "score in one process".to_owned() })
     }
 
-    /// Enqueues work, whose outcome `fetch` reads. On the host it is done on return.
+    /// Enqueues work, whose outcome `fetch` reads.
     ///
     /// # Errors
     /// The pool's.
@@ -165,7 +177,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         work.call(self, out)
     }
 
-    /// Assigns slots and options to the rows of work that [`Verbs::enqueue_assigned`] enqueues. The host has nothing to do.
+    /// Assigns slots and options to the rows of work that [`Verbs::enqueue_assigned`] enqueues.
     ///
     /// # Errors
     /// The pool's.
@@ -181,7 +193,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         self.enqueue(work, out)
     }
 
-    /// Reads the outcome of the last step or verification. On the host it is there already.
+    /// Reads the outcome of the last step or verification; of a direct call it is there already.
     ///
     /// # Errors
     /// The pool's.
@@ -189,7 +201,7 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         Ok(())
     }
 
-    /// Captures work in a graph, and replays it for the slots of each turn. The host does it that often.
+    /// Captures work in a graph, and replays it for the slots of each turn. Where that cannot be, it is done that often.
     ///
     /// # Errors
     /// The pool's, of the first turn that is refused.

@@ -58,6 +58,8 @@ pub struct Scene<'a> {
     pub assigned: Option<&'a Batch>,
     /// The slots of the last step or verification, as above.
     pub last: Option<&'a [Slot]>,
+    /// Whether that was enqueued.
+    pub fetchable: bool,
     /// Whether several steps may be taken without a look at the sequences.
     pub unseen: bool,
 }
@@ -87,7 +89,7 @@ impl Call {
 
     /// Chooses a call; a first byte of 0 chooses none.
     pub fn choose(bytes: &mut Bytes<'_>, scene: &Scene<'_>) -> Option<Self> {
-        let Scene { live, with_mirostat, assigned, last, unseen } = *scene;
+        let Scene { live, with_mirostat, assigned, last, fetchable, unseen } = *scene;
         let kind = bytes.byte() % 32;
         // Of nothing in flight, there is nothing to do but to admit.
         let kind = if live.is_empty() && (1..29).contains(&kind) { 1 } else { kind };
@@ -114,7 +116,7 @@ impl Call {
             6 => Self::Fork { slot: slot(bytes), draw: u32::from(bytes.byte()) },
             7 => Self::Release(slot(bytes)),
             8 => Self::Push(slot(bytes), bytes.below(VOCAB) as u32),
-            9 | 10 => {
+            10 => {
                 let slots: Vec<Slot> = (0..1 + bytes.byte() % 2).map(|_| slot(bytes)).collect();
                 let counts = slots.iter().map(|_| bytes.of(&[1, 0, 2, 9])).collect();
                 Self::Shorten(slots, counts)
@@ -141,7 +143,7 @@ impl Call {
                 Self::Assign(sound(if drafts { batch.with_drafts(bytes) } else { batch }, live))
             }
             25 | 26 => Self::EnqueueAssigned(Batch { rows_seed: bytes.byte(), ..assigned?.clone() }),
-            27 => {
+            9 | 27 => {
                 let last = last?;
                 // Of mirostat's limits a device knows the last two.
                 let count = |slot| if with_mirostat.contains(slot) { 0 } else { bytes.of(&[1, 0, 2, 40]) };
@@ -159,7 +161,7 @@ impl Call {
                 let turns = (0..turns).map(turn).collect();
                 Self::Replay(batch, turns)
             }
-            29..=31 => Self::Fetch,
+            29..=31 if fetchable => Self::Fetch,
             _ => return None,
         })
     }

@@ -77,13 +77,13 @@ impl Setup {
     }
 }
 
-fn host_config() -> PoolConfig {
-    PoolConfig { widths: WIDTHS, slots: SLOTS, threads: Some(1), ..PoolConfig::new(VOCAB) }
+fn host_config(kept: bool) -> PoolConfig {
+    PoolConfig { widths: WIDTHS, slots: SLOTS, threads: Some(1), kept, ..PoolConfig::new(VOCAB) }
 }
 
 /// Returns a pool of the host, on one thread.
-fn on_host() -> Pool {
-    Pool::new(host_config()).expect("a small pool")
+fn on_host(setup: Setup) -> Pool {
+    Pool::new(host_config(setup.kept)).expect("a small pool")
 }
 
 /// Plays a script on the pool of the host and on another one, which may or may not report kept sets.
@@ -94,13 +94,13 @@ fn hold<P: Verbs>(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> P
     let bytes = &mut Bytes(data);
     let setup = Setup::choose(bytes);
     let setup = Setup { kept: setup.kept && reports_kept, ..setup };
-    play::play(bytes, setup, &mut on_host(), &mut make(setup))
+    play::play(bytes, setup, &mut on_host(setup), &mut make(setup))
         .unwrap_or_else(|text| panic!("{setup:?}\n{text}"))
 }
 
 /// Plays a script on a pool of the host that computes its rows from hidden states.
 pub fn from_hidden_states(data: &[u8]) -> Counted {
-    hold(data, true, |_| Heads::new(on_host()))
+    hold(data, true, |setup| Heads::new(on_host(setup)))
 }
 
 /// Plays a script on a pool on a device that computes its rows from hidden states.
@@ -113,7 +113,9 @@ pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
 
 /// Plays a script on a pool over three ranks.
 pub fn over_ranks(data: &[u8]) -> Counted {
-    hold(data, true, |_| Ranks::new(&host_config()).expect("ranks that are threads").in_all_layouts())
+    hold(data, true, |setup| {
+        Ranks::new(&host_config(setup.kept)).expect("ranks that are threads").in_all_layouts()
+    })
 }
 
 /// Plays a script on a pool on a device.

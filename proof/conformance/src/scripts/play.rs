@@ -22,6 +22,8 @@ struct Known {
     live: Vec<(Slot, SamplingParams)>,
     assigned: Option<Batch>,
     last: Option<Vec<Slot>>,
+    /// Whether the last step or verification was enqueued.
+    fetchable: bool,
 }
 
 /// The bytes that choose a call. Zeros choose none, and leave the calls after them as they are, so that a failing script is made short.
@@ -39,7 +41,7 @@ pub fn play<A: Verbs, B: Verbs>(
 ) -> std::result::Result<Counted, String> {
     let mut one = Played { pool: one, last: Outputs::new() };
     let mut other = Played { pool: other, last: Outputs::new() };
-    let mut known = Known { live: Vec::new(), assigned: None, last: None };
+    let mut known = Known { live: Vec::new(), assigned: None, last: None, fetchable: true };
     let (mut script, mut counted) = (String::new(), Counted::new());
     for (turn, chunk) in bytes.0.chunks(CALL_BYTES).enumerate() {
         let Some(call) = known.choose(&mut Bytes(chunk), setup) else { continue };
@@ -50,10 +52,10 @@ pub fn play<A: Verbs, B: Verbs>(
         let is_lacking = matches!(seen, Err(Error::Unavailable { .. }));
         let wanted = match &call {
             _ if is_lacking => Ok(Results::new()),
-            // The host has no rows to check yet.
-            Call::Assign(_) => seen.clone(),
             _ => one.make(&call, setup),
         };
+        // Who assigns nothing refuses nothing.
+        let seen = if B::ASSIGNS || !matches!(call, Call::Assign(_)) { seen } else { wanted.clone() };
         match (&wanted, &seen) {
             _ if is_lacking => {}
             (Ok(wanted), Ok(seen)) => {
@@ -143,6 +145,7 @@ impl Known {
             with_mirostat: &self.with_mirostat(),
             assigned: self.assigned.as_ref(),
             last: self.last.as_deref(),
+            fetchable: self.fetchable,
             unseen: setup.keep_histories,
         };
         Call::choose(bytes, &scene)
@@ -166,17 +169,20 @@ impl Known {
                 let lists = assigned.chain(self.last.as_mut());
                 lists.flatten().filter(|known| *known == slot).for_each(|known| *known = PADDING);
             }
-            Call::Step(batch) | Call::Verify(batch) | Call::Enqueue(batch) => {
-                self.assigned = Some(Batch { hook: false, ..batch.clone() });
-                self.last = Some(batch.slots.clone());
+            Call::Step(_) | Call::Verify(_) => {
+                (self.assigned, self.last, self.fetchable) = (None, None, false)
+            }
+            Call::Enqueue(batch) => {
+                self.assigned = Some(batch.clone());
+                (self.last, self.fetchable) = (Some(batch.slots.clone()), true);
             }
             Call::Assign(batch) => {
                 (self.assigned, self.last) = (Some(batch.clone()), Some(batch.slots.clone()))
             }
-            Call::EnqueueAssigned(batch) => self.last = Some(batch.slots.clone()),
+            Call::EnqueueAssigned(batch) => (self.last, self.fetchable) = (Some(batch.slots.clone()), true),
             Call::Replay(batch, turns) => {
                 let slots = turns.last().expect("a turn").clone();
-                self.last = Some(slots.clone());
+                (self.last, self.fetchable) = (Some(slots.clone()), true);
                 self.assigned = Some(Batch { slots, ..batch.clone() });
             }
             Call::Push(..)

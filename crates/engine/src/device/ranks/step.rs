@@ -8,8 +8,6 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::assign::{rule, verifies};
-use super::super::assigned::no_counts;
-use super::super::work::Work;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool, is_lost};
 use crate::batch::Batch;
@@ -20,6 +18,7 @@ use crate::ranks::alike::add_batch;
 use crate::ranks::refuse_survey;
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
+use crate::work::{Work, no_counts};
 
 impl DeviceDistPool {
     /// Chooses the next token of each row, as [`DistPool::step`](crate::DistPool::step) does. The call copies rows of the host to the device, reads

@@ -3,7 +3,6 @@
 use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
-use super::super::work::Work;
 use super::DeviceDistPool;
 use super::step::refuse_kept;
 use crate::batch::Batch;
@@ -11,6 +10,7 @@ use crate::drafts::{Drafted, Drafts, Ids};
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
+use crate::work::Work;
 
 impl DeviceDistPool {
     /// Verifies the drafts of each request, as [`DistPool::verify`](crate::DistPool::verify) does. The call copies rows and drafts of the host to the
