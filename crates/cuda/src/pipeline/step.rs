@@ -271,7 +271,7 @@ fn fix_begin(
         }
         (None, None) => Ok(Begin::Nothing),
         // Without requests nothing tells drafts from none.
-        (None, Some(_)) if shape.rows == 0 => Ok(Begin::Nothing),
+        (None, Some(_)) if shape.rows == 0 && input.rows.rows == 0 => Ok(Begin::Nothing),
         (Some(of), Some(ids)) => Ok(Begin::Verify(StepDrafts {
             addresses: ids.addresses((of.requests, shape.rows, vocab), of.rule)?,
             rule: of.rule,

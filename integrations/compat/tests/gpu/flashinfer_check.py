@@ -413,7 +413,7 @@ def drafts_under_other_names() -> str:
     by_draft = {"use_draft_prob": True, "reject_draft_prob_threshold": 2.0}
     chain, of_tree = sglang.chain_speculative_sampling_triton, {"threshold_single": 0.4, "threshold_acc": 0.7}
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
-        (tree, (candidates, *links, *coins, probs, proposed), of_tree),
+        (tree, (candidates, *links, *coins, probs, torch.zeros_like(proposed)), of_tree),
         (chain, (candidates, *links, *coins, probs, proposed, 1.0, 1.0, True), {}),
         (chain, (candidates, *links, *coins, probs, proposed, 1.0, 1.0, True), {"block_verification": True}),
         (tokenspeed.chain_speculative_sampling_target_only, (candidates, *coins, probs, proposed), by_draft),
