@@ -221,18 +221,19 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
     bool is_heap = !listed && !set.storage.search.by_mass && set.storage.search.plain && read_heap(set);
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
-        // WAR on search.tile_stride: with `bracketed`, no barrier separates this read from thread 0's write below. So
-        // it is not read then.
-        u32 tile_stride = bracketed ? 1 : search.tile_stride;
-        if (bracketed || is_heap) {
-            // The bracket is known without levels.
+        // WAR on search.tile_stride: where the bracket is known without levels, no barrier separates this read from
+        // thread 0's write below. So it is not read then.
+        const bool is_known = bracketed || is_heap;
+        u32 tile_stride = is_known ? 1 : search.tile_stride;
+        if (is_known) {
+            // There is nothing to count.
         } else if (plain && search.levels.is_plain() && search.levels.from.value == INF_F32) {
             count_levels<true>(set, tile_stride);
         } else {
             tile_stride = 1;
             count_levels<false>(set, tile_stride);
         }
-        bool reaches = bracketed || is_heap || bracket_goal(set, bracket_margin(tile_stride, search.maxima.tiles));
+        bool reaches = is_known || bracket_goal(set, bracket_margin(tile_stride, search.maxima.tiles));
         u64 mass = 0, next_mass = 0;
         if (reaches && !listed && !is_heap) {
             mass = plain ? read_bracket<true>(set) : read_bracket<false>(set);
