@@ -79,11 +79,6 @@ impl InOrder {
         Ok(Self { outputs, ..Self::default() })
     }
 
-    /// Notes that a sequence has ended.
-    pub fn forget(&mut self, slot: Slot) {
-        self.assigned.forget(slot);
-    }
-
     /// Notes a direct call.
     pub fn note_direct(&mut self) {
         (self.is_assigned, self.was_direct) = (false, true);

@@ -132,7 +132,7 @@ impl Pool {
     /// - [`Error::OutOfRange`] if it is already.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         self.slots.release(slot, || Ok(()))?;
-        self.in_order.forget(slot);
+        self.in_order.assigned.forget(slot);
         Ok(())
     }
 

@@ -154,8 +154,8 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
     }
 }
 
-/// Judges trees of drafts; returns tokens, rows, accepted, accepted_alone, statuses. Chains, without parents, have no rows, and only
-/// those that rejection judges by draft_probs have accepted_alone.
+/// Judges trees of drafts; returns tokens, rows, accepted, accepted_alone, statuses. `rows` is None for chains, which have no parents;
+/// `accepted_alone` is None unless chains are judged by rejection with draft_probs.
 ///
 /// shape: trees, drafts, rows of the drafter, vocab, already checked against the arrays. rule: rejection, block or threshold; thresholds:
 /// single and acc, for the last. added: (accepted, accepted_alone or None), int32 arrays [trees] to which the counts are added; no

@@ -89,11 +89,17 @@ impl DevicePool {
             return self.assign_rows(batch, rows, Some(drafts));
         }
         batch.refuse_drafts("assign")?;
+        self.check_rows(slots)?;
+        self.assign_rows(batch, slots.len(), None)
+    }
+
+    /// Checks that the pool has a row for each slot.
+    fn check_rows(&self, slots: &[Slot]) -> Result<()> {
         if slots.len() > self.config.rows {
             let allowed = format!("at most {}, the pool's rows", self.config.rows);
             return Err(Error::length("slots", slots.len(), allowed));
         }
-        self.assign_rows(batch, slots.len(), None)
+        Ok(())
     }
 
     /// Assigns a batch to the rows of a batch of drafts.
@@ -121,10 +127,7 @@ impl DevicePool {
         if counts.len() != slots.len() {
             return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
         }
-        if slots.len() > self.config.rows {
-            let allowed = format!("at most {}, the pool's rows", self.config.rows);
-            return Err(Error::length("slots", slots.len(), allowed));
-        }
+        self.check_rows(slots)?;
         batch.check(slots.len(), self.config.vocab)?;
         counts.iter().try_for_each(|count| check_path(*count as usize))?;
         let mut admitted = slots.iter().filter(|slot| **slot != PADDING);

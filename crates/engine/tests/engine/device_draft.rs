@@ -246,15 +246,8 @@ fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
     let mut pool = DevicePool::new(device.clone(), config()).unwrap();
     let slots = [0, 3, 7, 3].map(|kind| pool.admit(params(kind, 2), &[3, 7]).unwrap());
     let batch = pool.add_draft_batch(DraftBatchLimits { rows: 4, siblings: 2, probs: false }).unwrap();
-    let options = Batch::default();
-    pool.assign(&Batch {
-        slots: &slots,
-        counts: &[1; 4],
-        mode: VerifyMode::Coupled,
-        of: Some(batch),
-        ..options
-    })
-    .unwrap();
+    let assigned = Batch { counts: &[1; 4], mode: VerifyMode::Coupled, of: Some(batch), ..Batch::of(&slots) };
+    pool.assign(&assigned).unwrap();
     let uploaded = Uploaded::new(&device, &rows([1, 2, 3, 2]), &[5, -1, i64::from(VOCAB as u32), 5]);
     let matrix = uploaded.paths(1, 1);
     let drawn = |pool: &mut DevicePool| {
@@ -269,14 +262,7 @@ fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
     // The next request takes the slot, and rows only when they are assigned again.
     assert_eq!(pool.admit(params(6, 2), &[3, 7]).unwrap(), slots[3]);
     assert_eq!(drawn(&mut pool)[6..], [NONE; 2]);
-    pool.assign(&Batch {
-        slots: &slots,
-        counts: &[1; 4],
-        mode: VerifyMode::Coupled,
-        of: Some(batch),
-        ..options
-    })
-    .unwrap();
+    pool.assign(&assigned).unwrap();
     let again = drawn(&mut pool);
     assert!(again[6] >= 0 && again[..2] == first[..2]);
 }
