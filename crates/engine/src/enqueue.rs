@@ -1,5 +1,6 @@
 //! Work in order on the host, which does it at once.
 
+use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, Result};
 
 use crate::batch::Batch;
@@ -9,7 +10,7 @@ use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
 use crate::slot::{PADDING, Slot};
-use crate::work::{Work, masks_of_host, no_counts};
+use crate::work::{Work, masks_of_host};
 
 impl Pool {
     /// Assigns a batch to the rows of the next work: of steps, or with `counts` of verifications. What it holds is copied, into memory that
@@ -164,5 +165,9 @@ fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()>
         #[cfg(feature = "cuda")]
         Masks::Device(_) => return Err(crate::matrix::on_a_device("masks")),
     }
-    if batch.counts.is_empty() != verifies || batch.slots.is_empty() { Ok(()) } else { Err(no_counts()) }
+    if batch.counts.is_empty() != verifies || batch.slots.is_empty() {
+        Ok(())
+    } else {
+        Err(no_draft_counts())
+    }
 }

@@ -65,12 +65,6 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Returns the error of drafts for which no counts were assigned.
-pub(crate) fn no_counts() -> Error {
-    let reason = "a step of drafts needs an assignment with their counts, and any other step one without";
-    Error::Conflict { parameter: "assignment", other: "step", reason }
-}
-
 /// Returns the error of masks of the host that come with work.
 pub(crate) fn masks_of_host() -> Error {
     let reason = "a step reads masks of the host from its assignment; assign them";

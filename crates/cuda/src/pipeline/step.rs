@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use gumball_spec::request::check_mask_width;
+use gumball_spec::request::{check_mask_width, no_draft_counts};
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::{Dtype, IntType};
@@ -278,11 +278,7 @@ fn fix_begin(
             requests: spread.map_or(0..of.requests, Spread::requests),
             first_row: spread.map_or(0, |spread| spread.part().start),
         })),
-        _ => {
-            let reason =
-                "a step of drafts needs an assignment with their counts, and any other step one without";
-            Err(Error::Conflict { parameter: "assignment", other: "step", reason })
-        }
+        _ => Err(no_draft_counts()),
     }
 }
 

@@ -1,13 +1,13 @@
 //! The assignment of a pool's rows that lies on the device: the host copies one up only if it differs.
 
 use gumball_cuda::{DraftCounts, DraftRule};
+use gumball_spec::request::no_draft_counts;
 use gumball_spec::{NONE, Result};
 
 use crate::batch::Batch;
 use crate::drafts::Drafted;
 use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
-use crate::work::no_counts;
 
 /// The assignment that lies on the device: slots, forced tokens and row indices.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl Assigned {
                 Ok(Drafted { requests, counts, judgement: rule.judgement() })
             }
             None if requests == 0 => Ok(Drafted::default()),
-            None => Err(no_counts()),
+            None => Err(no_draft_counts()),
         }
     }
 

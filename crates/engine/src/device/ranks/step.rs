@@ -5,6 +5,7 @@ use gumball_cuda::{
 };
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
+use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::assign::{rule, verifies};
@@ -18,7 +19,7 @@ use crate::ranks::alike::add_batch;
 use crate::ranks::refuse_survey;
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
-use crate::work::{Work, no_counts};
+use crate::work::Work;
 
 impl DeviceDistPool {
     /// Chooses the next token of each row, as [`DistPool::step`](crate::DistPool::step) does. The call copies rows of the host to the device, reads
@@ -224,7 +225,7 @@ impl DeviceDistPool {
                     self.pool.read_drafts(slots, &Drafted::of(&of), drafts)
                 }
                 None if slots.is_empty() => self.pool.read_drafts(&[], &Drafted::default(), drafts),
-                None => Err(no_counts()),
+                None => Err(no_draft_counts()),
             }
         });
         let done = placed.and_then(|work| then(self, &work, digest));
