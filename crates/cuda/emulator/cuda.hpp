@@ -30,7 +30,13 @@ namespace emulator {
 inline std::atomic<uint64_t> tile_reads{0};
 } // namespace emulator
 
-inline void count_tile_read(unsigned int lane) { emulator::tile_reads += lane == 0; }
+inline void note_tile_read(unsigned int start, unsigned int vocab, unsigned int lane) {
+    if (start >= vocab) {
+        std::fprintf(stderr, "a tile at %u was read of a row of %u\n", start, vocab);
+        std::abort();
+    }
+    emulator::tile_reads += lane == 0;
+}
 
 template <class F>
 inline unsigned int fold_lanes(unsigned int x, F f) {

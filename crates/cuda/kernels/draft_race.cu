@@ -51,7 +51,9 @@ struct KeyOrder {
     DEVICE_MEMBER u64 arriving(u32, const TileRecord&) const { return 0; }
     // Whether a token of a tile that its record does not name may have a larger word than `best`.
     DEVICE_MEMBER bool may_hold(const TileRecord& record, u64 best) const {
-        return ordered_bits(record_others_bound(record)) >= (u32)(best >> 32);
+        const float others = record_others_bound(record);
+        // Without a best word any number would do, so a tile without tokens is told from the others.
+        return others > MASKED_VALUE && ordered_bits(others) >= (u32)(best >> 32);
     }
 };
 

@@ -185,8 +185,8 @@ DEVICE void trigger_dependents() {
 #endif
 }
 
-// Counts a tile that a warp reads after the row's survey; on the emulator only.
-DEVICE void count_tile_read(unsigned int) {}
+// Counts a tile that a warp reads after the row's survey, and refuses one beyond the vocabulary; on the emulator only.
+DEVICE void note_tile_read(unsigned int, unsigned int, unsigned int) {}
 
 // Waits until the preceding kernels are complete and their writes are visible. Every block must call it.
 DEVICE void grid_dependency_wait() {

@@ -74,7 +74,7 @@ struct ShardRow {
             row.load(tile, lane, z);
             return;
         }
-        count_tile_read(lane);
+        note_tile_read(tile * TILE, row.vocab, lane);
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             u32 id = j * 32 + lane;

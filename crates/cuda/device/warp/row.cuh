@@ -59,7 +59,7 @@ struct LogitsRow {
     // are.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         u32 start = tile * TILE;
-        count_tile_read(lane);
+        note_tile_read(start, vocab, lane);
         if (vectorized && start + TILE <= vocab) {
             load_vectorized(logits + start, lane, z);
             return;

@@ -1,7 +1,7 @@
 //! A runtime on the host: the host's C++ compiler builds the kernels, and each CUDA thread is a fiber.
 //!
 //! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
-//! no GPU. It finds wrong results, and barriers that some threads miss. It does not find races inside a
+//! no GPU. It finds wrong results, barriers that some threads miss, and tiles read beyond a row. It does not find races inside a
 //! block.
 //!
 //! Blocks run one after the other, except for those of a cluster, which run on one host thread each.
