@@ -1,15 +1,15 @@
 //! A runtime on the host: the host's C++ compiler builds the kernels, and each CUDA thread is a fiber.
 //!
 //! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
-//! no GPU. It finds wrong results, barriers that some threads miss, and tiles read beyond a row. It does not find races inside a
-//! block.
+//! no GPU. It finds wrong results, barriers that some threads miss, tiles read beyond a row, and memory touched beyond its end. It
+//! does not find races inside a block.
 //!
 //! Blocks run one after the other, except for those of a cluster, which run on one host thread each.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -17,6 +17,7 @@ use std::thread::{self, ThreadId};
 use gumball_cpu::files::temporary_folder;
 use gumball_spec::Kind;
 use libloading::{Library, Symbol};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::abi::MAX_ROW_BLOCKS;
 use crate::abi::launch::{LAUNCH, LaunchShape};
@@ -51,6 +52,9 @@ const OPTIONS: [&str; 8] = [
 ];
 
 const ALIGNMENT: usize = 256;
+
+/// The size of a page of the only processors that it runs on.
+const PAGE: usize = 4096;
 
 /// The emulated device: a [`Runtime`] whose memory is the host's. A launch returns when the kernel is
 /// complete.
@@ -199,9 +203,11 @@ fn load(folder: &Path, image: &[u8]) -> Result<Library> {
     unsafe { Library::new(&path) }.map_err(|error| Error::call("dlopen", error))
 }
 
-/// Returns the layout of an allocation; `None` if the address space cannot hold it.
-fn layout(bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()
+/// Returns the size of an allocation, and that of its pages with one behind them that nobody may touch; `None` if the address space
+/// cannot hold them.
+fn pages(bytes: usize) -> Option<(usize, usize)> {
+    let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
+    Some((bytes, bytes.checked_next_multiple_of(PAGE)?.checked_add(PAGE)?))
 }
 
 impl Runtime for Emulator {
@@ -222,19 +228,25 @@ impl Runtime for Emulator {
         }
     }
 
+    /// The memory ends where a page begins that nobody may touch, so a kernel that goes beyond it ends the process.
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let refused = || Error::call("alloc", format!("no {bytes} bytes"));
-        let layout = layout(bytes).ok_or_else(refused)?;
-        // SAFETY: the layout has a size above 0.
-        let place = unsafe { alloc_zeroed(layout) };
-        if place.is_null() { Err(refused()) } else { Ok(place as u64) }
+        let (used, all) = pages(bytes).ok_or_else(refused)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: these are new pages.
+        let mapped = unsafe { mmap_anonymous(null_mut(), all, access, flags) };
+        let start = mapped.map_err(|_| refused())?;
+        let untouchable = start.wrapping_byte_add(all - PAGE);
+        // SAFETY: it is the last of the new pages, which nobody uses yet.
+        unsafe { mprotect(untouchable, PAGE, MprotectFlags::empty()) }.map_err(|_| refused())?;
+        Ok(start as u64 + (all - PAGE - used) as u64)
     }
 
     unsafe fn free(&self, address: u64, bytes: usize) {
-        let layout = layout(bytes).expect("`take` found one");
-        // SAFETY: the caller guarantees that `address` came from `alloc` with `bytes`, which used this
-        // layout.
-        unsafe { dealloc(address as *mut u8, layout) }
+        let (used, all) = pages(bytes).expect("`alloc` counted them");
+        let start = address - (all - PAGE - used) as u64;
+        // SAFETY: the caller guarantees that `address` came from `alloc` with `bytes`, which mapped these pages.
+        unsafe { munmap(start as *mut c_void, all) }.expect("the pages are mapped");
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
