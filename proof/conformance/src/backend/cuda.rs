@@ -42,6 +42,9 @@ const DRAWS: usize = 2048;
 /// How many requests draw side by side where they do for long.
 const REQUESTS: usize = 4096;
 
+/// Workspaces that are kept at most.
+const MOST: usize = 64;
+
 /// What a workspace was made for: vocabulary, capacity for logprobs, rows, and whether it reports kept sets.
 type Key = (usize, Widths, usize, bool);
 
@@ -114,6 +117,21 @@ impl Cuda {
         self.graphs
     }
 
+    /// Returns a workspace from those that are kept, and makes it if it is not there.
+    fn workspace<'a>(&self, kept: &'a mut HashMap<Key, Workspace>, key: Key) -> Result<&'a mut Workspace> {
+        if kept.len() >= MOST && !kept.contains_key(&key) {
+            kept.clear();
+        }
+        Ok(match kept.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let (vocab, widths, rows, kept) = key;
+                let limits = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
+                entry.insert(Workspace::new(Arc::clone(&self.runtime), limits)?)
+            }
+        })
+    }
+
     /// Passes a batch through one step: cases of one vocabulary, type and capacity for logprobs; an absent one is padding.
     /// Without kept sets, rows that ask for little take kernels of their own.
     fn run(&self, cases: &[Option<&Case>], packed: &Packed, kept: bool) -> Result<Vec<Option<Observed>>> {
@@ -141,13 +159,7 @@ impl Cuda {
         let slots: Vec<i32> =
             cases.iter().enumerate().map(|(row, case)| case.map_or(NONE, |_| (rows - row) as i32)).collect();
         let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = match workspaces.entry((vocab, widths, rows, kept)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let limits = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
-                entry.insert(Workspace::new(Arc::clone(&self.runtime), limits)?)
-            }
-        };
+        let workspace = self.workspace(&mut workspaces, (vocab, widths, rows, kept))?;
         for ((case, prepared), slot) in cases.iter().zip(&prepared).zip(&slots) {
             let (Some(case), Some(prepared)) = (case, prepared) else { continue };
             workspace.admit(*slot, prepared, &initial_state(case))?;
@@ -247,14 +259,7 @@ impl Cuda {
         let (slots, counts) = ([NONE, rows as i32, 0], [FIRST - 1, n, n].map(|count| count as u32));
 
         let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = match workspaces.entry((root.vocab(), widths(root), rows, kept)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let (vocab, widths) = (root.vocab(), widths(root));
-                let limits = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
-                entry.insert(Workspace::new(Arc::clone(&self.runtime), limits)?)
-            }
-        };
+        let workspace = self.workspace(&mut workspaces, (root.vocab(), widths(root), rows, kept))?;
         let prepared = Prepared::new(&root.params, root.vocab())?;
         for (slot, draw) in [(slots[1], root.draw), (slots[2], root.draw ^ 77)] {
             let start = InitialState { draw, history_growth: n + 1, ..initial_state(root) };
