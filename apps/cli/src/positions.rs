@@ -4,8 +4,7 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    Batch, Device, DeviceHead, DevicePool, DevicePoolConfig, Head, Outputs, Pool, PoolConfig, Rows,
-    SamplingParams, Slot,
+    Batch, Device, DeviceHead, Head, Outputs, Place, Pool, PoolConfig, Rows, SamplingParams, Slot,
 };
 
 use crate::Result;
@@ -30,32 +29,17 @@ impl HeadThere<'_> {
     /// - [`gumball_engine::Error::Unavailable`] if the device fails, or has not enough memory.
     pub fn tokens(self, hidden: &[f32], params: &SamplingParams) -> Result<Vec<i32>> {
         let mut out = Outputs::new();
-        match self {
-            Self::Host(head) => {
-                let config = PoolConfig { slots: TOGETHER, ..PoolConfig::new(head.vocab()) };
-                let mut pool = Pool::new(config)?;
-                let slots = admitted(|| pool.admit(params.clone(), &[]))?;
-                each(hidden, head.width(), |states| {
-                    let batch = Batch::of(&slots[..states.rows()]);
-                    pool.step(Rows::hidden(head, states), &batch, &mut out)?;
-                    Ok(out.tokens().to_vec())
-                })
-            }
-            Self::Device(device, head) => {
-                let config = DevicePoolConfig {
-                    slots: TOGETHER,
-                    rows: TOGETHER,
-                    ..DevicePoolConfig::new(head.vocab())
-                };
-                let mut pool = DevicePool::new(device.clone(), config)?;
-                let slots = admitted(|| pool.admit(params.clone(), &[]))?;
-                each(hidden, head.width(), |states| {
-                    let batch = Batch::of(&slots[..states.rows()]);
-                    pool.step(Rows::hidden(head, states), &batch, &mut out)?;
-                    Ok(out.tokens().to_vec())
-                })
-            }
-        }
+        let (head, place) = match self {
+            Self::Host(head) => (head, Place::host()),
+            Self::Device(device, head) => (head.into(), Place::device(device.clone(), TOGETHER)),
+        };
+        let mut pool = Pool::new(PoolConfig { slots: TOGETHER, place, ..PoolConfig::new(head.vocab()) })?;
+        let slots = admitted(|| pool.admit(params.clone(), &[]))?;
+        each(hidden, head.width(), |states| {
+            let batch = Batch::of(&slots[..states.rows()]);
+            pool.step(Rows::hidden(head, states), &batch, &mut out)?;
+            Ok(out.tokens().to_vec())
+        })
     }
 }
 

@@ -5,8 +5,8 @@
 
 use gumball_engine::head::HiddenStates;
 use gumball_engine::{
-    Batch, Device, DeviceHead, DevicePool, DevicePoolConfig, Drafts, HeadCounts, Masks, NONE, Outputs, Pool,
-    PoolRoute, Rows, Slot, Widths,
+    Batch, Device, DeviceHead, Drafts, HeadCounts, Level, Masks, NONE, Outputs, Place, Pool, PoolConfig,
+    Route, Rows, Slot, Widths,
 };
 
 use crate::Result;
@@ -32,10 +32,10 @@ impl RequestHead {
         args: &HeadArgs,
         model: &Llama,
         special_ids: &[u32],
-        place: Option<&Place>,
-        (host, slot): (&Pool, Slot),
+        place: Option<&OnDevice>,
+        (host, slot): (&mut Pool, Slot),
     ) -> Result<Option<Self>> {
-        let level = host.level();
+        let level = host.level().map_or_else(Level::detect, Ok)?;
         let (kind, head) = if args.head == Some(HeadKind::Fast) {
             (HeadKind::Fast, args.rounded(model, level)?)
         } else {
@@ -52,7 +52,7 @@ impl RequestHead {
     /// `slot`. The drafts come with the masks of the rows.
     ///
     /// # Errors
-    /// Those of [`Pool::verify`] and [`DevicePool::verify`].
+    /// Those of [`Pool::verify`].
     pub fn verify(
         &mut self,
         pool: &mut Pool,
@@ -98,11 +98,11 @@ impl RequestHead {
 
 /// Where the tokens of a request are drawn on a device.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct OnDevice {
     /// The device.
     pub device: Device,
     /// The way from logits to tokens there.
-    pub route: PoolRoute,
+    pub route: Route,
     /// How many logprobs a row reports.
     pub widths: Widths,
     /// The rows of a pass: one more than it may have drafts.
@@ -113,7 +113,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct HeadOnDevice {
     head: DeviceHead<'static>,
-    pool: DevicePool,
+    pool: Pool,
     slot: Slot,
     kind: HeadKind,
     /// The bytes of a row of weights, and of all centroids of a clustered head.
@@ -127,29 +127,29 @@ impl HeadOnDevice {
     /// Copies a model's head to a device, and admits the request there that `slot` of the host's pool holds. Its bytes are those of `head`.
     ///
     /// # Errors
-    /// - Those of [`DeviceHead::new`], [`DevicePool::new`] and [`DevicePool::admit`].
+    /// - Those of [`DeviceHead::new`], [`Pool::new`] and [`Pool::admit`].
     /// - [`gumball_engine::Error::OutOfRange`] for a fast head of f32 weights.
     pub fn new(
-        place: &Place,
+        place: &OnDevice,
         kind: HeadKind,
         model_head: &ModelHead,
-        host: &Pool,
+        host: &mut Pool,
         slot: Slot,
     ) -> Result<Self> {
-        let Place { device, route, widths, rows } = place;
+        let OnDevice { device, route, widths, rows } = place;
         let (head, weights) = (model_head.head(), model_head.weights());
         let (row_bytes, centroid_bytes) =
             (head.width() * weights.element_bytes(), model_head.centroid_bytes());
         let copied = DeviceHead::new(device, head, *rows)?;
         let copied = if kind == HeadKind::Fast { copied.fast()? } else { copied };
-        let config = DevicePoolConfig {
+        let config = PoolConfig {
             slots: 1,
-            rows: *rows,
             widths: *widths,
-            route: *route,
-            ..DevicePoolConfig::new(host.vocab())
+            route: route.clone(),
+            place: Place::device(device.clone(), *rows),
+            ..PoolConfig::new(host.vocab())
         };
-        let mut pool = DevicePool::new(device.clone(), config)?;
+        let mut pool = Pool::new(config)?;
         let sequence = host.sequence(slot)?;
         let slot = pool.resume(sequence.params().clone(), sequence.state())?;
         Ok(Self { head: copied, pool, slot, kind, row_bytes, centroid_bytes, most_rows: 0 })
@@ -172,7 +172,7 @@ impl HeadOnDevice {
         let HeadCounts { clustered_rows, clustered_logits, .. } = counts;
         // A device does not count how often it reads weights that several rows share. A row alone reads them once; and the screen, also where
         // that leaves too many logits, unless its request never takes it.
-        let is_screened = certified_rows > 0 || self.pool.needs_whole_row(self.slot)?.is_none();
+        let is_screened = certified_rows > 0 || self.pool.needs_whole_row(self.slot, false, false)?.is_none();
         let screened_rows = if is_screened { whole_rows + certified_rows } else { 0 };
         let bytes = whole_rows as f64 * (self.row_bytes * self.head.vocab()) as f64
             + screened_rows as f64 * self.head.screen_bytes() as f64
@@ -180,7 +180,7 @@ impl HeadOnDevice {
             + (certified_logits + clustered_logits) as f64 * self.row_bytes as f64;
         Ok(HeadFigures {
             kind: self.kind.name(),
-            device: Some(self.pool.device().name()),
+            device: self.pool.device().map(Device::name),
             bytes_a_token: (self.most_rows <= 1).then_some(bytes / tokens.max(1) as f64),
             whole_rows,
             certified_rows,

@@ -203,7 +203,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue_verify(
         // SAFETY: the C caller ensures that `drafts` has the size it states and that its device memory stays
         // until the verification is done.
         let drafts = unsafe { device_drafts(drafts, pool.vocab()) }?;
-        Ok(pool.enqueue_variant(&[Work::Verify(rows, masks, drafts)], variant)?)
+        Ok(pool.on_device()?.enqueue_variant(&[Work::Verify(rows, masks, drafts)], variant)?)
     })
 }
 
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue_shorten(
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_walks_address(pool: Option<&mut Pool>) -> *const c_void {
     call_or(std::ptr::null(), || {
-        let [address, _] = require("pool", pool)?.on_device()?.walks_addresses();
+        let [address, _] = require("pool", pool)?.on_device()?.on_device()?.walks_addresses();
         // The address is one of the device's, so the pointer has no provenance on the host.
         Ok(std::ptr::without_provenance(address as usize))
     })

@@ -3,9 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use gumball_engine::{
-    Device as EngineDevice, DeviceMatrix, DevicePool, Error, HeadCounts as Counts, Rows, Work,
-};
+use gumball_engine::{Device as EngineDevice, DeviceMatrix, Error, HeadCounts as Counts, Rows, Work};
 
 use crate::device::Device;
 use crate::device_drafts::{DeviceDrafts, device_drafts};
@@ -33,8 +31,8 @@ pub struct DeviceHead {
 
 impl DeviceHead {
     /// Refuses the head for a pool that was made with another device, on whose stream nothing would wait for the head's other steps.
-    pub(crate) fn check(&self, pool: &DevicePool) -> Result<()> {
-        if Arc::ptr_eq(self.device.runtime(), pool.device().runtime()) {
+    pub(crate) fn check(&self, pool: &gumball_engine::Pool) -> Result<()> {
+        if pool.device().is_some_and(|device| Arc::ptr_eq(self.device.runtime(), device.runtime())) {
             return Ok(());
         }
         let allowed = "one that was made with the gumball_device of the pool";

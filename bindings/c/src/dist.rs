@@ -202,7 +202,7 @@ pub extern "C" fn gumball_dist_push(pool: Option<&mut DistPool>, slot: i32, id: 
 
 /// Tells the state of a slot, which is the same on all processes: history, seed in use, position, draw index, mirostat's limit.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_dist_state(pool: Option<&DistPool>, slot: i32, out: *mut State) -> Code {
+pub unsafe extern "C" fn gumball_dist_state(pool: Option<&mut DistPool>, slot: i32, out: *mut State) -> Code {
     call(|| {
         let state = require("pool", pool)?.inner.sequence(slot)?.state();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gumball_engine::dist::{
     Address, DEFAULT_TIMEOUT, LogitsLayout, Ownership, PlannerConfig, TransportKind, VocabSplit,
 };
-use gumball_engine::{PoolConfig, Widths};
+use gumball_engine::{Place, PoolConfig, Widths};
 
 use crate::error::{Failure, Result};
 use crate::ffi::{optional_text, slice, text};
@@ -217,7 +217,6 @@ impl DistConfig {
     unsafe fn pool(&self) -> Result<PoolConfig> {
         let mut config = PoolConfig::new(self.vocab);
         config.widths = Widths { top_n: self.top_n, ids: self.ids };
-        config.threads = (self.threads > 0).then_some(self.threads);
         if self.slots > 0 {
             config.slots = self.slots;
         }
@@ -226,9 +225,8 @@ impl DistConfig {
             config.route = route.parse()?;
         }
         // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
-        if let Some(level) = unsafe { optional_text("level", self.level) }? {
-            config.level = Some(level.parse()?);
-        }
+        let level = unsafe { optional_text("level", self.level) }?.map(str::parse).transpose()?;
+        config.place = Place::Host { threads: (self.threads > 0).then_some(self.threads), level };
         Ok(config)
     }
 }

@@ -3,9 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use gumball_engine::{
-    Batch, DeviceIntMatrix, DevicePool, DraftBatch, DraftBatchLimits, IntType, Proposals, Work,
-};
+use gumball_engine::{Batch, DeviceIntMatrix, DraftBatch, DraftBatchLimits, IntType, Proposals, Work};
 
 use crate::draft_rows::read_mode;
 use crate::error::{Code, Failure, Result};
@@ -16,7 +14,10 @@ use crate::pool::Pool;
 use crate::variants::variant;
 
 /// Returns a pool on a device with one of its batches.
-pub(crate) fn batch_of(pool: Option<&mut Pool>, batch: i64) -> Result<(&mut DevicePool, DraftBatch)> {
+pub(crate) fn batch_of(
+    pool: Option<&mut Pool>,
+    batch: i64,
+) -> Result<(&mut gumball_engine::Pool, DraftBatch)> {
     let pool = require("pool", pool)?;
     let known =
         usize::try_from(batch).ok().and_then(|batch| pool.draft_batches.get(batch).copied().flatten());
@@ -43,7 +44,7 @@ pub extern "C" fn gumball_pool_add_draft_batch(
     call(|| {
         let (pool, batch) = (require("pool", pool)?, require("batch", batch)?);
         let limits = DraftBatchLimits { rows, siblings, probs: probs > 0 };
-        let made = Some(pool.on_device()?.add_draft_batch(limits)?);
+        let made = Some(pool.on_device()?.on_device()?.add_draft_batch(limits)?);
         let number = match pool.draft_batches.iter().position(Option::is_none) {
             Some(vacant) => vacant,
             None => {
@@ -63,7 +64,7 @@ pub extern "C" fn gumball_pool_remove_draft_batch(pool: Option<&mut Pool>, batch
     call(|| {
         let pool = require("pool", pool)?;
         let (there, known) = batch_of(Some(&mut *pool), batch)?;
-        there.remove_draft_batch(known)?;
+        there.on_device()?.remove_draft_batch(known)?;
         pool.draft_batches[batch as usize] = None;
         Ok(())
     })
@@ -130,12 +131,12 @@ pub unsafe extern "C" fn gumball_pool_enqueue_draft(
             64 => IntType::I64,
             other => return Err(Failure::out_of_range("bits", other, "32 or 64")),
         };
-        let rows = pool.assigned(Some(batch))?.rows;
+        let rows = pool.on_device()?.assigned(Some(batch))?.rows;
         // SAFETY: the C caller ensures that `paths` is NULL or the device address of a line of ids for each row, which
         // stay there until the drafts are drawn.
         let lines = |address| unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) };
         let lines = (!paths.is_null()).then(|| lines(paths.addr() as u64)).transpose()?;
-        Ok(pool.enqueue_variant(&[Work::Draft(batch, of_rows, masks, lines)], variant)?)
+        Ok(pool.on_device()?.enqueue_variant(&[Work::Draft(batch, of_rows, masks, lines)], variant)?)
     })
 }
 
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
 ) -> Code {
     call(|| {
         let (pool, batch) = batch_of(pool, batch)?;
-        let (rows, siblings) = (pool.assigned(Some(batch))?.rows, batch.limits().siblings);
+        let (rows, siblings) = (pool.on_device()?.assigned(Some(batch))?.rows, batch.limits().siblings);
         // SAFETY: the C caller ensures that `drafts` is NULL or has `siblings` places for each row.
         let drafts = unsafe { out_slice("drafts", drafts, rows.saturating_mul(siblings)) }?;
         let (mut out, places) = match probs.is_null() {
@@ -161,7 +162,7 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
         };
         // SAFETY: the C caller ensures that `probs`, if not NULL, has `vocab` places for each row.
         let probs = unsafe { out_slice("probs", probs, places) }?;
-        pool.fetch_drafts(batch, &mut out)?;
+        pool.on_device()?.fetch_drafts(batch, &mut out)?;
         drafts.write_copy_of_slice(out.ids());
         probs.write_copy_of_slice(out.probs());
         Ok(())
@@ -175,7 +176,7 @@ pub extern "C" fn gumball_pool_drafts_address(pool: Option<&mut Pool>, batch: i6
     call_or(std::ptr::null(), || {
         let (pool, batch) = batch_of(pool, batch)?;
         // The address is one of the device's, so the pointer has no provenance on the host.
-        Ok(std::ptr::without_provenance(pool.drafts_address(batch)? as usize))
+        Ok(std::ptr::without_provenance(pool.on_device()?.drafts_address(batch)? as usize))
     })
 }
 
@@ -190,7 +191,7 @@ pub extern "C" fn gumball_pool_draft_probs_address(
     call_or(std::ptr::null(), || {
         let stride = require("stride", stride)?;
         let (pool, batch) = batch_of(pool, batch)?;
-        let rows = pool.draft_probs(batch)?;
+        let rows = pool.on_device()?.draft_probs(batch)?;
         stride.write(rows.stride());
         Ok(std::ptr::without_provenance(rows.address() as usize))
     })

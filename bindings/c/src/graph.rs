@@ -190,7 +190,7 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *const c_void {
     call_or(std::ptr::null(), || {
-        let address = require("pool", pool)?.on_device()?.outputs_address();
+        let address = require("pool", pool)?.on_device()?.on_device()?.outputs_address();
         // The address is one of the device's, so the pointer has no provenance on the host.
         Ok(std::ptr::without_provenance(address as usize))
     })
@@ -200,7 +200,7 @@ pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs_layout(pool: Option<&mut Pool>, out: *mut Layout) -> Code {
     call(|| {
-        let layout = require("pool", pool)?.on_device()?.outputs_layout();
+        let layout = require("pool", pool)?.on_device()?.on_device()?.outputs_layout();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, Layout::of(layout)) }

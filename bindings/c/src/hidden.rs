@@ -262,7 +262,7 @@ pub extern "C" fn gumball_pool_needs_whole_row(
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
         let whole = match &mut pool.home {
             Home::Host(pool) => pool.needs_whole_row(slot, hooked > 0, keep_ids > 0)?,
-            Home::Device(pool) => pool.needs_whole_row(slot)?,
+            Home::Device(pool) => pool.needs_whole_row(slot, false, keep_ids > 0)?,
         };
         reason.write(whole.map_or(ptr::null(), |whole| head::reason(whole).as_ptr()));
         Ok(())

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gumball_engine::{DevicePool, DraftBatch, Error, Sequence, Slot, Widths};
+use gumball_engine::{DraftBatch, Error, Place, Sequence, Slot, Widths};
 
 use crate::device::Device;
 use crate::error::{Code, Result};
@@ -29,7 +29,7 @@ pub struct Pool {
 #[derive(Debug)]
 pub(crate) enum Home {
     Host(Box<gumball_engine::Pool>),
-    Device(Box<DevicePool>),
+    Device(Box<gumball_engine::Pool>),
 }
 
 /// What a pool on the host is made for.
@@ -111,7 +111,7 @@ impl Pool {
     }
 
     /// Returns the device pool; an error if this pool is on the host.
-    pub(crate) fn on_device(&mut self) -> Result<&mut DevicePool> {
+    pub(crate) fn on_device(&mut self) -> Result<&mut gumball_engine::Pool> {
         match &mut self.home {
             Home::Device(pool) => Ok(pool),
             Home::Host(_) => {
@@ -142,7 +142,6 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
         let given = unsafe { read("config", config) }?;
         let mut config = gumball_engine::PoolConfig::new(given.vocab);
         config.widths = Widths { top_n: given.top_n, ids: given.ids };
-        config.threads = (given.threads > 0).then_some(given.threads);
         if given.slots > 0 {
             config.slots = given.slots;
         }
@@ -151,9 +150,8 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
             config.route = route.parse()?;
         }
         // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
-        if let Some(level) = unsafe { optional_text("level", given.level) }? {
-            config.level = Some(level.parse()?);
-        }
+        let level = unsafe { optional_text("level", given.level) }?.map(str::parse).transpose()?;
+        config.place = Place::Host { threads: (given.threads > 0).then_some(given.threads), level };
         Ok(gumball_engine::Pool::new(config)?.into())
     })
 }
@@ -169,23 +167,22 @@ pub unsafe extern "C" fn gumball_pool_new_on_device(
         // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
         // names.
         let given = unsafe { read("config", config) }?;
-        let mut config = gumball_engine::DevicePoolConfig::new(given.vocab);
+        let mut config = gumball_engine::PoolConfig::new(given.vocab);
         config.widths = Widths { top_n: given.top_n, ids: given.ids };
         config.kept = given.keep_ids != 0;
-        config.keep_histories = given.keep_histories != 0;
         // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
         if let Some(route) = unsafe { optional_text("route", given.route) }? {
             config.route = route.parse()?;
         }
-        let counts = [
-            (&mut config.slots, given.slots),
-            (&mut config.rows, given.rows),
-            (&mut config.history_growth, given.history_growth),
-        ];
-        for (field, given) in counts.into_iter().filter(|(_, given)| *given > 0) {
-            *field = given;
-        }
-        Ok(Pool::of(Home::Device(Box::new(DevicePool::new(device, config)?))))
+        let or = |given: usize, default: usize| if given > 0 { given } else { default };
+        config.slots = or(given.slots, config.slots);
+        config.place = Place::Device {
+            device,
+            rows: or(given.rows, 256),
+            history_growth: or(given.history_growth, 4096),
+            keep_histories: given.keep_histories != 0,
+        };
+        Ok(Pool::of(Home::Device(Box::new(gumball_engine::Pool::new(config)?))))
     })
 }
 
@@ -302,30 +299,24 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
 /// Returns how many sequences are in flight; 0 after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_len(pool: Option<&Pool>) -> usize {
-    count(pool, gumball_engine::Pool::len, DevicePool::len)
+    count(pool, gumball_engine::Pool::len)
 }
 
 /// Returns how many can be; 0 after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_capacity(pool: Option<&Pool>) -> usize {
-    count(pool, gumball_engine::Pool::capacity, DevicePool::capacity)
+    count(pool, gumball_engine::Pool::capacity)
 }
 
 /// Returns the number of ids in the vocabulary; 0 after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_vocab(pool: Option<&Pool>) -> usize {
-    count(pool, gumball_engine::Pool::vocab, DevicePool::vocab)
+    count(pool, gumball_engine::Pool::vocab)
 }
 
-fn count(
-    pool: Option<&Pool>,
-    host: impl FnOnce(&gumball_engine::Pool) -> usize,
-    device: impl FnOnce(&DevicePool) -> usize,
-) -> usize {
+fn count(pool: Option<&Pool>, of: impl FnOnce(&gumball_engine::Pool) -> usize) -> usize {
     call_or(0, || {
-        Ok(match &require("pool", pool)?.home {
-            Home::Host(pool) => host(pool),
-            Home::Device(pool) => device(pool),
-        })
+        let (Home::Host(pool) | Home::Device(pool)) = &require("pool", pool)?.home;
+        Ok(of(pool))
     })
 }

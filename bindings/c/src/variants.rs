@@ -51,7 +51,7 @@ pub unsafe extern "C" fn gumball_variant_serves(variant: *const c_char) -> *cons
 /// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needed_variant(pool: Option<&mut Pool>) -> *const c_char {
-    call_or(ptr::null(), || Ok(name(require("pool", pool)?.on_device()?.needed_variant())))
+    call_or(ptr::null(), || Ok(name(require("pool", pool)?.on_device()?.on_device()?.needed_variant())))
 }
 
 /// Tells how many steps a variant has served in this pool. Steps reserved for replays of the program's graphs count under the
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn gumball_pool_variant_steps(
         let (pool, steps) = (require("pool", pool)?.on_device()?, require("steps", steps)?);
         // SAFETY: the C caller ensures that `variant` is NULL or ends with a NUL.
         let variant: StepVariant = unsafe { text("variant", variant) }?.parse()?;
-        steps.write(pool.variants()[variant as usize].1);
+        steps.write(pool.on_device()?.variants()[variant as usize].1);
         Ok(())
     })
 }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue_variant(
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the step is done.
         let (rows, masks) = unsafe { device_input(input) }?;
-        Ok(pool.enqueue_variant(&[Work::Step(rows, masks)], variant)?)
+        Ok(pool.on_device()?.enqueue_variant(&[Work::Step(rows, masks)], variant)?)
     })
 }
 
@@ -109,6 +109,6 @@ pub unsafe extern "C" fn gumball_pool_reserve_replays(
         let pool = require("pool", pool)?.on_device()?;
         // SAFETY: the C caller ensures that `variant` is NULL or ends with a NUL.
         let variant = unsafe { self::variant(variant) }?;
-        Ok(pool.reserve_replays(steps, variant)?)
+        Ok(pool.on_device()?.reserve_replays(steps, variant)?)
     })
 }

@@ -50,9 +50,9 @@ fn message() -> String {
 
 /// A pool with a request in each of three slots.
 fn pool(route: Route, threads: usize) -> Box<Pool> {
-    let threads = Some(threads);
+    let place = gumball_engine::Place::threads(threads);
     let config =
-        gumball_engine::PoolConfig { slots: ROWS, threads, route, ..gumball_engine::PoolConfig::new(VOCAB) };
+        gumball_engine::PoolConfig { slots: ROWS, place, route, ..gumball_engine::PoolConfig::new(VOCAB) };
     let mut pool = Box::new(Pool::from(gumball_engine::Pool::new(config).expect("a pool")));
     let json = c"{\"seed\": 5, \"top_p\": 0.9, \"repetition_penalty\": 1.2}";
     // SAFETY: it is a text.

@@ -1,6 +1,6 @@
 //! The pool: the requests in flight, stepped together.
 
-use gumball_engine::{Batch, Outputs, Pool as Engine, PoolConfig, Scored, Sequence, Slot, Widths};
+use gumball_engine::{Batch, Outputs, Place, Pool as Engine, PoolConfig, Scored, Sequence, Slot, Widths};
 use wasm_bindgen::prelude::*;
 
 use crate::error::Result;
@@ -32,14 +32,15 @@ pub fn known<'a>(others: &[&'a str]) -> Vec<&'a str> {
 pub type Marks = Vec<(Slot, usize)>;
 
 impl Pool {
-    fn sequence(&self, slot: &JsValue) -> Result<&Sequence> {
+    fn sequence(&mut self, slot: &JsValue) -> Result<&Sequence> {
         Ok(self.inner.sequence(integer(slot, "slot")?)?)
     }
 
     /// Notes how many output tokens the sequences of slots have.
-    pub(crate) fn marks(&self, slots: &[Slot]) -> Marks {
-        let length = |slot: &Slot| Some((*slot, self.inner.sequence(*slot).ok()?.history().output().len()));
-        slots.iter().filter_map(length).collect()
+    pub(crate) fn marks(&mut self, slots: &[Slot]) -> Marks {
+        let mut length =
+            |slot: &Slot| Some((*slot, self.inner.sequence(*slot).ok()?.history().output().len()));
+        slots.iter().filter_map(&mut length).collect()
     }
 }
 
@@ -65,7 +66,7 @@ impl Pool {
         #[wasm_bindgen(unchecked_optional_param_type = "PoolOptions")] options: &JsValue,
     ) -> Result<Pool> {
         let options = Options::new(options, &["slots", "top_n", "ids", "kept", "route", "level"])?;
-        let mut config = PoolConfig { threads: Some(1), ..PoolConfig::new(integer(vocab, "vocab")?) };
+        let mut config = PoolConfig::new(integer(vocab, "vocab")?);
         if let Some(slots) = options.integer("slots")? {
             config.slots = slots;
         }
@@ -73,7 +74,8 @@ impl Pool {
             top_n: options.integer("top_n")?.unwrap_or(0),
             ids: options.integer("ids")?.unwrap_or(0),
         };
-        config.level = options.text("level")?.map(|level| level.parse()).transpose()?;
+        let level = options.text("level")?.map(|level| level.parse()).transpose()?;
+        config.place = Place::Host { threads: Some(1), level };
         if let Some(route) = options.text("route")? {
             config.route = route.parse()?;
         }
@@ -208,13 +210,16 @@ impl Pool {
 
     /// Returns a sequence's state, for `resume`.
     #[wasm_bindgen(unchecked_return_type = "State")]
-    pub fn state(&self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<JsValue> {
+    pub fn state(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+    ) -> Result<JsValue> {
         Ok(state::to_js(self.sequence(slot)?))
     }
 
     /// Returns the ids of a slot's prompt and output.
     pub fn history(
-        &self,
+        &mut self,
         #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
     ) -> Result<Vec<u32>> {
         Ok(self.sequence(slot)?.history().ids().to_vec())
@@ -222,19 +227,22 @@ impl Pool {
 
     /// Returns the ids that a slot has generated so far.
     pub fn output(
-        &self,
+        &mut self,
         #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
     ) -> Result<Vec<u32>> {
         Ok(self.sequence(slot)?.history().output().to_vec())
     }
 
     /// Returns the number of tokens before a slot's next one, modulo 2^32.
-    pub fn position(&self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<u32> {
+    pub fn position(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
+    ) -> Result<u32> {
         Ok(self.sequence(slot)?.position())
     }
 
     /// Returns the seed that a slot uses.
-    pub fn seed(&self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<u64> {
+    pub fn seed(&mut self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<u64> {
         Ok(self.sequence(slot)?.seed())
     }
 
@@ -259,6 +267,6 @@ impl Pool {
     /// The lanes in use: "simd128" or "scalar".
     #[wasm_bindgen(getter)]
     pub fn level(&self) -> String {
-        self.inner.level().name().to_owned()
+        self.inner.level().expect("its place is the host").name().to_owned()
     }
 }

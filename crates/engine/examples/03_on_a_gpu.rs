@@ -1,7 +1,7 @@
 //! A pool on a GPU: one captured step serves requests that come and go. Says what is missing where there is none.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Outputs, PADDING, Result,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Outputs, PADDING, Place, Pool, PoolConfig, Result,
     SamplingParams, Work,
 };
 
@@ -22,8 +22,8 @@ fn main() -> Result<()> {
     let logits = DeviceBuffer::of(device.runtime(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
     let logits = DeviceMatrix::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
 
-    let mut pool =
-        DevicePool::new(device, DevicePoolConfig { slots: 8, rows: 8, ..DevicePoolConfig::new(VOCAB) })?;
+    let place = Place::device(device, 8);
+    let mut pool = Pool::new(PoolConfig { slots: 8, place, ..PoolConfig::new(VOCAB) })?;
     let greedy = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[1, 2])?;
     let nucleus = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[3])?;
 

@@ -16,8 +16,8 @@ use std::error::Error;
 
 use gumball_engine::head::{Certified, ClusteredOptions, Clusters, Exact, HeadOptions};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Head,
-    Outputs, Rows, SamplingParams, Work,
+    Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, Dtype, Head, Outputs, Place, Pool, PoolConfig,
+    Rows, SamplingParams, Work,
 };
 use half::bf16;
 use rayon::prelude::*;
@@ -145,10 +145,8 @@ fn main() -> Outcome<()> {
         };
         for (request, params) in requests() {
             for rows in &rows_of {
-                let mut pool = DevicePool::new(
-                    device.clone(),
-                    DevicePoolConfig { rows: most, ..DevicePoolConfig::new(vocab) },
-                )?;
+                let place = Place::device(device.clone(), most);
+                let mut pool = Pool::new(PoolConfig { place, ..PoolConfig::new(vocab) })?;
                 let slots = (0..*rows)
                     .map(|row| {
                         let params =

@@ -1,11 +1,11 @@
 //! What a step on a GPU costs the host: microseconds a step, medians.
 //!
 //! `step_cost [--json] [VOCAB] [ROWS,ROWS,..]`. For each request and number of rows:
-//! - `enqueue`: [`DevicePool::enqueue`], the launches among it;
+//! - `enqueue`: [`Pool::enqueue`], the launches among it;
 //! - `launches`: the same launches once more, one after the other, their arguments ready;
-//! - `beside`: [`DevicePool::enqueue`] where a launch does nothing: what is done for a step besides them;
-//! - `replay`: [`DevicePool::replay`] of one captured step;
-//! - `step`, `graph`: the two with [`DevicePool::fetch`], which waits for the GPU and reads what the step came to;
+//! - `beside`: [`Pool::enqueue`] where a launch does nothing: what is done for a step besides them;
+//! - `replay`: [`Pool::replay`] of one captured step;
+//! - `step`, `graph`: the two with [`Pool::fetch`], which waits for the GPU and reads what the step came to;
 //! - `device`: a step of a graph of many, by the device's clock.
 //!
 //! Steps take turns on batches of rows that are together far larger than the second-level cache.
@@ -20,7 +20,7 @@ use std::time::Instant;
 use gumball_bench_protocol::generated::model_like;
 use gumball_cuda::{Buffer, DeviceLimits, Dtype, Launch, Runtime, Tap};
 use gumball_engine::{
-    Batch, Device, DeviceMatrix, DevicePool, DevicePoolConfig, LogprobsParams, Outputs, SamplingParams, Work,
+    Batch, Device, DeviceMatrix, LogprobsParams, Outputs, Place, Pool, PoolConfig, SamplingParams, Work,
 };
 
 /// How many steps are enqueued before the device is waited for, and how often.
@@ -109,13 +109,13 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
     };
     for (name, params) in [("plain", plain), ("top-k-top-p", filters), ("edited", edited)] {
         let room = 8 * STEPS * TIMES + TIMES * batches;
-        let config =
-            DevicePoolConfig { slots: rows, rows, history_growth: room, ..DevicePoolConfig::new(vocab) };
-        let mut pool = DevicePool::new(Device::new(Arc::clone(&machine)), config)?;
+        let device = Device::new(Arc::clone(&machine));
+        let place = Place::Device { device, rows, history_growth: room, keep_histories: false };
+        let mut pool = Pool::new(PoolConfig { slots: rows, place, ..PoolConfig::new(vocab) })?;
         let slots =
             (0..rows).map(|_| pool.admit(params.clone(), &[1, 2, 3])).collect::<Result<Vec<_>, _>>()?;
         let mut turns = work.iter().cycle();
-        let mut enqueue = |pool: &mut DevicePool| {
+        let mut enqueue = |pool: &mut Pool| {
             pool.assign(&Batch::of(&slots))?;
             Ok(pool.enqueue(&[*turns.next().expect("a circle has no end")])?)
         };
@@ -176,13 +176,13 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
         let device = Times::new(device);
         if json {
             for (does, mode, times) in [
-                ("DevicePool::step", "eager", step),
-                ("DevicePool::replay", "eager", whole),
-                ("DevicePool::replay", "graph", device),
-                ("DevicePool::enqueue", "host", enqueued),
-                ("DevicePool::enqueue, launches that do nothing", "host", beside),
-                ("the launches of DevicePool::enqueue alone", "host", launches),
-                ("DevicePool::replay", "host", replay),
+                ("Pool::step", "eager", step),
+                ("Pool::replay", "eager", whole),
+                ("Pool::replay", "graph", device),
+                ("Pool::enqueue", "host", enqueued),
+                ("Pool::enqueue, launches that do nothing", "host", beside),
+                ("the launches of Pool::enqueue alone", "host", launches),
+                ("Pool::replay", "host", replay),
             ] {
                 let Times { median, p95 } = times;
                 print!(

@@ -87,7 +87,7 @@ pub struct Batch<'a> {
     pub hooks: &'a [Option<RowHook<'a>>],
     /// Over ranks the layout of the rows; `None`: the pool decides, as its `plan` does.
     pub plan: Option<Plan>,
-    /// The batch of drafts that rows are assigned to; `None`: the pool's own rows. [`DevicePool::assign`](crate::DevicePool::assign) alone reads it.
+    /// The batch of drafts that rows are assigned to; `None`: the pool's own rows. [`Pool::assign`](crate::Pool::assign) alone reads it.
     #[cfg(feature = "cuda")]
     pub of: Option<DraftBatch>,
 }
@@ -112,6 +112,14 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub fn of(slots: &'a [Slot]) -> Self {
         Self { slots, ..Self::default() }
+    }
+
+    /// Returns whether it is one of the pool's own rows, and not of a batch of drafts.
+    pub(crate) fn is_of_pool(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.of.is_none();
+        #[cfg(not(feature = "cuda"))]
+        true
     }
 
     /// Checks that there is no plan, which one process does not read.

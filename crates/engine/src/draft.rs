@@ -10,11 +10,12 @@ use gumball_spec::verify::draft::{DraftWords, check_path};
 use gumball_spec::{Error, Kind, NONE, Result, memory};
 
 use crate::batch::Batch;
+use crate::host::Host;
 use crate::logits::Logits;
-use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::slot::PADDING;
+use crate::slots::Slots;
 use crate::verify_mode::VerifyMode;
 
 /// What a draft model proposes, in memory that is used again from call to call.
@@ -116,56 +117,11 @@ struct Place<'a> {
     probs: &'a mut [f32],
 }
 
-impl Pool {
-    /// Draws drafts from the rows of a draft model, for the requests in `batch.slots`, and changes no sequence.
-    ///
-    /// A row stands behind the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the
-    /// request's race over the row, with all its parameters and with the path as output. The first is the token that the
-    /// request would draw there if the row were the target's; the others, siblings of a tree, are the runners-up. `batch.mode` is
-    /// that which [`Pool::verify`] will judge the drafts by: the same random words draw drafts and tokens where that is sound,
-    /// and drafts of a [`VerifyMode::Block`] get words of their own.
-    ///
-    /// From hidden states of a draft model its head computes the logits. A certified head computes a part of a row where that decides its
-    /// drafts: at temperature 0, behind top-k or min-p, and, for one draft of a row that no block judges and without probabilities, in a plain
-    /// race. What logprobs the request asks for does not matter.
-    ///
-    /// ```
-    /// # use gumball_engine::*;
-    /// let mut pool = Pool::new(PoolConfig::new(4))?;
-    /// let slot = pool.admit(SamplingParams { seed: Some(5), ..Default::default() }, &[0])?;
-    /// // The draft model agrees with the target, so both drafts are what the target draws.
-    /// let row = [0.0f32, 1.0, 2.0, 3.0];
-    /// let (mut path, mut next) = (Vec::new(), Proposals::new(1));
-    /// for _ in 0..2 {
-    ///     let batch = Batch { slots: &[slot], counts: &[path.len() as u32], ..Batch::default() };
-    ///     pool.draft(Rows::logits(&row, 1, 4)?, &batch, &path, &mut next)?;
-    ///     path.extend(next.row(0));
-    /// }
-    /// let batch = Batch { slots: &[slot], counts: &[2], ..Batch::default() };
-    /// let (rows, mut out) = ([row; 3].concat(), Outputs::new());
-    /// pool.verify(Rows::logits(&rows, 3, 4)?, &batch, &Drafts::chain(&path), &mut out)?;
-    /// assert_eq!(out.accepted(), [2]);
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Shapes and units
-    /// `rows`: R rows of the pool's vocabulary, or hidden states of a head's width whose vocabulary that is. `batch.slots`: R slots, [`PADDING`]
-    /// for a row without a sequence, which gets [`NONE`]s; a slot may stand there several times. `batch.counts`: R numbers of drafts between the
-    /// end of the history and the row, in 0..64, or none if none are there for any row. `paths`: these drafts, ids of the vocabulary, those of
-    /// one row after those of another. The other lists of `batch`: each is empty or has R elements; a forced token is the only draft of its row.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for a vacant slot, a path of 64 drafts or more, an id of a path outside the vocabulary, and more than
-    ///   64 siblings.
-    /// - [`Error::Conflict`] for a request with mirostat, which has no drafts.
-    /// - [`Error::Unavailable`] if the pool's route cannot draw siblings, drafts of blocks or probabilities; or if the system
-    ///   refuses the memory.
-    /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
-    ///   [`Error::Conflict`] if a row has a hook.
-    /// - [`Error::Conflict`] for a plan in `batch`, and for row indices of hidden states.
-    pub fn draft(
+impl Host {
+    /// Draws drafts from rows of logits or of hidden states.
+    pub fn propose_from(
         &mut self,
+        slots: &Slots,
         rows: Rows<'_>,
         batch: &Batch<'_>,
         paths: &[i32],
@@ -173,14 +129,13 @@ impl Pool {
     ) -> Result<()> {
         let source = rows.read(batch, self.vocab)?;
         rows.check_slots(batch)?;
-        batch.refuse_plan()?;
-        let paths = self.check_draft(rows.kind(), batch, paths)?;
-        let greedy = self.greedy(batch.slots, batch.mode)?;
+        let paths = self.check_draft(slots, rows.kind(), batch, paths)?;
+        let greedy = self.greedy(slots, batch.slots, batch.mode)?;
         match source {
-            Source::Given(logits) => self.propose(logits, batch, &paths, &greedy, out),
-            Source::Hidden(head, states) => self.with_head_buffers(|pool, buffers| {
-                pool.fill_drafted(head, states, (batch, &paths, &greedy, out), buffers)?;
-                pool.propose(buffers.rows(pool.vocab)?, batch, &paths, &greedy, out)
+            Source::Given(logits) => self.propose(slots, logits, batch, (&paths, &greedy), out),
+            Source::Hidden(head, states) => self.with_head_buffers(|host, buffers| {
+                host.fill_drafted(slots, (head, states), (batch, &paths, &greedy, out), buffers)?;
+                host.propose(slots, buffers.rows(host.vocab)?, batch, (&paths, &greedy), out)
             }),
         }
     }
@@ -188,10 +143,10 @@ impl Pool {
     /// Draws drafts whose rows were checked: behind `paths`, by the parameters in `greedy` where there are some.
     fn propose(
         &self,
+        sequences: &Slots,
         logits: Logits<'_>,
         batch: &Batch<'_>,
-        paths: &[&[i32]],
-        greedy: &[Option<Prepared>],
+        (paths, greedy): (&[&[i32]], &[Option<Prepared>]),
         out: &mut Proposals,
     ) -> Result<()> {
         let (slots, vocab) = (batch.slots, self.vocab);
@@ -208,7 +163,7 @@ impl Pool {
         let rows = rows.filter(|place| slots[place.row] != PADDING).collect();
         self.workers.each(rows, |place: &mut Place<'_>, stages| {
             let Place { row, path, ids, probs } = place;
-            let sequence = self.sequence(slots[*row])?;
+            let sequence = sequences.sequence(slots[*row])?;
             let task = sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row));
             let extended = (!path.is_empty()).then(|| {
                 let mut history = task.history.clone();
@@ -230,12 +185,18 @@ impl Pool {
     }
 
     /// Checks rows to be drafted from, as far as their logits do not matter, and returns the path of each.
-    fn check_draft<'a>(&self, kind: Kind, batch: &Batch<'_>, paths: &'a [i32]) -> Result<Vec<&'a [i32]>> {
+    fn check_draft<'a>(
+        &self,
+        slots: &Slots,
+        kind: Kind,
+        batch: &Batch<'_>,
+        paths: &'a [i32],
+    ) -> Result<Vec<&'a [i32]>> {
         batch.check(batch.slots.len(), self.vocab)?;
         let paths = split_paths(paths, batch, self.vocab)?;
         for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            check_drafts(self.sequence(*slot)?.params(), 1)?;
-            self.check_row(*slot, kind, batch.hook(row).is_some())?;
+            check_drafts(slots.sequence(*slot)?.params(), 1)?;
+            slots.check_row(*slot, kind, batch.hook(row).is_some())?;
         }
         Ok(paths)
     }

@@ -1,20 +1,29 @@
-//! Work in order on the host, which does it at once.
+//! Work in order: assigned, enqueued, fetched. The host does it at once.
 
 use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, Result};
 
 use crate::batch::Batch;
+#[cfg(feature = "cuda")]
+use crate::device::DeviceGraph;
 use crate::drafts::{Drafted, starts};
+use crate::host::Host;
 use crate::in_order::InOrder;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
 use crate::slot::{PADDING, Slot};
+use crate::slots::Slots;
 use crate::work::{Work, masks_of_host};
 
 impl Pool {
-    /// Assigns a batch to the rows of the next work: of steps, or with `counts` of verifications. What it holds is copied, into memory that
-    /// is kept.
+    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with `counts` of verifications, or of the batch
+    /// of drafts that it is `of`. Steps and verifications replace each other's assignments, and a direct call ends that of the pool's own rows.
+    ///
+    /// What it holds is copied: on the host into memory that is kept; to a device only if it changed, and without a wait. While the host program
+    /// captures a graph on the device's stream, only an unchanged assignment is allowed. A device allocates memory where the rows behind drafts
+    /// need more than ever before for edits that depend on the history. The first mode that judges drafts by probabilities takes memory there for
+    /// these, once: 4 bytes for each id of each of the pool's rows, 40 bytes more for each row, and 320 KiB.
     ///
     /// ```
     /// # use gumball_engine::*;
@@ -32,89 +41,191 @@ impl Pool {
     /// ```
     ///
     /// # Shapes and units
-    /// `batch`: as [`Pool::step`] takes it, or with `counts` as [`Pool::verify`] does.
+    /// `batch`: as [`Pool::step`] takes it, or with `counts` as [`Pool::verify`] does; `of` a batch of drafts as [`Pool::draft`] does.
     ///
     /// # Errors
     /// - Those of [`Pool::step`] and [`Pool::verify`] that concern `batch`.
-    /// - [`Error::Conflict`] for hooks, which do not outlive the call that they are handed to.
+    /// - [`Error::Conflict`] for hooks, which do not outlive the call that they are handed to, and for a mode without drafts; on the route
+    ///   `probabilities` of a device for masks and row indices.
+    /// - On a device [`Error::Length`] for more rows than the place or the batch of drafts allows; [`Error::OutOfRange`] for a batch of drafts that
+    ///   the pool does not have, and for masks of the device, which come with the work; [`Error::Unavailable`] on the route `probabilities` for a
+    ///   mode that judges drafts by probabilities, and if the device fails.
     ///
     /// What was assigned before stays then.
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
         batch.refuse_plan()?;
         batch.refuse_hooks()?;
+        self.backend.assign(&mut self.slots, batch)?;
+        self.is_assigned |= batch.is_of_pool();
+        Ok(())
+    }
+
+    /// Does work for what was assigned last, in this order; each piece reads what those before it have written. [`Pool::fetch`] tells what came out
+    /// of the last step or verification.
+    ///
+    /// On the host it is done on return, so the memory that it reads may be written again, and allocates as little as [`Pool::step`].
+    ///
+    /// On a device the call launches kernels and returns before they have run. It neither allocates nor waits, but that histories are moved once in
+    /// `history_growth` tokens of a sequence, and what lies in the memory of the host is copied there, into memory as large as it ever had to be. If
+    /// the host program is capturing the device's stream in a graph of its own, the work becomes part of it, with the kernels of
+    /// [`StepVariant::Full`](crate::StepVariant::Full); see [`OnDevice::enqueue_variant`](crate::OnDevice::enqueue_variant). A replay reads what
+    /// lies in the device's memory then. The first call loads kernels, so make it before the capture; a head must stay as it is as long as the
+    /// graph is replayed.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] for the pool's own rows if nothing was assigned to them since the pool was made, or since its last direct step or
+    ///   verification.
+    /// - [`Error::Conflict`] for a verification unless counts of drafts were assigned, and for a step if they were; for probabilities of the drafter
+    ///   in a mode that does not read them; and for masks of the host, which are assigned.
+    /// - [`Error::Length`] if a shape is not that of the assignment.
+    /// - On the host [`Error::OutOfRange`] for what lies in the memory of a device, and [`Error::Unavailable`] for batches of drafts.
+    /// - On a device [`Error::OutOfRange`] for integers or probabilities of another type, a matrix that is too small for paths or drafts, and a batch
+    ///   of drafts that the pool does not have; [`Error::Conflict`] on the route `probabilities` for masks, and rows that hold probabilities
+    ///   already; [`Error::Unavailable`] for a head of the host, and if the device fails.
+    /// - Those of [`Pool::step`] and [`Pool::verify`].
+    ///
+    /// No sequence was changed then, unless the device failed, or memory or a route of the caller's own behind a piece that was done.
+    pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
+        self.check_assigned(work.iter().any(Work::is_of_pool))?;
+        self.backend.enqueue(&mut self.slots, work)?;
+        self.was_direct &= !work.iter().any(Work::has_outputs);
+        Ok(())
+    }
+
+    /// Copies what came out of the last step or verification that was enqueued or replayed; a device is waited for. Nothing has come out of a new
+    /// pool.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if a direct call came behind, whose outputs the caller has; and if `out` collects kept sets and
+    ///   [`PoolConfig::kept`](crate::PoolConfig::kept) is not set.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or the device fails.
+    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        if self.was_direct {
+            let reason = "its outputs are those that it was given";
+            return Err(Error::Conflict { parameter: "fetch", other: "the direct call before", reason });
+        }
+        if out.collects_kept() && !self.kept {
+            return Err(keeps_none());
+        }
+        self.backend.fetch(&mut self.slots, out)
+    }
+
+    /// Captures work of a device, to be replayed in this order by [`Pool::replay`]. Nothing runs yet.
+    ///
+    /// Each piece reads what the ones before it have written, and requests as these have left them, so a replay drafts, verifies
+    /// and advances without the host. What [`Pool::assign`] says at the time of a replay counts: requests may be admitted, released
+    /// and assigned in between. The numbers of requests and rows, the modes, and whether row indices and masks exist, must stay the
+    /// same, for each batch of drafts too; how many drafts each request has may change. A graph has steps or verifications, not both.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] on the host: a graph would hold rows that a model must write between replays.
+    /// - [`Error::OutOfRange`] for what lies in the memory of the host.
+    /// - Those of [`Pool::enqueue`].
+    #[cfg(feature = "cuda")]
+    pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
+        let graph = self.backend.capture(&self.slots, work);
+        self.check_assigned(graph.is_ok() && work.iter().any(Work::is_of_pool))?;
+        graph
+    }
+
+    /// Enqueues the work of a graph: one call, however much it is.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] on the host, and if the device fails.
+    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if an assignment's shape differs from that of the capture, a row index
+    ///   lies beyond the captured logits, or a path is longer than the rows of paths.
+    /// - [`Error::OutOfRange`] if a batch of drafts was removed.
+    /// - [`Error::Conflict`] as of [`Pool::enqueue`], if nothing is assigned.
+    ///
+    /// # Panics
+    /// If another pool captured the graph.
+    #[cfg(feature = "cuda")]
+    pub fn replay(&mut self, graph: &DeviceGraph<'_>) -> Result<()> {
+        self.check_assigned(graph.steps() > 0)?;
+        self.backend.replay(&mut self.slots, graph)?;
+        self.was_direct &= graph.steps() == 0;
+        Ok(())
+    }
+
+    /// Checks that a batch is assigned to the pool's own rows, if work `is_of_pool`.
+    pub(crate) fn check_assigned(&self, is_of_pool: bool) -> Result<()> {
+        if self.is_assigned || !is_of_pool {
+            return Ok(());
+        }
+        let reason = "assign a batch first, and again after a direct call";
+        Err(Error::Conflict { parameter: "work", other: "assignment", reason })
+    }
+}
+
+/// The error of outputs that collect kept sets, which the pool does not keep.
+pub(crate) fn keeps_none() -> Error {
+    let reason = "the pool was made to keep none; set PoolConfig::kept";
+    Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason }
+}
+
+impl Host {
+    /// Assigns a batch to the rows of the next work. What was assigned before stays after an error.
+    pub fn assign_batch(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
         let rows = if batch.counts.is_empty() {
             if !batch.slots.is_empty() {
                 batch.refuse_drafts("assign")?;
             }
             batch.check(batch.slots.len(), self.vocab)?;
-            self.slots.check(batch.slots)?;
+            slots.check(batch.slots)?;
             batch.slots.len()
         } else {
             Drafted::of(batch).check()?;
             let starts = starts(batch.counts);
-            self.check_drafted(batch, &starts)?;
+            self.check_drafted(slots, batch, &starts)?;
             starts[batch.slots.len()]
         };
         self.in_order.assigned.set(batch, rows);
-        self.in_order.is_assigned = true;
         Ok(())
     }
 
-    /// Does work for what was assigned last, in this order. It is done on return, so the memory that it reads may be written again;
-    /// [`Pool::fetch`] tells what came out of the last step or verification. Allocates as little as [`Pool::step`].
-    ///
-    /// # Errors
-    /// - [`Error::Conflict`] if nothing was assigned since the pool was made, or since its last step or verification by a direct call.
-    /// - [`Error::Conflict`] for a verification unless counts of drafts were assigned, and for a step if they were; and for masks of the host,
-    ///   which are assigned.
-    /// - [`Error::Length`] if a shape is not that of the assignment.
-    /// - [`Error::OutOfRange`] for what lies in the memory of a device, and [`Error::Unavailable`] for batches of drafts, which a device has.
-    /// - Those of [`Pool::step`] and [`Pool::verify`].
-    ///
-    /// No sequence was changed then, unless memory or a route of the caller's own failed behind a piece that was done.
-    pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
+    /// Does work for what was assigned last.
+    pub fn work_in_order(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
         let mut in_order = std::mem::take(&mut self.in_order);
-        let done = self.enqueue_for(work, &mut in_order);
+        let done = self.work_for(slots, work, &mut in_order);
         self.in_order = in_order;
         done
     }
 
-    fn enqueue_for(&mut self, work: &[Work<'_>], in_order: &mut InOrder) -> Result<()> {
-        if !in_order.is_assigned {
-            let reason = "assign a batch first, and again after a direct call";
-            return Err(Error::Conflict { parameter: "work", other: "assignment", reason });
-        }
+    fn work_for(&mut self, slots: &mut Slots, work: &[Work<'_>], in_order: &mut InOrder) -> Result<()> {
         let batch = &in_order.assigned.batch();
         // A single piece is checked where it is done.
         for work in work.iter().filter(|_| work.len() > 1) {
-            self.work(work, batch, None)?;
+            self.work(slots, work, batch, None)?;
         }
-        for work in work {
-            self.work(work, batch, Some(&mut in_order.outputs))?;
-            in_order.was_direct &= matches!(work, Work::Shorten(_));
-        }
-        Ok(())
+        let outputs = &mut in_order.outputs;
+        work.iter().try_for_each(|work| self.work(slots, work, batch, Some(outputs)))
     }
 
     /// Checks a piece of work, and does it if there are outputs for it.
-    fn work(&mut self, work: &Work<'_>, batch: &Batch<'_>, out: Option<&mut Outputs>) -> Result<()> {
+    fn work(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        batch: &Batch<'_>,
+        out: Option<&mut Outputs>,
+    ) -> Result<()> {
         match *work {
             Work::Step(rows, masks) => {
                 check_work(masks, batch, false)?;
-                let source = self.check_step(rows, batch)?;
-                out.map_or(Ok(()), |out| self.step_checked(source, batch, out))
+                let source = self.check_step(slots, rows, batch)?;
+                out.map_or(Ok(()), |out| self.step_checked(slots, source, batch, out))
             }
             Work::Verify(rows, masks, drafts) => {
                 check_work(masks, batch, true)?;
-                let (source, drafts) = self.check_verification(rows, batch, &drafts)?;
-                out.map_or(Ok(()), |out| self.verify_checked(source, batch, &drafts, out))
+                let (source, drafts) = self.check_verification(slots, rows, batch, &drafts)?;
+                out.map_or(Ok(()), |out| self.verify_checked(slots, source, batch, &drafts, out))
             }
             Work::Shorten(counts) => {
                 let (counts, requests) = (counts.on_host("counts")?, batch.slots.len());
                 if counts.len() != requests {
                     return Err(Error::length("counts", counts.len(), format!("one per slot, {requests}")));
                 }
-                out.map_or(Ok(()), |_| self.shorten_where_possible(batch.slots, counts))
+                out.map_or(Ok(()), |_| self.shorten_where_possible(slots, batch.slots, counts))
             }
             #[cfg(feature = "cuda")]
             Work::Draft(..) | Work::CopyDrafts(..) => {
@@ -124,36 +235,22 @@ impl Pool {
         }
     }
 
-    fn shorten_where_possible(&mut self, slots: &[Slot], counts: &[i32]) -> Result<()> {
+    fn shorten_where_possible(
+        &mut self,
+        sequences: &mut Slots,
+        slots: &[Slot],
+        counts: &[i32],
+    ) -> Result<()> {
         for (slot, count) in slots.iter().zip(counts).filter(|(slot, _)| **slot != PADDING) {
-            let sequence = self.slots.admitted(*slot);
+            let sequence = sequences.admitted(*slot);
             // Of mirostat's limits a device has the last two.
             let known = if sequence.params().mirostat.is_some() { 1 } else { usize::MAX };
             let most = sequence.most_to_take_away().min(known);
             if let Some(count) = usize::try_from(*count).ok().filter(|count| *count <= most) {
-                self.slots.shorten(&[*slot], &[count], None)?;
+                sequences.shorten(&[*slot], &[count], self)?;
             }
         }
         Ok(())
-    }
-
-    /// Copies what came out of the last step or verification that was enqueued; nothing has come out of a new pool.
-    ///
-    /// # Errors
-    /// - [`Error::Conflict`] if a direct call came behind, whose outputs the caller has; and if `out` collects kept sets and
-    ///   [`PoolConfig::kept`](crate::PoolConfig::kept) is not set.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs.
-    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
-        let InOrder { outputs, was_direct, .. } = &self.in_order;
-        if *was_direct {
-            let reason = "its outputs are those that it was given";
-            return Err(Error::Conflict { parameter: "fetch", other: "the direct call before", reason });
-        }
-        if out.collects_kept() && !outputs.collects_kept() {
-            let reason = "the pool was made to keep none; set PoolConfig::kept";
-            return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason });
-        }
-        out.copy_from(outputs)
     }
 }
 

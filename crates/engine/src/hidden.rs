@@ -1,61 +1,40 @@
 //! A step from hidden states: a head computes the logits, and the stages go on as in any step.
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, HiddenStates, WholeRow};
+use gumball_head::{Certified, HiddenStates};
 use gumball_spec::{Kind, Result};
 
 use crate::batch::Batch;
-use crate::head_counts::HeadCounts;
 use crate::hidden_rows::{Needs, RowTasks};
+use crate::host::Host;
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
-use crate::pool::Pool;
-use crate::route::Route;
-use crate::slot::{PADDING, Slot};
+use crate::slot::PADDING;
+use crate::slots::Slots;
 
-impl Pool {
+impl Host {
     /// Computes what a step from hidden states gives that was checked, and changes no sequence.
-    pub(crate) fn compute_hidden(
+    pub fn compute_hidden(
         &mut self,
+        slots: &Slots,
         head: Head<'_>,
         states: HiddenStates<'_>,
         batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        self.with_head_buffers(|pool, buffers| {
-            let tasks = StepTasks { pool, batch, keep_ids: out.collects_kept() };
-            pool.fill_rows(head, states, &tasks, buffers)?;
-            pool.compute(buffers.rows(pool.vocab)?, batch, out)
+        self.with_head_buffers(|host, buffers| {
+            let tasks = StepTasks { slots, batch, keep_ids: out.collects_kept() };
+            host.fill_rows(head, states, &tasks, buffers)?;
+            host.compute(slots, buffers.rows(host.vocab)?, batch, out)
         })?;
         out.mark_approximate(head.is_approximate());
         Ok(())
-    }
-
-    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is no such
-    /// reason. It may do so all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a step of many rows.
-    ///
-    /// `hooked`: whether the row has a hook. `with_kept`: whether the outputs collect kept sets.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the slot is vacant.
-    pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
-        let task = self.sequence(slot)?.task(Kind::Logits, None, None);
-        if ![Route::Race, Route::Oracle].contains(self.route()) {
-            return Ok(Some(WholeRow::Route));
-        }
-        Ok(Certified::decisive(&task, hooked, with_kept).err())
-    }
-
-    /// Returns what heads have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.
-    #[must_use]
-    pub fn head_counts(&self) -> HeadCounts {
-        self.head.counts
     }
 }
 
 /// What the rows of a step are for.
 struct StepTasks<'a> {
-    pool: &'a Pool,
+    slots: &'a Slots,
     batch: &'a Batch<'a>,
     keep_ids: bool,
 }
@@ -70,7 +49,7 @@ impl RowTasks for StepTasks<'_> {
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
-        let sequence = self.pool.slots.admitted(self.batch.slots[row]);
+        let sequence = self.slots.admitted(self.batch.slots[row]);
         work(&sequence.task(Kind::Logits, self.batch.masks.row(row), self.batch.forced(row)))
     }
 }

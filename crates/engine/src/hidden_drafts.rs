@@ -12,31 +12,33 @@ use crate::batch::Batch;
 use crate::draft::Proposals;
 use crate::drafts::ReadDrafts;
 use crate::hidden_rows::{Needs, RowTasks};
+use crate::host::Host;
 use crate::lm_head::{Head, HeadBuffers};
 use crate::outputs::Outputs;
-use crate::pool::Pool;
 use crate::score::reads_history;
 use crate::sequence::Sequence;
 use crate::slot::PADDING;
+use crate::slots::Slots;
 use crate::verify::request_of;
 use crate::verify_mode::VerifyMode;
 
-impl Pool {
+impl Host {
     /// Computes what a verification from hidden states gives that was checked, and changes no sequence.
-    pub(crate) fn judge_hidden(
+    pub fn judge_hidden(
         &mut self,
+        slots: &Slots,
         head: Head<'_>,
         states: HiddenStates<'_>,
         batch: &Batch<'_>,
         drafts: &ReadDrafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let greedy = self.greedy(batch.slots, batch.mode)?;
-        self.with_head_buffers(|pool, buffers| {
-            let keep_ids = out.collects_kept();
-            let tasks = VerifyTasks { pool, batch, drafts, greedy: &greedy, keep_ids };
-            pool.fill_rows(head, states, &tasks, buffers)?;
-            pool.judge(buffers.rows(pool.vocab)?, batch, drafts, out)
+        let greedy = self.greedy(slots, batch.slots, batch.mode)?;
+        self.with_head_buffers(|host, buffers| {
+            let (keep_ids, vocab) = (out.collects_kept(), host.vocab);
+            let tasks = VerifyTasks { slots, vocab, batch, drafts, greedy: &greedy, keep_ids };
+            host.fill_rows(head, states, &tasks, buffers)?;
+            host.judge(slots, buffers.rows(vocab)?, batch, drafts, out)
         })?;
         out.mark_approximate(head.is_approximate());
         Ok(())
@@ -45,20 +47,21 @@ impl Pool {
     /// Computes the logits of rows that drafts are drawn from.
     pub(crate) fn fill_drafted(
         &self,
-        head: Head<'_>,
-        states: HiddenStates<'_>,
+        slots: &Slots,
+        (head, states): (Head<'_>, HiddenStates<'_>),
         (batch, paths, greedy, out): (&Batch<'_>, &[&[i32]], &[Option<Prepared>], &Proposals),
         buffers: &mut HeadBuffers,
     ) -> Result<()> {
         let races = batch.mode != VerifyMode::Block && !out.has_probs();
-        let tasks = DraftTasks { pool: self, batch, paths, greedy, siblings: out.siblings(), races };
+        let tasks = DraftTasks { slots, batch, paths, greedy, siblings: out.siblings(), races };
         self.fill_rows(head, states, &tasks, buffers)
     }
 }
 
 /// What the rows of a verification are for.
 struct VerifyTasks<'a> {
-    pool: &'a Pool,
+    slots: &'a Slots,
+    vocab: usize,
     batch: &'a Batch<'a>,
     drafts: &'a ReadDrafts<'a>,
     greedy: &'a [Option<Prepared>],
@@ -84,7 +87,7 @@ impl VerifyTasks<'_> {
     }
 
     fn prepared(&self, request: usize) -> &Prepared {
-        let own = self.pool.slots.admitted(self.batch.slots[request]).prepared();
+        let own = self.slots.admitted(self.batch.slots[request]).prepared();
         self.greedy[request].as_ref().unwrap_or(own)
     }
 }
@@ -92,7 +95,7 @@ impl VerifyTasks<'_> {
 impl RowTasks for VerifyTasks<'_> {
     fn needs(&self, row: usize) -> Needs {
         let request = self.request(row);
-        let is_token = |id: &i32| (0..self.pool.vocab as i32).contains(id);
+        let is_token = |id: &i32| (0..self.vocab as i32).contains(id);
         if self.batch.slots[request] == PADDING || !self.path(row, request).iter().all(is_token) {
             return Needs::Nothing;
         }
@@ -105,14 +108,14 @@ impl RowTasks for VerifyTasks<'_> {
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
         let request = self.request(row);
-        let sequence = self.pool.slots.admitted(self.batch.slots[request]);
+        let sequence = self.slots.admitted(self.batch.slots[request]);
         behind(sequence, self.prepared(request), &self.path(row, request), row, self.batch, work)
     }
 }
 
 /// What the rows of a draft model are for.
 struct DraftTasks<'a> {
-    pool: &'a Pool,
+    slots: &'a Slots,
     batch: &'a Batch<'a>,
     paths: &'a [&'a [i32]],
     greedy: &'a [Option<Prepared>],
@@ -122,7 +125,7 @@ struct DraftTasks<'a> {
 
 impl DraftTasks<'_> {
     fn prepared(&self, row: usize) -> &Prepared {
-        let own = self.pool.slots.admitted(self.batch.slots[row]).prepared();
+        let own = self.slots.admitted(self.batch.slots[row]).prepared();
         self.greedy[row].as_ref().unwrap_or(own)
     }
 }
@@ -138,7 +141,7 @@ impl RowTasks for DraftTasks<'_> {
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
-        let sequence = self.pool.slots.admitted(self.batch.slots[row]);
+        let sequence = self.slots.admitted(self.batch.slots[row]);
         behind(sequence, self.prepared(row), self.paths[row], row, self.batch, work)
     }
 }

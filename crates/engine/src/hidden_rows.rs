@@ -17,9 +17,9 @@ use gumball_head::{Certified, Clustered, Contest, Decisive, HiddenStates, Settle
 use gumball_spec::{Result, memory};
 use rayon::prelude::*;
 
+use crate::host::Host;
 use crate::lm_head::{Head, HeadBuffers};
 use crate::logits::Logits;
-use crate::pool::Pool;
 use crate::route::Route;
 
 /// Which logits of a row something reads.
@@ -45,7 +45,7 @@ pub(crate) trait RowTasks: Sync {
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R;
 }
 
-impl Pool {
+impl Host {
     /// Works with the memory of the pool's heads, which is put back whatever comes.
     pub(crate) fn with_head_buffers<R>(&mut self, work: impl FnOnce(&Self, &mut HeadBuffers) -> R) -> R {
         let mut buffers = std::mem::take(&mut self.head);
@@ -166,7 +166,7 @@ impl Pool {
         computed.clear();
         // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
         if let Head::Certified(certified) = head
-            && [Route::Race, Route::Oracle].contains(self.route())
+            && [Route::Race, Route::Oracle].contains(self.workers.route())
         {
             for row in 0..states.rows() {
                 if let Needs::Deciding(tokens) = tasks.needs(row)
@@ -212,7 +212,7 @@ impl Pool {
         let (bounds, second_level) = bounds.parts_mut();
         let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<Settled>| {
             let popped = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut contest = popped.map_or_else(|| Contest::new(self.level()), Ok)?;
+            let mut contest = popped.map_or_else(|| Contest::new(self.workers.level()), Ok)?;
             let settled = tasks.with_task(rows[line], |task| {
                 let place = (screened, line);
                 certified.settle(place, bounds, second_level, decisive[line], task, &mut contest, row)
@@ -240,7 +240,7 @@ impl Pool {
 }
 
 impl HeadBuffers {
-    /// Returns the rows that [`Pool::fill_rows`] computed last.
+    /// Returns the rows that [`Host::fill_rows`] computed last.
     pub(crate) fn rows(&self, vocab: usize) -> Result<Logits<'_>> {
         Logits::new(&self.logits, self.logits.len() / vocab, vocab)?.select(&self.lines)
     }

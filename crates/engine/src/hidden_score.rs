@@ -6,12 +6,12 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Kind, Result};
 
 use crate::hidden_rows::{Needs, RowTasks};
+use crate::host::Host;
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
-use crate::pool::Pool;
 use crate::score::Scoring;
 
-impl Pool {
+impl Host {
     /// Scores known tokens that were checked, `chunk_rows` rows at a time.
     pub(crate) fn score_hidden(
         &mut self,
@@ -23,7 +23,7 @@ impl Pool {
     ) -> Result<()> {
         let keep_ids = out.collects_kept();
         let mut rest = out.reshape(Layout { rows: states.rows(), widths: scoring.widths() })?;
-        self.with_head_buffers(|pool, buffers| -> Result<()> {
+        self.with_head_buffers(|host, buffers| -> Result<()> {
             while !rest.range().is_empty() {
                 let range = rest.range();
                 let count = range.len().min(chunk_rows);
@@ -31,8 +31,8 @@ impl Pool {
                 rest = others;
                 let tasks = ScoreTasks { scoring, first: range.start, keep_ids };
                 let states = states.part(range.start..range.start + count);
-                pool.fill_rows(head, states, &tasks, buffers)?;
-                pool.score_rows(scoring, buffers.rows(pool.vocab)?, rows)?;
+                host.fill_rows(head, states, &tasks, buffers)?;
+                host.score_rows(scoring, buffers.rows(host.vocab)?, rows)?;
             }
             Ok(())
         })?;

@@ -61,14 +61,11 @@ impl Assigned {
     }
 }
 
-/// What was assigned to the rows of a pool on the host, and what came out of the work for them. A direct call takes the place of both, as
-/// it does on a device, and has its outputs elsewhere.
+/// What was assigned to the rows of a pool on the host, and what came out of the work for them.
 #[derive(Debug, Default)]
 pub(crate) struct InOrder {
     pub assigned: Assigned,
-    pub is_assigned: bool,
     pub outputs: Outputs,
-    pub was_direct: bool,
 }
 
 impl InOrder {
@@ -76,11 +73,6 @@ impl InOrder {
     pub fn new(kept: bool, widths: Widths) -> Result<Self> {
         let mut outputs = if kept { Outputs::with_kept() } else { Outputs::new() };
         outputs.whole(Layout { rows: 0, widths })?;
-        Ok(Self { outputs, ..Self::default() })
-    }
-
-    /// Notes a direct call.
-    pub fn note_direct(&mut self) {
-        (self.is_assigned, self.was_direct) = (false, true);
+        Ok(Self { outputs, assigned: Assigned::default() })
     }
 }

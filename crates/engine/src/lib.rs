@@ -15,11 +15,12 @@
 //! | get the logprobs of given tokens | [`Pool::score`], [`Scored`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
-//! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
+//! | do all that on a GPU, from logits in its memory | [`Place::Device`], [`Device`] |
+//! | let another program capture graphs there, and draft in them | [`Pool::on_device`], [`OnDevice`] |
 //! | choose the way from logits to a token; let a sampler draw on a GPU | [`Route`] |
 //!
 //! What a call of a pool works on is a value: [`Rows`] say what it reads, a [`Batch`] whose rows they are, with their masks and forced tokens,
-//! [`Drafts`] what is verified. So all pools have the same calls:
+//! [`Drafts`] what is verified. Where rows are computed is a [`Place`] of the pool, and changes no call:
 //!
 //! ```text
 //! pool.step(rows, &batch, &mut outputs)              a token for each row
@@ -83,9 +84,12 @@ mod state;
 
 mod sampler;
 
+mod backend;
 mod batch;
+mod config;
 mod drafts;
 mod head_counts;
+mod host;
 mod in_order;
 mod lm_head;
 mod logits;
@@ -102,12 +106,14 @@ mod workers;
 
 mod operators;
 
+mod calls;
 mod draft;
 mod enqueue;
 mod hidden;
 mod hidden_drafts;
 mod hidden_rows;
 mod hidden_score;
+mod on_host;
 mod pool;
 mod ranks;
 mod score;
@@ -134,12 +140,12 @@ pub use gumball_spec::{
 pub use half::{bf16, f16};
 
 pub use batch::{Batch, RowHook, StepOptions};
+pub use config::{Place, PoolConfig};
 #[cfg(feature = "cuda")]
 pub use device::{
     AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceGraph,
-    DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig,
-    DeviceRoute, DeviceRows, DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType,
-    PoolRoute, StepVariant,
+    DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceRows,
+    DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, StepVariant,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};
@@ -154,7 +160,7 @@ pub use operators::{
     RowParams, RowsIn, RowsInOut,
 };
 pub use outputs::{Emitted, Outputs};
-pub use pool::{Pool, PoolConfig};
+pub use pool::Pool;
 pub use ranks::DistPool;
 pub use route::{Route, Stages};
 pub use rows::Rows;

@@ -1,103 +1,75 @@
 //! The pool: the requests in flight, each in a slot that keeps its history and position.
+//!
+//! What does not depend on where rows are computed is here, in `calls.rs` and in `enqueue.rs`. A [`Backend`] does the rest.
+
+use std::any::Any;
 
 use gumball_cpu::Level;
+use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::in_order::InOrder;
-use crate::lm_head::HeadBuffers;
+use crate::backend::Backend;
+use crate::config::{Place, PoolConfig};
+#[cfg(feature = "cuda")]
+use crate::device::OnGpu;
+use crate::host::Host;
 use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
 use crate::slots::Slots;
 use crate::state::State;
-use crate::workers::{Threads, Workers};
-use gumball_spec::layout::Widths;
-
-/// What a pool is made for.
-///
-/// ```
-/// use gumball_engine::{Pool, PoolConfig};
-/// let pool = Pool::new(PoolConfig { slots: 8, threads: Some(2), ..PoolConfig::new(32_000) })?;
-/// # Ok::<(), gumball_engine::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// The number of ids in the vocabulary of all requests; in 1..=2^20.
-    pub vocab: usize,
-    /// How many sequences can be in flight, in 1..2^31. The pool reserves memory for all of them when it is made; the
-    /// operating system provides each slot's memory when the slot is first used.
-    pub slots: usize,
-    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all pools and operators share, one
-    /// a core, or the caller's where none can be started.
-    pub threads: Option<usize>,
-    /// The SIMD level; `None`: the machine's best.
-    pub level: Option<Level>,
-    /// How many logprobs the outputs have places for, both in 0..=2^20; a request may ask for no more.
-    pub widths: Widths,
-    /// The route.
-    pub route: Route,
-    /// Whether the kept sets of work that is enqueued are kept for [`Pool::fetch`]. A direct call tells them where its outputs
-    /// [collect](crate::Outputs::with_kept) them.
-    pub kept: bool,
-}
-
-impl PoolConfig {
-    /// Returns the default for a vocabulary: 256 slots, the machine's threads and level, the route
-    /// [`Route::Race`], a place for the token's logprob and none besides.
-    #[must_use]
-    pub fn new(vocab: usize) -> Self {
-        Self {
-            vocab,
-            slots: 256,
-            threads: None,
-            level: None,
-            widths: Widths::default(),
-            route: Route::Race,
-            kept: false,
-        }
-    }
-}
 
 /// The requests in flight.
 ///
 /// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has,
-/// and what stands beside it in a batch, changes none of its tokens.
+/// what stands beside it in a batch, and where rows are computed, changes none of its tokens.
+///
+/// On a device [`enqueue`](Pool::enqueue) and [`replay`](Pool::replay) return before it has finished; [`fetch`](Pool::fetch), the direct calls,
+/// and all that returns or changes a state, wait for it.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) vocab: usize,
     pub(crate) widths: Widths,
-    pub(crate) workers: Workers,
+    pub(crate) route: Route,
+    pub(crate) kept: bool,
     pub(crate) slots: Slots,
-    pub(crate) head: HeadBuffers,
-    pub(crate) in_order: InOrder,
+    pub(crate) backend: Box<dyn Backend>,
+    /// Whether a batch is assigned to the rows of work: a direct call ends that.
+    pub(crate) is_assigned: bool,
+    /// Whether what came out last came out of a direct call.
+    pub(crate) was_direct: bool,
 }
 
 impl Pool {
     /// Makes an empty pool.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or threads, or width outside its range, or
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots, threads or rows, width or history growth outside its range, or
     ///   a level that this machine lacks.
-    /// - [`Error::Unavailable`] if the threads cannot be started, or the system refuses the memory of the slots.
+    /// - [`Error::Unavailable`] if the threads cannot be started, the system or the device refuses the memory, or the device does not take
+    ///   the route.
     pub fn new(config: PoolConfig) -> Result<Self> {
-        SamplingParams::default().validate(config.vocab)?;
+        let PoolConfig { vocab, widths, kept, ref route, .. } = config;
+        SamplingParams::default().validate(vocab)?;
         let slots = Slots::new(config.slots)?;
-        Threads::check(config.threads)?;
-        config.widths.check()?;
-        let level = config.level.map_or_else(Level::detect, Level::check)?;
-        let workers = Workers::new(config.route, level, config.threads)?;
-        let in_order = InOrder::new(config.kept, config.widths)?;
-        let (vocab, widths, head) = (config.vocab, config.widths, HeadBuffers::default());
-        Ok(Self { vocab, widths, workers, slots, head, in_order })
+        let backend: Box<dyn Backend> = match &config.place {
+            Place::Host { threads, level } => Box::new(Host::new(&config, *threads, *level)?),
+            #[cfg(feature = "cuda")]
+            Place::Device { .. } => Box::new(OnGpu::new(&config)?),
+        };
+        let (is_assigned, was_direct, route) = (false, false, route.clone());
+        Ok(Self { vocab, widths, route, kept, slots, backend, is_assigned, was_direct })
     }
 
-    /// Admits a request and returns its slot.
+    /// Admits a request and returns its slot. A device is not waited for, and captured graphs stay valid.
     ///
     /// # Errors
     /// - Those of [`SamplingParams::validate`].
     /// - [`Error::OutOfRange`] if all slots are taken, or more logprobs are asked for than the pool has
     ///   places for.
-    /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
+    /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option that no kernel implements, or if
+    ///   it has not enough memory.
+    /// - [`Error::Conflict`] on a device for a parameter that the route `probabilities` does not take there.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         self.place(Sequence::new(params, self.vocab, prompt)?)
     }
@@ -120,7 +92,8 @@ impl Pool {
     /// first step.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant, or all are taken.
+    /// - Those of [`Pool::sequence`].
+    /// - [`Error::OutOfRange`] if all slots are taken.
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         let fork = self.sequence(slot)?.fork(draw);
         self.place(fork)
@@ -130,38 +103,47 @@ impl Pool {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if it is already.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.slots.release(slot, || Ok(()))?;
-        self.in_order.assigned.forget(slot);
-        Ok(())
+        self.slots.release(slot, &mut *self.backend)
     }
 
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant.
+    /// Those of [`Pool::sequence`].
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
-        self.slots.push(slot, id, None)
+        self.sequence(slot)?;
+        self.slots.push(slot, id, &mut *self.backend)
     }
 
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops behind a token that
     /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
     ///
+    /// States of a device go through the host; [`Work::Shorten`](crate::Work::Shorten) waits for nothing. With mirostat, steps whose outputs
+    /// were not fetched one by one cannot be undone, because the host does not know their limits.
+    ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each slot.
     /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than its output has; with mirostat, than
     ///   its output has since the limit is known. No sequence was changed then.
+    /// - Those of [`Pool::sequence`].
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.slots.check_counts(slots, counts)?;
-        self.slots.shorten(slots, counts, None)
+        slots.iter().try_for_each(|slot| self.sequence(*slot).map(drop))?;
+        self.slots.shorten(slots, counts, &mut *self.backend)
     }
 
-    /// Returns the state of a slot: seed, position, history, mirostat's limit.
+    /// Returns the state of a slot: seed, position, history, mirostat's limit. Waits for a device if the host does not know the last tokens yet.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
-    pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
-        self.slots.sequence(slot)
+    /// - [`Error::Unavailable`] if the device fails, or if tokens are lost: when several steps ran without a fetch of their outputs and the
+    ///   device keeps no history of the request.
+    pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        self.slots.sequence(slot)?;
+        self.backend.sync(&mut self.slots, slot)?;
+        Ok(self.slots.admitted_mut(slot))
     }
 
     /// Returns how many sequences are in flight.
@@ -188,26 +170,36 @@ impl Pool {
         self.vocab
     }
 
-    /// Returns the SIMD level in use.
+    /// Returns the SIMD level in use; `None` on a device.
     #[must_use]
-    pub fn level(&self) -> Level {
-        self.workers.level()
+    pub fn level(&self) -> Option<Level> {
+        self.on_host().map(|host| host.workers.level())
     }
 
     /// Returns the route in use.
     #[must_use]
     pub fn route(&self) -> &Route {
-        self.workers.route()
+        &self.route
+    }
+
+    /// Returns the parts of a pool that is on the host.
+    pub(crate) fn host_parts(&mut self) -> (&mut Slots, &mut Host) {
+        let host = (&mut *self.backend as &mut dyn Any).downcast_mut().expect("it is on the host");
+        (&mut self.slots, host)
+    }
+
+    pub(crate) fn on_host(&self) -> Option<&Host> {
+        (&*self.backend as &dyn Any).downcast_ref()
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {
         check_widths(self.widths, sequence.params())?;
-        self.slots.place(sequence, None)
+        self.slots.place(sequence, &mut *self.backend)
     }
 }
 
 /// Checks that a pool's outputs are wide enough for a request's logprobs.
-pub(crate) fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {
+fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {
     if let Some(logprobs) = &params.logprobs {
         let Widths { top_n, ids } = widths;
         if logprobs.top_n as usize > top_n {

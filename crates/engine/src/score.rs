@@ -8,9 +8,9 @@ use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Parameter, Result, SamplingParams};
 
 use crate::batch::Batch;
+use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sink::RowsMut;
@@ -61,45 +61,9 @@ pub(crate) fn check_batch(batch: &Batch<'_>, rows: usize, vocab: usize) -> Resul
     batch.check(rows, vocab)
 }
 
-impl Pool {
-    /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
-    ///
-    /// `out` holds per row what a step in which the token is forced would: `tokens` are the known ones.
-    /// Its widths are those of the request, not the pool's. No slot is touched. Rows are taken in chunks,
-    /// over the pool's threads. A row inside the prompt costs the counting of its history anew where the
-    /// parameters have edits that read it.
-    ///
-    /// From hidden states the logits of `scored.chunk_rows` rows are held at a time; what comes out does not depend on it, and is as of
-    /// [`Pool::step`]. The exact head reads its weights once for these rows. A certified head computes a part of a row where that decides its
-    /// logprobs: in mode `processed` behind top-k or min-p, and at temperature 0 also in mode `tempered`; and if there are not more rows at a
-    /// time than [`Certified::most_rows`](crate::head::Certified::most_rows).
-    ///
-    /// ```
-    /// # use gumball_engine::*;
-    /// let mut pool = Pool::new(PoolConfig::new(2))?;
-    /// // After 0 came 1, whose logit was the larger one.
-    /// let scored = Scored { params: &SamplingParams::default(), ids: &[0, 1], prompt_len: 1, start: 1, chunk_rows: None };
-    /// let mut out = Outputs::new();
-    /// pool.score(Rows::logits(&[0.0f32, 2.0], 1, 2)?, &Batch::default(), &scored, &mut out)?;
-    /// assert_eq!(out.ranks(), [1]);
-    /// assert!((out.logprobs()[0] + 0.127).abs() < 0.001);
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Shapes and units
-    /// `rows`: R rows of the pool's vocabulary, or hidden states of a head's width whose vocabulary that is; `scored.start + R` ids are there
-    /// at least. `batch`: masks, hooks and row indices, R of each that is given. For each hidden state of a chunk the call holds 4 bytes for
-    /// each id, with a certified head 12; with a clustered head also 12 for each cluster, and 4 for each id that it computes: 8 for each id in
-    /// all if a chunk has more rows than [`Clustered::most_rows`](crate::head::Clustered::most_rows).
-    ///
-    /// # Errors
-    /// - Those of [`SamplingParams::validate_for`].
-    /// - [`Error::Length`] if a shape is not so.
-    /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, `prompt_len` beyond the ids, or `chunk_rows` 0.
-    /// - [`Error::Conflict`] for anything else in `batch`, and for `chunk_rows` without hidden states; in mode `processed` also with mirostat,
-    ///   whose limit depends on draws, and with XTC without a seed.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or that of logits and bounds.
-    pub fn score(
+impl Host {
+    /// Scores known tokens, from rows of logits or of hidden states.
+    pub fn score_from(
         &mut self,
         rows: Rows<'_>,
         batch: &Batch<'_>,

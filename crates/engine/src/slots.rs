@@ -3,10 +3,12 @@
 //! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before anything here reads or
 //! changes the sequence (`device/catch_up.rs`).
 
-use gumball_spec::{Error, Result, memory};
+use gumball_spec::request::check_hook;
+use gumball_spec::{Error, Kind, NONE, Result, memory};
 
 #[cfg(feature = "cuda")]
 use crate::device::ahead::Ahead;
+use crate::outputs::Outputs;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 
@@ -32,8 +34,17 @@ pub(crate) struct Entry {
     pub ahead: Ahead,
 }
 
-/// Writes a sequence to where its rows are computed, if that is not the host's memory.
-pub(crate) type Write<'a> = Option<&'a mut dyn FnMut(Slot, &Sequence) -> Result<()>>;
+/// Where rows are computed, as far as the table must tell it what becomes of sequences.
+pub(crate) trait Copies {
+    /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and nothing is written.
+    fn has_copies(&self) -> bool;
+
+    /// Writes a sequence to its slot.
+    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()>;
+
+    /// Forgets the sequence of a slot; a row that is assigned to it becomes padding.
+    fn forget(&mut self, slot: Slot) -> Result<()>;
+}
 
 impl Entry {
     fn new(sequence: Sequence) -> Self {
@@ -132,14 +143,14 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if all slots are taken.
-    /// - Those of `write`. Nothing was changed then.
-    pub fn place(&mut self, sequence: Sequence, write: Write<'_>) -> Result<Slot> {
+    /// - Those of [`Copies::write`]. Nothing was changed then.
+    pub fn place(&mut self, sequence: Sequence, copies: &mut (impl Copies + ?Sized)) -> Result<Slot> {
         let slot = self.vacant.last().copied().unwrap_or(self.entries.len() as Slot);
         if slot as usize == self.capacity {
             let full = format!("at most {}, all taken; release one first", self.capacity);
             return Err(Error::out_of_range("slots", self.capacity + 1, full));
         }
-        write.map_or(Ok(()), |write| write(slot, &sequence))?;
+        copies.write(slot, &sequence)?;
         if self.vacant.pop().is_none() {
             self.entries.push(None);
             self.seen.push(0);
@@ -152,10 +163,10 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant already.
-    /// - Those of `forget`. The slot is taken then.
-    pub fn release(&mut self, slot: Slot, forget: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// - Those of [`Copies::forget`]. The slot is taken then.
+    pub fn release(&mut self, slot: Slot, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
         self.sequence(slot)?;
-        forget()?;
+        copies.forget(slot)?;
         self.entries[slot as usize] = None;
         self.vacant.push(slot);
         Ok(())
@@ -165,14 +176,14 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
-    /// - Those of `write`. Nothing was changed then.
-    pub fn push(&mut self, slot: Slot, id: u32, mut write: Write<'_>) -> Result<()> {
+    /// - Those of [`Copies::write`]. Nothing was changed then.
+    pub fn push(&mut self, slot: Slot, id: u32, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
         self.sequence(slot)?;
         let push = |sequence: &mut Sequence| {
             sequence.push(id, sequence.mu());
             Ok(())
         };
-        self.change(slot, push, &mut write)
+        self.change(slot, push, copies)
     }
 
     /// Checks the slots from which tokens are to be taken away, before their sequences are brought up to date.
@@ -193,8 +204,13 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more tokens than there are to go back behind. Nothing was changed then.
-    /// - Those of `write`.
-    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize], mut write: Write<'_>) -> Result<()> {
+    /// - Those of [`Copies::write`].
+    pub fn shorten(
+        &mut self,
+        slots: &[Slot],
+        counts: &[usize],
+        copies: &mut (impl Copies + ?Sized),
+    ) -> Result<()> {
         let counted = || slots.iter().copied().zip(counts.iter().copied());
         for (slot, count) in counted() {
             let most = self.admitted(slot).most_to_take_away();
@@ -209,7 +225,7 @@ impl Slots {
         }
         for (slot, count) in counted().filter(|(_, count)| *count > 0) {
             let left = self.admitted(slot).history().output().len() - count;
-            self.change(slot, |sequence| sequence.truncate(left), &mut write)?;
+            self.change(slot, |sequence| sequence.truncate(left), copies)?;
         }
         Ok(())
     }
@@ -219,12 +235,14 @@ impl Slots {
         &mut self,
         slot: Slot,
         change: impl FnOnce(&mut Sequence) -> Result<()>,
-        write: &mut Write<'_>,
+        copies: &mut (impl Copies + ?Sized),
     ) -> Result<()> {
-        let Some(write) = write else { return change(self.admitted_mut(slot)) };
+        if !copies.has_copies() {
+            return change(self.admitted_mut(slot));
+        }
         let mut sequence = self.admitted(slot).clone();
         change(&mut sequence)?;
-        write(slot, &sequence)?;
+        copies.write(slot, &sequence)?;
         *self.entry_mut(slot) = Entry::new(sequence);
         Ok(())
     }
@@ -248,5 +266,35 @@ impl Slots {
             *seen = self.checks;
         }
         Ok(())
+    }
+
+    /// Checks that a request may have a row of a kind, with or without a hook.
+    pub fn check_row(&self, slot: Slot, kind: Kind, hooked: bool) -> Result<()> {
+        if kind == Kind::Logits {
+            return Ok(());
+        }
+        self.sequence(slot)?.params().check_kind(kind)?;
+        check_hook(kind, hooked)
+    }
+
+    /// Appends the tokens of a step to the sequences.
+    pub fn advance(&mut self, slots: &[Slot], out: &Outputs) {
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            self.append_token(*slot, row, out);
+        }
+    }
+
+    /// Appends the emitted tokens of a verification.
+    pub fn append(&mut self, slots: &[Slot], out: &Outputs) {
+        for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            out.request(request).range.for_each(|place| self.append_token(*slot, place, out));
+        }
+    }
+
+    fn append_token(&mut self, slot: Slot, place: usize, out: &Outputs) {
+        let (token, mu) = (out.tokens()[place], out.mirostat_mu()[place]);
+        if token != NONE {
+            self.admitted_mut(slot).push(token as u32, mu);
+        }
     }
 }

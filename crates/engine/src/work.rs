@@ -8,8 +8,8 @@ use crate::drafts::{Drafts, Ids};
 use crate::masks::Masks;
 use crate::rows::Rows;
 
-/// A piece of work in order, for what was assigned last: see [`Pool::enqueue`](crate::Pool::enqueue), and of pools on devices
-/// [`DevicePool::enqueue`](crate::DevicePool::enqueue) and [`DevicePool::capture`](crate::DevicePool::capture).
+/// A piece of work in order, for what was assigned last: see [`Pool::enqueue`](crate::Pool::enqueue), and on devices
+/// [`Pool::capture`](crate::Pool::capture).
 ///
 /// Masks are those of all rows in the memory of the device, in place of the ones that were assigned; masks of the host are assigned.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub enum Work<'a> {
     ///
     /// Last come the paths in front of the rows: a row of ids, of 32 or 64 bits, for each row of the batch, of which the first ones are in
     /// front of it, as many as are assigned; `None` if none are for any row. Behind a path that has an id outside the vocabulary,
-    /// [`NONE`](crate::NONE) included, there are no drafts. [`DevicePool::drafts_address`](crate::DevicePool::drafts_address) says where drafts lie.
+    /// [`NONE`](crate::NONE) included, there are no drafts. [`OnDevice::drafts_address`](crate::OnDevice::drafts_address) says where drafts lie.
     #[cfg(feature = "cuda")]
     Draft(DraftBatch, Rows<'a>, Masks<'a>, Option<DeviceIntMatrix<'a>>),
     /// A copy of the drafts of a batch: those of row r to row r of the matrix, its siblings to columns from the given one on.
@@ -44,9 +44,9 @@ pub enum Work<'a> {
     /// that of padding is not read. Work behind it reads the shorter sequences: positions, histories, counts and mu.
     ///
     /// A number below 0 or above that of the output tokens takes nothing away, and so does one above 1 with mirostat, of whose limits a
-    /// device has the last two; [`DevicePool::taken_address`](crate::DevicePool::taken_address) says what was taken. The host does not see numbers in the memory of the device.
-    /// [`DevicePool::sequence`](crate::DevicePool::sequence) reads the sequence back: whole, if the device keeps its history
-    /// ([`keep_histories`](crate::DevicePoolConfig::keep_histories), or edits that read it); otherwise by its length, as long as the outputs of
+    /// device has the last two; [`OnDevice::taken_address`](crate::OnDevice::taken_address) says what was taken. The host does not see numbers in the memory of the device.
+    /// [`Pool::sequence`](crate::Pool::sequence) reads the sequence back: whole, if the device keeps its history
+    /// (`keep_histories` of the [`Place`](crate::Place), or edits that read it); otherwise by its length, as long as the outputs of
     /// each step are fetched before the next one is enqueued.
     Shorten(Ids<'a>),
 }
@@ -62,6 +62,18 @@ impl<'a> Work<'a> {
     #[must_use]
     pub fn verify(rows: impl Into<Rows<'a>>, drafts: Drafts<'a>) -> Self {
         Self::Verify(rows.into(), Masks::None, drafts)
+    }
+}
+
+impl Work<'_> {
+    /// Returns whether it reads what is assigned to the pool's own rows.
+    pub(crate) fn is_of_pool(&self) -> bool {
+        self.has_outputs() || matches!(self, Self::Shorten(_))
+    }
+
+    /// Returns whether it gives what [`Pool::fetch`](crate::Pool::fetch) copies.
+    pub(crate) fn has_outputs(&self) -> bool {
+        matches!(self, Self::Step(..) | Self::Verify(..))
     }
 }
 

@@ -84,7 +84,7 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     if let Some(device) = args.engine.device(kernels)? {
         let settings = |vocab| settings_of(&params, vocab);
         let route = args.engine.pool_route()?;
-        return on_device::run((&device, route), &sources(&args.logits)?, &settings, args.json, out);
+        return on_device::run((&device, &route), &sources(&args.logits)?, &settings, args.json, out);
     }
     let route = args.engine.route(kernels)?;
     if !args.json {

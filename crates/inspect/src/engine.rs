@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use gumball_engine::{Device, DeviceRoute, Level, PoolRoute, Route};
+use gumball_engine::{Device, DeviceRoute, Level, Route};
 
 use crate::{Error, Result};
 
@@ -86,8 +86,15 @@ impl EngineArgs {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
-    pub fn pool_route(&self) -> Result<PoolRoute> {
-        Ok(self.route.parse()?)
+    pub fn pool_route(&self) -> Result<Route> {
+        match self.route.parse()? {
+            Route::Oracle => {
+                let (parameter, name) = ("route", self.route.clone());
+                let known = "race, probabilities".to_owned();
+                Err(gumball_spec::Error::Unknown { parameter, name, known }.into())
+            }
+            route => Ok(route),
+        }
     }
 
     /// Returns the route of that name; on a device, the device's own route, which opens the device as [`EngineArgs::device`] does.
@@ -97,12 +104,13 @@ impl EngineArgs {
     /// - Those of [`EngineArgs::device`].
     pub fn route(&self, kernels: Option<&Path>) -> Result<Route> {
         let Some(device) = self.device(kernels)? else { return Ok(self.route.parse()?) };
-        let through = self.pool_route()?;
-        let name = match through {
-            PoolRoute::Race => self.device.device.clone(),
-            PoolRoute::Probabilities => format!("{}/{through}", self.device.device),
-        };
-        Ok(Route::Device(DeviceRoute::new(&name, device).through(through)))
+        let name = &self.device.device;
+        Ok(Route::Device(match self.pool_route()? {
+            Route::Probabilities => {
+                DeviceRoute::new(&format!("{name}/probabilities"), device).through_probabilities()
+            }
+            _ => DeviceRoute::new(name, device),
+        }))
     }
 
     /// Returns the level.

@@ -27,13 +27,13 @@ SHORT = tuple(task for task in plan.TASKS if task not in ("penalties", "top-k-to
 HOST = (
     (STEP, "graph", "the operator in a graph"),
     (STEP, "eager", "the operator and a synchronisation"),
-    ("DevicePool::replay", "graph", "the engine's step in a graph"),
-    ("DevicePool::step", "eager", "the engine's step, its tokens fetched"),
-    ("DevicePool::replay", "eager", "the engine's step in a graph, its tokens fetched"),
-    ("DevicePool::enqueue", "host", "host: enqueuing a step"),
-    ("the launches of DevicePool::enqueue alone", "host", "host: its launches alone"),
-    ("DevicePool::enqueue, launches that do nothing", "host", "host: all but its launches"),
-    ("DevicePool::replay", "host", "host: replaying a graph"),
+    ("Pool::replay", "graph", "the engine's step in a graph"),
+    ("Pool::step", "eager", "the engine's step, its tokens fetched"),
+    ("Pool::replay", "eager", "the engine's step in a graph, its tokens fetched"),
+    ("Pool::enqueue", "host", "host: enqueuing a step"),
+    ("the launches of Pool::enqueue alone", "host", "host: its launches alone"),
+    ("Pool::enqueue, launches that do nothing", "host", "host: all but its launches"),
+    ("Pool::replay", "host", "host: replaying a graph"),
 )
 HOST_TASKS = ("greedy", "plain", "top-k-top-p", "top-p", "full", "edited")
 # Ways from logits to a token without a filter, as `ways` compares them: (whose, in words, ((engine, task, call), ..) whose

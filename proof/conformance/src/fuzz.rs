@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use gumball_cpu::{Entry, History};
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::{Batch, HostMasks, Outputs, Pool, PoolConfig, Rows, Sampler, StepOptions};
+use gumball_engine::{Batch, HostMasks, Outputs, Place, Pool, PoolConfig, Rows, Sampler, StepOptions};
 use gumball_spec::edit::edit;
 use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
@@ -302,7 +302,7 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
     let Ok(masks) = masks.and_then(|masks| masks.with_present(&present)) else { return };
 
     let params = SamplingParams { seed: Some(7), ..Default::default() };
-    let config = PoolConfig { slots: 8, threads: Some(1), ..PoolConfig::new(vocab) };
+    let config = PoolConfig { slots: 8, place: Place::threads(1), ..PoolConfig::new(vocab) };
     let mut pool = Pool::new(config).expect("a small pool");
     let slots: Vec<_> = (0..rows).map(|_| pool.admit(params.clone(), &[]).expect("a slot")).collect();
     let batch = Rows::logits(&logits, rows, vocab).expect("as many");

@@ -1,8 +1,6 @@
 //! A device as the subject of a check: draws in batches, each of them a request of its own in a pool.
 
-use gumball_engine::{
-    Batch, Device, DevicePool, DevicePoolConfig, Outputs, Row, Rows, SamplingParams, Widths,
-};
+use gumball_engine::{Batch, Device, Outputs, Place, Pool, PoolConfig, Row, Rows, SamplingParams, Widths};
 
 use super::subject::{masks, repeated};
 use super::{Draw, Opened, Subject};
@@ -27,20 +25,15 @@ impl Subject for OnDevice {
     fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>> {
         let logprobs = params.logprobs.clone().unwrap_or_default();
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
-        let config = DevicePoolConfig {
-            slots: ROWS,
-            rows: ROWS,
-            widths,
-            history_growth: 1,
-            ..DevicePoolConfig::new(vocab)
-        };
-        let pool = DevicePool::new(self.device.clone(), config)?;
+        let device = self.device.clone();
+        let place = Place::Device { device, rows: ROWS, history_growth: 1, keep_histories: false };
+        let pool = Pool::new(PoolConfig { slots: ROWS, widths, place, ..PoolConfig::new(vocab) })?;
         Ok(Box::new(OpenedDevice { pool, params: params.clone(), state: state.clone(), out: Outputs::new() }))
     }
 }
 
 struct OpenedDevice {
-    pool: DevicePool,
+    pool: Pool,
     params: SamplingParams,
     state: State,
     out: Outputs,

@@ -1,8 +1,8 @@
 //! What is checked: any way from logits to tokens.
 
 use gumball_engine::{
-    Batch, History, Level, Masks, Outputs, Pool, PoolConfig, Prepared, Route, Row, Rows, SamplingParams,
-    Stages, Task, Widths,
+    Batch, History, Level, Masks, Outputs, Place, Pool, PoolConfig, Prepared, Route, Row, Rows,
+    SamplingParams, Stages, Task, Widths,
 };
 
 use crate::Result;
@@ -116,7 +116,7 @@ impl Opened for OpenedEngine {
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let config = PoolConfig {
             slots: seeds.len(),
-            level: Some(self.engine.level),
+            place: Place::Host { threads: None, level: Some(self.engine.level) },
             widths,
             route: self.engine.route.clone(),
             ..PoolConfig::new(rows.matrix().width())

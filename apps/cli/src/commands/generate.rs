@@ -7,7 +7,7 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
-use gumball_engine::{Pool, PoolConfig, Widths};
+use gumball_engine::{Place, Pool, PoolConfig, Widths};
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::grammar::Grammar;
 use crate::head::{HeadArgs, HeadFigures};
 use crate::interrupt::{self, INTERRUPT};
 use crate::output::{Output, say, shown};
-use crate::request_head::{Place, RequestHead};
+use crate::request_head::{OnDevice, RequestHead};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
 use crate::speculate::{Acceptance, Drafter, SpeculateArgs};
@@ -110,8 +110,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     });
     let mut pool = Pool::new(PoolConfig {
         slots: 1,
-        threads: Some(1),
-        level: Some(level),
+        place: Place::Host { threads: Some(1), level: Some(level) },
         widths,
         route,
         ..PoolConfig::new(session.model.vocab())
@@ -120,12 +119,12 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let drafter = args.speculate.drafter(&session.model, level)?;
     let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
     let place = match device {
-        Some(device) => Some(Place { device, route: args.engine.pool_route()?, widths, rows }),
+        Some(device) => Some(OnDevice { device, route: args.engine.pool_route()?, widths, rows }),
         None => None,
     };
     let llama = &session.model.llama;
     let eos = session.model.eos();
-    let head = RequestHead::new(&args.head, llama, eos, place.as_ref(), (&pool, slot))?;
+    let head = RequestHead::new(&args.head, llama, eos, place.as_ref(), (&mut pool, slot))?;
     let mut request = Request { pool, slot, drafter, head };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
@@ -133,7 +132,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     interrupt::hear();
     let limits = Limits { max_tokens: args.max_tokens, stops: &args.stop, interrupt: &INTERRUPT };
     if !args.json {
-        introduce(&session, &request)?;
+        introduce(&session, &mut request)?;
     }
     let mut waiting = Some(Waiting::show(format!("reading the prompt, {} tokens", session.prompt.len())));
     let decoded = decode(&mut session, &mut request, grammar, &limits, |piece| {
@@ -146,14 +145,15 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     })?;
     drop(waiting);
     let (finish, complete) = (decoded.finish, decoded.complete);
-    let sequence = request.pool.sequence(request.slot)?;
     // The pool counts the rows of both heads.
     let of_drafts = request.drafter.as_ref().map(Drafter::head_counts).unwrap_or_default();
     let (counts, tokens) = (request.pool.head_counts().since(of_drafts), decoded.tokens.len());
+    let (route, level) = (request.pool.route().to_string(), request.pool.level());
+    let sequence = request.pool.sequence(request.slot)?;
     let report = Report {
         model: session.name.clone(),
-        route: request.pool.route().to_string(),
-        level: request.pool.level().name(),
+        route,
+        level: level.expect("its place is the host").name(),
         seed: sequence.seed(),
         params: sequence.params().clone(),
         prompt_tokens: session.prompt.len(),
@@ -200,7 +200,7 @@ fn prompt(args: &Args) -> Result<String> {
     Ok(prompt.trim_end().to_owned())
 }
 
-fn introduce(session: &Session, request: &Request) -> Result<()> {
+fn introduce(session: &Session, request: &mut Request) -> Result<()> {
     let sequence = request.pool.sequence(request.slot)?;
     let acting = SamplingParams { stop_ids: Vec::new(), ..sequence.params().clone() };
     let mut settings = settings(&acting);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gumball_engine::dist::{PlannerConfig, StepKind, StepShape, Transport};
 use gumball_engine::{
-    CudaThreadState, Device, DeviceDistPool, DevicePoolConfig, DistPool, Gpu, RanksError, Result, Slot,
+    CudaThreadState, Device, DeviceDistPool, DistPool, Gpu, PoolConfig, RanksError, Result, Slot,
 };
 use pyo3::prelude::*;
 
@@ -45,7 +45,7 @@ impl Home {
     pub fn gpu(&self) -> Option<&Gpu> {
         match self {
             Self::Host(_) => None,
-            Self::Device(pool) => pool.pool().device().gpu(),
+            Self::Device(pool) => pool.pool().device().and_then(Device::gpu),
         }
     }
 
@@ -91,7 +91,7 @@ pub fn refuse_of_host(device: &str, given: [bool; 3]) -> PyResult<()> {
 /// Makes the pool of a device; on a GPU it has a stream of its own.
 pub fn join(
     name: &str,
-    config: DevicePoolConfig,
+    config: impl FnOnce(Device) -> PoolConfig,
     planner: PlannerConfig,
     connect: impl FnOnce() -> Result<Box<dyn Transport>>,
     timeout: Duration,
@@ -106,5 +106,5 @@ pub fn join(
         }
     };
     let transport = connect()?;
-    Ok(Home::Device(Box::new(DeviceDistPool::new(device, config, planner, transport, timeout)?)))
+    Ok(Home::Device(Box::new(DeviceDistPool::new(config(device), planner, transport, timeout)?)))
 }

@@ -24,7 +24,7 @@ mod steps;
 use std::time::Duration;
 
 use gumball_engine::dist;
-use gumball_engine::{CudaThreadState, DevicePoolConfig, PoolConfig, Widths};
+use gumball_engine::{CudaThreadState, Place, PoolConfig, Widths};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -204,8 +204,10 @@ impl DistPool {
         let failed = |error| signals.error(error);
         let (home, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
-            config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
-            config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
+            config.place = Place::Host {
+                threads: threads.map(|threads| extract_int(threads, "threads")).transpose()?,
+                level: level.map(|level| level.parse().map_err(to_py_err)).transpose()?,
+            };
             config.route = route.map_or(Ok(config.route), str::parse).map_err(to_py_err)?;
             let join = || -> gumball_engine::Result<Home> {
                 Ok(Home::Host(Box::new(gumball_engine::DistPool::new(config, planner, connect()?)?)))
@@ -213,12 +215,13 @@ impl DistPool {
             (py.detach(|| caught(UNMADE, join))?.map_err(failed)?, Location::Host)
         } else {
             home::refuse_of_host(&device, [threads.is_some(), level.is_some(), kept])?;
-            let default = DevicePoolConfig::new(vocab);
-            let rows = number(rows, "rows", default.rows)?;
-            let history_growth = number(history_growth, "history_growth", default.history_growth)?;
+            let rows = number(rows, "rows", 256)?;
+            let history_growth = number(history_growth, "history_growth", 4096)?;
+            let default = PoolConfig::new(vocab);
             let route = route.map_or(Ok(default.route), str::parse).map_err(to_py_err)?;
+            let place = |device| Place::Device { device, rows, history_growth, keep_histories };
             let config =
-                DevicePoolConfig { slots, rows, widths, history_growth, keep_histories, route, ..default };
+                |device| PoolConfig { vocab, slots, widths, kept: false, route, place: place(device) };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 devices::locate(py)?;

@@ -1,8 +1,8 @@
 //! A pool on the host or on a device, behind the same methods.
 
 use gumball_engine::{
-    Batch, CudaThreadState, Device, DevicePool, DevicePoolConfig, Error, Gpu, HostMasks, Masks, Outputs,
-    PADDING, Pool, Result, RowHook, Rows, SamplingParams, Scored, Sequence, Slot, State, StepVariant, Work,
+    Batch, CudaThreadState, Device, Error, Gpu, HostMasks, Masks, Outputs, PADDING, Pool, PoolConfig, Result,
+    RowHook, Rows, SamplingParams, Scored, Sequence, Slot, State, StepVariant, Work,
 };
 
 use crate::devices;
@@ -13,7 +13,7 @@ pub enum Backend {
     /// On the host, with its assignment.
     Host(Box<HostPool>),
     /// On a device.
-    Device(Box<DevicePool>),
+    Device(Box<Pool>),
 }
 
 /// A host pool that also has `assign`, so that a program is the same for pools on the host and on devices.
@@ -41,7 +41,7 @@ impl HostPool {
     }
 
     /// Checks an assignment.
-    pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], row_indices: &[u32]) -> Result<()> {
+    pub fn check(&mut self, slots: &[Slot], forced: &[Option<u32>], row_indices: &[u32]) -> Result<()> {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             self.pool.sequence(*slot)?;
         }
@@ -80,8 +80,8 @@ impl HostPool {
 
     /// Records which variant the request needs that a slot was just given to.
     fn admitted(&mut self, slot: Slot) -> Result<Slot> {
-        let params = self.pool.sequence(slot)?.params();
-        let needed = StepVariant::of(params, self.pool.vocab())?;
+        let vocab = self.pool.vocab();
+        let needed = StepVariant::of(self.pool.sequence(slot)?.params(), vocab)?;
         let place = slot as usize;
         self.needed.resize(self.needed.len().max(place + 1), StepVariant::NoFilter);
         self.needed[place] = needed;
@@ -134,7 +134,7 @@ impl Backend {
     pub fn gpu(&self) -> Option<&Gpu> {
         match self {
             Backend::Host(_) => None,
-            Backend::Device(pool) => pool.device().gpu(),
+            Backend::Device(pool) => pool.device().and_then(Device::gpu),
         }
     }
 
@@ -227,18 +227,18 @@ impl Backend {
 }
 
 /// Opens a pool on a device; on a GPU it has a stream of its own.
-pub fn open(name: &str, config: DevicePoolConfig) -> Result<DevicePool> {
+pub fn open(name: &str, config: impl FnOnce(Device) -> PoolConfig) -> Result<Pool> {
     let Some(ordinal) = devices::ordinal(name) else {
         // An emulated device, or an unknown name.
-        return DevicePool::new(Device::open(name)?, config);
+        return Pool::new(config(Device::open(name)?));
     };
     let _state = CudaThreadState::save();
-    DevicePool::new(Device::from(devices::gpu(ordinal)?.on_new_stream()?), config)
+    Pool::new(config(Device::from(devices::gpu(ordinal)?.on_new_stream()?)))
 }
 
 /// Enqueues work of a device's pool, with a new assignment if there is one, and the kernels of a variant if one is named.
 pub fn enqueue(
-    pool: &mut DevicePool,
+    pool: &mut Pool,
     work: Work<'_>,
     batch: Option<&Batch<'_>>,
     variant: Option<StepVariant>,
@@ -247,7 +247,7 @@ pub fn enqueue(
         pool.assign(batch)?;
     }
     match variant {
-        Some(variant) => pool.enqueue_variant(&[work], variant),
+        Some(variant) => pool.on_device()?.enqueue_variant(&[work], variant),
         None => pool.enqueue(&[work]),
     }
 }

@@ -37,7 +37,7 @@ impl Inner {
         }
         let pool = on_device(self)?;
         let mut turn = head.take();
-        turn.order(pool.device())?;
+        turn.order(pool.device().expect("it is on a device"))?;
         let of = Batch::of(slots.unwrap_or_default());
         // SAFETY: masks on the host are copied up before the call returns; the caller keeps their array alive until then.
         let (batch, _) = split_masks(unsafe { options.batch(&of) }?);
@@ -77,7 +77,7 @@ impl Pool {
                 let stepped = unsafe { options.batch(&Batch::of(&slots)) }.and_then(|batch| {
                     let pool = on_device(inner)?;
                     let mut turn = head.take();
-                    turn.order(pool.device())?;
+                    turn.order(pool.device().expect("it is on a device"))?;
                     pool.step(Rows::hidden(turn.head(), states), &batch, &mut out)
                 });
                 inner.out = out;
@@ -188,7 +188,7 @@ impl Pool {
             inner.order_after(&others)?;
             let pool = on_device(inner)?;
             let mut turn = head.take();
-            turn.order(pool.device())?;
+            turn.order(pool.device().expect("it is on a device"))?;
             let rows = Rows::hidden(turn.head(), rows);
             pool.enqueue(&[Work::Verify(rows, masks, drafts)]).map_err(draft_names)
         })

@@ -1,8 +1,8 @@
 //! Drafts of a draft model: drawn in one call, or by batches whose rows, paths and drafts lie on a device.
 
 use gumball_engine::{
-    Batch as RowBatch, DeviceIntMatrix, DeviceIntMatrixMut, DevicePool, DraftBatch as Batch,
-    DraftBatchLimits, Error, IntType, Kind, Proposals, Result, Slot, Work,
+    Batch as RowBatch, DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as Batch, DraftBatchLimits, Error,
+    IntType, Kind, Proposals, Result, Slot, Work,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
@@ -48,7 +48,7 @@ impl Inner {
     }
 
     /// Returns the pool of a device; on the host there is none.
-    fn device_pool(&mut self) -> Result<&mut DevicePool> {
+    fn device_pool(&mut self) -> Result<&mut gumball_engine::Pool> {
         match &mut self.backend {
             Backend::Device(pool) => Ok(pool),
             Backend::Host(_) => {
@@ -176,7 +176,7 @@ impl Pool {
         let inner = this.with(py, None, |inner| {
             inner.device_pool()?;
             inner.outside_a_capture()?;
-            inner.device_pool()?.add_draft_batch(limits)
+            inner.device_pool()?.on_device()?.add_draft_batch(limits)
         })?;
         Ok(DraftBatch { pool: slf.clone().unbind(), inner })
     }
@@ -392,8 +392,8 @@ impl DraftBatch {
             inner.outside_a_capture()?;
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
             let there = inner.device_pool()?;
-            there.fetch_drafts(self.inner, &mut out)?;
-            Ok((out, there.assigned(Some(self.inner))?.rows))
+            there.on_device()?.fetch_drafts(self.inner, &mut out)?;
+            Ok((out, there.on_device()?.assigned(Some(self.inner))?.rows))
         })?;
         to_arrays(py, &drafted, (rows, siblings), probs.then_some(pool.vocab))
     }
@@ -404,7 +404,10 @@ impl DraftBatch {
     fn drafts(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let (address, rows) = self.pool.get().with(py, None, |inner| {
             let there = inner.device_pool()?;
-            Ok((there.drafts_address(self.inner)?, there.assigned(Some(self.inner))?.rows))
+            Ok((
+                there.on_device()?.drafts_address(self.inner)?,
+                there.on_device()?.assigned(Some(self.inner))?.rows,
+            ))
         })?;
         Ok(self.array(py, address as usize, Dtype::I32, vec![rows, self.inner.limits().siblings]))
     }
@@ -416,7 +419,7 @@ impl DraftBatch {
     #[getter]
     fn probs(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let (address, rows, stride) = self.pool.get().with(py, None, |inner| {
-            let rows = inner.device_pool()?.draft_probs(self.inner)?;
+            let rows = inner.device_pool()?.on_device()?.draft_probs(self.inner)?;
             Ok((rows.address(), rows.rows(), rows.stride()))
         })?;
         Ok(self.array(py, address as usize, Dtype::F32, vec![rows, stride]))
@@ -426,7 +429,7 @@ impl DraftBatch {
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         self.pool.get().with(py, None, |inner| {
             inner.outside_a_capture()?;
-            inner.device_pool()?.remove_draft_batch(self.inner)
+            inner.device_pool()?.on_device()?.remove_draft_batch(self.inner)
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Drafts in the memory of a pool's device: assigned, verified there without a wait, captured, fetched.
 
 use gumball_engine::{
-    Batch, DeviceMatrix, DevicePool, DeviceSlice, Drafts, Error, IntType, Masks, Matrix, Outputs as Verified,
-    Result, Slot, Tree, Work,
+    Batch, DeviceMatrix, DeviceSlice, Drafts, Error, IntType, Masks, Matrix, Outputs as Verified, Result,
+    Slot, Tree, Work,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -52,7 +52,7 @@ impl Given<'_, '_> {
 }
 
 /// Returns the pool of a device; on the host there is none.
-pub(super) fn on_device(inner: &mut Inner) -> Result<&mut DevicePool> {
+pub(super) fn on_device(inner: &mut Inner) -> Result<&mut gumball_engine::Pool> {
     match &mut inner.backend {
         Backend::Device(pool) => Ok(pool),
         Backend::Host(_) => {

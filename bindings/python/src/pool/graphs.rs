@@ -100,7 +100,9 @@ impl Pool {
             (Backend::Device(pool), Recorded::Device(recorded)) => {
                 // Held until all is enqueued, so that no other pool's step comes between.
                 let mut turns: Vec<_> = graph.heads().iter().map(|head| head.get().take()).collect();
-                turns.iter_mut().try_for_each(|turn| turn.order(pool.device()))?;
+                turns
+                    .iter_mut()
+                    .try_for_each(|turn| turn.order(pool.device().expect("it is on a device")))?;
                 pool.replay(recorded)
             }
             (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {

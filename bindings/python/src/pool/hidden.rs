@@ -305,7 +305,7 @@ impl Pool {
         self.with(py, None, |inner| {
             let reason = match &mut inner.backend {
                 Backend::Host(host) => host.pool.needs_whole_row(slot, hooked, kept)?,
-                Backend::Device(pool) => pool.needs_whole_row(slot)?,
+                Backend::Device(pool) => pool.needs_whole_row(slot, false, kept)?,
             };
             Ok(reason.map(|reason| reason.name()))
         })

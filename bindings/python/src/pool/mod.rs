@@ -29,8 +29,8 @@ mod variants;
 mod verify;
 
 use gumball_engine::{
-    CudaThreadState, DevicePoolConfig, Error, Gpu, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig,
-    Result, Widths,
+    CudaThreadState, Error, Gpu, Outputs as EngineOutputs, Place, Pool as EnginePool, PoolConfig, Result,
+    Widths,
 };
 use pyo3::prelude::*;
 
@@ -105,6 +105,8 @@ struct Inner {
     rows: usize,
     requests: usize,
     out: EngineOutputs,
+    /// Whether these are of the last direct call of a device's pool: a step of rows of the host.
+    has_stepped: bool,
 }
 
 impl Inner {
@@ -112,7 +114,8 @@ impl Inner {
     /// captures a graph. The graph would copy stale bytes, and a wait would invalidate the capture.
     fn outside_a_capture(&mut self) -> Result<&mut Backend> {
         if let Backend::Device(pool) = &self.backend
-            && pool.device().runtime().is_capturing()?
+            && let Some(device) = pool.device()
+            && device.runtime().is_capturing()?
         {
             let reason = "a graph holds enqueue, enqueue_hidden, enqueue_verify and enqueue_verify_hidden without slots, or enqueue of a batch of drafts; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
@@ -222,8 +225,10 @@ impl Pool {
         let stream = stream.map(stream_handle).transpose()?;
         let (backend, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
-            config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
-            config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
+            config.place = Place::Host {
+                threads: threads.map(|threads| extract_int(threads, "threads")).transpose()?,
+                level: level.map(|level| level.parse().map_err(to_py_err)).transpose()?,
+            };
             config.route = route.map_or(Ok(config.route), str::parse).map_err(to_py_err)?;
             let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(to_py_err)?;
             (Backend::Host(Box::new(HostPool::new(pool))), Location::Host)
@@ -238,12 +243,12 @@ impl Pool {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(InvalidValueError::new_err(text));
             }
-            let default = DevicePoolConfig::new(vocab);
-            let rows = number(rows, "rows", default.rows)?;
-            let history_growth = number(history_growth, "history_growth", default.history_growth)?;
+            let rows = number(rows, "rows", 256)?;
+            let history_growth = number(history_growth, "history_growth", 4096)?;
+            let default = PoolConfig::new(vocab);
             let route = route.map_or(Ok(default.route), str::parse).map_err(to_py_err)?;
-            let config =
-                DevicePoolConfig { vocab, slots, rows, widths, kept, history_growth, keep_histories, route };
+            let place = |device| Place::Device { device, rows, history_growth, keep_histories };
+            let config = |device| PoolConfig { vocab, slots, widths, kept, route, place: place(device) };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 devices::locate(py)?;
@@ -255,7 +260,7 @@ impl Pool {
         };
         let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
         Ok(Self {
-            inner: Turns::new(Inner { backend, rows: 0, requests: 0, out }),
+            inner: Turns::new(Inner { backend, rows: 0, requests: 0, out, has_stepped: false }),
             process: forks::count(),
             vocab,
             device,

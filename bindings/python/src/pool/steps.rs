@@ -1,6 +1,8 @@
 //! Steps of a pool: rows of logits in, tokens out; assignments, outputs, scores.
 
-use gumball_engine::{Batch, Kind, Layout, Masks, Result, SamplingParams, Scored, Slot, StepVariant, Work};
+use gumball_engine::{
+    Batch, Error, Kind, Layout, Masks, Result, SamplingParams, Scored, Slot, StepVariant, Work,
+};
 use pyo3::prelude::*;
 
 use super::backend::{self, Backend};
@@ -95,6 +97,7 @@ impl Inner {
                 // during the call.
                 let batch = unsafe { options.batch(&Batch::of(slots)) }?;
                 let stepped = pool.step(rows, &batch, &mut self.out);
+                self.has_stepped = stepped.is_ok();
                 // An error may have left the new assignment.
                 return self.note_assigned().and(stepped);
             }
@@ -118,8 +121,8 @@ impl Inner {
 
     /// Notes how many rows are assigned on a device.
     pub(super) fn note_assigned(&mut self) -> Result<()> {
-        if let Backend::Device(pool) = &self.backend {
-            let shape = pool.assigned(None)?;
+        if let Backend::Device(pool) = &mut self.backend {
+            let shape = pool.on_device()?.assigned(None)?;
             (self.rows, self.requests) = (shape.rows, shape.requests);
         }
         Ok(())
@@ -129,7 +132,11 @@ impl Inner {
     pub(super) fn outputs(&mut self, kept: bool) -> Result<Outputs> {
         self.outside_a_capture()?;
         if let Backend::Device(pool) = &mut self.backend {
-            pool.fetch(&mut self.out)?;
+            match pool.fetch(&mut self.out) {
+                // They are here already.
+                Err(Error::Conflict { parameter: "fetch", .. }) if self.has_stepped => {}
+                fetched => fetched?,
+            }
         }
         Ok(Outputs::new(&self.out, kept))
     }
@@ -406,11 +413,12 @@ impl Pool {
     fn outputs_on_device<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let found = this.with(py, None, |inner| {
-            Ok(match &inner.backend {
+            Ok(match &mut inner.backend {
                 Backend::Host(_) => None,
                 Backend::Device(pool) => {
-                    let layout = Layout { rows: inner.rows, ..pool.outputs_layout() };
-                    Some((pool.outputs_address(), layout, inner.requests))
+                    let there = pool.on_device()?;
+                    let layout = Layout { rows: inner.rows, ..there.outputs_layout() };
+                    Some((there.outputs_address(), layout, inner.requests))
                 }
             })
         })?;

@@ -12,25 +12,25 @@ use crate::lists::extract_int;
 
 impl Backend {
     /// Returns the smallest variant that serves the assigned rows.
-    fn needed_variant(&self) -> StepVariant {
+    fn needed_variant(&mut self) -> StepVariant {
         match self {
             Backend::Host(host) => host.needed_variant(),
-            Backend::Device(pool) => pool.needed_variant(),
+            Backend::Device(pool) => pool.on_device().expect("it is on a device").needed_variant(),
         }
     }
 
     /// Returns how many steps each variant has served.
-    fn variants(&self) -> Vec<(StepVariant, u64)> {
+    fn variants(&mut self) -> Vec<(StepVariant, u64)> {
         match self {
             Backend::Host(host) => StepVariant::ALL.into_iter().zip(host.served).collect(),
-            Backend::Device(pool) => pool.variants().to_vec(),
+            Backend::Device(pool) => pool.on_device().expect("it is on a device").variants().to_vec(),
         }
     }
 
     fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
         match self {
             Backend::Host(host) => host.check_variant(variant),
-            Backend::Device(pool) => pool.reserve_replays(steps, variant),
+            Backend::Device(pool) => pool.on_device()?.reserve_replays(steps, variant),
         }
     }
 }

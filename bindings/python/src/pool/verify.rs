@@ -86,8 +86,9 @@ impl Inner {
         };
         // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
         unsafe { options.with_hooks(caller, of_requests, verify) }?;
-        if let Backend::Device(pool) = &self.backend {
-            (self.rows, self.requests) = (pool.outputs_layout().rows, of_requests.slots.len());
+        if let Backend::Device(pool) = &mut self.backend {
+            self.has_stepped = false;
+            (self.rows, self.requests) = (pool.on_device()?.outputs_layout().rows, of_requests.slots.len());
         }
         Ok(())
     }

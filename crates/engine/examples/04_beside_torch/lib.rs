@@ -4,14 +4,13 @@
 //! The same requests are in a pool on the host, so that the script can compare.
 
 use gumball_engine::{
-    Batch, Device, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Outputs, Pool, PoolConfig, Result,
-    Rows, SamplingParams, Work,
+    Batch, Device, DeviceMatrix, Dtype, Outputs, Place, Pool, PoolConfig, Result, Rows, SamplingParams, Work,
 };
 
 /// What the host program holds.
 #[derive(Debug)]
 pub struct Host {
-    device: DevicePool,
+    device: Pool,
     host: Pool,
     out: Outputs,
     vocab: usize,
@@ -29,10 +28,10 @@ fn open(stream: usize, vocab: usize, rows: usize) -> Result<Host> {
     let gpu = device.gpu().expect("a CUDA device is a GPU");
     // SAFETY: the script hands in a stream of torch, which lives in the primary context until the process ends.
     unsafe { gpu.use_stream(stream) }?;
-    let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
+    let config = PoolConfig { slots: rows, ..PoolConfig::new(vocab) };
     Ok(Host {
-        device: DevicePool::new(device, config)?,
-        host: Pool::new(PoolConfig { slots: rows, ..PoolConfig::new(vocab) })?,
+        host: Pool::new(config.clone())?,
+        device: Pool::new(PoolConfig { place: Place::device(device, rows), ..config })?,
         out: Outputs::new(),
         vocab,
     })
@@ -85,22 +84,27 @@ pub unsafe extern "C" fn gumball_enqueue(
     let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][dtype as usize];
     // SAFETY: as the caller vouches.
     let rows = unsafe { DeviceMatrix::new(logits, dtype, rows, host.vocab, stride) };
-    let variant = host.device.needed_variant();
-    or_failed(rows.and_then(|rows| host.device.enqueue_variant(&[Work::step(rows)], variant)).map(|()| 0))
+    or_failed(rows.and_then(|rows| {
+        let mut device = host.device.on_device()?;
+        let variant = device.needed_variant();
+        device.enqueue_variant(&[Work::step(rows)], variant).map(|()| 0)
+    }))
 }
 
 /// Prepares the pool for replays of a graph of torch's; together they run `steps` steps. The caller has assigned nothing since the
 /// capture, so the graph's variant is the one that the rows need now.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_reserve_replays(host: &mut Host, steps: usize) -> i64 {
-    let variant = host.device.needed_variant();
-    or_failed(host.device.reserve_replays(steps, variant).map(|()| 0))
+    or_failed(host.device.on_device().and_then(|mut device| {
+        let variant = device.needed_variant();
+        device.reserve_replays(steps, variant).map(|()| 0)
+    }))
 }
 
 /// Returns where the tokens of the last step lie on the device, an i32 a row; the address stays.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_tokens(host: &Host) -> u64 {
-    host.device.outputs_address()
+pub extern "C" fn gumball_tokens(host: &mut Host) -> u64 {
+    host.device.on_device().expect("it is on a device").outputs_address()
 }
 
 /// Takes the same step in the pool on the host, over a copy of the logits as f32, and writes its tokens.

@@ -12,12 +12,13 @@ use gumball_spec::{Error, Result};
 
 use super::assigned::{Assigned, AssignedDrafts, code};
 use super::draft_batch::DraftBatch;
-use super::pool::DevicePool;
-use super::pool_route::{PoolRoute, refused};
+use super::on_gpu::OnGpu;
+use super::probabilities::refused;
 use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
+use crate::slots::Slots;
 use crate::verify::check_forced_block;
 use crate::verify_mode::VerifyMode;
 
@@ -44,71 +45,48 @@ pub(super) fn verifies(batch: &Batch<'_>) -> bool {
     !batch.counts.is_empty() || batch.slots.is_empty() && batch.mode != VerifyMode::default()
 }
 
-impl DevicePool {
-    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with `counts` of verifications, or of
-    /// the batch of drafts that it is `of`. The pool's own steps and verifications replace each other's assignments.
-    ///
-    /// The call does not wait for the device. It copies nothing if the assignment is unchanged. While the
-    /// host program captures a graph on the stream, only an unchanged assignment is allowed.
-    ///
-    /// Allocates memory where the rows behind drafts need more than ever before for their penalties and other edits that
-    /// depend on the history. The first mode that judges drafts by probabilities takes memory for these, once: 4 bytes for
-    /// each id of each of the pool's rows, 40 bytes more for each row, and 320 KiB.
-    ///
-    /// # Shapes and units
-    /// `batch.slots`: a slot for each row, or for each request if drafts are verified; [`PADDING`] for one without a sequence; no other value
-    /// twice, but in a batch of drafts. `batch.counts`: the drafts of each request, as [`Pool::verify`](crate::Pool::verify) takes them, or
-    /// those in front of each row of a batch of drafts, in 0..64, and none if there are none. `batch.mode`: how drafts are judged, or will be. The
-    /// other lists are empty or have one element for each row: of a verification one for each request and each draft.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if a shape differs, or there are more rows than the pool or the batch of drafts allows.
-    /// - [`Error::OutOfRange`] for a vacant slot, a slot that occurs twice, a forced token outside the vocabulary, masks in the memory of the
-    ///   device, which come with the work, more than 64 drafts of a request, a threshold outside 0..=1, and a batch of drafts that this pool
-    ///   does not have.
-    /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path; in
-    ///   [`VerifyMode::Block`] for a forced token beside drafts; on the route `probabilities` for masks and row indices; for a mode without
-    ///   drafts; for hooks, which run on the host; and for a plan.
-    /// - [`Error::Unavailable`] for a mode that judges drafts by probabilities, in a pool of the route `probabilities`; if the device fails, or
-    ///   has not enough memory.
-    pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
-        batch.refuse_plan()?;
-        batch.refuse_hooks()?;
+impl OnGpu {
+    /// Assigns a batch to the pool's own rows, or to those of a batch of drafts.
+    pub fn assign_any(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
         match batch.of {
-            Some(of) => self.assign_draft(of, &Batch { of: None, ..*batch }),
-            None => self.assign_batch(batch, verifies(batch)),
+            Some(of) => self.assign_draft(slots, of, &Batch { of: None, ..*batch }),
+            None => self.assign_batch(slots, batch, verifies(batch)),
         }
     }
 
     /// Assigns a batch to the pool's own rows: those of verifications, or of steps.
-    pub(super) fn assign_batch(&mut self, batch: &Batch<'_>, verifies: bool) -> Result<()> {
-        let slots = batch.slots;
+    pub(super) fn assign_batch(
+        &mut self,
+        slots: &mut Slots,
+        batch: &Batch<'_>,
+        verifies: bool,
+    ) -> Result<()> {
         if verifies {
             let rows = self.check_draft_counts(batch)?;
             let drafts = DraftCounts { counts: batch.counts, rule: rule(batch.mode), batch_requests: &[] };
-            return self.assign_rows(batch, rows, Some(drafts));
+            return self.assign_rows(slots, batch, rows, Some(drafts));
         }
         batch.refuse_drafts("assign")?;
-        self.check_rows(slots)?;
-        self.assign_rows(batch, slots.len(), None)
+        self.check_rows(batch.slots)?;
+        self.assign_rows(slots, batch, batch.slots.len(), None)
     }
 
     /// Checks that the pool has a row for each slot.
     fn check_rows(&self, slots: &[Slot]) -> Result<()> {
-        if slots.len() > self.config.rows {
-            let allowed = format!("at most {}, the pool's rows", self.config.rows);
+        if slots.len() > self.rows {
+            let allowed = format!("at most {}, the pool's rows", self.rows);
             return Err(Error::length("slots", slots.len(), allowed));
         }
         Ok(())
     }
 
     /// Assigns a batch to the rows of a batch of drafts.
-    pub(super) fn assign_draft(&mut self, of: DraftBatch, batch: &Batch<'_>) -> Result<()> {
+    pub(super) fn assign_draft(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>) -> Result<()> {
         let counts = match batch.counts {
             [] => Cow::Owned(vec![0; batch.slots.len()]),
             counts => Cow::Borrowed(counts),
         };
-        self.check_draft(batch, &counts)?;
+        self.check_draft(slots, batch, &counts)?;
         let forced: Vec<i32> = batch.forced.iter().copied().map(code).collect();
         self.workspace.assign(&Assignment {
             of: Some(of.id),
@@ -121,32 +99,29 @@ impl DevicePool {
     }
 
     /// Checks the rows of a draft model, in front of which `counts` drafts stand.
-    pub(super) fn check_draft(&self, batch: &Batch<'_>, counts: &[u32]) -> Result<()> {
+    pub(super) fn check_draft(&self, sequences: &Slots, batch: &Batch<'_>, counts: &[u32]) -> Result<()> {
         let slots = batch.slots;
         self.check_draft_route()?;
         if counts.len() != slots.len() {
             return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
         }
         self.check_rows(slots)?;
-        batch.check(slots.len(), self.config.vocab)?;
+        batch.check(slots.len(), self.vocab)?;
         counts.iter().try_for_each(|count| check_path(*count as usize))?;
         let mut admitted = slots.iter().filter(|slot| **slot != PADDING);
-        admitted.try_for_each(|slot| check_drafts(self.slots.sequence(*slot)?.params(), 1))
+        admitted.try_for_each(|slot| check_drafts(sequences.sequence(*slot)?.params(), 1))
     }
 
     pub(super) fn check_draft_route(&self) -> Result<()> {
-        if self.config.route == PoolRoute::Race {
+        if !self.has_softmax {
             return Ok(());
         }
         let reason = "draft in a pool of the route race, or of the host".to_owned();
         Err(Error::Unavailable { resource: "drafts on a device on the route probabilities", reason })
     }
 
-    /// Returns how much is assigned to the rows of steps and verifications, or to those of a batch of drafts.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if this pool does not have the batch.
-    pub fn assigned(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
+    /// Returns how much is assigned to the pool's own rows, or to those of a batch of drafts.
+    pub fn assigned_shape(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
         let requests = self.assigned.slots.len();
         Ok(match (of, self.assigned.counts()) {
             (Some(of), _) => {
@@ -163,13 +138,14 @@ impl DevicePool {
     /// Assigns a batch to `rows` rows: one of each slot, or with drafts one more than the slot has drafts.
     pub(super) fn assign_rows(
         &mut self,
+        sequences: &mut Slots,
         batch: &Batch<'_>,
         rows: usize,
         drafts: Option<DraftCounts<'_>>,
     ) -> Result<()> {
-        batch.check(rows, self.config.vocab)?;
+        batch.check(rows, self.vocab)?;
         let has_masks = !matches!(batch.masks, Masks::None);
-        if self.config.route == PoolRoute::Probabilities {
+        if self.has_softmax {
             let given = [("masks", has_masks), ("row_indices", !batch.row_indices.is_empty())];
             if let Some((parameter, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
                 return Err(refused(parameter));
@@ -179,10 +155,10 @@ impl DevicePool {
             return Ok(());
         }
         let slots = batch.slots;
-        self.slots.check(slots)?;
+        sequences.check(slots)?;
         for (slot, count) in slots.iter().zip(drafts.map_or(&[][..], |drafts| drafts.counts)) {
             if *slot != PADDING {
-                check_drafts(self.slots.admitted(*slot).params(), *count as usize)?;
+                check_drafts(sequences.admitted(*slot).params(), *count as usize)?;
             }
         }
 
@@ -193,8 +169,11 @@ impl DevicePool {
             forced: batch.forced.iter().copied().map(code).collect(),
             lines: batch.row_indices.to_vec(),
             masks: has_masks,
-            temperatures: self
-                .temperatures(slots, drafts.is_some_and(|drafts| drafts.rule == DraftRule::Greedy)),
+            temperatures: self.temperatures(
+                sequences,
+                slots,
+                drafts.is_some_and(|drafts| drafts.rule == DraftRule::Greedy),
+            ),
         };
         let masks = batch.masks.rows(rows);
         // If the copy fails, nothing is assigned on the device, and the next `assign` writes all lists again.
@@ -207,7 +186,7 @@ impl DevicePool {
             masks: &masks,
             drafts,
         })?;
-        if self.config.route == PoolRoute::Probabilities {
+        if self.has_softmax {
             let temperatures = assigned.temperatures.iter().enumerate().flat_map(|(index, temperature)| {
                 let rows = drafts.map_or(1, |drafts| drafts.counts[index] as usize + 1);
                 std::iter::repeat_n(temperature.unwrap_or(1.0), rows)
@@ -219,12 +198,12 @@ impl DevicePool {
     }
 
     /// Returns the temperature of the softmax of each slot's rows, `None` for padding; an empty list if steps make none.
-    fn temperatures(&self, slots: &[Slot], greedy: bool) -> Vec<Option<f32>> {
-        if self.config.route == PoolRoute::Race {
+    fn temperatures(&self, sequences: &Slots, slots: &[Slot], greedy: bool) -> Vec<Option<f32>> {
+        if !self.has_softmax {
             return Vec::new();
         }
         let temperature = |slot: &Slot| {
-            let admitted = self.slots.sequence(*slot).ok();
+            let admitted = sequences.sequence(*slot).ok();
             admitted.map(|sequence| if greedy { 0.0 } else { sequence.params().temperature })
         };
         slots.iter().map(temperature).collect()
@@ -242,9 +221,8 @@ impl DevicePool {
         }
         let starts = starts(counts);
         let rows = starts.last().copied().unwrap_or(0);
-        if rows > self.config.rows {
-            let allowed =
-                format!("at most {} requests and drafts together, the pool's rows", self.config.rows);
+        if rows > self.rows {
+            let allowed = format!("at most {} requests and drafts together, the pool's rows", self.rows);
             return Err(Error::length("counts", rows, allowed));
         }
         if mode == VerifyMode::Block {
@@ -260,7 +238,7 @@ impl DevicePool {
     fn check_judgement(&self, mode: VerifyMode) -> Result<()> {
         let Some(judgement) = mode.judgement() else { return Ok(()) };
         judgement.check()?;
-        if self.config.route == PoolRoute::Probabilities {
+        if self.has_softmax {
             let reason = "verify coupled, or take the route race".to_owned();
             return Err(Error::Unavailable { resource: "probabilities of rows on this route", reason });
         }

@@ -163,7 +163,7 @@ fn read_back(entry: &mut Entry, workspace: &Workspace, slot: Slot) -> Result<()>
         None if is_shortened => {
             let reason = format!(
                 "tokens of slot {slot} were taken away on the device, which keeps no history of it; fetch the outputs of each step, \
-                 or set DevicePoolConfig::keep_histories"
+                 or set keep_histories of the place"
             );
             return Err(Error::Unavailable { resource: "history", reason });
         }
@@ -173,7 +173,7 @@ fn read_back(entry: &mut Entry, workspace: &Workspace, slot: Slot) -> Result<()>
         None => {
             let reason = format!(
                 "{lost} tokens of slot {slot} were not fetched and not kept; fetch the outputs of each step, or set \
-                 DevicePoolConfig::keep_histories"
+                 keep_histories of the place"
             );
             return Err(Error::Unavailable { resource: "history", reason });
         }

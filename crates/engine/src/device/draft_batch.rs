@@ -2,7 +2,7 @@
 
 use gumball_cuda::{DraftBatchId, DraftBatchLimits};
 
-/// A batch of rows of a draft model in a [`DevicePool`](crate::DevicePool), which made it and keeps it.
+/// A batch of rows of a draft model in a [`Pool`](crate::Pool) on a device, which made it and keeps it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DraftBatch {
     pub(super) id: DraftBatchId,

@@ -10,83 +10,56 @@ use gumball_spec::Result;
 
 use super::ahead::Ahead;
 use super::draft_batch::DraftBatch;
-use super::pool::DevicePool;
+use super::on_gpu::OnGpu;
 use crate::masks::Masks;
 use crate::rows::Rows;
 use crate::slot::Slot;
+use crate::slots::Slots;
 use crate::work::{Work, masks_of_host};
 
-impl DevicePool {
-    /// Enqueues work for what was assigned last, in this order, and returns before the device has finished.
-    ///
-    /// It launches kernels, and neither allocates nor waits, but that histories are moved once in
-    /// [`history_growth`](super::DevicePoolConfig::history_growth) tokens of a sequence, and what lies in the memory of the host is copied to
-    /// the device, into memory as large as it ever had to be. Each piece reads what those before it have written.
-    /// [`DevicePool::fetch`] waits for what came out.
-    ///
-    /// If the host program is capturing the device's stream in a graph of its own, the work becomes part of it, with the kernels of
-    /// [`StepVariant::Full`]; see [`DevicePool::enqueue_variant`]. A replay reads what lies in the device's memory then. The first call loads
-    /// kernels, so make it before the capture; a head must stay as it is as long as the graph is replayed.
-    ///
-    /// # Errors
-    /// - [`Error::Length`](crate::Error::Length) if a shape is not that of the assignment.
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a row index beyond the rows, integers or probabilities of another type, a matrix that is too small for
-    ///   paths or drafts, and a batch of drafts that this pool does not have; for drafts of the host those of
-    ///   [`Pool::verify`](crate::Pool::verify).
-    /// - [`Error::Conflict`](crate::Error::Conflict) for a verification unless counts of drafts were assigned, and for a step if they were; for probabilities of
-    ///   the drafter in a mode that does not read them; for masks of the host; and on the route `probabilities` for masks, and rows that hold
-    ///   probabilities already.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities.
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) for a head of the host, or if the device fails.
-    ///
-    /// After an error no sequence has changed, unless the device failed.
-    pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
-        self.enqueue_all(work, None)
-    }
-
-    /// Enqueues work with the kernels of a named variant.
-    ///
-    /// The host program may capture the work in a graph of its own on the device's stream. It does not run then, and the graph serves later
-    /// assignments that the variant serves. Call the method once before the capture, with padding for instance, so that the kernels are
-    /// loaded, and [`DevicePool::reserve_replays`] before replays.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the variant does not serve an assigned row; it names the row, its slot and
-    ///   the variants that do.
-    /// - Those of [`DevicePool::enqueue`].
-    pub fn enqueue_variant(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
-        self.enqueue_all(work, Some(variant))
-    }
-
-    fn enqueue_all(&mut self, work: &[Work<'_>], variant: Option<StepVariant>) -> Result<()> {
+impl OnGpu {
+    /// Enqueues work for what was assigned last, with the kernels of a variant if it is named.
+    pub(super) fn enqueue_all(
+        &mut self,
+        slots: &mut Slots,
+        work: &[Work<'_>],
+        variant: Option<StepVariant>,
+    ) -> Result<()> {
         // A single piece is checked where it is enqueued.
         for work in work.iter().filter(|_| work.len() > 1) {
-            self.with_placed(work, |pool, work| pool.fix(work, None).map(drop))?;
+            self.with_placed(slots, work, |gpu, _, work| gpu.fix(work, None).map(drop))?;
         }
-        let enqueue = |pool: &mut Self, work: &Work<'_>| pool.enqueue_placed(work, variant);
-        work.iter().try_for_each(|work| self.with_placed(work, enqueue))
+        work.iter().try_for_each(|work| {
+            self.with_placed(slots, work, |gpu, slots, work| gpu.enqueue_placed(slots, work, variant))
+        })
     }
 
     /// Copies what lies in the memory of the host to the device, and does something with the work.
     fn with_placed<T>(
         &mut self,
+        slots: &mut Slots,
         work: &Work<'_>,
-        then: impl FnOnce(&mut Self, &Work<'_>) -> Result<T>,
+        then: impl FnOnce(&mut Self, &mut Slots, &Work<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut uploads = std::mem::take(&mut self.uploads);
         let placed = uploads.place(self.device.runtime(), *work, |drafts| {
             self.read_drafts(&self.assigned.slots, &self.assigned.drafted()?, drafts)
         });
-        let done = placed.and_then(|work| then(self, &work));
+        let done = placed.and_then(|work| then(self, slots, &work));
         self.uploads = uploads;
         done
     }
 
     /// Enqueues work that lies in the memory of the device.
-    fn enqueue_placed(&mut self, work: &Work<'_>, variant: Option<StepVariant>) -> Result<()> {
+    fn enqueue_placed(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        variant: Option<StepVariant>,
+    ) -> Result<()> {
         match *work {
             Work::Step(..) | Work::Verify(..) => {
-                self.enqueue_step(&self.step_input(work)?, variant)?;
+                self.enqueue_step(slots, &self.step_input(work)?, variant)?;
             }
             Work::Draft(batch, ..) => {
                 let input = self.step_input(work)?;
@@ -100,7 +73,7 @@ impl DevicePool {
             Work::Shorten(counts) => {
                 let shorten = ShortenLaunch::new(&self.workspace, &counts.on_device("counts")?)?;
                 match shorten.enqueue(&self.workspace)? {
-                    true => self.note_shorten(),
+                    true => self.note_shorten(slots),
                     false => self.captured_shorten = true,
                 }
             }
@@ -111,6 +84,7 @@ impl DevicePool {
     /// Enqueues a step. Returns whether it runs: one that the host program captures in a graph of its own does not.
     pub(super) fn enqueue_step(
         &mut self,
+        slots: &mut Slots,
         input: &StepInput<'_, '_>,
         variant: Option<StepVariant>,
     ) -> Result<bool> {
@@ -120,7 +94,7 @@ impl DevicePool {
         let step = variant.into_iter().fold(step, Step::with_variant);
         let runs = self.workspace.enqueue(&step)?;
         if runs {
-            self.note(1, step.is_approximate());
+            self.note(slots, 1, step.is_approximate());
         } else {
             self.captured_approximate |= step.is_approximate();
         }
@@ -149,17 +123,8 @@ impl DevicePool {
         Ok(StepInput { of, head, masks, drafts, paths, ..StepInput::of(&there) })
     }
 
-    /// Captures work, to be replayed in this order by [`DevicePool::replay`]. Nothing runs yet.
-    ///
-    /// Each piece reads what the ones before it have written, and requests as these have left them, so a replay drafts, verifies
-    /// and advances without the host. What [`DevicePool::assign`] says at the time of a replay counts: requests may be admitted, released
-    /// and assigned in between. The numbers of requests and rows, the modes, and whether row indices and masks exist, must stay the
-    /// same, for each batch of drafts too; how many drafts each request has may change. A graph has steps or verifications, not both.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for what lies in the memory of the host.
-    /// - Those of [`DevicePool::enqueue`].
-    pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
+    /// Captures work.
+    pub fn capture_work<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
         let fixed = work.iter().map(|work| self.fix(work, None)).collect::<Result<_>>()?;
         self.workspace.capture_work(fixed)
     }
@@ -185,30 +150,22 @@ impl DevicePool {
         })
     }
 
-    /// Enqueues the work of a graph: one call, however much it is.
-    ///
-    /// # Errors
-    /// - [`Error::Length`](gumball_spec::Error::Length), [`Error::Conflict`](gumball_spec::Error::Conflict) or
-    ///   [`Error::OutOfRange`](gumball_spec::Error::OutOfRange) if an assignment's shape differs from that of the capture, a row index
-    ///   lies beyond the captured logits, or a path is longer than the rows of paths.
-    /// - [`Error::OutOfRange`](gumball_spec::Error::OutOfRange) if a batch of drafts was removed.
-    /// - [`Error::Unavailable`](gumball_spec::Error::Unavailable) if the device fails.
-    ///
-    /// # Panics
-    /// If another pool captured the graph.
-    pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
+    /// Enqueues the work of a graph.
+    pub fn replay_graph(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
         let advances = graph.steps() > 0;
         if advances {
             self.grow_histories(graph.steps())?;
         }
         for (slot, ids) in self.workspace.lacking_paths(graph)? {
-            self.workspace.extend(slot, self.config.history_growth.max(ids as usize))?;
+            self.workspace.extend(slot, self.history_growth.max(ids as usize))?;
         }
         self.workspace.replay(graph)?;
         for work in graph.work() {
             match work {
-                Fixed::Step(step) if step.draft_batch().is_none() => self.note(1, step.is_approximate()),
-                Fixed::Shorten(_) => self.note_shorten(),
+                Fixed::Step(step) if step.draft_batch().is_none() => {
+                    self.note(slots, 1, step.is_approximate())
+                }
+                Fixed::Shorten(_) => self.note_shorten(slots),
                 Fixed::Step(_) | Fixed::CopyDrafts(_) => {}
             }
         }
@@ -224,14 +181,14 @@ impl DevicePool {
         let rows: Vec<(Slot, u32)> = self.workspace.batch(Some(batch.id))?.paths().collect();
         for (slot, count) in rows {
             if !self.workspace.requests().has_room(slot, count.into()) {
-                self.workspace.extend(slot, self.config.history_growth.max(count as usize))?;
+                self.workspace.extend(slot, self.history_growth.max(count as usize))?;
             }
         }
         Ok(())
     }
 
     /// Records that tokens of the assigned sequences are taken away behind the steps that were noted.
-    fn note_shorten(&mut self) {
-        self.slots.each_ahead(&self.assigned.slots, Ahead::note_shorten);
+    fn note_shorten(&self, slots: &mut Slots) {
+        slots.each_ahead(&self.assigned.slots, Ahead::note_shorten);
     }
 }

@@ -1,12 +1,12 @@
 //! Devices: a pool whose requests lie in a GPU's memory and whose steps run there.
 //!
-//! A [`DevicePool`] has the methods of a [`Pool`](crate::Pool). Its parameters, states and outputs keep their
-//! addresses in the device's memory. A step is therefore a few launches: it allocates nothing, waits for
-//! nothing and can be captured.
+//! Its parameters, states and outputs keep their addresses in the device's memory. A step is therefore a few launches: it allocates
+//! nothing, waits for nothing and can be captured.
 
 pub(crate) mod ahead;
 mod assign;
 mod assigned;
+mod at_device;
 mod catch_up;
 mod copied_head;
 mod copy_up;
@@ -14,16 +14,15 @@ mod draft;
 mod draft_batch;
 mod enqueue;
 mod head;
-mod hidden;
-mod pool;
-mod pool_route;
+mod on_gpu;
+mod probabilities;
 mod ranks;
 mod route;
 mod score;
-mod shorten;
 mod step;
 mod uploads;
 mod verify;
+mod view;
 mod work;
 
 use std::path::Path;
@@ -40,10 +39,10 @@ pub use gumball_cuda::{
     Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
-pub use pool::{DevicePool, DevicePoolConfig};
-pub use pool_route::PoolRoute;
+pub(crate) use on_gpu::OnGpu;
 pub use ranks::DeviceDistPool;
 pub use route::DeviceRoute;
+pub use view::OnDevice;
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's
 /// cache, or compiles it.

@@ -1,7 +1,7 @@
 //! A device as a route: its kernels draw from rows of the host, one at a time.
 //!
 //! This serves samplers, and tests that compare a device with the host. Each row copies its request's state
-//! to the device, so a [`DevicePool`](super::DevicePool) is much faster.
+//! to the device, so a pool of the device is much faster.
 
 use gumball_cpu::{Chosen, Level, Task};
 use gumball_cuda::{
@@ -16,7 +16,6 @@ use gumball_spec::{Error, LogprobsParams, NONE, Request, Result, Row};
 
 use super::Device;
 use super::copy_up::copy_row_up;
-use super::pool_route::PoolRoute;
 use crate::probabilities::ProbabilityStages;
 use crate::stages::Stages;
 
@@ -25,21 +24,21 @@ use crate::stages::Stages;
 pub struct DeviceRoute {
     name: String,
     device: Device,
-    through: PoolRoute,
+    has_softmax: bool,
 }
 
 impl DeviceRoute {
     /// Makes a route with a name.
     #[must_use]
     pub fn new(name: &str, device: Device) -> Self {
-        Self { name: name.to_owned(), device, through: PoolRoute::Race }
+        Self { name: name.to_owned(), device, has_softmax: false }
     }
 
-    /// Returns this route with another way on the device. On [`PoolRoute::Probabilities`] the host edits each row and
-    /// makes it probabilities, from which the device draws; no parameter is refused that the host's route takes.
+    /// Returns this route by way of probabilities: the host edits each row and makes it probabilities, from which the device draws; no
+    /// parameter is refused that the route [`Probabilities`](crate::Route::Probabilities) takes.
     #[must_use]
-    pub fn through(self, through: PoolRoute) -> Self {
-        Self { through, ..self }
+    pub fn through_probabilities(self) -> Self {
+        Self { has_softmax: true, ..self }
     }
 
     /// Returns the name.
@@ -61,10 +60,7 @@ impl DeviceRoute {
             keep_ids: false,
             kept: Vec::new(),
         });
-        Ok(match self.through {
-            PoolRoute::Race => stages,
-            PoolRoute::Probabilities => Box::new(ProbabilityStages::new(level, Some(stages))?),
-        })
+        if self.has_softmax { Ok(Box::new(ProbabilityStages::new(level, Some(stages))?)) } else { Ok(stages) }
     }
 }
 

@@ -5,8 +5,7 @@ use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
 use super::draft::HIDDEN;
-use super::pool::DevicePool;
-use super::pool_route::PoolRoute;
+use super::on_gpu::OnGpu;
 use crate::batch::Batch;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
@@ -15,40 +14,27 @@ use crate::score::{Scored, check_batch, conflict, prepare};
 /// The largest number of rows that one step scores.
 const ROWS: usize = 256;
 
-impl DevicePool {
-    /// Returns the logprobs of given tokens, in any mode, with ranks, top tokens and requested ids.
-    ///
-    /// The results equal those of [`Pool::score`](crate::Pool::score). No slot changes. The call copies rows of the host to the device, reads
-    /// those of the device where they lie, and waits for the device. It allocates memory there, which later calls with the same widths reuse. If an edit reads
-    /// the history, the rows are scored one at a time.
-    ///
-    /// # Errors
-    /// - Those of [`Pool::score`](crate::Pool::score).
-    /// - [`Error::Conflict`] in a pool of the route `probabilities`.
-    /// - [`Error::Unavailable`] for hidden states, for an option that no kernel implements, or for a hook, which can only run on
-    ///   the host.
-    /// - [`Error::Unavailable`] if the device fails or has not enough memory.
-    pub fn score(
+impl OnGpu {
+    /// Scores known tokens. If an edit reads the history, the rows are scored one at a time.
+    pub fn score_at_once(
         &mut self,
         rows: Rows<'_>,
         batch: &Batch<'_>,
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let vocab = self.config.vocab;
-        if self.config.route == PoolRoute::Probabilities {
+        let vocab = self.vocab;
+        if self.has_softmax {
             return Err(conflict(
                 "score",
                 "route",
                 "the device scores rows of logits; take a pool of the route race",
             ));
         }
-        rows.check(batch, vocab)?;
         rows.refuse_hidden("scores of hidden states on a device", HIDDEN)?;
         scored.refuse_chunks()?;
         let count = rows.count(batch);
         check_batch(batch, count, vocab)?;
-        scored.params.check_kind(rows.kind())?;
         self.refuse_hooks(batch)?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();

@@ -7,40 +7,39 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
 use super::ahead::Shortened;
-use super::pool::DevicePool;
-use super::pool_route::{PoolRoute, refused};
+use super::head::DeviceHead;
+use super::on_gpu::OnGpu;
+use super::probabilities::refused;
 use crate::batch::Batch;
 use crate::drafts::starts;
+use crate::enqueue::keeps_none;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
+use crate::slots::Slots;
 use crate::work::Work;
 
-impl DevicePool {
-    /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
-    ///
-    /// The results equal those of [`Pool::step`](crate::Pool::step), but for a fast head's. The call copies rows of the host to the device,
-    /// reads those of the device where they lie, and copies the outputs back.
-    ///
-    /// # Errors
-    /// - Those of [`Pool::step`](crate::Pool::step), of [`DevicePool::assign`], [`DevicePool::enqueue`] and [`DevicePool::fetch`].
-    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host, and for a head of the host.
-    pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
-        rows.check(batch, self.config.vocab)?;
-        rows.check_slots(batch)?;
-        batch.refuse_plan()?;
-        batch.refuse_drafts("step")?;
+impl OnGpu {
+    /// Takes a step, once the host's rows are copied to the device.
+    pub fn step_at_once(
+        &mut self,
+        slots: &mut Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
         let (batch, masks) = batch.without_device_masks();
-        batch.check(batch.slots.len(), self.config.vocab)?;
+        batch.check(batch.slots.len(), self.vocab)?;
         self.check_route(rows.kind(), !matches!(masks, Masks::None))?;
         self.refuse_hooks(&batch)?;
-        self.run(Work::Step(rows, masks), &batch, batch.slots.len(), out)
+        self.run(slots, Work::Step(rows, masks), &batch, batch.slots.len(), out)
     }
 
     /// Assigns a batch of `rows` rows, does work over it that was checked, and fetches what comes out.
     pub(super) fn run(
         &mut self,
+        slots: &mut Slots,
         work: Work<'_>,
         batch: &Batch<'_>,
         rows: usize,
@@ -55,67 +54,38 @@ impl DevicePool {
         };
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
         self.check_kept(out)?;
-        out.reserve(Layout { rows, widths: self.config.widths })?;
-        self.assign_batch(batch, matches!(work, Work::Verify(..)))?;
+        out.reserve(Layout { rows, widths: self.widths })?;
+        self.assign_batch(slots, batch, matches!(work, Work::Verify(..)))?;
         if batch.slots.is_empty() {
-            self.note(0, is_approximate);
+            self.note(slots, 0, is_approximate);
         } else {
-            self.enqueue(&[work])?;
+            self.enqueue_all(slots, &[work], None)?;
         }
-        self.fetch(out)
+        self.fetch_last(slots, out)
     }
 
     /// Checks that the pool's route takes rows of a kind, and bitmasks if there are some.
     pub(super) fn check_route(&self, kind: Kind, has_masks: bool) -> Result<()> {
-        match self.config.route {
-            PoolRoute::Race => Ok(()),
-            PoolRoute::Probabilities if has_masks => Err(refused("masks")),
-            PoolRoute::Probabilities if kind == Kind::Logits => Ok(()),
-            PoolRoute::Probabilities => {
+        match kind {
+            _ if !self.has_softmax => Ok(()),
+            _ if has_masks => Err(refused("masks")),
+            Kind::Logits => Ok(()),
+            Kind::Probabilities => {
                 let reason = "rows of probabilities need no softmax; step them in a pool of the route race";
                 Err(Error::Conflict { parameter: "kind", other: "route", reason })
             }
         }
     }
 
-    /// Returns the variants of a step in ascending order, each with the number of steps that it has served in
-    /// this pool. Each one serves the requests of those before it, too.
-    ///
-    /// Steps reserved for replays of the host program's graphs count under the variant that was named, all
-    /// others under the smallest one that serves their rows.
-    #[must_use]
-    pub fn variants(&self) -> [(StepVariant, u64); StepVariant::ALL.len()] {
-        StepVariant::ALL.map(|variant| (variant, self.workspace.requests().steps_served(variant)))
-    }
-
-    /// Returns the smallest variant that serves the assigned rows: the one whose graph the host program should
-    /// replay.
-    #[must_use]
-    pub fn needed_variant(&self) -> StepVariant {
-        self.workspace.rows().needed_variant()
-    }
-
-    /// Prepares for replays of the host program's own graph that take `steps` steps of this pool in all, with
-    /// the current assignment. The steps were captured under `variant`, or without one, which is
-    /// [`StepVariant::Full`].
-    ///
-    /// Call it again after each assignment: no other call compares the rows with the graph's variant. Once the host program has captured a
-    /// step of a clustered head, [`Outputs::is_approximate`] says so of all replays, since which graph is replayed is not known here.
-    /// Waits for the device if histories need more memory, which happens once in
-    /// [`history_growth`](super::DevicePoolConfig::history_growth) tokens.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row; it names the row, its slot and
-    ///   the variants that do. Nothing has changed then.
-    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
+    /// Prepares for replays of a graph of the host program that take `steps` steps, captured under a variant.
+    pub(super) fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
         self.workspace.rows().check_variant(variant)?;
         self.grow_histories(steps)?;
         self.workspace.reserve_replays(steps as u64, variant)?;
-        self.note(steps as u64, self.captured_approximate);
+        self.note(slots, steps as u64, self.captured_approximate);
         if self.captured_shorten {
             // The graph may take tokens away, and the host does not see when.
-            self.slots.each_ahead(&self.assigned.slots, |ahead| ahead.shortened = Shortened::Lost);
+            slots.each_ahead(&self.assigned.slots, |ahead| ahead.shortened = Shortened::Lost);
         }
         Ok(())
     }
@@ -128,19 +98,19 @@ impl DevicePool {
             return Ok(());
         }
         let tokens = steps.saturating_mul(self.workspace.rows().tokens_per_step() as usize);
-        let tokens = self.config.history_growth.max(tokens.saturating_add(self.workspace.longest_path()));
+        let tokens = self.history_growth.max(tokens.saturating_add(self.workspace.longest_path()));
         let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }
 
     /// Records that the assigned rows have taken `steps` steps, the last of them from rows of probed sets if it `is_approximate`.
-    pub(super) fn note(&mut self, steps: u64, is_approximate: bool) {
+    pub(super) fn note(&mut self, slots: &mut Slots, steps: u64, is_approximate: bool) {
         self.last.observed = steps == 0;
         self.last.is_approximate = is_approximate;
         self.last.slots.clone_from(&self.assigned.slots);
         self.last.counts = self.assigned.counts().cloned();
         self.last.temperatures.clone_from(&self.assigned.temperatures);
-        self.slots.each_ahead(&self.assigned.slots, |ahead| ahead.note_steps(steps));
+        slots.each_ahead(&self.assigned.slots, |ahead| ahead.note_steps(steps));
     }
 
     /// Records that the outputs of the last step come in another order than its rows were assigned in.
@@ -150,25 +120,19 @@ impl DevicePool {
     }
 
     /// Takes the host's copies of the sequences for what the device has.
-    pub(super) fn forget_unseen(&mut self) {
+    pub(super) fn forget_unseen(&mut self, slots: &mut Slots) {
         self.last.observed = true;
-        self.slots.forget_unseen();
+        slots.forget_unseen();
     }
 
     /// Updates the host's copies of the sequences from the last step's outputs, once per step.
-    pub(super) fn apply(&mut self, words: &[u32]) -> Result<()> {
-        self.last.apply(&mut self.slots, &mut self.workspace, words)
+    pub(super) fn apply(&mut self, slots: &mut Slots, words: &[u32]) -> Result<()> {
+        self.last.apply(slots, &mut self.workspace, words)
     }
 
-    /// Waits for the enqueued steps and copies the outputs of the last one into `out`, in one copy; of a verification the walks as well.
-    ///
-    /// # Errors
-    /// - [`Error::Conflict`] if `out` collects kept sets and the pool keeps none.
-    /// - [`Error::Unavailable`] if the device fails or a step failed, or if the system refuses the memory of
-    ///   the outputs.
-    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+    /// Copies the outputs of the last step in one copy; of a verification the walks as well.
+    pub fn fetch_last(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
         let layout = self.outputs_layout();
-        self.check_kept(out)?;
         let (words, kept) = out.whole(layout)?;
         self.workspace.results().read(words)?;
         let path = self.last.counts.is_some().then(|| self.read_path()).transpose()?;
@@ -180,7 +144,7 @@ impl DevicePool {
         if !kept.is_empty() {
             self.workspace.results().read_kept(kept)?;
         }
-        self.apply(words)?;
+        self.apply(slots, words)?;
         if let (Some(path), Some(counts)) = (path, &self.last.counts) {
             out.note_walks(&starts(counts), path);
         }
@@ -197,25 +161,19 @@ impl DevicePool {
 
     /// Returns an error if `out` collects kept sets and the pool does not report them.
     pub(super) fn check_kept(&self, out: &Outputs) -> Result<()> {
-        if !out.collects_kept() || self.config.kept {
-            return Ok(());
-        }
-        let reason = "the pool was made to keep none; set DevicePoolConfig::kept";
-        Err(Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason })
+        if out.collects_kept() && !self.kept { Err(keeps_none()) } else { Ok(()) }
     }
 
-    /// Returns the address of the last step's outputs in the device's memory; it never changes.
-    ///
-    /// The tokens come first, so a model can read them there without the host. On the route `probabilities` statuses and
-    /// temperatures there are those of the draw alone; [`DevicePool::fetch`] adds those of the softmax.
-    #[must_use]
-    pub fn outputs_address(&self) -> u64 {
-        self.workspace.results().address()
-    }
-
-    /// Returns the layout of the last step's outputs.
-    #[must_use]
-    pub fn outputs_layout(&self) -> Layout {
+    pub(super) fn outputs_layout(&self) -> Layout {
         self.last.layout(&self.workspace)
+    }
+
+    /// Returns a head, once it is checked that it is of the pool's vocabulary.
+    pub(super) fn check_head<'h>(&self, head: &'h DeviceHead<'h>) -> Result<&'h DeviceHead<'h>> {
+        if head.vocab() != self.vocab {
+            let allowed = format!("{} ids, the pool's vocabulary", self.vocab);
+            return Err(Error::length("head", head.vocab(), allowed));
+        }
+        Ok(head)
     }
 }

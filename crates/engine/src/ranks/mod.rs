@@ -19,9 +19,10 @@ use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use self::alike::{Requests, add_batch, digest_of};
 use crate::batch::Batch;
+use crate::config::PoolConfig;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::pool::{Pool, PoolConfig};
+use crate::pool::Pool;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 use crate::state::State;
@@ -63,8 +64,12 @@ impl DistPool {
             ("route", config.route.to_string()),
         ];
         let (pool, planner) = (Pool::new(config)?, Planner::new(planner)?);
+        let Some(level) = pool.level() else {
+            let reason = "its place is a device; take a DeviceDistPool".to_owned();
+            return Err(Error::Unavailable { resource: "pool of the host", reason });
+        };
         let group = Group::join(transport, planner.config(), &parameters)?;
-        let (workspace, shards) = (Workspace::new(pool.level())?, Vec::new());
+        let (workspace, shards) = (Workspace::new(level)?, Vec::new());
         Ok(Self {
             pool,
             planner,
@@ -166,7 +171,7 @@ impl DistPool {
     ///
     /// # Errors
     /// Those of [`Pool::sequence`].
-    pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
+    pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.pool.sequence(slot)
     }
 
@@ -177,7 +182,7 @@ impl DistPool {
     pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
         let mut needs = Needs::default();
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
-            needs = needs.max(Needs::of(self.pool.sequence(*slot)?.params(), self.pool.vocab()));
+            needs = needs.max(Needs::of(self.pool.slots.sequence(*slot)?.params(), self.pool.vocab()));
         }
         let (data_parallel, captured) = (false, None);
         Ok(StepShape { requests: slots.len(), drafts, kind, needs, data_parallel, captured })
@@ -255,7 +260,7 @@ impl DistPool {
         digest.extend(StepPart::Shape, shape.iter().copied());
         for slot in batch.slots {
             digest.add(StepPart::Slots, *slot as u64);
-            let Ok(sequence) = self.pool.sequence(*slot) else { continue };
+            let Ok(sequence) = self.pool.slots.sequence(*slot) else { continue };
             self.requests.add(&mut digest, *slot, sequence);
             let last = sequence.history().ids().last().map_or(0, |id| u64::from(*id) + 1);
             digest.extend(StepPart::Positions, [sequence.position().into(), last]);

@@ -32,7 +32,8 @@ impl DistPool {
         let plan = &self.planned(batch, 0, StepKind::Decode)?;
         let starts: Vec<usize> = (0..=slots.len()).collect();
         self.check_plan(plan, logits, &starts)?;
-        self.pool.check_rows(logits.kind(), batch)?;
+        let (sequences, host) = self.pool.host_parts();
+        host.check_rows(sequences, logits.kind(), batch)?;
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, batch)?;
         }
@@ -42,7 +43,8 @@ impl DistPool {
                 let all: Vec<usize> = (0..slots.len()).collect();
                 let whole = self.whole_rows(logits, &vec![all; self.group.world()])?;
                 let whole = logits_of(&whole, slots.len(), self.pool.vocab(), logits)?;
-                self.pool.compute(whole, batch, out)?;
+                let (sequences, host) = self.pool.host_parts();
+                host.compute(sequences, whole, batch, out)?;
             }
             LogitsLayout::Swap => {
                 let shares: Vec<Vec<usize>> =
@@ -55,7 +57,7 @@ impl DistPool {
             LogitsLayout::Replicated => self.step_share(plan, logits, batch, out)?,
             LogitsLayout::Survey => self.survey(plan, logits, batch, out)?,
         }
-        self.pool.advance(slots, out);
+        self.pool.slots.advance(slots, out);
         self.planner.count(plan);
         Ok(())
     }
@@ -78,7 +80,8 @@ impl DistPool {
         let picked = batch.pick(&rows);
         self.prepare_share(out);
         let share = Batch { slots: &own_slots, ..picked.batch() };
-        self.pool.compute(logits, &share, &mut self.share)?;
+        let (sequences, host) = self.pool.host_parts();
+        host.compute(sequences, logits, &share, &mut self.share)?;
         let mut words = Vec::new();
         (0..rows.len()).for_each(|row| self.share.pack(row, &mut words));
         out.whole(Layout { rows: batch.slots.len(), widths: self.pool.widths })?;

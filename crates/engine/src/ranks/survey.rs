@@ -43,11 +43,13 @@ impl DistPool {
         let (own, keeps) = (self.group.rank(), out.collects_kept());
         let columns = self.planner.split().ids(own).len();
         let drawn: Vec<usize> = (0..slots.len()).filter(|row| slots[*row] != PADDING).collect();
+        let (vocab, widths) = (self.pool.vocab, self.pool.widths);
+        let (sequences, host) = self.pool.host_parts();
         let rows: Vec<SurveyRow<'_>> = drawn
             .iter()
             .map(|row| {
-                let sequence = self.pool.sequence(slots[*row]).expect("checked: admitted");
-                let needs = Needs::of(sequence.params(), self.pool.vocab());
+                let sequence = sequences.admitted(slots[*row]);
+                let needs = Needs::of(sequence.params(), vocab);
                 SurveyRow {
                     // The padding behind its columns is left out.
                     part: logits.row(*row).part(0..columns),
@@ -65,10 +67,10 @@ impl DistPool {
         };
         let owned: Vec<Vec<usize>> = (0..self.group.world()).map(owned).collect();
         self.workspace.keep_ids(keeps);
-        let mut to = out.reshape(Layout { rows: slots.len(), widths: self.pool.widths })?;
+        let mut to = out.reshape(Layout { rows: slots.len(), widths })?;
         (0..slots.len()).filter(|row| slots[*row] == PADDING).for_each(|row| to.write_padding(row));
         let (split, shards) = (self.planner.split(), &mut self.shards);
-        let stages = (&mut self.workspace, &Spreader { workers: &self.pool.workers, idle: &self.idle });
+        let stages = (&mut self.workspace, &Spreader { workers: &host.workers, idle: &self.idle });
         survey_rows(&mut self.group, split, stages, &rows, shards, &mut |row, surveyed| {
             let Surveyed { chosen, logprobs, kept } = surveyed;
             to.write(drawn[row], &chosen, logprobs, kept);

@@ -38,7 +38,8 @@ impl DistPool {
         let plan = &self.planned(batch, most, StepKind::Verify)?;
         self.check_plan(plan, logits, &drafts.starts)?;
         refuse_survey(plan)?;
-        self.pool.check_requests(logits.kind(), batch, drafts)?;
+        let (sequences, host) = self.pool.host_parts();
+        host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let counts = batch.counts.iter().map(|count| u64::from(*count));
         let ids = drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter()));
         let drafted = counts.chain(ids.map(|id| *id as u64));
@@ -51,7 +52,8 @@ impl DistPool {
                 let all: Vec<usize> = (0..drafts.rows()).collect();
                 let whole = self.whole_rows(logits, &vec![all; self.group.world()])?;
                 let whole = logits_of(&whole, drafts.rows(), self.pool.vocab(), logits)?;
-                self.pool.judge(whole, batch, drafts, out)?;
+                let (sequences, host) = self.pool.host_parts();
+                host.judge(sequences, whole, batch, drafts, out)?;
             }
             LogitsLayout::Swap => {
                 let shares: Vec<Vec<usize>> = (0..self.group.world()).map(rows).collect();
@@ -66,7 +68,7 @@ impl DistPool {
             }
             LogitsLayout::Survey => unreachable!("checked"),
         }
-        self.pool.append(batch.slots, out);
+        self.pool.slots.append(batch.slots, out);
         self.planner.count(plan);
         Ok(())
     }
@@ -100,7 +102,8 @@ impl DistPool {
         let picked = batch.pick(rows);
         let own_batch = Batch { slots: &own_slots, counts: &counts, mode: batch.mode, ..picked.batch() };
         self.prepare_share(out);
-        self.pool.judge(logits, &own_batch, &share, &mut self.share)?;
+        let (sequences, host) = self.pool.host_parts();
+        host.judge(sequences, logits, &own_batch, &share, &mut self.share)?;
 
         let mut words = Vec::new();
         for request in 0..own.len() {

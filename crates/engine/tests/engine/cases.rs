@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     Batch, Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Outputs,
-    Pool, PoolConfig, Rows, SamplingParams, Scope, Slot, Widths,
+    Place, Pool, PoolConfig, Rows, SamplingParams, Scope, Slot, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 
@@ -68,7 +68,8 @@ pub fn params(kind: usize, seed: u64) -> SamplingParams {
 /// Returns a small pool with room for what [`params`] asks.
 pub fn pool(threads: usize) -> Pool {
     let widths = Widths { top_n: 3, ids: 2 };
-    Pool::new(PoolConfig { slots: 16, threads: Some(threads), widths, ..PoolConfig::new(VOCAB) }).unwrap()
+    Pool::new(PoolConfig { slots: 16, place: Place::threads(threads), widths, ..PoolConfig::new(VOCAB) })
+        .unwrap()
 }
 
 /// Steps rows that follow each other.

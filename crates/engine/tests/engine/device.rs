@@ -2,9 +2,9 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceRoute, Dry,
-    Dtype, Error, HostMatrix, Masks, NONE, Outputs, PADDING, Pool, Route, RowHook, Rows, Sampler,
-    SamplingParams, Scored, Slot, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dry, Dtype, Error, HostMatrix,
+    Masks, NONE, Outputs, PADDING, Place, Pool, PoolConfig, Route, RowHook, Rows, Sampler, SamplingParams,
+    Scored, Slot, Widths, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -15,20 +15,17 @@ fn device() -> Option<Device> {
 }
 
 /// Returns a small pool with room for what the requests ask, and for few tokens, so that histories are moved.
-fn device_pool(device: &Device) -> DevicePool {
-    DevicePool::new(device.clone(), config()).unwrap()
+fn device_pool(device: &Device) -> Pool {
+    Pool::new(config(device)).unwrap()
 }
 
-fn config() -> DevicePoolConfig {
+fn place(device: &Device, keep_histories: bool) -> Place {
+    Place::Device { device: device.clone(), rows: 16, history_growth: 2, keep_histories }
+}
+
+fn config(device: &Device) -> PoolConfig {
     let widths = Widths { top_n: 3, ids: 2 };
-    DevicePoolConfig {
-        slots: 16,
-        rows: 16,
-        widths,
-        kept: true,
-        history_growth: 2,
-        ..DevicePoolConfig::new(VOCAB)
-    }
+    PoolConfig { slots: 16, place: place(device, false), widths, kept: true, ..PoolConfig::new(VOCAB) }
 }
 
 /// Returns requests of all kinds.
@@ -44,7 +41,7 @@ fn requests() -> Vec<SamplingParams> {
 }
 
 /// Admits the same requests to both pools.
-fn both(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
+fn both(device: &Device) -> (Pool, Pool, Vec<Slot>) {
     let (mut host, mut on_device) = (pool(1), device_pool(device));
     let slots = requests().into_iter().map(|params| {
         let slot = host.admit(params.clone(), &[1, 2, 1]).unwrap();
@@ -56,7 +53,7 @@ fn both(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
 }
 
 /// Holds the outputs and the states of both pools to each other.
-fn agree(host: &Pool, on_device: &mut DevicePool, slots: &[Slot], wanted: &Outputs, seen: &Outputs) {
+fn agree(host: &mut Pool, on_device: &mut Pool, slots: &[Slot], wanted: &Outputs, seen: &Outputs) {
     assert_eq!(seen.layout(), wanted.layout());
     assert_eq!(seen.words(), wanted.words());
     for slot in slots.iter().filter(|slot| **slot != PADDING) {
@@ -86,7 +83,7 @@ fn a_captured_step_serves_requests_that_come_and_go() {
     let graph = on_device.capture(&inputs).unwrap();
     assert_eq!(graph.steps(), 2);
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-    let mut replay = |host: &mut Pool, on_device: &mut DevicePool, slots: &[Slot]| {
+    let mut replay = |host: &mut Pool, on_device: &mut Pool, slots: &[Slot]| {
         on_device.assign(&Batch::of(slots)).unwrap();
         on_device.replay(&graph).unwrap();
         on_device.fetch(&mut seen).unwrap();
@@ -121,8 +118,7 @@ fn a_captured_step_serves_requests_that_come_and_go() {
 fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     let Some(device) = device() else { return };
     let (mut host, mut sparing, slots) = both(&device);
-    let mut keeping =
-        DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: true, ..config() }).unwrap();
+    let mut keeping = Pool::new(PoolConfig { place: place(&device, true), ..config(&device) }).unwrap();
     for slot in &slots {
         let sequence = host.sequence(*slot).unwrap();
         assert_eq!(keeping.resume(sequence.params().clone(), sequence.state()).unwrap(), *slot);
@@ -158,7 +154,7 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
     host.step(logits, &Batch::of(&slots), &mut wanted).unwrap();
     keeping.step(logits, &Batch::of(&slots), &mut seen).unwrap();
-    agree(&host, &mut keeping, &slots, &wanted, &seen);
+    agree(&mut host, &mut keeping, &slots, &wanted, &seen);
     // Mirostat's limits between the tokens that were read back at once are lost.
     let mirostat =
         *slots.iter().find(|slot| host.sequence(**slot).unwrap().params().mirostat.is_some()).unwrap();
@@ -202,7 +198,7 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     on_device.step(logits, &Batch { slots, ..options }, &mut seen).unwrap();
     let allowed = |id: i32, row: usize| words[row * 30 + id as usize / 32] >> (id % 32) & 1 == 1;
     assert!((0..2).all(|row| seen.tokens()[row] != NONE && allowed(seen.tokens()[row], row)));
-    agree(&host, &mut on_device, slots, &wanted, &seen);
+    agree(&mut host, &mut on_device, slots, &wanted, &seen);
 
     let (buffer, words) = (upload(&device, &data), DeviceBuffer::of(device.runtime(), &words).unwrap());
     let masks = DeviceMasks::of(&words, 2, 25, 30).unwrap();
@@ -210,7 +206,7 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     on_device.enqueue(&[Work::Step(lines(&buffer, 2).into(), masks.into())]).unwrap();
     on_device.fetch(&mut seen).unwrap();
     host.step(logits, &Batch { slots, ..options }, &mut wanted).unwrap();
-    agree(&host, &mut on_device, slots, &wanted, &seen);
+    agree(&mut host, &mut on_device, slots, &wanted, &seen);
 }
 
 #[test]
@@ -288,16 +284,16 @@ fn a_device_is_opened_by_its_name() {
 #[test]
 fn a_full_pool_says_so_and_an_empty_step_is_none() {
     let Some(device) = device() else { return };
-    let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(VOCAB) };
-    let mut pool = DevicePool::new(device, config).unwrap();
+    let config = PoolConfig { slots: 1, place: Place::device(device.clone(), 1), ..PoolConfig::new(VOCAB) };
+    let mut pool = Pool::new(config).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
     let error = pool.admit(SamplingParams::default(), &[]).unwrap_err();
     assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
+    let error = pool.fetch(&mut Outputs::with_kept()).unwrap_err();
+    assert!(error.to_string().contains("the pool was made to keep none"), "{error}");
     let mut out = Outputs::new();
     pool.step(Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap(), &Batch::of(&[]), &mut out).unwrap();
     assert_eq!(out.tokens().len(), 0);
-    let error = pool.fetch(&mut Outputs::with_kept()).unwrap_err();
-    assert!(error.to_string().contains("the pool was made to keep none"), "{error}");
     pool.release(slot).unwrap();
     assert!(pool.is_empty() && pool.admit(SamplingParams::default(), &[]).unwrap() == slot);
 }

@@ -1,9 +1,9 @@
 //! An emulated device draws the drafts that a pool of the host draws.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceMatrix, DevicePool, DevicePoolConfig, DraftBatch,
-    DraftBatchLimits, Drafts, Dtype, Error, HostMasks, IntType, Masks, Matrix, NONE, PADDING, PoolRoute,
-    Proposals, RowHook, Rows, SamplingParams, Slot, StepVariant, VerifyMode, Work,
+    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceMatrix, DraftBatch, DraftBatchLimits, Drafts, Dtype,
+    Error, HostMasks, IntType, Masks, Matrix, NONE, PADDING, Pool, PoolConfig, Proposals, Route, RowHook,
+    Rows, SamplingParams, Slot, StepVariant, VerifyMode, Work,
 };
 use half::bf16;
 
@@ -132,9 +132,9 @@ impl Uploaded {
     }
 }
 
-fn fetched(pool: &mut DevicePool, batch: DraftBatch) -> Vec<i32> {
+fn fetched(pool: &mut Pool, batch: DraftBatch) -> Vec<i32> {
     let mut out = Proposals::new(batch.limits().siblings);
-    pool.fetch_drafts(batch, &mut out).unwrap();
+    pool.on_device().unwrap().fetch_drafts(batch, &mut out).unwrap();
     out.ids().to_vec()
 }
 
@@ -148,7 +148,7 @@ fn several_batches_keep_their_rows_while_requests_step_and_verify() {
     // A batch for each draft of a chain of 3. The third column of the paths is nobody's.
     let limits = DraftBatchLimits { rows: n, siblings: 1, probs: false };
     let batches = [0, 1, 2].map(|depth| {
-        let batch = both.device.add_draft_batch(limits).unwrap();
+        let batch = both.device.on_device().unwrap().add_draft_batch(limits).unwrap();
         let (mode, options) = (VerifyMode::Coupled, Batch::default());
         both.device
             .assign(&Batch { slots: &slots, counts: &vec![depth; n], mode, of: Some(batch), ..options })
@@ -190,8 +190,8 @@ fn several_batches_keep_their_rows_while_requests_step_and_verify() {
     }
     assert!(accepted as usize >= 5 * 3 * (n - 1));
     for batch in batches {
-        both.device.remove_draft_batch(batch).unwrap();
-        let error = both.device.remove_draft_batch(batch).unwrap_err();
+        both.device.on_device().unwrap().remove_draft_batch(batch).unwrap();
+        let error = both.device.on_device().unwrap().remove_draft_batch(batch).unwrap_err();
         assert!(matches!(error, Error::OutOfRange { parameter: "batch", .. }), "{error}");
     }
 }
@@ -211,7 +211,7 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
     let doubled: Vec<u32> = (0..2 * n as u32).map(|row| row / 2).collect();
     let twice: Vec<Slot> = slots.iter().flat_map(|slot| [*slot, *slot]).collect();
     let limits = DraftBatchLimits { rows: 2 * n, siblings: 1, probs: true };
-    let batch = both.device.add_draft_batch(limits).unwrap();
+    let batch = both.device.on_device().unwrap().add_draft_batch(limits).unwrap();
     let options = Batch { row_indices: &doubled, ..Batch::default() };
     both.device
         .assign(&Batch { slots: &twice, counts: &vec![0; 2 * n], mode, of: Some(batch), ..options })
@@ -221,7 +221,7 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
     let ids: Vec<i32> = fetched(&mut both.device, batch).into_iter().step_by(2).collect();
     assert_eq!(ids, wanted.ids());
     let mut seen = Proposals::with_probs(1);
-    both.device.fetch_drafts(batch, &mut seen).unwrap();
+    both.device.on_device().unwrap().fetch_drafts(batch, &mut seen).unwrap();
     let probs: Vec<f32> = (0..2 * n).flat_map(|row| wanted.row_probs(row / 2).to_vec()).collect();
     assert!(seen.probs() == probs);
     let (counts, drafts) = (
@@ -243,14 +243,18 @@ fn a_verification_reads_the_drafters_probabilities_where_they_lie() {
 #[test]
 fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
     let Some(device) = device() else { return };
-    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let mut pool = Pool::new(config(&device)).unwrap();
     let slots = [0, 3, 7, 3].map(|kind| pool.admit(params(kind, 2), &[3, 7]).unwrap());
-    let batch = pool.add_draft_batch(DraftBatchLimits { rows: 4, siblings: 2, probs: false }).unwrap();
+    let batch = pool
+        .on_device()
+        .unwrap()
+        .add_draft_batch(DraftBatchLimits { rows: 4, siblings: 2, probs: false })
+        .unwrap();
     let assigned = Batch { counts: &[1; 4], mode: VerifyMode::Coupled, of: Some(batch), ..Batch::of(&slots) };
     pool.assign(&assigned).unwrap();
     let uploaded = Uploaded::new(&device, &rows([1, 2, 3, 2]), &[5, -1, i64::from(VOCAB as u32), 5]);
     let matrix = uploaded.paths(1, 1);
-    let drawn = |pool: &mut DevicePool| {
+    let drawn = |pool: &mut Pool| {
         pool.enqueue(&[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(matrix))]).unwrap();
         fetched(pool, batch)
     };
@@ -270,7 +274,7 @@ fn released_requests_have_no_drafts_and_paths_of_no_tokens_neither() {
 #[test]
 fn what_a_device_cannot_draft_is_refused() {
     let Some(device) = device() else { return };
-    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let mut pool = Pool::new(config(&device)).unwrap();
     let a = pool.admit(params(0, 1), &[1]).unwrap();
     let b = pool.admit(params(MIROSTAT, 1), &[1]).unwrap();
     let top_p = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[1]).unwrap();
@@ -305,9 +309,12 @@ fn what_a_device_cannot_draft_is_refused() {
         DraftBatchLimits { siblings: 0, ..limits },
         DraftBatchLimits { siblings: 65, ..limits },
     ] {
-        assert!(matches!(pool.add_draft_batch(wrong), Err(Error::OutOfRange { .. })), "{wrong:?}");
+        assert!(
+            matches!(pool.on_device().unwrap().add_draft_batch(wrong), Err(Error::OutOfRange { .. })),
+            "{wrong:?}"
+        );
     }
-    let batch = pool.add_draft_batch(limits).unwrap();
+    let batch = pool.on_device().unwrap().add_draft_batch(limits).unwrap();
     let (mode, options) = (VerifyMode::Coupled, Batch::default());
     assert!(
         pool.assign(&Batch { slots: &[a; 3], counts: &[0; 3], mode, of: Some(batch), ..options }).is_err()
@@ -325,23 +332,28 @@ fn what_a_device_cannot_draft_is_refused() {
             .is_err()
     );
     assert!(pool.enqueue(&[Work::Draft(batch, one.logits().into(), Masks::None, Some(paths))]).is_err());
-    let error = pool.enqueue_variant(
+    let error = pool.on_device().unwrap().enqueue_variant(
         &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
         StepVariant::TopK,
     );
     assert!(matches!(error, Err(Error::OutOfRange { parameter: "variant", .. })));
-    pool.enqueue_variant(
-        &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
-        StepVariant::Full,
-    )
-    .unwrap();
-    assert!(pool.fetch_drafts(batch, &mut Proposals::new(2)).is_err());
-    assert!(pool.fetch_drafts(batch, &mut Proposals::with_probs(1)).is_err());
+    pool.on_device()
+        .unwrap()
+        .enqueue_variant(
+            &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
+            StepVariant::Full,
+        )
+        .unwrap();
+    assert!(pool.on_device().unwrap().fetch_drafts(batch, &mut Proposals::new(2)).is_err());
+    assert!(pool.on_device().unwrap().fetch_drafts(batch, &mut Proposals::with_probs(1)).is_err());
 
-    let mut other = DevicePool::new(device.clone(), config()).unwrap();
-    assert!(matches!(other.drafts_address(batch), Err(Error::OutOfRange { parameter: "batch", .. })));
-    let route = DevicePoolConfig { route: PoolRoute::Probabilities, ..config() };
-    let mut through = DevicePool::new(device, route).unwrap();
-    assert!(matches!(through.add_draft_batch(limits), Err(Error::Unavailable { .. })));
-    other.add_draft_batch(limits).unwrap();
+    let mut other = Pool::new(config(&device)).unwrap();
+    assert!(matches!(
+        other.on_device().unwrap().drafts_address(batch),
+        Err(Error::OutOfRange { parameter: "batch", .. })
+    ));
+    let route = PoolConfig { route: Route::Probabilities, ..config(&device) };
+    let mut through = Pool::new(route).unwrap();
+    assert!(matches!(through.on_device().unwrap().add_draft_batch(limits), Err(Error::Unavailable { .. })));
+    other.on_device().unwrap().add_draft_batch(limits).unwrap();
 }

@@ -1,13 +1,13 @@
 //! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a pool of the host has.
 
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DevicePool, DevicePoolConfig,
-    DeviceSlice, DraftBatch, DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Proposals, Rows, Slot,
+    Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, DraftBatch,
+    DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Pool, PoolConfig, Proposals, Rows, Slot,
     VerifyMode, Work,
 };
 
 use crate::cases::{VOCAB, params, rows};
-use crate::device_verify::{Both, config, device};
+use crate::device_verify::{Both, config, device, place};
 
 const MODES: [VerifyMode; 3] = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
 
@@ -18,9 +18,9 @@ fn input(buffer: &DeviceBuffer) -> Rows<'_> {
 }
 
 /// Makes a batch of one draft a row, behind `depth` drafts.
-fn batch(pool: &mut DevicePool, slots: &[Slot], depth: u32, mode: VerifyMode) -> DraftBatch {
+fn batch(pool: &mut Pool, slots: &[Slot], depth: u32, mode: VerifyMode) -> DraftBatch {
     let limits = DraftBatchLimits { rows: slots.len(), siblings: 1, probs: false };
-    let batch = pool.add_draft_batch(limits).unwrap();
+    let batch = pool.on_device().unwrap().add_draft_batch(limits).unwrap();
     let counts = vec![depth; slots.len()];
     pool.assign(&Batch { counts: &counts, mode, of: Some(batch), ..Batch::of(slots) }).unwrap();
     batch
@@ -31,8 +31,8 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
     let Some(device) = device() else { return };
     for (mode, ids) in MODES.into_iter().zip([IntType::I32, IntType::I64, IntType::I64]) {
         let mut both = Both::new(&device);
-        let config = DevicePoolConfig { keep_histories: true, ..config() };
-        both.device = DevicePool::new(device.clone(), config).unwrap();
+        let config = PoolConfig { place: place(&device, true), ..config(&device) };
+        both.device = Pool::new(config).unwrap();
         // Plain, with penalties, with filters: histories and counts matter.
         let slots = [0, 1, 3, 6].map(|kind| both.admit(params(kind, 2), &[3, 7]));
         let n = slots.len();
@@ -82,7 +82,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
                 .verify(logits, &Batch { slots: &slots, counts, mode, ..none }, &drafts, &mut both.wanted)
                 .unwrap();
             accepted += both.wanted.accepted().iter().sum::<u32>();
-            let length = |slot: &Slot| both.host.sequence(*slot).unwrap().history().output().len();
+            let mut length = |slot: &Slot| both.host.sequence(*slot).unwrap().history().output().len();
             let counts: Vec<usize> = slots
                 .iter()
                 .zip([1, 0, 2, 1])
@@ -102,7 +102,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
 #[test]
 fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
     let Some(device) = device() else { return };
-    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let mut pool = Pool::new(config(&device)).unwrap();
     let slots = [0, 3, 6].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
     let (mode, options) = (VerifyMode::Coupled, Batch::default());
     let drawn = batch(&mut pool, &slots, 1, mode);
@@ -112,9 +112,9 @@ fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
     let work = Work::Draft(drawn, input(&logits), Masks::None, Some(paths));
     let graph = pool.capture(&[work]).unwrap();
     assert_eq!(graph.steps(), 0);
-    let fetched = |pool: &mut DevicePool| {
+    let fetched = |pool: &mut Pool| {
         let mut out = Proposals::new(1);
-        pool.fetch_drafts(drawn, &mut out).unwrap();
+        pool.on_device().unwrap().fetch_drafts(drawn, &mut out).unwrap();
         out.ids().to_vec()
     };
     for order in [[0, 1, 2], [2, 0, 1], [1, 1, 0]] {
@@ -143,7 +143,7 @@ fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
     pool.assign(&Batch { slots: &slots[..2], counts: &[1; 2], mode, of: Some(drawn), ..options }).unwrap();
     assert!(matches!(pool.replay(&graph), Err(Error::Conflict { .. })));
     assert_eq!(fetched(&mut pool)[..], before[..2]);
-    pool.remove_draft_batch(drawn).unwrap();
+    pool.on_device().unwrap().remove_draft_batch(drawn).unwrap();
     assert!(matches!(pool.replay(&graph), Err(Error::OutOfRange { parameter: "batch", .. })));
     assert!(pool.capture(&[work]).is_err());
 }
@@ -151,10 +151,10 @@ fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
 #[test]
 fn drafts_are_copied_where_there_is_room_for_them() {
     let Some(device) = device() else { return };
-    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let mut pool = Pool::new(config(&device)).unwrap();
     let slots = [0, 3].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
     let limits = DraftBatchLimits { rows: 2, siblings: 2, probs: false };
-    let drawn = pool.add_draft_batch(limits).unwrap();
+    let drawn = pool.on_device().unwrap().add_draft_batch(limits).unwrap();
     let options = Batch::default();
     pool.assign(&Batch {
         slots: &slots,
@@ -167,7 +167,7 @@ fn drafts_are_copied_where_there_is_room_for_them() {
     let logits = DeviceBuffer::of(device.runtime(), &rows([0, 1])).unwrap();
     pool.enqueue(&[Work::Draft(drawn, input(&logits), Masks::None, None)]).unwrap();
     let mut out = Proposals::new(2);
-    pool.fetch_drafts(drawn, &mut out).unwrap();
+    pool.on_device().unwrap().fetch_drafts(drawn, &mut out).unwrap();
     for ids in [IntType::I32, IntType::I64] {
         let words = ids.bytes() / 4;
         let mut chains = DeviceBuffer::of(device.runtime(), &vec![-9i32; 8 * words]).unwrap();

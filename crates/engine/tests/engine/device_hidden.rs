@@ -4,9 +4,9 @@ use gumball_engine::head::{
     Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, WholeRow,
 };
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts,
-    Dtype, Error, Head, IntType, Masks, Outputs, PADDING, Pool, PoolRoute, Row, Rows, SamplingParams, Slot,
-    Tree, VerifyMode, Work, bf16,
+    Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, Head, IntType,
+    Masks, Outputs, PADDING, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Slot, Tree, VerifyMode,
+    Work, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
@@ -44,8 +44,8 @@ fn clustered_options() -> ClusteredOptions {
 }
 
 /// A pool of the host and one of a device, with `ROWS` requests of the mixture each, and their slots.
-fn admitted(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
-    let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
+fn admitted(device: &Device) -> (Pool, Pool, Vec<Slot>) {
+    let (mut host, mut on_device) = (pool(1), Pool::new(config(device)).unwrap());
     let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
     for (kind, slot) in slots.iter().enumerate() {
         assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
@@ -55,7 +55,7 @@ fn admitted(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
 
 /// Steps `ROWS` hidden states: in a graph if `captured`.
 fn step_hidden(
-    pool: &mut DevicePool,
+    pool: &mut Pool,
     head: &DeviceHead<'_>,
     slots: &[Slot],
     data: &[bf16],
@@ -66,7 +66,7 @@ fn step_hidden(
         let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
         return pool.step(Rows::hidden(head, states), &Batch::of(slots), out).unwrap();
     }
-    let buffer = DeviceBuffer::of(pool.device().runtime(), data).unwrap();
+    let buffer = DeviceBuffer::of(pool.device().unwrap().runtime(), data).unwrap();
     let rows = DeviceMatrix::of(&buffer, Dtype::Bf16, 0, ROWS, WIDTH, WIDTH).unwrap();
     pool.assign(&Batch::of(slots)).unwrap();
     let graph = pool.capture(&[Work::step(Rows::hidden(head, rows))]).unwrap();
@@ -87,8 +87,8 @@ fn steps_from_hidden_states_are_those_of_the_host() {
     for (head, is_screened) in heads(&device, &certified).iter().zip([false, true]) {
         for kept in [false, true] {
             let mut host = pool(1);
-            let config = DevicePoolConfig { kept, ..config() };
-            let mut on_device = DevicePool::new(device.clone(), config).unwrap();
+            let config = PoolConfig { kept, ..config(&device) };
+            let mut on_device = Pool::new(config).unwrap();
             let mut slots: Vec<_> =
                 (0..ROWS - 1).map(|kind| host.admit(mixture(kind), &[1, 2, 1]).unwrap()).collect();
             for (kind, slot) in slots.iter().enumerate() {
@@ -130,7 +130,7 @@ fn a_graph_steps_from_hidden_states() {
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
     for head in &heads(&device, &certified) {
         let mut host = pool(1);
-        let mut on_device = DevicePool::new(device.clone(), config()).unwrap();
+        let mut on_device = Pool::new(config(&device)).unwrap();
         let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
         for (kind, slot) in slots.iter().enumerate() {
             assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
@@ -188,7 +188,7 @@ fn drafts_are_verified_from_hidden_states() {
         let of_clusters = DeviceHead::new(&device, certified.exact(), ROWS).unwrap();
         let of_clusters = of_clusters.with_clusters(&clusters, &options).unwrap();
         for (head, rows) in [(&of_exact, &rows), (&of_certified, &rows), (&of_clusters, &probed)] {
-            let mut pools = [(); 2].map(|()| DevicePool::new(device.clone(), config()).unwrap());
+            let mut pools = [(); 2].map(|()| Pool::new(config(&device)).unwrap());
             let mut out = [(); 2].map(|()| Outputs::with_kept());
             let slots: Vec<_> =
                 kinds.iter().map(|kind| pools[0].admit(mixture(*kind), &[3]).unwrap()).collect();
@@ -236,7 +236,7 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
     for head in [Head::Exact(certified.exact()), Head::Certified(&certified), Head::Clustered(&clustered)] {
         let there = DeviceHead::new(&device, head, ROWS).unwrap();
         assert_eq!(there.screen_bytes() > 0, matches!(head, Head::Certified(_)));
-        let (mut host, mut on_device) = (pool(1), DevicePool::new(device.clone(), config()).unwrap());
+        let (mut host, mut on_device) = (pool(1), Pool::new(config(&device)).unwrap());
         let slots = kinds.map(|kind| host.admit(mixture(kind), &[3]).unwrap());
         for (kind, slot) in kinds.iter().zip(&slots) {
             assert_eq!(on_device.admit(mixture(*kind), &[3]), Ok(*slot));
@@ -269,7 +269,7 @@ fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
             assert_eq!(seen.is_approximate(), head.is_approximate());
         }
         let data = numbers(rows * WIDTH, 9, 3.0);
-        let output = |pool: &mut DevicePool| pool.sequence(slots[0]).unwrap().state().output.to_vec();
+        let output = |pool: &mut Pool| pool.sequence(slots[0]).unwrap().state().output.to_vec();
         let before = output(&mut on_device);
         for (rows, width, parameter) in [(rows - 1, WIDTH, "hidden"), (rows, WIDTH - 1, "hidden")] {
             let states = HiddenStates::new(&data[..rows * width], rows, width).unwrap();
@@ -295,8 +295,7 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let head = exact(&weights);
     let small = DeviceHead::new(&device, &head, 2).unwrap();
-    let mut on_device =
-        DevicePool::new(device.clone(), DevicePoolConfig { kept: false, ..config() }).unwrap();
+    let mut on_device = Pool::new(PoolConfig { kept: false, ..config(&device) }).unwrap();
     let slots = [0, 1, 2].map(|kind| on_device.admit(mixture(kind), &[]).unwrap());
     let buffer = DeviceBuffer::of(device.runtime(), &numbers(3 * WIDTH, 9, 3.0)).unwrap();
     let rows = |count, width| DeviceMatrix::of(&buffer, Dtype::Bf16, 0, count, width, width).unwrap();
@@ -321,9 +320,9 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     assert!(matches!(DeviceHead::new(&device, &head, 0), Err(Error::OutOfRange { parameter: "rows", .. })));
     assert!(slots.iter().all(|slot| on_device.sequence(*slot).unwrap().state().output.is_empty()));
     // What needs the whole row says so.
-    assert_eq!(on_device.needs_whole_row(slots[0]), Ok(None));
+    assert_eq!(on_device.needs_whole_row(slots[0], false, false), Ok(None));
     let slot = on_device.admit(SamplingParams { top_p: 0.5, ..Default::default() }, &[]).unwrap();
-    assert!(matches!(on_device.needs_whole_row(slot), Ok(Some(WholeRow::Filter(_)))));
+    assert!(matches!(on_device.needs_whole_row(slot, false, false), Ok(Some(WholeRow::Filter(_)))));
 }
 
 #[test]
@@ -332,8 +331,8 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let certified = Certified::new(exact(&weights));
     let head = DeviceHead::new(&device, &certified, ROWS).unwrap();
-    let config = DevicePoolConfig { route: PoolRoute::Probabilities, ..config() };
-    let mut pools = [(); 2].map(|()| DevicePool::new(device.clone(), config).unwrap());
+    let config = PoolConfig { route: Route::Probabilities, ..config(&device) };
+    let mut pools = [(); 2].map(|()| Pool::new(config.clone()).unwrap());
     let data = numbers(3 * WIDTH, 31, 3.0);
     let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
     let z: Vec<f32> =
@@ -350,7 +349,7 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
         pools[1].step(Rows::hidden(&head, states), &Batch::of(&slots), &mut out[1]).unwrap();
         assert_eq!(out[1].words(), out[0].words());
     }
-    assert_eq!(pools[1].needs_whole_row(slots[0]), Ok(Some(WholeRow::Route)));
+    assert_eq!(pools[1].needs_whole_row(slots[0], false, false), Ok(Some(WholeRow::Route)));
     assert_eq!((head.counts().unwrap().certified_rows, head.counts().unwrap().whole_rows), (0, 9));
 }
 

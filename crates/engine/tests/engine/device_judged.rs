@@ -1,15 +1,14 @@
 //! An emulated device judges drafts by probabilities as a pool of the host does.
 
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType,
-    Matrix, NONE, PADDING, PoolRoute, Rows, SamplingParams, Slot, Status, StepVariant, Tree, VerifyMode,
-    Work,
+    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Matrix, NONE, PADDING, Pool,
+    PoolConfig, Route, Rows, SamplingParams, Slot, Status, StepVariant, Tree, VerifyMode, Work,
 };
 
 use half::bf16;
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
-use crate::device_verify::{Both, config, device};
+use crate::device_verify::{Both, config, device, place};
 use crate::verify::{Drafter, Gathered, MIROSTAT, Random, model};
 
 /// The modes that judge drafts by probabilities.
@@ -207,8 +206,7 @@ impl OnDevice {
 fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
     let Some(device) = device() else { return };
     let mut both = Both::new(&device);
-    both.device =
-        DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: true, ..config() }).unwrap();
+    both.device = Pool::new(PoolConfig { place: place(&device, true), ..config(&device) }).unwrap();
     let slots = [1, 3, 7].map(|kind| both.admit(params(kind, 2), &[3, 7]));
     let mut random = Random(1);
     let options = Batch::default();
@@ -260,9 +258,17 @@ fn graphs_judge_the_drafts_that_lie_there_when_they_are_replayed() {
         both.device.assign(&Batch { slots: &slots, counts: &counts, mode, ..options }).unwrap();
         let [of, _] = &uploads;
         let drafts = of.drafts(has_probs);
-        let error = both.device.enqueue_variant(&[Work::verify(of.logits(), drafts)], StepVariant::TopP);
+        let error = both
+            .device
+            .on_device()
+            .unwrap()
+            .enqueue_variant(&[Work::verify(of.logits(), drafts)], StepVariant::TopP);
         assert!(error.unwrap_err().to_string().starts_with("variant is top_p, but must be "));
-        let full = both.device.enqueue_variant(&[Work::verify(of.logits(), drafts)], StepVariant::Full);
+        let full = both
+            .device
+            .on_device()
+            .unwrap()
+            .enqueue_variant(&[Work::verify(of.logits(), drafts)], StepVariant::Full);
         full.unwrap();
         both.device.fetch(&mut both.seen).unwrap();
         let (data, ids) = batch(0);
@@ -429,8 +435,8 @@ fn what_a_device_cannot_judge_is_refused_and_changes_nothing() {
         let error = both.device.enqueue(&[Work::verify(input, drafts)]).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
     }
-    let config = DevicePoolConfig { route: PoolRoute::Probabilities, kept: false, ..config() };
-    let mut pool = DevicePool::new(device, config).unwrap();
+    let config = PoolConfig { route: Route::Probabilities, kept: false, ..config(&device) };
+    let mut pool = Pool::new(config).unwrap();
     let error = pool.assign(&Batch { counts: &[0], mode: rejection, ..Batch::of(&[PADDING]) }).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -1,20 +1,20 @@
 //! Tokens are taken away on an emulated device without the host, and what follows is what follows them on the host.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype,
-    Error, IntType, Outputs, PADDING, Rows, SamplingParams, Slot, VerifyMode, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, IntType, Outputs, PADDING,
+    Pool, PoolConfig, Rows, SamplingParams, Slot, VerifyMode, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, params, rows};
-use crate::device_verify::{Both, config, device};
+use crate::device_verify::{Both, config, device, place};
 use crate::verify::{MIROSTAT, Random, model};
 
 /// Returns what was taken away of each of `requests`, by the device's word.
-fn taken(pool: &DevicePool, requests: usize) -> Vec<u32> {
-    let buffer = pool.taken_address();
+fn taken(pool: &mut Pool, requests: usize) -> Vec<u32> {
+    let buffer = pool.on_device().unwrap().taken_address();
     assert_ne!(buffer, 0);
     let mut out = vec![0; requests];
-    pool.read_taken(&mut out).unwrap();
+    pool.on_device().unwrap().read_taken(&mut out).unwrap();
     out
 }
 
@@ -27,8 +27,7 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
     let Some(device) = device() else { return };
     for keeps in [true, false] {
         let mut both = Both::new(&device);
-        both.device =
-            DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: keeps, ..config() }).unwrap();
+        both.device = Pool::new(PoolConfig { place: place(&device, keeps), ..config(&device) }).unwrap();
         let slots: Vec<Slot> = (0..KINDS).map(|kind| both.admit(params(kind, 6), &[3, 7, 3])).collect();
         let mut random = Random(11);
         for turn in 0..8 {
@@ -75,7 +74,7 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
             }
             both.host.shorten(&slots, &gone).unwrap();
             assert_eq!(
-                taken(&both.device, slots.len()),
+                taken(&mut both.device, slots.len()),
                 gone.iter().map(|count| *count as u32).collect::<Vec<_>>()
             );
             match turn % 3 {
@@ -117,7 +116,7 @@ fn what_was_accepted_is_shortened_where_it_is_and_decoding_goes_on() {
 }
 
 /// Takes a step of rows that lie on the device.
-fn step(pool: &mut DevicePool, device: &Device, slots: &[Slot]) {
+fn step(pool: &mut Pool, device: &Device, slots: &[Slot]) {
     let data = rows(0..slots.len() as u64);
     let uploaded = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let there = DeviceMatrix::of(&uploaded, Dtype::F32, 0, slots.len(), VOCAB, VOCAB).unwrap();
@@ -128,7 +127,7 @@ fn step(pool: &mut DevicePool, device: &Device, slots: &[Slot]) {
 #[test]
 fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
     let Some(device) = device() else { return };
-    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let mut pool = Pool::new(config(&device)).unwrap();
     let plain = || SamplingParams { seed: Some(2), ..Default::default() };
     let slots = [
         pool.admit(plain(), &[1, 2]).unwrap(),
@@ -140,7 +139,7 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
         step(&mut pool, &device, &slots);
         pool.fetch(&mut Outputs::new()).unwrap();
     }
-    let outputs = |pool: &mut DevicePool| {
+    let outputs = |pool: &mut Pool| {
         [0, 2, 3].map(|place: usize| pool.sequence(slots[place]).unwrap().history().output().to_vec())
     };
     let before = outputs(&mut pool);
@@ -149,7 +148,7 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
     {
         let there = DeviceBuffer::of(device.runtime(), &counts).unwrap();
         pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
-        assert_eq!(taken(&pool, 4), gone);
+        assert_eq!(taken(&mut pool, 4), gone);
         let left = outputs(&mut pool);
         for (place, gone) in [gone[0], gone[2], gone[3]].into_iter().enumerate() {
             assert_eq!(left[place], before[place][..3 - gone as usize]);
@@ -158,7 +157,7 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
     // The limit before the token before is not known.
     let there = DeviceBuffer::of(device.runtime(), &[0i64, 0, 1, 0]).unwrap();
     pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
-    assert_eq!(taken(&pool, 4), [0; 4]);
+    assert_eq!(taken(&mut pool, 4), [0; 4]);
     // A device that keeps no history cannot say what came behind.
     step(&mut pool, &device, &slots);
     step(&mut pool, &device, &slots);

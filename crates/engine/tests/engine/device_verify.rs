@@ -2,9 +2,9 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceSlice, Drafts, Dtype, Ids,
-    IntType, NONE, Outputs, PADDING, Pool, PoolConfig, PoolRoute, RowHook, Rows, SamplingParams, Slot,
-    Status, StepVariant, Tree, VerifyMode, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Ids, IntType, NONE, Outputs,
+    PADDING, Place, Pool, PoolConfig, Route, RowHook, Rows, SamplingParams, Slot, Status, StepVariant, Tree,
+    VerifyMode, Widths, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -15,17 +15,20 @@ pub fn device() -> Option<Device> {
     or_skip(Device::emulated())
 }
 
-/// Returns a configuration in which histories have room for few tokens, so that they are moved often.
-pub fn config() -> DevicePoolConfig {
+/// Returns a place in which histories have room for few tokens, so that they are moved often.
+pub fn place(device: &Device, keep_histories: bool) -> Place {
+    Place::Device { device: device.clone(), rows: 200, history_growth: 2, keep_histories }
+}
+
+pub fn config(device: &Device) -> PoolConfig {
     let widths = Widths { top_n: 3, ids: 2 };
-    let (kept, history_growth) = (true, 2);
-    DevicePoolConfig { slots: 16, rows: 200, widths, kept, history_growth, ..DevicePoolConfig::new(VOCAB) }
+    PoolConfig { slots: 16, place: place(device, false), widths, kept: true, ..PoolConfig::new(VOCAB) }
 }
 
 /// A pool of the host beside one of a device, with the same requests.
 pub struct Both {
     pub host: Pool,
-    pub device: DevicePool,
+    pub device: Pool,
     pub wanted: Outputs,
     pub seen: Outputs,
 }
@@ -34,7 +37,7 @@ impl Both {
     pub fn new(device: &Device) -> Self {
         Self {
             host: pool(1),
-            device: DevicePool::new(device.clone(), config()).unwrap(),
+            device: Pool::new(config(device)).unwrap(),
             wanted: Outputs::with_kept(),
             seen: Outputs::with_kept(),
         }
@@ -42,8 +45,8 @@ impl Both {
 
     /// Pools that record no kept sets, so that the device has its fastest kernels for each request.
     pub fn without_kept(device: &Device) -> Self {
-        let config = DevicePoolConfig { kept: false, ..config() };
-        let device = DevicePool::new(device.clone(), config).unwrap();
+        let config = PoolConfig { kept: false, ..config(device) };
+        let device = Pool::new(config).unwrap();
         Self { host: pool(1), device, wanted: Outputs::new(), seen: Outputs::new() }
     }
 
@@ -321,8 +324,8 @@ fn links_that_are_no_tree_are_a_step_with_a_status() {
 fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
     let Some(device) = device() else { return };
     let mut both = Both::new(&device);
-    let config = DevicePoolConfig { keep_histories: true, ..config() };
-    both.device = DevicePool::new(device.clone(), config).unwrap();
+    let config = PoolConfig { place: place(&device, true), ..config(&device) };
+    both.device = Pool::new(config).unwrap();
     let slots: Vec<Slot> =
         [1, 3, 6, 7].into_iter().map(|kind| both.admit(params(kind, 2), &[3, 7])).collect();
     let three = [&slots[..3], &slots[1..]];
@@ -371,6 +374,9 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
     let graph = both.device.capture(&[uploaded.work()]).unwrap();
     both.step(&slots);
     let error = both.device.replay(&graph).unwrap_err().to_string();
+    assert!(error.starts_with("work cannot be combined with assignment"), "{error}");
+    both.device.assign(&Batch::of(&slots)).unwrap();
+    let error = both.device.replay(&graph).unwrap_err().to_string();
     assert!(error.starts_with("slots has length 4, but must have 8 rows"), "{error}");
     both.device
         .assign(&Batch { slots: three[0], counts: &counts[0], mode: VerifyMode::Greedy, ..options })
@@ -383,6 +389,8 @@ fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
     let (input, drafts) = uploaded.input();
     let error = both
         .device
+        .on_device()
+        .unwrap()
         .enqueue_variant(&[Work::verify(input, drafts)], StepVariant::TopP)
         .unwrap_err()
         .to_string();
@@ -430,13 +438,18 @@ fn parents_that_are_no_tree_end_a_walk_after_one_token_with_a_status() {
 fn a_pool_of_the_route_probabilities_verifies_what_the_host_does() {
     let Some(device) = device() else { return };
     let mut both = Both::new(&device);
-    let config = DevicePoolConfig { route: PoolRoute::Probabilities, kept: false, ..config() };
-    both.device = DevicePool::new(device, config).unwrap();
+    let config = PoolConfig { route: Route::Probabilities, kept: false, ..config(&device) };
+    both.device = Pool::new(config).unwrap();
     let widths = Widths { top_n: 3, ids: 2 };
     let route = gumball_engine::Route::Probabilities;
-    both.host =
-        Pool::new(PoolConfig { slots: 16, threads: Some(1), widths, route, ..PoolConfig::new(VOCAB) })
-            .unwrap();
+    both.host = Pool::new(PoolConfig {
+        slots: 16,
+        place: Place::threads(1),
+        widths,
+        route,
+        ..PoolConfig::new(VOCAB)
+    })
+    .unwrap();
     (both.wanted, both.seen) = (Outputs::new(), Outputs::new());
     let sampled = SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() };
     let slots = [
@@ -546,6 +559,7 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
     let none = Batch::default();
     both.verify(logits, &Batch { slots: &slots, counts, ..none }, &drafts);
     let uploaded = Uploaded::new(&device, &data, &[1, 2], &[-1, -1]);
+    both.device.assign(&Batch { slots: &slots, counts, ..none }).unwrap();
     both.host.release(slots[0]).unwrap();
     both.device.release(slots[0]).unwrap();
     let (input, on_device) = uploaded.input();
@@ -570,10 +584,11 @@ fn released_requests_are_padding_and_later_ones_take_their_rows() {
 fn rows_behind_drafts_copy_lists_of_any_length() {
     let Some(device) = device() else { return };
     const LARGE: usize = 5000;
-    let config = DevicePoolConfig { history_growth: 70, ..DevicePoolConfig::new(LARGE) };
+    let place = Place::Device { device, rows: 256, history_growth: 70, keep_histories: false };
+    let config = PoolConfig { place, ..PoolConfig::new(LARGE) };
     let mut both = Both {
-        host: Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(LARGE) }).unwrap(),
-        device: DevicePool::new(device, config).unwrap(),
+        host: Pool::new(PoolConfig { place: Place::threads(1), ..PoolConfig::new(LARGE) }).unwrap(),
+        device: Pool::new(config).unwrap(),
         wanted: Outputs::new(),
         seen: Outputs::new(),
     };

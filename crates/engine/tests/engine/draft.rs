@@ -1,7 +1,7 @@
 //! Drafts of a draft model are what the request would draw there, and drawing them changes nothing.
 
 use gumball_engine::{
-    Batch, Drafts, Error, Matrix, NONE, Outputs, PADDING, Pool, PoolConfig, Proposals, Route, Rows,
+    Batch, Drafts, Error, Matrix, NONE, Outputs, PADDING, Place, Pool, PoolConfig, Proposals, Route, Rows,
     SamplingParams, Slot, VerifyMode,
 };
 
@@ -64,7 +64,7 @@ fn a_draft_model_that_is_the_target_is_always_right() {
 #[test]
 fn siblings_and_probabilities_are_the_definitions_on_any_number_of_threads() {
     let mut pools = [(1, Route::Race), (3, Route::Race), (1, Route::Oracle)].map(|(threads, route)| {
-        let config = PoolConfig { threads: Some(threads), route, ..PoolConfig::new(VOCAB) };
+        let config = PoolConfig { place: Place::threads(threads), route, ..PoolConfig::new(VOCAB) };
         let mut pool = Pool::new(config).unwrap();
         let kinds = (0..KINDS).filter(|kind| *kind != MIROSTAT);
         let params = kinds.map(|kind| SamplingParams { logprobs: None, ..params(kind, 9) });

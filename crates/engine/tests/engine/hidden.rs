@@ -3,8 +3,8 @@
 use allocation_counter::measure;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, WholeRow};
 use gumball_engine::{
-    Batch, Filter, Head, Masks, Outputs, PADDING, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Widths,
-    bf16,
+    Batch, Filter, Head, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route, Row, Rows, SamplingParams,
+    Widths, bf16,
 };
 use gumball_spec::head::logits;
 use gumball_spec::num::philox4x32_10;
@@ -100,7 +100,7 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
         for (threads, with_kept) in [(1, false), (3, false), (1, true)] {
             let widths = Widths { top_n: 3, ids: 2 };
             let config = || PoolConfig {
-                threads: Some(threads),
+                place: Place::threads(threads),
                 widths,
                 route: route.clone(),
                 ..PoolConfig::new(VOCAB)
@@ -217,7 +217,7 @@ fn a_head_of_another_shape_is_refused_and_changes_nothing() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let head = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
     let smaller = Exact::new(&weights[WIDTH..], VOCAB - 1, WIDTH, HeadOptions::default()).unwrap();
-    let mut pool = Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB) }).unwrap();
+    let mut pool = Pool::new(PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(2 * WIDTH, 1, 1.0);
     let states = HiddenStates::new(&data, 1, WIDTH).unwrap();

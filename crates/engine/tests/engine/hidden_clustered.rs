@@ -5,8 +5,8 @@ use gumball_engine::head::{
     ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates,
 };
 use gumball_engine::{
-    Batch, Drafts, Head, HeadCounts, Masks, NONE, Outputs, PADDING, Pool, PoolConfig, Proposals, Route, Row,
-    RowHook, Rows, SamplingParams, Scored, Status, VerifyMode, Widths, bf16, build_clusters,
+    Batch, Drafts, Head, HeadCounts, Masks, NONE, Outputs, PADDING, Place, Pool, PoolConfig, Proposals,
+    Route, Row, RowHook, Rows, SamplingParams, Scored, Status, VerifyMode, Widths, bf16, build_clusters,
 };
 use gumball_spec::head::clusters::Clusters as OfSpec;
 use gumball_spec::num::philox4x32_10;
@@ -71,7 +71,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
         {
             let widths = Widths { top_n: 3, ids: 2 };
             let config = || PoolConfig {
-                threads: Some(threads),
+                place: Place::threads(threads),
                 widths,
                 route: route.clone(),
                 ..PoolConfig::new(VOCAB)
@@ -272,7 +272,7 @@ fn a_step_allocates_nothing_after_warm_up() {
 fn a_clustered_head_of_another_shape_is_refused() {
     let case = Case::new();
     let head = case.head(8);
-    let mut pool = Pool::new(PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB - 1) }).unwrap();
+    let mut pool = Pool::new(PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB - 1) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(WIDTH, 1, 1.0);
     let (options, mut out) = (Batch::default(), Outputs::new());

@@ -2,8 +2,9 @@
 
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, Outputs, PADDING, Pool,
-    PoolConfig, Proposals, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, VerifyMode, Widths, bf16,
+    Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Masks, NONE, Outputs, PADDING, Place,
+    Pool, PoolConfig, Proposals, Route, Row, RowHook, Rows, SamplingParams, Scored, Slot, VerifyMode, Widths,
+    bf16,
 };
 use gumball_spec::head::{Scaling, logits};
 use gumball_spec::num::philox4x32_10;
@@ -46,8 +47,8 @@ fn request(kind: usize) -> SamplingParams {
 const REQUESTS: usize = 4 + KINDS;
 
 fn pool(threads: usize, route: Route) -> Pool {
-    let (threads, widths) = (Some(threads), Widths { top_n: 3, ids: 2 });
-    Pool::new(PoolConfig { threads, widths, route, ..PoolConfig::new(VOCAB) }).unwrap()
+    let (place, widths) = (Place::threads(threads), Widths { top_n: 3, ids: 2 });
+    Pool::new(PoolConfig { place, widths, route, ..PoolConfig::new(VOCAB) }).unwrap()
 }
 
 struct Both<'w> {
@@ -145,7 +146,7 @@ fn verifies(route: Route, threads: usize, mode: VerifyMode, with_kept: bool) {
             let kept = |of: &Outputs, row| with_kept.then(|| of.kept(row).to_vec());
             assert!((0..rows).all(|row| kept(&seen, row) == kept(&expected, row)), "{context}");
             for slot in &slots[1..] {
-                let history = |pool: usize| pools[pool].sequence(*slot).unwrap().history().ids().to_vec();
+                let mut history = |pool: usize| pools[pool].sequence(*slot).unwrap().history().ids().to_vec();
                 assert_eq!(history(0), history(1), "{context}");
             }
         }

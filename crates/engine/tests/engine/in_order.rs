@@ -17,7 +17,7 @@ fn two() -> (Pool, Pool, Vec<Slot>) {
 }
 
 /// Checks that both pools and both outputs are alike.
-fn agree(direct: &Pool, queued: &mut Pool, slots: &[Slot], wanted: &Outputs) {
+fn agree(direct: &mut Pool, queued: &mut Pool, slots: &[Slot], wanted: &Outputs) {
     let mut seen = Outputs::new();
     queued.fetch(&mut seen).unwrap();
     assert_eq!((seen.words(), seen.accepted()), (wanted.words(), wanted.accepted()));
@@ -47,7 +47,7 @@ fn steps_and_verifications_in_order_equal_direct_calls() {
         for _ in 0..2 {
             direct.step(logits, &batch, &mut out).unwrap();
             queued.enqueue(&[Work::step(logits)]).unwrap();
-            agree(&direct, &mut queued, &slots, &out);
+            agree(&mut direct, &mut queued, &slots, &out);
         }
     }
     // A request that ends leaves padding.
@@ -57,7 +57,7 @@ fn steps_and_verifications_in_order_equal_direct_calls() {
     slots[1] = PADDING;
     direct.step(logits, &Batch::of(&slots), &mut out).unwrap();
     queued.enqueue(&[Work::step(logits)]).unwrap();
-    agree(&direct, &mut queued, &slots, &out);
+    agree(&mut direct, &mut queued, &slots, &out);
 
     // Several pieces at once; counts that cannot be take nothing away.
     let slots = [slots[0], PADDING, slots[2]];
@@ -70,7 +70,7 @@ fn steps_and_verifications_in_order_equal_direct_calls() {
     direct.verify(logits, &batch, &drafts, &mut out).unwrap();
     direct.shorten(&slots[..1], &[1]).unwrap();
     direct.verify(logits, &batch, &drafts, &mut out).unwrap();
-    agree(&direct, &mut queued, &slots, &out);
+    agree(&mut direct, &mut queued, &slots, &out);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The token depends on no other row, slot, stride, order of rows, thread count, type of batch or level.
 
 use gumball_engine::{
-    Batch, HostMasks, HostMatrix, Level, Masks, Outputs, PADDING, Pool, PoolConfig, Rows, Sampler,
+    Batch, HostMasks, HostMatrix, Level, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Rows, Sampler,
     StepOptions, Widths,
 };
 use proptest::prelude::*;
@@ -89,8 +89,7 @@ fn alone(number: usize, request: &Request) -> Vec<(Option<u32>, u32, u32)> {
 fn together(batch: &Arrangement) -> Vec<Vec<(Option<u32>, u32, u32)>> {
     let mut pool = Pool::new(PoolConfig {
         slots: 12,
-        threads: Some(batch.threads),
-        level: Some(batch.level),
+        place: Place::Host { threads: Some(batch.threads), level: Some(batch.level) },
         widths: Widths { top_n: 5, ids: 2 },
         ..PoolConfig::new(VOCAB)
     })
@@ -154,7 +153,7 @@ fn any_number_of_threads_writes_the_same_words() {
     let run = |threads| {
         let mut pool = Pool::new(PoolConfig {
             slots: 40,
-            threads,
+            place: Place::Host { threads, level: None },
             widths: Widths { top_n: 3, ids: 2 },
             ..PoolConfig::new(VOCAB)
         })

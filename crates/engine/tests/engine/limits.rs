@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     Batch, DraftTreeCounts, DraftTrees, Draws, Error, HostDraftTrees, Judgement, Operators, Outputs, PADDING,
-    Pool, PoolConfig, Rows, SamplingParams, Widths,
+    Place, Pool, PoolConfig, Rows, SamplingParams, Widths,
 };
 
 use crate::cases::{VOCAB, row, step};
@@ -16,7 +16,7 @@ fn refused(config: PoolConfig) -> String {
 fn a_size_outside_its_range_is_refused_when_the_pool_is_made() {
     let config = || PoolConfig::new(VOCAB);
     let wide = |top_n, ids| PoolConfig { widths: Widths { top_n, ids }, ..config() };
-    let threads = |threads| PoolConfig { threads: Some(threads), ..config() };
+    let threads = |threads| PoolConfig { place: Place::threads(threads), ..config() };
     for (config, message) in [
         (PoolConfig { slots: 1 << 31, ..config() }, "slots is 2147483648, but must be in 1..2^31"),
         (threads(0), "threads is 0, but must be in 1..=1024"),
@@ -39,7 +39,7 @@ fn a_size_outside_its_range_is_refused_when_the_pool_is_made() {
 #[test]
 fn more_slots_than_there_is_memory_for_are_unavailable_or_never_touched() {
     let most = i32::MAX as usize;
-    match Pool::new(PoolConfig { slots: most, threads: Some(1), ..PoolConfig::new(VOCAB) }) {
+    match Pool::new(PoolConfig { slots: most, place: Place::threads(1), ..PoolConfig::new(VOCAB) }) {
         Err(error) => {
             assert!(error.to_string().starts_with("no memory for slots: the system refused"), "{error}")
         }
@@ -53,7 +53,8 @@ fn more_slots_than_there_is_memory_for_are_unavailable_or_never_touched() {
 
 #[test]
 fn slots_are_used_in_the_same_order_as_ever() {
-    let mut pool = Pool::new(PoolConfig { slots: 4, threads: Some(1), ..PoolConfig::new(VOCAB) }).unwrap();
+    let mut pool =
+        Pool::new(PoolConfig { slots: 4, place: Place::threads(1), ..PoolConfig::new(VOCAB) }).unwrap();
     let admit = |pool: &mut Pool| pool.admit(SamplingParams::default(), &[]);
     assert_eq!([(); 3].map(|()| admit(&mut pool).unwrap()), [0, 1, 2]);
     pool.release(0).unwrap();
@@ -62,14 +63,15 @@ fn slots_are_used_in_the_same_order_as_ever() {
     assert!(admit(&mut pool).is_err());
     assert_eq!((pool.len(), pool.capacity()), (4, 4));
     // A slot that was never used is vacant as any other.
-    let mut fresh = Pool::new(PoolConfig { slots: 4, threads: Some(1), ..PoolConfig::new(VOCAB) }).unwrap();
+    let mut fresh =
+        Pool::new(PoolConfig { slots: 4, place: Place::threads(1), ..PoolConfig::new(VOCAB) }).unwrap();
     assert!(fresh.release(3).is_err() && fresh.sequence(0).is_err() && fresh.is_empty());
 }
 
 #[test]
 fn outputs_that_fit_no_memory_are_refused_and_nothing_moves() {
     let widths = Widths { top_n: 1 << 20, ids: 0 };
-    let mut pool = Pool::new(PoolConfig { widths, threads: Some(1), ..PoolConfig::new(2) }).unwrap();
+    let mut pool = Pool::new(PoolConfig { widths, place: Place::threads(1), ..PoolConfig::new(2) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
     // Two megawords a row: 2^48 bytes in all, more than any process can address.
     let count = 1 << 25;

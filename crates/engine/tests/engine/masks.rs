@@ -1,8 +1,8 @@
 //! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
 
 use gumball_engine::{
-    Batch, HostMasks, Kind, Masks, Outputs, Pool, PoolConfig, Route, Rows, Sampler, SamplingParams, Scored,
-    Slot, Status, StepOptions,
+    Batch, HostMasks, Kind, Masks, Outputs, Place, Pool, PoolConfig, Route, Rows, Sampler, SamplingParams,
+    Scored, Slot, Status, StepOptions,
 };
 
 use crate::cases::{VOCAB, params, rows};
@@ -31,7 +31,7 @@ fn a_mask_of_no_words_forbids_every_id_on_every_route() {
 /// Returns a pool and its slots, with requests of several kinds.
 fn admitted(route: Route) -> (Pool, Vec<Slot>) {
     let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
-    let config = PoolConfig { threads: Some(2), widths, route, ..PoolConfig::new(VOCAB) };
+    let config = PoolConfig { place: Place::threads(2), widths, route, ..PoolConfig::new(VOCAB) };
     let mut pool = Pool::new(config).unwrap();
     let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
     (pool, slots.to_vec())
@@ -94,13 +94,14 @@ fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
 #[test]
 fn lines_without_words_forbid_every_id_on_a_device() {
     use gumball_engine::{
-        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceRoute,
-        Dtype, Masks, Rows, Work,
+        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dtype, Masks, Pool, PoolConfig,
+        Rows, Work,
     };
     let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
     let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
-    let config = DevicePoolConfig { slots: 4, rows: 4, widths, ..DevicePoolConfig::new(VOCAB) };
-    let mut pool = DevicePool::new(device.clone(), config).unwrap();
+    let config =
+        PoolConfig { slots: 4, widths, place: Place::device(device.clone(), 4), ..PoolConfig::new(VOCAB) };
+    let mut pool = Pool::new(config).unwrap();
     let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
     let data = rows(0..4);
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
@@ -157,12 +158,12 @@ fn a_mask_with_a_word_for_each_id_is_refused() {
 #[test]
 fn masks_on_a_device_with_a_word_for_each_id_are_refused() {
     use gumball_engine::{
-        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Work,
+        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, Dtype, Pool, PoolConfig, Work,
     };
 
     let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
-    let config = DevicePoolConfig { slots: 3, rows: 3, ..DevicePoolConfig::new(VOCAB) };
-    let mut pool = DevicePool::new(device.clone(), config).unwrap();
+    let config = PoolConfig { slots: 3, place: Place::device(device.clone(), 3), ..PoolConfig::new(VOCAB) };
+    let mut pool = Pool::new(config).unwrap();
     let slots: Vec<Slot> = (0..3).map(|_| pool.admit(SamplingParams::default(), &[]).unwrap()).collect();
     let memory = DeviceBuffer::of(device.runtime(), &rows(0..3)).unwrap();
     let words = DeviceBuffer::of(device.runtime(), &[u32::MAX; 3 * 900]).unwrap();

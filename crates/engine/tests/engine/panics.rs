@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{
-    Batch, Logprobs, Outputs, Pool, PoolConfig, Result, Route, Row, Rows, Sampler, Slot, Stages, StepOptions,
+    Batch, Logprobs, Outputs, Place, Pool, PoolConfig, Result, Route, Row, Rows, Sampler, Slot, Stages,
+    StepOptions,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
@@ -52,7 +53,8 @@ fn a_pool_goes_on_after_a_panic_in_its_route_as_if_nothing_had_been() {
     for threads in [1, 3] {
         let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
         let made = |route: Route| {
-            let config = PoolConfig { threads: Some(threads), widths, route, ..PoolConfig::new(VOCAB) };
+            let config =
+                PoolConfig { place: Place::threads(threads), widths, route, ..PoolConfig::new(VOCAB) };
             let mut pool = Pool::new(config).unwrap();
             let slots: Vec<Slot> =
                 (0..KINDS).map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap()).collect();
@@ -104,10 +106,10 @@ fn a_sampler_draws_after_a_panic_in_a_hook_what_it_would_have_drawn() {
 #[cfg(feature = "emulator")]
 #[test]
 fn a_step_on_a_device_whose_outputs_could_not_be_told_moves_nothing() {
-    use gumball_engine::{Device, DevicePool, DevicePoolConfig, Error};
+    use gumball_engine::{Device, Error, Pool, PoolConfig};
     let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
-    let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(VOCAB) };
-    let mut pool = DevicePool::new(device, config).unwrap();
+    let config = PoolConfig { slots: 1, place: Place::device(device.clone(), 1), ..PoolConfig::new(VOCAB) };
+    let mut pool = Pool::new(config).unwrap();
     let slot = pool.admit(Default::default(), &[]).unwrap();
     let data = row(1);
     let logits = Rows::logits(&data, 1, VOCAB).unwrap();

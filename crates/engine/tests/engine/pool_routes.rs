@@ -2,10 +2,9 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DevicePool, DevicePoolConfig, DeviceRoute, Dtype,
-    DynamicTemperature, Error, FilterOrder, LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING,
-    Pool, PoolConfig, PoolRoute, Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, Work,
-    bf16,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dtype, DynamicTemperature, Error,
+    FilterOrder, LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING, Place, Pool, PoolConfig,
+    Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, Work, bf16,
 };
 
 use crate::cases::{VOCAB, row, rows};
@@ -16,16 +15,10 @@ fn device() -> Option<Device> {
     or_skip(Device::emulated())
 }
 
-fn config() -> DevicePoolConfig {
-    let route = PoolRoute::Probabilities;
-    DevicePoolConfig {
-        slots: 16,
-        rows: 16,
-        widths: WIDTHS,
-        kept: true,
-        route,
-        ..DevicePoolConfig::new(VOCAB)
-    }
+fn config(device: &Device) -> PoolConfig {
+    let route = Route::Probabilities;
+    let place = Place::device(device.clone(), 16);
+    PoolConfig { slots: 16, place, widths: WIDTHS, kept: true, route, ..PoolConfig::new(VOCAB) }
 }
 
 /// Returns requests that edit nothing, with filters and logprobs of many kinds.
@@ -46,11 +39,11 @@ fn requests() -> Vec<SamplingParams> {
     ]
 }
 
-fn both(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
-    let mut host = PoolConfig { slots: 16, threads: Some(1), widths: WIDTHS, ..PoolConfig::new(VOCAB) };
+fn both(device: &Device) -> (Pool, Pool, Vec<Slot>) {
+    let mut host =
+        PoolConfig { slots: 16, place: Place::threads(1), widths: WIDTHS, ..PoolConfig::new(VOCAB) };
     host.route = Route::Probabilities.to_owned();
-    let (mut host, mut on_device) =
-        (Pool::new(host).unwrap(), DevicePool::new(device.clone(), config()).unwrap());
+    let (mut host, mut on_device) = (Pool::new(host).unwrap(), Pool::new(config(device)).unwrap());
     let slots = requests().into_iter().map(|params| {
         let slot = host.admit(params.clone(), &[1, 2]).unwrap();
         assert_eq!(on_device.admit(params, &[1, 2]).unwrap(), slot);
@@ -113,7 +106,9 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
         on_device.assign(&Batch::of(&three)).unwrap();
         on_device.replay(&graph).unwrap();
         on_device.enqueue(&[input]).unwrap();
-        on_device.enqueue_variant(&[input], on_device.needed_variant()).unwrap();
+        let mut view = on_device.on_device().unwrap();
+        let variant = view.needed_variant();
+        view.enqueue_variant(&[input], variant).unwrap();
         on_device.fetch(&mut seen).unwrap();
         for _ in 0..4 {
             let logits = Rows::logits(&rounded, 3, VOCAB).unwrap();
@@ -136,7 +131,7 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
 #[test]
 fn what_the_softmax_cannot_take_into_account_is_refused() {
     let Some(device) = device() else { return };
-    let mut pool = DevicePool::new(device.clone(), config()).unwrap();
+    let mut pool = Pool::new(config(&device)).unwrap();
     let plain = SamplingParams::default;
     let refused = [
         (
@@ -200,7 +195,7 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
 #[test]
 fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
     let Some(device) = device() else { return };
-    let route = DeviceRoute::new("emulated/probabilities", device).through(PoolRoute::Probabilities);
+    let route = DeviceRoute::new("emulated/probabilities", device).through_probabilities();
     let routes = [Route::Probabilities, Route::Device(route)];
     let edited = SamplingParams {
         repetition_penalty: 1.2,
@@ -223,10 +218,8 @@ fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
 }
 
 #[test]
-fn a_route_of_a_pool_is_found_by_its_name() {
-    for route in PoolRoute::ALL {
-        assert_eq!(route.to_string().parse::<PoolRoute>().unwrap(), route);
-    }
-    let error = "oracle".parse::<PoolRoute>().unwrap_err();
-    assert_eq!(error.to_string(), "route \"oracle\" is not known; known are: race, probabilities");
+fn a_device_does_not_take_the_route_of_the_oracle() {
+    let Some(device) = device() else { return };
+    let error = Pool::new(PoolConfig { route: Route::Oracle, ..config(&device) }).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { resource: "route on a device", .. }), "{error}");
 }

@@ -3,8 +3,8 @@
 use gumball_engine::dist::{Planner, PlannerConfig, StepShape, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
 use gumball_engine::{
-    Batch, Drafts, Error, HostMasks, HostMatrix, LogprobsParams, Masks, Outputs, PADDING, Pool, PoolConfig,
-    Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
+    Batch, Drafts, Error, HostMasks, HostMatrix, LogprobsParams, Masks, Outputs, PADDING, Place, Pool,
+    PoolConfig, Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
 };
 
 use crate::cases::{VOCAB, params, pool, row, rows, step};
@@ -18,13 +18,13 @@ fn a_refused_step_leaves_everything_unchanged() {
     pool.release(gone).unwrap();
     let data = rows([0, 1]);
     let out = step(&mut pool, &data, &[a, b]);
-    let state = |pool: &Pool| {
+    let state = |pool: &mut Pool| {
         [a, b].map(|slot| {
             let sequence = pool.sequence(slot).unwrap();
             (sequence.history().ids().to_vec(), sequence.mu(), sequence.position())
         })
     };
-    let before = state(&pool);
+    let before = state(&mut pool);
 
     let good = Rows::logits(&data, 2, VOCAB).unwrap();
     let short = Rows::Logits(HostMatrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap().into());
@@ -63,11 +63,11 @@ fn a_refused_step_leaves_everything_unchanged() {
         let error = pool.step(logits, &Batch { slots, ..options }, &mut touched).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
         assert_eq!(touched.words(), out.words(), "{message}");
-        assert_eq!(state(&pool), before, "{message}");
+        assert_eq!(state(&mut pool), before, "{message}");
     }
     // A refused step does not count as one in which the slots were seen.
     step(&mut pool, &data, &[b, a]);
-    assert_eq!(state(&pool)[0].2, 3);
+    assert_eq!(state(&mut pool)[0].2, 3);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_pool_refuses_what_it_has_no_room_for() {
     }
     for config in [
         PoolConfig { slots: 0, ..config.clone() },
-        PoolConfig { threads: Some(0), ..config.clone() },
+        PoolConfig { place: Place::threads(0), ..config.clone() },
         PoolConfig::new(0),
         PoolConfig::new((1 << 20) + 1),
     ] {

@@ -3,8 +3,8 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Error, NONE, Outputs,
-    PADDING, Pool, PoolConfig, Rows, SamplingParams, Slot, StepVariant, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Error, NONE, Outputs, PADDING, Place, Pool, PoolConfig,
+    Rows, SamplingParams, Slot, StepVariant, Work,
 };
 
 use crate::cases::{VOCAB, rows};
@@ -26,10 +26,11 @@ fn requests() -> [(SamplingParams, StepVariant); 6] {
     ]
 }
 
-fn admitted(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
-    let mut host = Pool::new(PoolConfig { slots: 8, threads: Some(1), ..PoolConfig::new(VOCAB) }).unwrap();
-    let config = DevicePoolConfig { slots: 8, rows: 8, ..DevicePoolConfig::new(VOCAB) };
-    let mut on_device = DevicePool::new(device.clone(), config).unwrap();
+fn admitted(device: &Device) -> (Pool, Pool, Vec<Slot>) {
+    let mut host =
+        Pool::new(PoolConfig { slots: 8, place: Place::threads(1), ..PoolConfig::new(VOCAB) }).unwrap();
+    let config = PoolConfig { slots: 8, place: Place::device(device.clone(), 8), ..PoolConfig::new(VOCAB) };
+    let mut on_device = Pool::new(config).unwrap();
     let slots = requests().map(|(params, _)| {
         assert_eq!(host.admit(params.clone(), &[3, 1]), on_device.admit(params.clone(), &[3, 1]));
         on_device.len() as Slot - 1
@@ -45,26 +46,26 @@ fn lines(buffer: &DeviceBuffer, count: usize) -> Rows<'_> {
     DeviceMatrix::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap().into()
 }
 
-fn counts(pool: &DevicePool) -> Vec<u64> {
-    pool.variants().iter().map(|(_, steps)| *steps).collect()
+fn counts(pool: &mut Pool) -> Vec<u64> {
+    pool.on_device().unwrap().variants().iter().map(|(_, steps)| *steps).collect()
 }
 
 #[test]
 fn a_step_needs_the_largest_variant_of_its_rows() {
     let Some(device) = device() else { return };
     let (_, mut pool, slots) = admitted(&device);
-    assert_eq!(pool.needed_variant(), StepVariant::NoFilter);
+    assert_eq!(pool.on_device().unwrap().needed_variant(), StepVariant::NoFilter);
     let mut most = StepVariant::NoFilter;
     for (count, (_, needed)) in (1..).zip(requests()) {
         pool.assign(&Batch::of(&slots[..count])).unwrap();
         most = most.max(needed);
-        assert_eq!(pool.needed_variant(), most);
+        assert_eq!(pool.on_device().unwrap().needed_variant(), most);
     }
     // A slot that is released is padding at once, and padding needs nothing.
     pool.release(slots[5]).unwrap();
-    assert_eq!(pool.needed_variant(), StepVariant::Edits);
+    assert_eq!(pool.on_device().unwrap().needed_variant(), StepVariant::Edits);
     pool.assign(&Batch::of(&[PADDING, slots[1]])).unwrap();
-    assert_eq!(pool.needed_variant(), StepVariant::MinP);
+    assert_eq!(pool.on_device().unwrap().needed_variant(), StepVariant::MinP);
 }
 
 #[test]
@@ -79,14 +80,14 @@ fn a_variant_that_does_not_serve_a_row_is_refused_before_anything_changes() {
             slots[3]
         );
         for error in [
-            pool.reserve_replays(1, variant).unwrap_err(),
-            pool.enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap_err(),
+            pool.on_device().unwrap().reserve_replays(1, variant).unwrap_err(),
+            pool.on_device().unwrap().enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap_err(),
         ] {
             assert!(matches!(&error, Error::OutOfRange { parameter: "variant", .. }));
             assert_eq!(error.to_string(), message);
         }
     }
-    assert_eq!(counts(&pool), [0; 7]);
+    assert_eq!(counts(&mut pool), [0; 7]);
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
 }
 
@@ -99,7 +100,7 @@ fn each_variant_that_serves_the_rows_draws_their_tokens() {
             let buffer = upload(&device, 2);
             // A warm-up before a capture steps over padding.
             pool.assign(&Batch::of(&[PADDING; 2])).unwrap();
-            pool.enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
+            pool.on_device().unwrap().enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
             let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
             pool.fetch(&mut seen).unwrap();
             assert_eq!(seen.tokens(), [NONE; 2]);
@@ -109,12 +110,12 @@ fn each_variant_that_serves_the_rows_draws_their_tokens() {
                 let data = rows(0..2);
                 let logits = Rows::logits(&data, 2, VOCAB).unwrap();
                 host.step(logits, &Batch::of(&two), &mut wanted).unwrap();
-                pool.enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
+                pool.on_device().unwrap().enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
                 pool.fetch(&mut seen).unwrap();
                 assert_eq!(seen.words(), wanted.words(), "{variant}, request {row}");
             }
-            assert_eq!(counts(&pool).iter().sum::<u64>(), 4);
-            assert_eq!(counts(&pool)[variant as usize], 4);
+            assert_eq!(counts(&mut pool).iter().sum::<u64>(), 4);
+            assert_eq!(counts(&mut pool)[variant as usize], 4);
         }
     }
 }
@@ -128,7 +129,7 @@ fn steps_count_under_the_variant_that_served_them() {
     pool.enqueue(&[Work::step(lines(&buffer, 1))]).unwrap();
     let graph = pool.capture(&[Work::step(lines(&buffer, 1)); 2]).unwrap();
     pool.replay(&graph).unwrap();
-    pool.reserve_replays(5, StepVariant::Edits).unwrap();
-    assert_eq!(pool.variants()[2], (StepVariant::TopK, 3));
-    assert_eq!(counts(&pool), [0, 0, 3, 0, 0, 5, 0]);
+    pool.on_device().unwrap().reserve_replays(5, StepVariant::Edits).unwrap();
+    assert_eq!(pool.on_device().unwrap().variants()[2], (StepVariant::TopK, 3));
+    assert_eq!(counts(&mut pool), [0, 0, 3, 0, 0, 5, 0]);
 }

@@ -148,8 +148,8 @@ fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
         let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 9), &prompt).unwrap()).collect();
         let mut out = Outputs::new();
         let (mut accepted, mut calls) = (0, 0);
-        let emitted = |pool: &Pool, slot| pool.sequence(slot).unwrap().history().output().len();
-        while slots.iter().any(|slot| emitted(&pool, *slot) < TOKENS) {
+        let emitted = |pool: &mut Pool, slot| pool.sequence(slot).unwrap().history().output().len();
+        while slots.iter().any(|slot| emitted(&mut pool, *slot) < TOKENS) {
             // Another batch each time, in another order, some requests left out, and padding between.
             let mut batch = Gathered::default();
             let mut rows = Vec::new();
@@ -165,8 +165,10 @@ fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
                     rows.push(PADDING);
                 }
             }
-            let before: Vec<usize> =
-                rows.iter().map(|slot| if *slot == PADDING { 0 } else { emitted(&pool, *slot) }).collect();
+            let before: Vec<usize> = rows
+                .iter()
+                .map(|slot| if *slot == PADDING { 0 } else { emitted(&mut pool, *slot) })
+                .collect();
             batch.verify(&mut pool, &rows, &mut out);
             for (request, slot) in rows.iter().enumerate() {
                 if *slot == PADDING {
@@ -274,9 +276,10 @@ fn a_shortened_sequence_is_as_if_the_tokens_had_never_been() {
     let out = step(&mut pool, &next, &slots);
     plain.iter().enumerate().for_each(|(i, (tokens, _))| assert_eq!(out.tokens()[i] as u32, tokens[2]));
 
-    let state =
-        |pool: &Pool| slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect::<Vec<_>>();
-    let before = state(&pool);
+    let state = |pool: &mut Pool| {
+        slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect::<Vec<_>>()
+    };
+    let before = state(&mut pool);
     for (slots, counts, message) in [
         (&slots[..2], &[1, 4][..], "counts is 4 of slot 1, but must be in 0..=3, its output tokens"),
         (&slots[..2], &[1], "counts has length 1, but must have one per slot, 2"),
@@ -288,7 +291,7 @@ fn a_shortened_sequence_is_as_if_the_tokens_had_never_been() {
         (&[slots[0], PADDING], &[1, 0], "slot is -1, but must be an admitted slot"),
     ] {
         assert_eq!(pool.shorten(slots, counts).unwrap_err().to_string(), message);
-        assert_eq!(state(&pool), before);
+        assert_eq!(state(&mut pool), before);
     }
 }
 
@@ -403,8 +406,8 @@ fn a_refused_verification_leaves_everything_unchanged() {
     let slots = [a, b];
     let whole = Batch { counts, ..Batch::of(&slots) };
     pool.verify(logits, &whole, &Drafts { tree, ..Drafts::chain(ids) }, &mut out).unwrap();
-    let state = |pool: &Pool| [a, b].map(|slot| pool.sequence(slot).unwrap().history().ids().to_vec());
-    let (before, words) = (state(&pool), out.words().to_vec());
+    let state = |pool: &mut Pool| [a, b].map(|slot| pool.sequence(slot).unwrap().history().ids().to_vec());
+    let (before, words) = (state(&mut pool), out.words().to_vec());
     for (message, slots, (counts, ids, tree), options) in cases {
         let drafts = Drafts { tree, ..Drafts::chain(ids) };
         for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
@@ -413,7 +416,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
                 .unwrap_err();
             assert!(error.to_string().starts_with(message), "{error}");
         }
-        assert_eq!((state(&pool), out.words()), (before.clone(), &words[..]), "{message}");
+        assert_eq!((state(&mut pool), out.words()), (before.clone(), &words[..]), "{message}");
     }
     // The drafts of padding are not looked at.
     let odd = Drafts::tree(&[1, 2], &[7, i32::MIN]);

@@ -6,8 +6,8 @@ use gumball_engine::dist::{
     LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    DistPool, Error, Kind, Matrix, Pool, PoolConfig, Row, Rows, SamplingParams, Sequence, Slot, Widths, bf16,
-    f16,
+    DistPool, Error, Kind, Matrix, Place, Pool, PoolConfig, Row, Rows, SamplingParams, Sequence, Slot,
+    Widths, bf16, f16,
 };
 
 use crate::cases::{self, Dice};
@@ -124,7 +124,12 @@ impl Requests {
 
     fn config(&self) -> PoolConfig {
         let widths = Widths { top_n: 40, ids: 3 };
-        PoolConfig { slots: 16, threads: Some(1 + self.dtype % 2), widths, ..PoolConfig::new(self.vocab) }
+        PoolConfig {
+            slots: 16,
+            place: Place::threads(1 + self.dtype % 2),
+            widths,
+            ..PoolConfig::new(self.vocab)
+        }
     }
 
     /// Returns a pool of one process, and the slots of the requests.

@@ -3,7 +3,7 @@
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Transport, VocabSplit, What};
 use gumball_engine::{
-    Batch, DistPool, Kind, LogprobMode, LogprobsParams, Outputs, Pool, PoolConfig, SamplingParams,
+    Batch, DistPool, Kind, LogprobMode, LogprobsParams, Outputs, Place, Pool, PoolConfig, SamplingParams,
 };
 
 use crate::batch::{Numbers, on_ranks, part};
@@ -32,7 +32,7 @@ fn received(
     rows: &[Vec<f32>],
     dtype: usize,
 ) -> Vec<(What, usize)> {
-    let config = || PoolConfig { slots: 64, threads: Some(1), ..PoolConfig::new(VOCAB) };
+    let config = || PoolConfig { slots: 64, place: Place::threads(1), ..PoolConfig::new(VOCAB) };
     let params = |i: usize| SamplingParams { seed: Some(i as u64), ..params.clone() };
     let mut alone = Pool::new(config()).unwrap();
     let slots: Vec<_> = (0..rows.len()).map(|i| alone.admit(params(i), &[1]).unwrap()).collect();

@@ -262,7 +262,7 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
                 let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
                 let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-                let runtime = pool.pool().device().runtime().clone();
+                let runtime = pool.pool().device().unwrap().runtime().clone();
                 let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
                 let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
                 let rows = rows.unwrap().with_kind(batch.kind);
@@ -337,7 +337,7 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let runtime = pool.pool().device().runtime().clone();
+            let runtime = pool.pool().device().unwrap().runtime().clone();
             let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
             let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
             let rows = rows.unwrap().with_kind(batch.kind);

@@ -36,7 +36,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             return std::thread::sleep(Duration::from_millis(900));
         }
         let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-        let runtime = pool.pool().device().runtime().clone();
+        let runtime = pool.pool().device().unwrap().runtime().clone();
         let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
         let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
         let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
@@ -99,7 +99,7 @@ fn results_of_a_failed_verification_are_padding() {
             let (results, requests) = pool.results_layout();
             assert_eq!((results.rows, requests), (5, 3));
             let mut words = vec![7u32; results.words() + results.rows + requests];
-            let runtime = pool.pool().device().runtime();
+            let runtime = pool.pool().device().unwrap().runtime();
             // SAFETY: the window has room for these results, and nothing is enqueued.
             unsafe { runtime.read(pool.results_address(), bytemuck::cast_slice_mut(&mut words)) }.unwrap();
             let (outputs, walks) = words.split_at(results.words());

@@ -15,7 +15,7 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, PATIENCE);
-            let runtime = pool.pool().device().runtime().clone();
+            let runtime = pool.pool().device().unwrap().runtime().clone();
             let plan_of = |pool: &gumball_engine::DeviceDistPool, slots: &[Slot]| {
                 pool.planner().plan_as(layout, &pool.shape(slots, 0, StepKind::Decode).unwrap())
             };

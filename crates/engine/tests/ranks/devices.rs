@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, DevicePoolConfig, Dtype, Filter, Kind,
-    Outputs, PADDING, RanksError, SamplingParams, Slot, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, Dtype, Filter, Kind, Outputs, PADDING, Place,
+    PoolConfig, RanksError, SamplingParams, Slot, Widths, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
@@ -18,10 +18,11 @@ use crate::steps::Extras;
 pub fn pool(batch: &Requests, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
     let widths = Widths { top_n: 40, ids: 3 };
-    let config = DevicePoolConfig { slots: 16, rows: 64, widths, ..DevicePoolConfig::new(batch.vocab) };
+    let config =
+        PoolConfig { slots: 16, widths, place: Place::device(device, 64), ..PoolConfig::new(batch.vocab) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..batch.planner() };
-    let mut pool = DeviceDistPool::new(device, config, planner, Box::new(rank), timeout).unwrap();
+    let mut pool = DeviceDistPool::new(config, planner, Box::new(rank), timeout).unwrap();
     let slots = batch.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
     let slots = slots.collect();
     (pool, slots)
@@ -168,7 +169,7 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
             let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let buffer = DeviceBuffer::of(pool.pool().device().runtime(), numbers).unwrap();
+            let buffer = DeviceBuffer::of(pool.pool().device().unwrap().runtime(), numbers).unwrap();
             let rows =
                 DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
             let rows = rows.with_kind(batch.kind);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit, threads};
 use gumball_engine::{
-    Batch, DistPool, Error, Masks, Outputs, PoolConfig, RanksError, Rows, SamplingParams, Slot,
+    Batch, DistPool, Error, Masks, Outputs, Place, PoolConfig, RanksError, Rows, SamplingParams, Slot,
 };
 
 use crate::batch::with_patience;
@@ -18,7 +18,7 @@ fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (DistP
         layouts: layouts.to_vec(),
         ..PlannerConfig::new(VocabSplit::even(VOCAB, world).unwrap())
     };
-    let config = PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB) };
+    let config = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
     let mut pool = DistPool::new(config, planner, Box::new(rank)).unwrap();
     let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
     let slot = pool.admit(params, &[1, 2]).unwrap();
@@ -86,7 +86,7 @@ fn a_mistake_is_an_error_before_anything_is_sent() {
 fn pools_that_differ_are_told_so_at_start() {
     let errors = with_patience(3, Duration::from_secs(20), |rank| {
         let slots = if gumball_engine::dist::Transport::rank(&rank) == 2 { 7 } else { 8 };
-        let config = PoolConfig { slots, threads: Some(1), ..PoolConfig::new(VOCAB) };
+        let config = PoolConfig { slots, place: Place::threads(1), ..PoolConfig::new(VOCAB) };
         let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 3).unwrap());
         DistPool::new(config, planner, Box::new(rank)).unwrap_err().to_string()
     });

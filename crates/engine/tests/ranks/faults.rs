@@ -147,10 +147,10 @@ fn step_with(
                 return (Err(error), true);
             }
         };
-        let states = |pool: &gumball_engine::DistPool| -> Vec<_> {
+        let states = |pool: &mut gumball_engine::DistPool| -> Vec<_> {
             slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect()
         };
-        let was = states(&pool);
+        let was = states(&mut pool);
         let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
         let plan = pool.planner().plan_as(layout, &shape);
         let rows: Vec<usize> = plan.shares.of(own).collect();
@@ -159,7 +159,7 @@ fn step_with(
         let mut out = Outputs::new();
         let result = pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out);
         is_done();
-        (result.map(|()| out), states(&pool) == was)
+        (result.map(|()| out), states(&mut pool) == was)
     })
 }
 

@@ -12,7 +12,7 @@ use gumball_engine::dist::{
     Address, HEADER_BYTES, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit,
 };
 use gumball_engine::{
-    Batch, DistPool, Error, Outputs, PADDING, PoolConfig, RanksError, Rows, SamplingParams,
+    Batch, DistPool, Error, Outputs, PADDING, Place, PoolConfig, RanksError, Rows, SamplingParams,
 };
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
@@ -175,7 +175,7 @@ fn stepped(timeout: Duration, peer: impl FnOnce(&mut Peer)) -> Error {
     let rank = spawn(move || -> Result<(), Error> {
         let layouts = vec![LogitsLayout::Survey];
         let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, 2)?) };
-        let config = PoolConfig { threads: Some(1), ..PoolConfig::new(VOCAB) };
+        let config = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
         let mut pool = DistPool::new(config, planner, Box::new(Sockets::connect(0, &own, timeout)?))?;
         let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
         let slots = [PADDING, pool.admit(params, &[1, 2])?];

@@ -60,6 +60,7 @@ fn drafts_are_verified_as_by_one_process() {
         let logits = numbers.logits(starts[slots.len()], batch.vocab, batch.kind);
         let options = Batch::default();
         pool.verify(logits, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut want).unwrap();
+        let states: Vec<_> = slots.iter().map(|slot| pool.sequence(*slot).ok().map(state)).collect();
 
         on_ranks(world, |rank| {
             let own = gumball_engine::dist::Transport::rank(&rank);
@@ -88,7 +89,7 @@ fn drafts_are_verified_as_by_one_process() {
                     assert_eq!(out.kept(place), want.kept(place), "{}", told());
                 }
                 let after = dist.sequence(*slot).ok().map(state);
-                assert_eq!(after, pool.sequence(*slot).ok().map(state), "{}", told());
+                assert_eq!(after, states[request], "{}", told());
             }
         });
     }

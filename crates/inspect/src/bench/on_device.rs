@@ -7,8 +7,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DevicePool, DevicePoolConfig, Dtype, Error, Gpu, Outputs,
-    PoolRoute, Slot, State, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Error, Gpu, Outputs, Place, Pool, PoolConfig, Route,
+    Slot, State, Widths, Work,
 };
 use serde::Serialize;
 
@@ -52,7 +52,7 @@ pub struct Measure {
 
 /// Measures, and writes a table a source.
 pub(super) fn run(
-    (device, route): (&Device, PoolRoute),
+    (device, route): (&Device, &Route),
     sources: &[Source],
     settings: &dyn Fn(usize) -> Vec<Setting>,
     json: bool,
@@ -97,7 +97,7 @@ pub(super) fn run(
 }
 
 fn measure(
-    (device, route): (&Device, PoolRoute),
+    (device, route): (&Device, &Route),
     source: &Source,
     setting: &Setting,
     rows: usize,
@@ -107,15 +107,9 @@ fn measure(
     let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
     // Room for the steps of all rounds of the three ways, and those before them.
     let room = 3 * (ROUNDS + 1) * STEPS as usize;
-    let config = DevicePoolConfig {
-        slots: rows,
-        rows,
-        widths,
-        route,
-        history_growth: room,
-        ..DevicePoolConfig::new(vocab)
-    };
-    let mut pool = DevicePool::new(device.clone(), config)?;
+    let place = Place::Device { device: device.clone(), rows, history_growth: room, keep_histories: false };
+    let route = route.clone();
+    let mut pool = Pool::new(PoolConfig { slots: rows, widths, route, place, ..PoolConfig::new(vocab) })?;
     let mu = setting.params.initial_mu();
     let admit = |row: usize| {
         let (seed, position) = (row as u64, setting.history.len() as u32);
@@ -134,7 +128,7 @@ fn measure(
     let gpu = device.gpu();
     let steps = if gpu.is_some() { STEPS } else { 1 };
     let graph_us = timed(gpu, steps, || pool.replay(&graph))?;
-    let enqueue = |pool: &mut DevicePool| {
+    let enqueue = |pool: &mut Pool| {
         pool.assign(&Batch::of(&slots))?;
         pool.enqueue(&[Work::step(logits)])
     };

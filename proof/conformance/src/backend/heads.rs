@@ -4,89 +4,40 @@
 //! the row, bit for bit but for the sign of zeros (H1). So every body of a rule is one about heads. Rows of which one holds a number that is not finite are
 //! stepped as they are unless they are alone, since 0 times an infinity is NaN.
 
-use gumball_engine::head::{Certified, HiddenStates};
-use gumball_engine::{
-    Batch, Drafts, Kind, Logits, Outputs, PADDING, Pool, Proposals, Rows, SamplingParams, Scored, Sequence,
-    Slot, State,
-};
 #[cfg(feature = "cuda")]
-use gumball_engine::{DeviceHead, DevicePool, Level};
-use gumball_spec::Result;
+use gumball_engine::DeviceHead;
+use gumball_engine::head::Certified;
+use gumball_engine::{
+    Batch, Drafts, Kind, Level, Logits, Outputs, PADDING, Pool, Proposals, Rows, SamplingParams, Scored,
+    Sequence, Slot, State,
+};
+use gumball_spec::{Error, Result};
 
 use super::verbs::{Verbs, read};
 use crate::case::Dtype;
 use crate::head_case::{ClusterCase, HeadCase};
 
-/// The calls of a pool that take a head and a hidden state for each row.
-pub trait FromHidden: Verbs {
-    /// Whether it drafts and scores from hidden states.
-    const DRAFTS_AND_SCORES: bool;
-
-    /// Returns the number of ids.
-    fn ids(&self) -> usize;
-
-    /// Takes a step by a certified head, or by a clustered one.
-    fn step_from(
-        &mut self,
-        head: &HeadCase,
-        clusters: Option<&ClusterCase>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()>;
-
-    /// Verifies drafts.
-    fn verify_from(
-        &mut self,
-        head: &HeadCase,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()>;
-
-    /// Draws drafts.
-    fn draft_from(
-        &mut self,
-        _head: &HeadCase,
-        _batch: &Batch<'_>,
-        _paths: &[i32],
-        _out: &mut Proposals,
-    ) -> Result<()> {
-        unreachable!("a pool that does not draft from hidden states is not asked to")
-    }
-
-    /// Scores tokens.
-    fn score_from(
-        &mut self,
-        _head: &HeadCase,
-        _batch: &Batch<'_>,
-        _scored: &Scored<'_>,
-        _out: &mut Outputs,
-    ) -> Result<()> {
-        unreachable!("a pool that does not score from hidden states is not asked to")
-    }
-}
-
 /// A pool whose rows come from hidden states.
 #[derive(Debug)]
-pub struct Heads<P> {
-    pool: P,
+pub struct Heads {
+    pool: Pool,
     /// The head, if it is not to be made of the logits.
     given: Option<HeadCase>,
     /// The clusters by which it makes the rows of steps.
     clusters: Option<ClusterCase>,
 }
 
-impl<P: FromHidden> Heads<P> {
+impl Heads {
     /// Takes a pool.
     #[must_use]
-    pub fn new(pool: P) -> Self {
+    pub fn new(pool: Pool) -> Self {
         Self { pool, given: None, clusters: None }
     }
 
     /// Returns the head of rows of logits, with their hidden states; `None` where there is none. Rows that nothing reads are NaN.
     fn head_of(&self, logits: Logits<'_>, is_read: impl Fn(usize) -> bool) -> Option<HeadCase> {
         let read: Vec<usize> = (0..logits.rows()).filter(|row| is_read(*row)).collect();
-        if logits.kind() != Kind::Logits || logits.vocab() != self.pool.ids() {
+        if logits.kind() != Kind::Logits || logits.vocab() != self.pool.vocab() {
             return None;
         }
         let place = |row: usize| read.iter().position(|read| *read == row);
@@ -113,123 +64,53 @@ impl<P: FromHidden> Heads<P> {
     }
 }
 
-/// Works with a certified head and its hidden states.
-fn with_certified<T>(
+/// Works with hidden states of a certified head, or of a clustered one, which lies where the pool is.
+fn with_head<T>(
     pool: &mut Pool,
-    head: &HeadCase,
-    work: impl FnOnce(&mut Pool, &Certified<'_>, HiddenStates<'_>) -> Result<T>,
+    (head, clusters): (&HeadCase, Option<&ClusterCase>),
+    work: impl FnOnce(&mut Pool, Rows<'_>) -> Result<T>,
 ) -> Result<T> {
-    let certified = Certified::new(head.exact(pool.level())?).with_most_rows(usize::MAX);
-    work(pool, &certified, head.states()?)
-}
-
-impl FromHidden for Pool {
-    const DRAFTS_AND_SCORES: bool = true;
-
-    fn ids(&self) -> usize {
-        self.vocab()
-    }
-
-    /// Steps twice with a certified head: without kept sets, which decide more rows by a part of their logits, and as asked.
-    fn step_from(
-        &mut self,
-        head: &HeadCase,
-        clusters: Option<&ClusterCase>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        if let Some(clusters) = clusters {
-            let clustered = head.clustered(clusters, self.level())?;
-            return self.step(Rows::hidden(&clustered, head.states()?), batch, out);
-        }
-        with_certified(self, head, |pool, certified, states| {
-            let mut plain = Outputs::new();
-            let rows = Rows::hidden(certified, states);
-            pool.step(rows, batch, &mut plain)?;
-            for (row, slot) in batch.slots.iter().enumerate() {
-                if plain.tokens()[row] >= 0 {
-                    pool.shorten(&[*slot], &[1])?;
-                }
-            }
-            pool.step(rows, batch, out)?;
-            assert_eq!(plain.words(), out.words(), "kept sets change a result");
-            Ok(())
-        })
-    }
-
-    fn verify_from(
-        &mut self,
-        head: &HeadCase,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        with_certified(self, head, |pool, certified, states| {
-            pool.verify(Rows::hidden(certified, states), batch, drafts, out)
-        })
-    }
-
-    fn draft_from(
-        &mut self,
-        head: &HeadCase,
-        batch: &Batch<'_>,
-        paths: &[i32],
-        out: &mut Proposals,
-    ) -> Result<()> {
-        with_certified(self, head, |pool, certified, states| {
-            pool.draft(Rows::hidden(certified, states), batch, paths, out)
-        })
-    }
-
-    /// Scores by chunks of rows.
-    fn score_from(
-        &mut self,
-        head: &HeadCase,
-        batch: &Batch<'_>,
-        scored: &Scored<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        with_certified(self, head, |pool, certified, states| {
-            let scored = Scored { chunk_rows: Some(2), ..*scored };
-            pool.score(Rows::hidden(certified, states), batch, &scored, out)
-        })
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl FromHidden for DevicePool {
-    const DRAFTS_AND_SCORES: bool = false;
-
-    fn ids(&self) -> usize {
-        self.vocab()
-    }
-
-    fn step_from(
-        &mut self,
-        head: &HeadCase,
-        clusters: Option<&ClusterCase>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        let level = Level::detect()?;
+    let level = pool.level().map_or_else(Level::detect, Ok)?;
+    let certified = || Ok::<_, Error>(Certified::new(head.exact(level)?));
+    let states = head.states()?;
+    #[cfg(feature = "cuda")]
+    if let Some(device) = pool.device() {
         let on_device = match clusters {
-            Some(clusters) => DeviceHead::new(self.device(), &head.clustered(clusters, level)?, head.rows())?,
-            None => DeviceHead::new(self.device(), &Certified::new(head.exact(level)?), head.rows())?,
+            Some(clusters) => DeviceHead::new(device, &head.clustered(clusters, level)?, head.rows())?,
+            None => DeviceHead::new(device, &certified()?, head.rows())?,
         };
-        self.step(Rows::hidden(&on_device, head.states()?), batch, out)
+        return work(pool, Rows::hidden(&on_device, states));
     }
+    match clusters {
+        Some(clusters) => work(pool, Rows::hidden(&head.clustered(clusters, level)?, states)),
+        None => work(pool, Rows::hidden(&certified()?.with_most_rows(usize::MAX), states)),
+    }
+}
 
-    fn verify_from(
-        &mut self,
-        head: &HeadCase,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        let certified = Certified::new(head.exact(Level::detect()?)?);
-        let on_device = DeviceHead::new(self.device(), &certified, head.rows())?;
-        self.verify(Rows::hidden(&on_device, head.states()?), batch, drafts, out)
-    }
+/// Takes a step. On the host a certified head takes it twice: without kept sets, which decide more rows by a part of their logits, and as
+/// asked.
+fn step_from(
+    pool: &mut Pool,
+    head: (&HeadCase, Option<&ClusterCase>),
+    batch: &Batch<'_>,
+    out: &mut Outputs,
+) -> Result<()> {
+    let is_twice = pool.hooks() && head.1.is_none();
+    with_head(pool, head, |pool, rows| {
+        if !is_twice {
+            return pool.step(rows, batch, out);
+        }
+        let mut plain = Outputs::new();
+        pool.step(rows, batch, &mut plain)?;
+        for (row, slot) in batch.slots.iter().enumerate() {
+            if plain.tokens()[row] >= 0 {
+                pool.shorten(&[*slot], &[1])?;
+            }
+        }
+        pool.step(rows, batch, out)?;
+        assert_eq!(plain.words(), out.words(), "kept sets change a result");
+        Ok(())
+    })
 }
 
 /// Whether a row has a request that reads it.
@@ -242,9 +123,12 @@ fn of_states<'a>(batch: &Batch<'a>) -> Batch<'a> {
     Batch { row_indices: &[], ..*batch }
 }
 
-impl<P: FromHidden> Verbs for Heads<P> {
-    const HOOKS: bool = P::HOOKS;
-    const PROPOSES: bool = P::PROPOSES;
+impl Verbs for Heads {
+    const PROPOSES: bool = true;
+
+    fn hooks(&self) -> bool {
+        self.pool.hooks()
+    }
 
     fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         self.pool.admit(params, prompt)
@@ -277,7 +161,7 @@ impl<P: FromHidden> Verbs for Heads<P> {
     fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
         match self.head_of(read(rows, batch)?, is_admitted(batch.slots)) {
             None => self.pool.step(rows, batch, out),
-            Some(head) => self.pool.step_from(&head, self.clusters.as_ref(), &of_states(batch), out),
+            Some(head) => step_from(&mut self.pool, (&head, self.clusters.as_ref()), &of_states(batch), out),
         }
     }
 
@@ -293,7 +177,9 @@ impl<P: FromHidden> Verbs for Heads<P> {
         let of_rows: Vec<Slot> = requests.collect();
         match self.head_of(read(rows, batch)?, is_admitted(&of_rows)) {
             None => self.pool.verify(rows, batch, drafts, out),
-            Some(head) => self.pool.verify_from(&head, &of_states(batch), drafts, out),
+            Some(head) => with_head(&mut self.pool, (&head, None), |pool, rows| {
+                pool.verify(rows, &of_states(batch), drafts, out)
+            }),
         }
     }
 
@@ -304,9 +190,11 @@ impl<P: FromHidden> Verbs for Heads<P> {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        match self.head_of(read(rows, batch)?, is_admitted(batch.slots)).filter(|_| P::DRAFTS_AND_SCORES) {
+        match self.head_of(read(rows, batch)?, is_admitted(batch.slots)).filter(|_| self.pool.hooks()) {
             None => self.pool.propose(rows, batch, paths, out),
-            Some(head) => self.pool.draft_from(&head, &of_states(batch), paths, out),
+            Some(head) => with_head(&mut self.pool, (&head, None), |pool, rows| {
+                pool.draft(rows, &of_states(batch), paths, out)
+            }),
         }
     }
 
@@ -317,9 +205,13 @@ impl<P: FromHidden> Verbs for Heads<P> {
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        match self.head_of(read(rows, batch)?, |_| true).filter(|_| P::DRAFTS_AND_SCORES) {
+        match self.head_of(read(rows, batch)?, |_| true).filter(|_| self.pool.hooks()) {
             None => self.pool.score(rows, batch, scored, out),
-            Some(head) => self.pool.score_from(&head, &of_states(batch), scored, out),
+            Some(head) => with_head(&mut self.pool, (&head, None), |pool, rows| {
+                // By chunks of rows.
+                let scored = Scored { chunk_rows: Some(2), ..*scored };
+                pool.score(rows, &of_states(batch), &scored, out)
+            }),
         }
     }
 

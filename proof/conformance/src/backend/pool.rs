@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
+#[cfg(feature = "cuda")]
+use gumball_engine::Device;
 use gumball_engine::{
     Batch, DistPool, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, HostMasks,
-    HostMatrix, Logits, LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Pool, PoolConfig, Proposals,
-    RowHook, RowParams, Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths,
-    bf16, f16,
+    HostMatrix, Logits, LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, Pool, PoolConfig,
+    Proposals, RowHook, RowParams, Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State,
+    VerifyMode, Widths, bf16, f16,
 };
-#[cfg(feature = "cuda")]
-use gumball_engine::{Device, DevicePool, DevicePoolConfig};
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
@@ -48,153 +48,128 @@ type Key = (usize, usize, usize);
 /// Cases that are stepped together at most.
 const TOGETHER: usize = 128;
 
-macro_rules! verbs {
-    () => {
-        fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-            self.admit(params, prompt)
-        }
-
-        fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
-            self.push(slot, id)
-        }
-
-        fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-            self.shorten(slots, counts)
-        }
-
-        fn score(
-            &mut self,
-            rows: Rows<'_>,
-            batch: &Batch<'_>,
-            scored: &Scored<'_>,
-            out: &mut Outputs,
-        ) -> Result<()> {
-            self.score(rows, batch, scored, out)
-        }
-
-        fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-            self.resume(params, state)
-        }
-
-        fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-            Self::sequence(self, slot)
-        }
-
-        fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
-            self.step(rows, batch, out)
-        }
-
-        fn release(&mut self, slot: Slot) -> Result<()> {
-            self.release(slot)
-        }
-
-        fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-            self.fork(slot, draw)
-        }
-
-        fn verify(
-            &mut self,
-            rows: Rows<'_>,
-            batch: &Batch<'_>,
-            drafts: &Drafts<'_>,
-            out: &mut Outputs,
-        ) -> Result<()> {
-            self.verify(rows, batch, drafts, out)
-        }
-    };
-}
-
-macro_rules! proposes {
-    () => {
-        const PROPOSES: bool = true;
-
-        fn propose(
-            &mut self,
-            rows: Rows<'_>,
-            batch: &Batch<'_>,
-            paths: &[i32],
-            out: &mut Proposals,
-        ) -> Result<()> {
-            self.draft(rows, batch, paths, out)
-        }
-    };
-}
-
 impl Verbs for Pool {
-    verbs!();
-    proposes!();
-    const HOOKS: bool = true;
     const ASSIGNS: bool = true;
+    const PROPOSES: bool = true;
+
+    fn hooks(&self) -> bool {
+        is_on_host(self)
+    }
+
+    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        self.admit(params, prompt)
+    }
+
+    fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        self.push(slot, id)
+    }
+
+    fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        self.shorten(slots, counts)
+    }
+
+    fn score(
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        self.score(rows, batch, scored, out)
+    }
+
+    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        self.resume(params, state)
+    }
+
+    fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        Self::sequence(self, slot)
+    }
+
+    fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        self.step(rows, batch, out)
+    }
+
+    fn release(&mut self, slot: Slot) -> Result<()> {
+        self.release(slot)
+    }
+
+    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        self.fork(slot, draw)
+    }
+
+    fn verify(
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        drafts: &Drafts<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        self.verify(rows, batch, drafts, out)
+    }
+
+    fn propose(
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
+        out: &mut Proposals,
+    ) -> Result<()> {
+        self.draft(rows, batch, paths, out)
+    }
 
     fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        self.assign(&work.batch)?;
-        self.enqueue(&[work.of_engine()])
-    }
-
-    fn assign(&mut self, work: &Work<'_>) -> Result<()> {
-        self.assign(&work.batch)
-    }
-
-    fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        self.enqueue(&[work.of_engine()])
-    }
-
-    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
-        self.fetch(out)
-    }
-
-    fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
-        shorten(counts, |work| self.enqueue(&[work]))
-    }
-}
-
-/// Enqueues taking tokens away, by counts of the host.
-fn shorten(counts: &[u32], enqueue: impl FnOnce(gumball_engine::Work<'_>) -> Result<()>) -> Result<()> {
-    let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
-    enqueue(gumball_engine::Work::Shorten((&counts).into()))
-}
-
-#[cfg(feature = "cuda")]
-impl Verbs for DevicePool {
-    verbs!();
-    proposes!();
-    const HOOKS: bool = false;
-    const ASSIGNS: bool = true;
-
-    fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        let rows = OnDevice::of(self.device(), work, self.vocab())?;
-        self.assign(&work.batch)?;
-        self.enqueue(&[rows.work_with_host_drafts()?])
-    }
-
-    fn assign(&mut self, work: &Work<'_>) -> Result<()> {
-        self.assign(&work.batch)
-    }
-
-    fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        let rows = OnDevice::of(self.device(), work, self.vocab())?;
-        self.enqueue(&[rows.work()?])
-    }
-
-    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
-        self.fetch(out)
-    }
-
-    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _out: &mut Outputs) -> Result<()> {
-        let rows = OnDevice::of(self.device(), work, self.vocab())?;
-        let Some(first) = turns.first() else { return Ok(()) };
-        Verbs::assign(self, &work.of_slots(first))?;
-        let graph = self.capture(&[rows.work()?])?;
-        for slots in turns {
-            Verbs::assign(self, &work.of_slots(slots))?;
-            self.replay(&graph)?;
+        #[cfg(feature = "cuda")]
+        if let Some(device) = self.device() {
+            let rows = OnDevice::of(device, work, self.vocab())?;
+            self.assign(&work.batch)?;
+            return self.enqueue(&[rows.work_with_host_drafts()?]);
         }
-        Ok(())
+        self.assign(&work.batch)?;
+        self.enqueue(&[work.of_engine()])
+    }
+
+    fn assign(&mut self, work: &Work<'_>) -> Result<()> {
+        self.assign(&work.batch)
+    }
+
+    fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = self.device() {
+            let rows = OnDevice::of(device, work, self.vocab())?;
+            return self.enqueue(&[rows.work()?]);
+        }
+        self.enqueue(&[work.of_engine()])
+    }
+
+    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        self.fetch(out)
+    }
+
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], out: &mut Outputs) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = self.device() {
+            let rows = OnDevice::of(device, work, self.vocab())?;
+            let Some(first) = turns.first() else { return Ok(()) };
+            Verbs::assign(self, &work.of_slots(first))?;
+            let graph = self.capture(&[rows.work()?])?;
+            for slots in turns {
+                Verbs::assign(self, &work.of_slots(slots))?;
+                self.replay(&graph)?;
+            }
+            return Ok(());
+        }
+        turns.iter().try_for_each(|slots| Verbs::enqueue(self, &work.of_slots(slots), out))
     }
 
     fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
-        shorten(counts, |work| self.enqueue(&[work]))
+        let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
+        self.enqueue(&[gumball_engine::Work::Shorten((&counts).into())])
     }
+}
+
+fn is_on_host(pool: &Pool) -> bool {
+    pool.level().is_some()
 }
 
 /// Draws drafts for a case, if the pool has a verb for that: the last tokens of the output are the path.
@@ -210,7 +185,7 @@ fn draft<P: Verbs>(pool: &mut P, case: &Case, words: DraftWords, count: usize) -
     let path: Vec<i32> = path.collect();
     // A path holds tokens, and only pools of the host have hooks.
     let is_token = |id: &i32| (0..case.vocab() as i32).contains(id);
-    if !P::PROPOSES || case.hook.is_some() && !P::HOOKS || !path.iter().all(is_token) {
+    if !P::PROPOSES || case.hook.is_some() && !pool.hooks() || !path.iter().all(is_token) {
         return None;
     }
     let mut of = |root: &Case, mode| {
@@ -269,6 +244,8 @@ pub struct Pooled<P> {
     lacking: AtomicUsize,
     /// What writes rows and judges drafts; a device has no means for that yet.
     operators: Option<Operators>,
+    /// Whether its pools take hooks.
+    hooks: bool,
 }
 
 impl<P> fmt::Debug for Pooled<P> {
@@ -287,12 +264,16 @@ impl Pooled<Pool> {
     }
 }
 
-impl Pooled<Heads<Pool>> {
+impl Pooled<Heads> {
     /// Makes the backend of a pool of the host whose rows come from hidden states, by a certified head.
     #[must_use]
     pub fn on_hidden_states() -> Self {
         let make = |vocab, widths| {
-            Ok(Heads::new(Pool::new(PoolConfig { widths, threads: Some(1), ..PoolConfig::new(vocab) })?))
+            Ok(Heads::new(Pool::new(PoolConfig {
+                widths,
+                place: Place::threads(1),
+                ..PoolConfig::new(vocab)
+            })?))
         };
         let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
         Self { operators, ..Self::new("pool_hidden", Box::new(make)) }
@@ -310,29 +291,30 @@ impl Pooled<Ranks<DistPool>> {
 }
 
 #[cfg(feature = "cuda")]
-impl Pooled<DevicePool> {
+impl Pooled<Pool> {
     /// Makes the backend of a pool on a device.
     #[must_use]
     pub fn on_device(name: &'static str, device: Device) -> Self {
         let make = move |vocab, widths| {
             let (slots, rows) = (TOGETHER, 2 * TOGETHER);
-            let config = DevicePoolConfig {
-                slots,
-                rows,
-                widths,
-                kept: true,
-                history_growth: 1,
-                ..DevicePoolConfig::new(vocab)
-            };
-            DevicePool::new(device.clone(), config)
+            let device = device.clone();
+            let place = Place::Device { device, rows, history_growth: 1, keep_histories: false };
+            Pool::new(PoolConfig { slots, widths, kept: true, place, ..PoolConfig::new(vocab) })
         };
-        Self::new(name, Box::new(make))
+        Self { hooks: false, ..Self::new(name, Box::new(make)) }
     }
 }
 
 impl<P> Pooled<P> {
     fn new(name: &'static str, make: Make<P>) -> Self {
-        Self { name, make, pools: Mutex::default(), lacking: AtomicUsize::new(0), operators: None }
+        Self {
+            name,
+            make,
+            pools: Mutex::default(),
+            lacking: AtomicUsize::new(0),
+            operators: None,
+            hooks: true,
+        }
     }
 
     /// Lets the oracle answer for what a device has no means for, and counts that.
@@ -415,7 +397,7 @@ impl<P: Verbs> Backend for Pooled<P> {
     }
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
-        if drafted.is_hooked() && !P::HOOKS {
+        if drafted.is_hooked() && !self.hooks {
             return match drafted.judgement {
                 Some(_) => Oracle.walk(drafted),
                 None => drafted.walk_by_rows(|case| self.sample(case)),

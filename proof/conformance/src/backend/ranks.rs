@@ -8,11 +8,11 @@ use gumball_engine::dist::{
     LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    Batch, DistPool, Drafts, Kind, Logits, Matrix, Outputs, PoolConfig, Rows, SamplingParams, Sequence, Slot,
-    State, bf16, f16,
+    Batch, DistPool, Drafts, Kind, Logits, Matrix, Outputs, Place, PoolConfig, Rows, SamplingParams,
+    Sequence, Slot, State, bf16, f16,
 };
 #[cfg(feature = "cuda")]
-use gumball_engine::{Device, DeviceDistPool, DevicePoolConfig};
+use gumball_engine::{Device, DeviceDistPool};
 use gumball_spec::{Result, Row};
 
 #[cfg(feature = "cuda")]
@@ -70,7 +70,7 @@ impl Ranks<DistPool> {
     /// Those of [`DistPool::new`].
     pub fn new(config: &PoolConfig) -> Result<Self> {
         Self::of(config.vocab, |planner, rank| {
-            let config = PoolConfig { threads: Some(1), ..config.clone() };
+            let config = PoolConfig { place: Place::threads(1), ..config.clone() };
             DistPool::new(config, planner, rank)
         })
     }
@@ -82,9 +82,9 @@ impl Ranks<DeviceDistPool> {
     ///
     /// # Errors
     /// The errors of [`Device::emulated`] and [`DeviceDistPool::new`].
-    pub fn on_devices(config: DevicePoolConfig) -> Result<Self> {
-        Self::of(config.vocab, |planner, rank| {
-            DeviceDistPool::new(Device::emulated()?, config, planner, rank, PATIENCE)
+    pub fn on_devices(place: impl Fn(Device) -> PoolConfig + Sync, vocab: usize) -> Result<Self> {
+        Self::of(vocab, |planner, rank| {
+            DeviceDistPool::new(place(Device::emulated()?), planner, rank, PATIENCE)
         })
     }
 }
@@ -227,8 +227,11 @@ macro_rules! verbs_over_ranks {
         impl Verbs for Ranks<$pool> {
             $($own)*
 
-            const HOOKS: bool = $hooks;
             const SLOWNESS: u32 = 100;
+
+            fn hooks(&self) -> bool {
+                $hooks
+            }
 
             fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
                 self.on_each(|pool| pool.admit(params.clone(), prompt))
@@ -379,7 +382,7 @@ impl Ranks<DeviceDistPool> {
             let plan = plan!(pool, slots, layout, kind);
             let part = part(logits, &split, rank, &plan, &counts);
             let on_device = OnDevice::new(
-                pool.pool().device(),
+                pool.pool().device().expect("it is on a device"),
                 (read(part.rows()?, &Batch::default())?, dtype_of(logits)),
                 (slots.len(), drafts),
                 split.vocab(),

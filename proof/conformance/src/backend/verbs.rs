@@ -122,8 +122,8 @@ pub trait Verbs: fmt::Debug + Send + Sized {
         out: &mut Outputs,
     ) -> Result<()>;
 
-    /// Whether the caller's edits of a row are for it.
-    const HOOKS: bool;
+    /// Returns whether the caller's edits of a row are for it.
+    fn hooks(&self) -> bool;
 
     /// Whether it assigns batches, and checks them then. Others do work in order by direct calls.
     const ASSIGNS: bool = false;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, DevicePoolConfig, Dtype, Error, Masks,
-    Outputs, RanksError, Result, SamplingParams, Work,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, Dtype, Error, Masks, Outputs, Place,
+    PoolConfig, RanksError, Result, SamplingParams, Work,
 };
 
 use super::{Connect, PATIENCE};
@@ -66,10 +66,11 @@ fn step(
     let transport = connect.connect(group).map_err(unconnected)?;
     let (rank, world) = (transport.rank(), transport.world());
     let is_last = rank + 1 == world;
-    let config = DevicePoolConfig { slots: world, rows: world, ..DevicePoolConfig::new(VOCAB) };
+    let place = Place::device(device.clone(), world);
+    let config = PoolConfig { slots: world, place, ..PoolConfig::new(VOCAB) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, world)?) };
-    let mut pool = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
+    let mut pool = DeviceDistPool::new(config, planner, transport, PATIENCE)?;
     let prompt = [if fault == Fault::Prompt && is_last { 2 } else { 1 }, 3];
     let params = SamplingParams { seed: Some(5), ..Default::default() };
     let slots = (0..world).map(|_| pool.admit(params.clone(), &prompt)).collect::<Result<Vec<_>>>()?;

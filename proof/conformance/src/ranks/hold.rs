@@ -3,8 +3,7 @@
 use gumball_cuda::Rows;
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind};
 use gumball_engine::{
-    Batch as Requests, Device, DeviceDistPool, DevicePool, DevicePoolConfig, HostMasks, Masks, Outputs, Slot,
-    Work,
+    Batch as Requests, Device, DeviceDistPool, HostMasks, Masks, Outputs, Place, Pool, PoolConfig, Slot, Work,
 };
 
 use super::hold_batch::{Batch, DISTINCT, STEPS, upload};
@@ -31,13 +30,13 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
     let (rank, world) = (transport.rank(), transport.world());
     let batch = Batch::new(index, world).map_err(|error| error.to_string())?;
     let told = |error: &dyn std::fmt::Display| format!("{batch:?}: {error}");
-    let config = DevicePoolConfig {
-        slots: batch.rows,
+    let place = Place::Device {
+        device: device.clone(),
         rows: batch.rows,
-        widths: WIDTHS,
+        history_growth: 4096,
         keep_histories: true,
-        ..DevicePoolConfig::new(batch.vocab)
     };
+    let config = PoolConfig { slots: batch.rows, widths: WIDTHS, place, ..PoolConfig::new(batch.vocab) };
     let planner = PlannerConfig {
         ownership: batch.ownership,
         layouts: LogitsLayout::ALL.to_vec(),
@@ -45,8 +44,8 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
     };
     let distinct: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| distinct(batch.vocab, seed)).collect();
     let run = || -> gumball_spec::Result<Option<String>> {
-        let mut one = DevicePool::new(device.clone(), config)?;
-        let mut many = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
+        let mut one = Pool::new(config.clone())?;
+        let mut many = DeviceDistPool::new(config, planner, transport, PATIENCE)?;
         let mut slots: Vec<Slot> = Vec::new();
         for row in 0..batch.rows {
             let (params, prompt) = (batch.params(row), [row as u32 % batch.vocab as u32, 0, 1]);

@@ -4,7 +4,7 @@ use gumball_cuda::{DeviceSlice, IntType, Rows};
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
 use gumball_engine::dist::StepKind;
 use gumball_engine::{
-    Batch as Requests, DeviceBuffer, DeviceDistPool, DevicePool, Drafts, Outputs, Slot, VerifyMode, Work,
+    Batch as Requests, DeviceBuffer, DeviceDistPool, Drafts, Outputs, Pool, Slot, VerifyMode, Work,
 };
 
 use super::hold_batch::{Batch, STEPS, upload};
@@ -39,7 +39,7 @@ fn counts(batch: &Batch) -> Vec<u32> {
 pub(super) fn hold_drafts<'b>(
     batch: &Batch,
     distinct: &[Vec<f32>],
-    (one, many): (&mut DevicePool, &mut DeviceDistPool),
+    (one, many): (&mut Pool, &mut DeviceDistPool),
     slots: &[Slot],
     (whole, part): (Rows<'b>, Rows<'b>),
 ) -> gumball_spec::Result<Option<String>> {
@@ -62,7 +62,7 @@ pub(super) fn hold_drafts<'b>(
             ids.push(best(starts[request] + (parent + 1) as usize));
         }
     }
-    let runtime = one.device().runtime().clone();
+    let runtime = one.device().expect("it is on a device").runtime().clone();
     let upload_ids = |ids: &[i32]| DeviceBuffer::of(&runtime, ids).map_err(gumball_spec::Error::from);
     let (id_memory, parent_memory) = (upload_ids(&ids)?, upload_ids(&parents)?);
     let column = |memory| DeviceSlice::of(memory, IntType::I32);

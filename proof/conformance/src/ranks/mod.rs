@@ -20,7 +20,7 @@ use gumball_engine::dist::{
     Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, DevicePoolConfig, Dtype, PADDING,
+    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, Dtype, PADDING, Place, PoolConfig,
 };
 
 pub use faults::faults;
@@ -116,11 +116,12 @@ fn warm(device: &Device, connect: &dyn Connect) -> Result<(), String> {
 /// Captures a step over one rank, which loads all kernels for a type of rows.
 fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     let vocab = 1000;
-    let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(vocab) };
+    let place = Place::device(device.clone(), 1);
+    let config = PoolConfig { slots: 1, place, ..PoolConfig::new(vocab) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(vocab, 1)?) };
     let alone = threads(1, HOST_PATIENCE).into_iter().map(Box::new).next().expect("a rank");
-    let mut pool = DeviceDistPool::new(device.clone(), config, planner, alone, PATIENCE)?;
+    let mut pool = DeviceDistPool::new(config, planner, alone, PATIENCE)?;
     let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes())?;
     let rows = DeviceMatrix::of(&row, dtype, 0, 1, vocab, vocab)?;
     for layout in LogitsLayout::ALL {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use gumball_cuda::{Dtype, Graph, Rows};
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DevicePool, DevicePoolConfig, RanksError, SamplingParams,
-    Slot, Work,
+    Batch, Device, DeviceBuffer, DeviceDistPool, Place, Pool, PoolConfig, RanksError, SamplingParams, Slot,
+    Work,
 };
 use serde_json::json;
 
@@ -67,7 +67,7 @@ trait Timed {
     fn replay_once(&mut self, graph: &Graph<'_>) -> gumball_spec::Result<()>;
 }
 
-impl Timed for DevicePool {
+impl Timed for Pool {
     fn replay_once(&mut self, graph: &Graph<'_>) -> gumball_spec::Result<()> {
         self.replay(graph)
     }
@@ -122,8 +122,8 @@ fn time_one(
     (rows, steps): (usize, usize),
     replays: usize,
 ) -> gumball_spec::Result<(f64, f64)> {
-    let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
-    let mut one = DevicePool::new(device.clone(), config)?;
+    let place = Place::device(device.clone(), rows);
+    let mut one = Pool::new(PoolConfig { slots: rows, place, ..PoolConfig::new(vocab) })?;
     let slots = (0..rows).map(|row| one.admit(of(row), &[])).collect::<gumball_spec::Result<Vec<Slot>>>()?;
     one.assign(&Batch::of(&slots))?;
     let batch = |step: usize| Rows::of(logits, Dtype::F32, step * rows * vocab, rows, vocab, vocab);
@@ -142,7 +142,8 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> gumball
     let mut lines = Vec::new();
     for rows in extent.rows.iter().copied() {
         for (name, params) in requests() {
-            let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
+            let place = Place::device(device.clone(), rows);
+            let config = PoolConfig { slots: rows, place, ..PoolConfig::new(vocab) };
             let steps = (resident / rows).min(MOST_STEPS);
             let mut line = |layout: &str, world: usize, (median, least): (f64, f64)| {
                 lines.push(
@@ -172,7 +173,7 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> gumball
             // What the time of a survey is compared with.
             line("one device, its part", 1, time_one(device, &of, (part, width), (rows, steps), replays)?);
             let planner = PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split) };
-            let mut many = DeviceDistPool::new(device.clone(), config, planner, transport, PATIENCE)?;
+            let mut many = DeviceDistPool::new(config, planner, transport, PATIENCE)?;
             let slots =
                 (0..rows).map(|row| many.admit(of(row), &[])).collect::<gumball_spec::Result<Vec<Slot>>>()?;
             for layout in LogitsLayout::ALL {

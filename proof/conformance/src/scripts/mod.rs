@@ -11,8 +11,8 @@ mod play;
 use std::collections::BTreeMap;
 
 #[cfg(feature = "cuda")]
-use gumball_engine::{Device, DevicePool, DevicePoolConfig};
-use gumball_engine::{Pool, PoolConfig, Widths};
+use gumball_engine::Device;
+use gumball_engine::{Place, Pool, PoolConfig, Widths};
 
 use crate::backend::heads::Heads;
 use crate::backend::ranks::Ranks;
@@ -69,16 +69,15 @@ impl Setup {
     }
 
     #[cfg(feature = "cuda")]
-    fn on_device(self) -> DevicePoolConfig {
+    fn on_device(self, device: Device) -> PoolConfig {
         let Self { kept, keep_histories, history_growth } = self;
-        let (slots, rows, widths) = (SLOTS, 32, WIDTHS);
-        let new = DevicePoolConfig::new(VOCAB);
-        DevicePoolConfig { slots, rows, widths, kept, keep_histories, history_growth, ..new }
+        let place = Place::Device { device, rows: 32, history_growth, keep_histories };
+        PoolConfig { place, ..host_config(kept) }
     }
 }
 
 fn host_config(kept: bool) -> PoolConfig {
-    PoolConfig { widths: WIDTHS, slots: SLOTS, threads: Some(1), kept, ..PoolConfig::new(VOCAB) }
+    PoolConfig { widths: WIDTHS, slots: SLOTS, place: Place::threads(1), kept, ..PoolConfig::new(VOCAB) }
 }
 
 /// Returns a pool of the host, on one thread.
@@ -106,9 +105,7 @@ pub fn from_hidden_states(data: &[u8]) -> Counted {
 /// Plays a script on a pool on a device that computes its rows from hidden states.
 #[cfg(feature = "cuda")]
 pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
-    hold(data, true, |setup| {
-        Heads::new(DevicePool::new(device.clone(), setup.on_device()).expect("a small pool"))
-    })
+    hold(data, true, |setup| Heads::new(Pool::new(setup.on_device(device.clone())).expect("a small pool")))
 }
 
 /// Plays a script on a pool over three ranks.
@@ -121,11 +118,13 @@ pub fn over_ranks(data: &[u8]) -> Counted {
 /// Plays a script on a pool on a device.
 #[cfg(feature = "cuda")]
 pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
-    hold(data, true, |setup| DevicePool::new(device.clone(), setup.on_device()).expect("a small pool"))
+    hold(data, true, |setup| Pool::new(setup.on_device(device.clone())).expect("a small pool"))
 }
 
 /// Plays a script on a pool over the emulated devices of three ranks, which need a compiler.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
-    hold(data, false, |setup| Ranks::on_devices(setup.on_device()).expect("small pools").in_all_layouts())
+    hold(data, false, |setup| {
+        Ranks::on_devices(|device| setup.on_device(device), VOCAB).expect("small pools").in_all_layouts()
+    })
 }

@@ -1,7 +1,7 @@
 //! A pool on the device of every rank of a group, for logits of which each rank has a part.
 //!
 //! Devices write into each other's memory: the host takes part when a group is made, and not in its steps. So steps are enqueued,
-//! captured and replayed like those of a [`DevicePool`].
+//! captured and replayed like those of a [`Pool`] on a device.
 
 mod step;
 mod verify;
@@ -17,10 +17,11 @@ use gumball_dist::{
 use gumball_spec::error::quoted;
 use gumball_spec::{Error, RanksError, Result, SamplingParams};
 
-use super::Device;
-use super::pool::{DevicePool, DevicePoolConfig};
-use super::pool_route::{PoolRoute, refused};
+use super::probabilities::refused;
+use crate::config::{Place, PoolConfig};
+use crate::pool::Pool;
 use crate::ranks::alike::{Requests, digest_of};
+use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 use crate::state::State;
@@ -39,7 +40,7 @@ use crate::verify_mode::VerifyMode;
 #[derive(Debug)]
 pub struct DeviceDistPool {
     // Dropped in this order: the windows are the last that peers use.
-    pool: DevicePool,
+    pool: Pool,
     planner: Planner,
     group: Group,
     windows: Windows,
@@ -79,13 +80,12 @@ impl DeviceDistPool {
     /// A step waits for a rank for `timeout` at most. Ranks whose first steps compile kernels need a while.
     ///
     /// # Errors
-    /// - Those of [`DevicePool::new`], [`Planner::new`] and [`Group::join`]; ranks must agree on the pool's vocabulary, slots, rows and widths.
+    /// - Those of [`Pool::new`], [`Planner::new`] and [`Group::join`]; ranks must agree on the pool's vocabulary, slots, rows and widths.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary, [`Error::OutOfRange`] for more than 8 ranks.
     /// - [`Error::Conflict`] for the route `probabilities`, which is not spread over devices.
     /// - [`RanksError::Unavailable`] on all ranks if a device cannot reach another's memory.
     pub fn new(
-        device: Device,
-        config: DevicePoolConfig,
+        config: PoolConfig,
         planner: PlannerConfig,
         transport: Box<dyn Transport>,
         timeout: Duration,
@@ -94,20 +94,26 @@ impl DeviceDistPool {
             let allowed = format!("{} ids, the vocabulary of the pool", config.vocab);
             return Err(Error::length("split", planner.split.vocab(), allowed));
         }
-        if config.route == PoolRoute::Probabilities {
+        if config.route == Route::Probabilities {
             return Err(refused("ranks"));
         }
+        let Place::Device { rows, .. } = config.place else {
+            return Err(Error::Unavailable {
+                resource: "device",
+                reason: "the place is the host".to_owned(),
+            });
+        };
         let parameters = [
             ("slots", config.slots.to_string()),
-            ("rows", config.rows.to_string()),
+            ("rows", rows.to_string()),
             ("widths", format!("{:?}", config.widths)),
             ("timeout", format!("{timeout:?}")),
         ];
         let (rank, world) = (transport.rank(), transport.world());
-        let pool = DevicePool::new(device, config)?;
+        let mut pool = Pool::new(config)?;
         let planner = Planner::new(planner)?;
         let surveys = planner.config().layouts.contains(&LogitsLayout::Survey);
-        let windows = Windows::new(&pool.workspace, rank, world, surveys)?;
+        let windows = Windows::new(&pool.gpu_parts().1.workspace, rank, world, surveys)?;
         let group = Group::join(transport, planner.config(), &parameters)?;
         let mut pool = Self {
             pool,
@@ -154,7 +160,7 @@ impl DeviceDistPool {
 
     /// Returns this rank's copy of the pool, which all ranks have alike.
     #[must_use]
-    pub fn pool(&self) -> &DevicePool {
+    pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
@@ -170,11 +176,11 @@ impl DeviceDistPool {
         &self.group
     }
 
-    /// Admits a request, as [`DevicePool::admit`] does. It must have a seed: ranks that each took one would draw different tokens.
+    /// Admits a request, as [`Pool::admit`] does. It must have a seed: ranks that each took one would draw different tokens.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no seed.
-    /// - Those of [`DevicePool::admit`].
+    /// - Those of [`Pool::admit`].
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         if params.seed.is_none() {
             let allowed = "given, so that all ranks have the same";
@@ -186,10 +192,10 @@ impl DeviceDistPool {
         Ok(slot)
     }
 
-    /// Takes up a sequence, as [`DevicePool::resume`] does.
+    /// Takes up a sequence, as [`Pool::resume`] does.
     ///
     /// # Errors
-    /// Those of [`DevicePool::resume`].
+    /// Those of [`Pool::resume`].
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         let digest = digest_of(&params);
         let slot = self.pool.resume(params, state)?;
@@ -197,10 +203,10 @@ impl DeviceDistPool {
         Ok(slot)
     }
 
-    /// Copies a sequence, as [`DevicePool::fork`] does.
+    /// Copies a sequence, as [`Pool::fork`] does.
     ///
     /// # Errors
-    /// Those of [`DevicePool::fork`] and [`DeviceDistPool::fetch`].
+    /// Those of [`Pool::fork`] and [`DeviceDistPool::fetch`].
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         self.observe_last_step()?;
         let fork = self.pool.fork(slot, draw)?;
@@ -211,17 +217,17 @@ impl DeviceDistPool {
     /// Ends a sequence.
     ///
     /// # Errors
-    /// Those of [`DevicePool::release`].
+    /// Those of [`Pool::release`].
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         let assigned = self.assigned.slots.iter_mut().filter(|assigned| **assigned == slot);
         assigned.for_each(|assigned| *assigned = PADDING);
         self.pool.release(slot)
     }
 
-    /// Appends a token that was chosen elsewhere, as [`DevicePool::push`] does.
+    /// Appends a token that was chosen elsewhere, as [`Pool::push`] does.
     ///
     /// # Errors
-    /// Those of [`DevicePool::push`] and [`DeviceDistPool::fetch`].
+    /// Those of [`Pool::push`] and [`DeviceDistPool::fetch`].
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
         self.observe_last_step()?;
         self.pool.push(slot, id)?;
@@ -229,11 +235,11 @@ impl DeviceDistPool {
         Ok(())
     }
 
-    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, as [`DevicePool::shorten`](crate::DevicePool::shorten) does. All
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, as [`Pool::shorten`] does. All
     /// ranks make the call.
     ///
     /// # Errors
-    /// Those of [`DevicePool::shorten`](crate::DevicePool::shorten) and [`DeviceDistPool::fetch`].
+    /// Those of [`Pool::shorten`] and [`DeviceDistPool::fetch`].
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.check_broken()?;
         self.observe_last_step()?;
@@ -245,7 +251,7 @@ impl DeviceDistPool {
     /// Returns the state of a slot. Waits for the device if the host does not know the last tokens yet.
     ///
     /// # Errors
-    /// Those of [`DevicePool::sequence`] and [`DeviceDistPool::fetch`]. After a failed exchange the state is that of the last fetch.
+    /// Those of [`Pool::sequence`] and [`DeviceDistPool::fetch`]. After a failed exchange the state is that of the last fetch.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.observe_last_step()?;
         self.pool.sequence(slot)

@@ -9,6 +9,7 @@ use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::assign::{rule, verifies};
+use super::super::view::gpu_of;
 use super::watch::beside;
 use super::{Assigned, DeviceDistPool, is_lost};
 use crate::batch::Batch;
@@ -32,7 +33,7 @@ impl DeviceDistPool {
         rows.check_of_rank(batch)?;
         batch.refuse_drafts("step")?;
         batch.check(batch.slots.len(), self.pool.vocab())?;
-        self.pool.refuse_hooks(batch)?;
+        self.pool.gpu_parts().1.refuse_hooks(batch)?;
         refuse_kept(out)?;
         self.assign_batch(batch, false)?;
         self.enqueue(&[Work::Step(rows, Masks::None)])?;
@@ -43,7 +44,7 @@ impl DeviceDistPool {
     /// same batch.
     ///
     /// # Errors
-    /// - Those of [`DevicePool::assign`](crate::DevicePool::assign), and [`Error::OutOfRange`] for a layout that was not configured.
+    /// - Those of [`Pool::assign`](crate::Pool::assign), and [`Error::OutOfRange`] for a layout that was not configured.
     /// - [`Error::Length`] if there are not as many slots as `batch.plan` was made for.
     /// - [`Error::Conflict`] for row indices, for a batch of drafts, and under `Survey` for a verification.
     /// - [`RanksError::Broken`] after an exchange that failed.
@@ -68,7 +69,7 @@ impl DeviceDistPool {
         self.check_assignment(&plan, batch)?;
         let rows = if verifies {
             refuse_survey(&plan)?;
-            self.pool.check_draft_counts(batch)?
+            gpu_of(&self.pool).check_draft_counts(batch)?
         } else {
             slots.len()
         };
@@ -78,7 +79,8 @@ impl DeviceDistPool {
         let batch_rows: Vec<usize> =
             order.iter().flat_map(|request| starts[*request]..starts[request + 1]).collect();
         if order.is_empty() {
-            self.pool.assign_batch(batch, verifies)?;
+            let (sequences, gpu) = self.pool.gpu_parts();
+            gpu.assign_batch(sequences, batch, verifies)?;
         } else {
             let ordered: Vec<Slot> = order.iter().map(|request| slots[*request]).collect();
             let picked = batch.pick(&batch_rows);
@@ -88,9 +90,11 @@ impl DeviceDistPool {
                 let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
                 let (counts, batch_requests) = (&counts[..], &batch_requests[..]);
                 let drafts = DraftCounts { counts, rule: rule(batch.mode), batch_requests };
-                self.pool.assign_rows(&picked, rows, Some(drafts))?;
+                let (sequences, gpu) = self.pool.gpu_parts();
+                gpu.assign_rows(sequences, &picked, rows, Some(drafts))?;
             } else {
-                self.pool.assign_batch(&picked, false)?;
+                let (sequences, gpu) = self.pool.gpu_parts();
+                gpu.assign_batch(sequences, &picked, false)?;
             }
         }
         let mode = if verifies { &batch.mode.words()[..] } else { &[] };
@@ -179,7 +183,7 @@ impl DeviceDistPool {
     }
 
     /// Enqueues steps, verifications, and what takes tokens away, for what was assigned last, on all ranks, in this order, and returns before the
-    /// devices have finished: as [`DevicePool::enqueue`](crate::DevicePool::enqueue) does.
+    /// devices have finished: as [`Pool::enqueue`](crate::Pool::enqueue) does.
     ///
     /// The owner of a request samples its rows or judges its drafts, and sends what came out to all ranks; each advances all requests by the
     /// emitted tokens, so more work may follow at once. If the host program is capturing the device's stream in a graph of its own, the work
@@ -192,7 +196,7 @@ impl DeviceDistPool {
     /// all ranks; so are the counts of [`Work::Shorten`].
     ///
     /// # Errors
-    /// - Those of [`DevicePool::enqueue`](crate::DevicePool::enqueue), and [`Error::Length`] for rows of another shape than the layout has.
+    /// - Those of [`Pool::enqueue`](crate::Pool::enqueue), and [`Error::Length`] for rows of another shape than the layout has.
     /// - [`Error::Conflict`] for masks, hidden states and drafts of batches; and for [`Work::Shorten`] if the requests of ranks are not
     ///   neighbours in the batch: the numbers come in its order.
     /// - [`RanksError::Broken`] after an exchange that failed.
@@ -216,20 +220,21 @@ impl DeviceDistPool {
         if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = work {
             digest.extend(StepPart::Drafts, ids.iter().map(|id| *id as u64));
         }
-        let mut uploads = std::mem::take(&mut self.pool.uploads);
-        let placed = uploads.place(self.pool.device.runtime(), *work, |drafts| {
+        let (_, gpu) = self.pool.gpu_parts();
+        let mut uploads = std::mem::take(&mut gpu.uploads);
+        let placed = uploads.place(gpu.device.runtime(), *work, |drafts| {
             let slots = &self.assigned.slots;
             match &self.assigned.drafts {
                 Some((counts, mode)) => {
                     let of = Batch { counts, mode: *mode, ..Batch::of(slots) };
-                    self.pool.read_drafts(slots, &Drafted::of(&of), drafts)
+                    gpu.read_drafts(slots, &Drafted::of(&of), drafts)
                 }
-                None if slots.is_empty() => self.pool.read_drafts(&[], &Drafted::default(), drafts),
+                None if slots.is_empty() => gpu.read_drafts(&[], &Drafted::default(), drafts),
                 None => Err(no_draft_counts()),
             }
         });
         let done = placed.and_then(|work| then(self, &work, digest));
-        self.pool.uploads = uploads;
+        self.pool.gpu_parts().1.uploads = uploads;
         done
     }
 
@@ -237,14 +242,16 @@ impl DeviceDistPool {
     fn enqueue_placed(&mut self, work: &Work<'_>, digest: StepDigest) -> Result<()> {
         self.check_work(work)?;
         if let Work::Shorten(_) = work {
-            return self.pool.enqueue(&[*work]);
+            let (sequences, gpu) = self.pool.gpu_parts();
+            return gpu.enqueue_all(sequences, &[*work], None);
         }
         self.set_digest(digest)?;
         let Self { pool, group, windows, .. } = self;
         let spread = spread(&self.assigned, &self.planner, group.rank())?;
-        let input = StepInput { ranks: Some((&*windows, &spread)), ..pool.step_input(work)? };
-        let is_emulated = pool.device().gpu().is_none();
-        let enqueue = || pool.enqueue_step(&input, None);
+        let (sequences, gpu) = pool.gpu_parts();
+        let input = StepInput { ranks: Some((&*windows, &spread)), ..gpu.step_input(work)? };
+        let is_emulated = gpu.device.gpu().is_none();
+        let enqueue = || gpu.enqueue_step(sequences, &input, None);
         let (enqueued, gone) = beside(group, windows, is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
@@ -280,19 +287,19 @@ impl DeviceDistPool {
     pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
         self.check_broken()?;
         let fixed = work.iter().map(|work| self.fix(work)).collect::<Result<_>>()?;
-        self.pool.workspace.capture_work(fixed)
+        gpu_of(&self.pool).workspace.capture_work(fixed)
     }
 
     fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
         self.check_work(work)?;
         let spread = spread(&self.assigned, &self.planner, self.group.rank())?;
-        self.pool.fix(work, Some((&self.windows, &spread)))
+        gpu_of(&self.pool).fix(work, Some((&self.windows, &spread)))
     }
 
     /// Enqueues the steps or verifications of a graph.
     ///
     /// # Errors
-    /// - Those of [`DevicePool::replay`](crate::DevicePool::replay).
+    /// - Those of [`Pool::replay`](crate::Pool::replay).
     /// - [`Error::Conflict`] if the assignment has another layout than the capture's had, or other numbers of rows of ranks.
     /// - [`RanksError::Broken`] after an exchange that failed.
     ///
@@ -302,8 +309,9 @@ impl DeviceDistPool {
         self.check_broken()?;
         graph.check_spread(&self.windows, &spread(&self.assigned, &self.planner, self.group.rank())?)?;
         self.set_digest(self.assigned.digest)?;
-        let is_emulated = self.pool.device().gpu().is_none();
-        let replay = || self.pool.replay(graph);
+        let (sequences, gpu) = self.pool.gpu_parts();
+        let is_emulated = gpu.device.gpu().is_none();
+        let replay = || gpu.replay_graph(sequences, graph);
         let (replayed, gone) = beside(&mut self.group, &self.windows, is_emulated, replay);
         self.gone = self.gone.take().or(gone);
         replayed?;
@@ -312,15 +320,16 @@ impl DeviceDistPool {
     }
 
     /// Prepares for replays of the host program's own graph that take `steps` steps or verifications of this pool in all, with the current assignment, whose
-    /// layout and numbers of rows of ranks must be those of the capture. See [`DevicePool::reserve_replays`](crate::DevicePool::reserve_replays).
+    /// layout and numbers of rows of ranks must be those of the capture. See [`OnDevice::reserve_replays`](crate::OnDevice::reserve_replays).
     ///
     /// # Errors
-    /// - Those of [`DevicePool::reserve_replays`](crate::DevicePool::reserve_replays).
+    /// - Those of [`OnDevice::reserve_replays`](crate::OnDevice::reserve_replays).
     /// - [`RanksError::Broken`] after an exchange that failed.
     pub fn reserve_replays(&mut self, steps: usize) -> Result<()> {
         self.check_broken()?;
         self.set_digest(self.assigned.digest)?;
-        self.pool.reserve_replays(steps, StepVariant::Full)?;
+        let (sequences, gpu) = self.pool.gpu_parts();
+        gpu.reserve(sequences, steps, StepVariant::Full)?;
         (0..steps).for_each(|_| self.note_step());
         Ok(())
     }
@@ -328,7 +337,7 @@ impl DeviceDistPool {
     /// Counts a step, whose results come in the order of the batch.
     pub(super) fn note_step(&mut self) {
         let Assigned { slots, drafts, plan, .. } = &self.assigned;
-        self.pool.note_order(slots, drafts.as_ref().map(|(counts, _)| counts));
+        self.pool.gpu_parts().1.note_order(slots, drafts.as_ref().map(|(counts, _)| counts));
         plan.iter().for_each(|plan| self.planner.count(plan));
     }
 
@@ -342,12 +351,12 @@ impl DeviceDistPool {
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         self.check_broken()?;
         refuse_kept(out)?;
-        let layout = self.pool.outputs_layout();
+        let layout = gpu_of(&self.pool).outputs_layout();
         let (whole, _) = out.whole(layout)?;
-        let Some(starts) = self.pool.last.counts.as_deref().map(starts) else {
+        let Some(starts) = gpu_of(&self.pool).last.counts.as_deref().map(starts) else {
             return self.read(layout, whole);
         };
-        let (requests, results) = (self.pool.last.slots.len(), layout.words());
+        let (requests, results) = (gpu_of(&self.pool).last.slots.len(), layout.words());
         let mut words = vec![0; results + layout.rows + requests];
         self.read(layout, &mut words)?;
         whole.copy_from_slice(&words[..results]);
@@ -358,27 +367,30 @@ impl DeviceDistPool {
     /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
     pub(super) fn read(&mut self, layout: Layout, words: &mut [u32]) -> Result<()> {
         let Some(failure) = self.read_results(words)? else {
-            return self.pool.apply(words);
+            let (sequences, gpu) = self.pool.gpu_parts();
+            return gpu.apply(sequences, words);
         };
         let has_gone = self.gone.as_ref().is_some_and(is_lost);
         if has_gone && matches!(failure, ExchangeFailure::GivenUp { .. }) && self.is_drawn(layout, words) {
             // The rank went after it had sent what this step needs; the next one is an error.
             self.broken = self.gone.take();
-            return self.pool.apply(words);
+            let (sequences, gpu) = self.pool.gpu_parts();
+            return gpu.apply(sequences, words);
         }
         let error = self.failed(failure);
         self.broken = Some(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
-        self.pool.forget_unseen();
+        let (sequences, gpu) = self.pool.gpu_parts();
+        gpu.forget_unseen(sequences);
         Err(error)
     }
 
     /// Returns whether the step was completed: after a failure its results are the same as for padding.
     fn is_drawn(&self, layout: Layout, words: &[u32]) -> bool {
         let (tokens, statuses) = (&words[layout.tokens()], &words[layout.statuses()]);
-        let counts = self.pool.last.counts.iter().flatten().copied().chain(std::iter::repeat(0));
+        let counts = gpu_of(&self.pool).last.counts.iter().flatten().copied().chain(std::iter::repeat(0));
         let mut end = 0;
-        self.pool.last.slots.iter().zip(counts).all(|(slot, count)| {
+        gpu_of(&self.pool).last.slots.iter().zip(counts).all(|(slot, count)| {
             let first = end;
             end += count as usize + 1;
             // A row that was drawn without a token has a status.
@@ -388,8 +400,8 @@ impl DeviceDistPool {
 
     /// Reads the last step's results, if the host has not done so yet.
     pub(super) fn observe_last_step(&mut self) -> Result<()> {
-        if self.broken.is_none() && !self.pool.last.observed {
-            let layout = self.pool.outputs_layout();
+        if self.broken.is_none() && !gpu_of(&self.pool).last.observed {
+            let layout = gpu_of(&self.pool).outputs_layout();
             let mut words = vec![0; layout.words()];
             self.read(layout, &mut words)?;
         }
@@ -404,7 +416,7 @@ impl DeviceDistPool {
         match self.assigned.plan.map(|plan| plan.layout) {
             None | Some(LogitsLayout::Replicated) => false,
             Some(LogitsLayout::Gather | LogitsLayout::Swap) => true,
-            Some(LogitsLayout::Survey) => !self.pool.workspace.rows().is_decided_in_shards(),
+            Some(LogitsLayout::Survey) => !gpu_of(&self.pool).workspace.rows().is_decided_in_shards(),
         }
     }
 
@@ -419,7 +431,7 @@ impl DeviceDistPool {
     pub fn results_layout(&self) -> (Layout, usize) {
         let rows = self.assigned.first_rows.last().copied().unwrap_or(0);
         let requests = self.assigned.drafts.as_ref().map_or(0, |(counts, _)| counts.len());
-        (Layout { rows, ..self.pool.outputs_layout() }, requests)
+        (Layout { rows, ..gpu_of(&self.pool).outputs_layout() }, requests)
     }
 
     pub(super) fn check_broken(&self) -> Result<()> {

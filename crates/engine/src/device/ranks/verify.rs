@@ -3,6 +3,7 @@
 use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
+use super::super::view::gpu_of;
 use super::DeviceDistPool;
 use super::step::refuse_kept;
 use crate::batch::Batch;
@@ -29,9 +30,10 @@ impl DeviceDistPool {
         rows.check_of_rank(batch)?;
         refuse_kept(out)?;
         self.check_broken()?;
-        self.pool.refuse_hooks(batch)?;
+        let (_, gpu) = self.pool.gpu_parts();
+        gpu.refuse_hooks(batch)?;
         if let Ids::Host(_) = drafts.ids {
-            self.pool.read_drafts(batch.slots, &Drafted::of(batch), drafts)?;
+            gpu.read_drafts(batch.slots, &Drafted::of(batch), drafts)?;
         }
         self.assign_batch(batch, true)?;
         self.enqueue(&[Work::Verify(rows, Masks::None, *drafts)])?;
@@ -39,10 +41,10 @@ impl DeviceDistPool {
     }
 
     /// Returns the addresses, in the device's memory, of the last verification's walks: as of
-    /// [`DevicePool::walks_addresses`](crate::DevicePool::walks_addresses), behind the results of the whole batch.
+    /// [`OnDevice::walks_addresses`](crate::OnDevice::walks_addresses), behind the results of the whole batch.
     #[must_use]
     pub fn walks_addresses(&self) -> [u64; 2] {
-        let layout: Layout = self.pool.outputs_layout();
+        let layout: Layout = gpu_of(&self.pool).outputs_layout();
         let path = self.results_address() + (layout.words() * size_of::<u32>()) as u64;
         [path, path + (layout.rows * size_of::<u32>()) as u64]
     }

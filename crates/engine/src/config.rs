@@ -1,0 +1,104 @@
+//! What a pool is made for, and where its rows are computed.
+
+use gumball_cpu::Level;
+use gumball_spec::layout::Widths;
+
+#[cfg(feature = "cuda")]
+use crate::device::Device;
+use crate::route::Route;
+
+/// What a pool is made for.
+///
+/// ```
+/// use gumball_engine::{Place, Pool, PoolConfig};
+/// let pool = Pool::new(PoolConfig { slots: 8, place: Place::threads(2), ..PoolConfig::new(32_000) })?;
+/// # Ok::<(), gumball_engine::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// The number of ids in the vocabulary of all requests; in 1..=2^20.
+    pub vocab: usize,
+    /// How many sequences can be in flight, in 1..2^31. The pool reserves memory for all of them when it is made; the
+    /// operating system provides each slot's memory when the slot is first used.
+    pub slots: usize,
+    /// How many logprobs the outputs have places for, both in 0..=2^20; a request may ask for no more.
+    pub widths: Widths,
+    /// Whether the kept sets of rows are kept for [`Pool::fetch`](crate::Pool::fetch), and on a device in all calls. A direct call on the host tells them where its
+    /// outputs [collect](crate::Outputs::with_kept) them.
+    pub kept: bool,
+    /// The route. A device takes [`Route::Race`] and [`Route::Probabilities`].
+    pub route: Route,
+    /// Where rows are computed.
+    pub place: Place,
+}
+
+impl PoolConfig {
+    /// Returns the default for a vocabulary: 256 slots, a place for the token's logprob and none besides, no kept sets, the route
+    /// [`Route::Race`], and the place [`Place::host`].
+    #[must_use]
+    pub fn new(vocab: usize) -> Self {
+        Self {
+            vocab,
+            slots: 256,
+            widths: Widths::default(),
+            kept: false,
+            route: Route::Race,
+            place: Place::host(),
+        }
+    }
+}
+
+/// Where the rows of a pool are computed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Place {
+    /// On the host.
+    Host {
+        /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all pools and operators share, one
+        /// a core, or the caller's where none can be started.
+        threads: Option<usize>,
+        /// The SIMD level; `None`: the machine's best.
+        level: Option<Level>,
+    },
+    /// On a device. The pool allocates all its memory there at once, except the lists and histories of requests.
+    #[cfg(feature = "cuda")]
+    Device {
+        /// The device.
+        device: Device,
+        /// The number of rows that a step can have; in 1..2^31.
+        rows: usize,
+        /// The number of tokens by which a history on the device can grow before the pool moves it, which waits for the device; in 1..2^31.
+        history_growth: usize,
+        /// Whether the device keeps the histories of all requests, or only those that edits read. Set this to replay steps without fetching
+        /// each one's outputs and still read the sequences back.
+        keep_histories: bool,
+    },
+}
+
+impl Place {
+    /// Returns the host, with the threads that all pools share and the machine's best level.
+    #[must_use]
+    pub fn host() -> Self {
+        Self::Host { threads: None, level: None }
+    }
+
+    /// Returns the host, with a number of threads, in 1..=1024: 1 is the caller's.
+    #[must_use]
+    pub fn threads(threads: usize) -> Self {
+        Self::Host { threads: Some(threads), level: None }
+    }
+
+    /// Returns a device, for steps of at most `rows` rows, in 1..2^31. Histories grow by 4096 tokens, and the device keeps those that edits read.
+    ///
+    /// ```no_run
+    /// use gumball_engine::{Device, Place, Pool, PoolConfig};
+    /// let place = Place::device(Device::cuda(0)?, 64);
+    /// let pool = Pool::new(PoolConfig { slots: 64, place, ..PoolConfig::new(151_936) })?;
+    /// # Ok::<(), gumball_engine::Error>(())
+    /// ```
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn device(device: Device, rows: usize) -> Self {
+        Self::Device { device, rows, history_growth: 4096, keep_histories: false }
+    }
+}
