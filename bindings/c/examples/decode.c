@@ -54,24 +54,29 @@ static void one_sequence(void) {
     config.struct_size = sizeof config;
     config.vocab = VOCAB;
     gumball_params *params = request(7);
-    gumball_sampler *sampler = gumball_sampler_new(params, &config);
+    gumball_sampler *sampler = gumball_sampler_new(params, &config, NULL);
     gumball_params_free(params);
     if (!sampler || gumball_sampler_reset(sampler, prompt, 3)) {
         fail();
     }
-    gumball_state state;
-    memset(&state, 0, sizeof state);
-    state.struct_size = sizeof state;
+    gumball_rows row;
+    memset(&row, 0, sizeof row);
+    row.matrix.data = logits;
+    row.matrix.rows = 1;
+    row.matrix.width = VOCAB;
     uint32_t ids[3 + STEPS];
     memcpy(ids, prompt, sizeof prompt);
     for (size_t count = 3; count < 3 + STEPS; count++) {
         gumball_token token;
         model(ids, count, logits);
-        if (gumball_sampler_sample(sampler, logits, GUMBALL_F32, VOCAB, NULL, &token)) {
+        if (gumball_sampler_sample(sampler, &row, NULL, &token)) {
             fail();
         }
         ids[count] = (uint32_t)token.id;
     }
+    gumball_state state;
+    memset(&state, 0, sizeof state);
+    state.struct_size = sizeof state;
     if (gumball_sampler_state(sampler, &state)) {
         fail();
     }
@@ -99,23 +104,28 @@ static void a_batch(void) {
         gumball_params_free(params);
         memcpy(ids[row], prompt, sizeof prompt);
     }
-    gumball_logits logits;
+    gumball_rows logits;
     memset(&logits, 0, sizeof logits);
-    logits.struct_size = sizeof logits;
-    logits.data = rows;
-    logits.dtype = GUMBALL_F32;
-    logits.rows = ROWS;
-    logits.vocab = VOCAB;
+    logits.matrix.data = rows;
+    logits.matrix.rows = ROWS;
+    logits.matrix.width = VOCAB;
+    gumball_batch batch;
+    memset(&batch, 0, sizeof batch);
+    batch.struct_size = sizeof batch;
+    batch.slots = slots;
+    batch.len = ROWS;
+    gumball_outputs_view view;
+    memset(&view, 0, sizeof view);
+    view.struct_size = sizeof view;
     for (size_t count = 3; count < 3 + STEPS; count++) {
         for (int row = 0; row < ROWS; row++) {
             model(ids[row], count, rows[row]);
         }
-        if (gumball_pool_step(pool, &logits, slots, ROWS, NULL, outputs)) {
+        if (gumball_pool_step(pool, &logits, &batch, outputs) || gumball_outputs_read(outputs, &view)) {
             fail();
         }
-        const int32_t *tokens = gumball_outputs_tokens(outputs);
         for (int row = 0; row < ROWS; row++) {
-            ids[row][count] = (uint32_t)tokens[row];
+            ids[row][count] = (uint32_t)view.tokens[row];
         }
     }
     for (int row = 0; row < ROWS; row++) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gumball.h"
+#include "gumball_heads.h"
 
 enum { VOCAB = 8000, WIDTH = 128, STEPS = 12 };
 
@@ -39,24 +39,21 @@ static int32_t progress(void *user, size_t iteration, size_t iterations, size_t 
     return 0;
 }
 
-static void decode(const char *name, int32_t kind) {
+static void decode(const char *name, gumball_head_kind kind) {
     gumball_head_config config;
     memset(&config, 0, sizeof config);
     config.struct_size = sizeof config;
-    config.weights = weights; /* borrowed: it stays as long as the head */
-    config.vocab = VOCAB;
-    config.width = WIDTH;
+    config.weights.data = weights; /* borrowed: it stays as long as the head */
+    config.weights.rows = VOCAB;
+    config.weights.width = WIDTH;
     config.kind = kind;
     gumball_head *head;
     if (kind == GUMBALL_HEAD_CLUSTERED) {
         const uint32_t special_ids[] = {0, 2};
-        gumball_clustered_options options;
-        memset(&options, 0, sizeof options);
-        options.struct_size = sizeof options;
-        options.probes = 125; /* of 500 clusters of 16 ids */
-        options.special_ids = special_ids;
-        options.special_ids_len = 2;
-        head = gumball_head_clustered_build(&config, &options, 16, 4, progress, NULL);
+        config.probes = 125; /* of 500 clusters of 16 ids */
+        config.special_ids = special_ids;
+        config.special_ids_len = 2;
+        head = gumball_head_build(&config, 4, progress, NULL);
     } else {
         head = gumball_head_new(&config);
     }
@@ -74,32 +71,40 @@ static void decode(const char *name, int32_t kind) {
     gumball_params_free(params);
 
     float state[WIDTH];
-    gumball_hidden hidden;
+    gumball_rows hidden;
     memset(&hidden, 0, sizeof hidden);
-    hidden.struct_size = sizeof hidden;
-    hidden.data = state;
-    hidden.rows = 1;
-    hidden.width = WIDTH;
+    hidden.what = GUMBALL_HIDDEN;
+    hidden.head = head;
+    hidden.matrix.data = state;
+    hidden.matrix.rows = 1;
+    hidden.matrix.width = WIDTH;
+    gumball_batch batch;
+    memset(&batch, 0, sizeof batch);
+    batch.struct_size = sizeof batch;
+    batch.slots = &slot;
+    batch.len = 1;
+    gumball_outputs_view view;
+    memset(&view, 0, sizeof view);
+    view.struct_size = sizeof view;
     gumball_outputs *outputs = gumball_outputs_new(0);
     uint32_t last = prompt[2];
     printf("%s:", name);
     for (int step = 0; step < STEPS; step++) {
         model(last, state);
-        if (gumball_pool_step_hidden(pool, head, &hidden, &slot, 1, NULL, outputs)) {
+        if (gumball_pool_step(pool, &hidden, &batch, outputs) || gumball_outputs_read(outputs, &view)) {
             fail();
         }
-        last = (uint32_t)gumball_outputs_tokens(outputs)[0];
+        last = (uint32_t)view.tokens[0];
         printf(" %u", (unsigned)last);
     }
-    gumball_head_counts counts;
+    gumball_counts counts;
     counts.struct_size = sizeof counts;
-    if (gumball_pool_head_counts(pool, &counts)) {
+    if (gumball_pool_counts(pool, &counts)) {
         fail();
     }
     printf("\n    %u rows in full, %u by %u logits in all%s\n", (unsigned)counts.whole_rows,
            (unsigned)(counts.certified_rows + counts.clustered_rows),
-           (unsigned)(counts.certified_logits + counts.clustered_logits),
-           gumball_outputs_is_approximate(outputs) ? ", approximate" : "");
+           (unsigned)(counts.certified_logits + counts.clustered_logits), view.is_approximate ? ", approximate" : "");
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
     gumball_head_free(head);

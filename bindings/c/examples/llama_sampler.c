@@ -41,6 +41,15 @@ static gumball_state state_of(const context *it) {
     return state;
 }
 
+static gumball_code sample(context *it, const float *logits, gumball_token *token) {
+    gumball_rows row;
+    memset(&row, 0, sizeof row);
+    row.matrix.data = logits;
+    row.matrix.rows = 1;
+    row.matrix.width = it->n_vocab;
+    return gumball_sampler_sample(it->sampler, &row, NULL, token);
+}
+
 static void take_back(context *it) {
     if (it->pending >= 0) {
         complain(gumball_sampler_truncate(it->sampler, state_of(it).output_len - 1));
@@ -82,7 +91,7 @@ static void sampler_apply(struct llama_sampler *sampler, llama_token_data_array 
         }
     }
     gumball_token token;
-    gumball_code code = gumball_sampler_sample(it->sampler, it->row, GUMBALL_F32, it->n_vocab, NULL, &token);
+    gumball_code code = sample(it, it->row, &token);
     complain(code);
     it->pending = code == GUMBALL_OK ? token.id : -1;
     candidates->selected = it->pending >= 0 ? it->places[it->pending] : -1;
@@ -112,7 +121,7 @@ static void sampler_copy_state(const struct llama_sampler *from, struct llama_sa
     context *it = context_of(to);
     gumball_sampler *copy = gumball_sampler_fork(source->sampler, state_of(source).draw);
     if (!copy) {
-        complain(gumball_error_code());
+        complain(gumball_error(NULL));
         return;
     }
     gumball_sampler_free(it->sampler);
@@ -159,7 +168,7 @@ struct llama_sampler *gumball_llama_sampler(const gumball_params *params, int32_
     config.struct_size = sizeof config;
     config.vocab = n_vocab > 0 ? (size_t)n_vocab : 0;
     config.draw = draw;
-    return wrap(gumball_sampler_new(params, &config), config.vocab, -1);
+    return wrap(gumball_sampler_new(params, &config, NULL), config.vocab, -1);
 }
 
 gumball_code gumball_llama_sampler_prompt(struct llama_sampler *sampler, const llama_token *prompt, size_t prompt_len) {
@@ -173,7 +182,7 @@ gumball_code gumball_llama_step(struct llama_sampler *sampler, const float *logi
     context *it = context_of(sampler);
     take_back(it);
     gumball_token drawn;
-    gumball_code code = gumball_sampler_sample(it->sampler, logits, GUMBALL_F32, it->n_vocab, NULL, &drawn);
+    gumball_code code = sample(it, logits, &drawn);
     *token = code == GUMBALL_OK ? drawn.id : -1;
     return code;
 }

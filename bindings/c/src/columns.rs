@@ -7,13 +7,7 @@ use gumball_spec::memory;
 
 use crate::error::{Failure, Result};
 use crate::ffi::{check_array, out_slice, slice};
-
-/// The memory that the arrays of an operator's call lie in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
-    Host,
-    Device,
-}
+use crate::matrix::Memory;
 
 /// A type of list elements.
 pub(crate) trait Element: Copy {
@@ -60,8 +54,8 @@ pub(crate) unsafe fn per_row<'a, T: Element>(
     Ok(match memory {
         _ if first.is_null() => None,
         // SAFETY: the caller ensures that `first` points to `len` elements, which nobody writes for `'a`.
-        Memory::Host => Some(PerRow::Host(unsafe { slice(parameter, first, len) }?)),
-        Memory::Device => {
+        Memory::GUMBALL_HOST => Some(PerRow::Host(unsafe { slice(parameter, first, len) }?)),
+        Memory::GUMBALL_DEVICE => {
             // SAFETY: the caller ensures that `len` elements stay at `first` on the device until the work is done.
             Some(PerRow::Device(unsafe { DeviceSlice::new(first.addr() as u64, T::DTYPE, len) }?))
         }
@@ -93,7 +87,7 @@ impl<'a, T: Element + Default> ListOut<'a, T> {
         first: *mut T,
         len: usize,
     ) -> Result<Self> {
-        if memory == Memory::Device {
+        if memory == Memory::GUMBALL_DEVICE {
             let address = device_address(parameter, first.cast_const(), len)?;
             // SAFETY: the caller ensures that `address` is that of memory for `len` elements on the device.
             return Ok(Self::Device(unsafe { DeviceSlice::new(address, T::DTYPE, len) }?));

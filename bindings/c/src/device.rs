@@ -1,24 +1,17 @@
 //! Devices, and buffers in their memory.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use gumball_engine::{DeviceBuffer, Error};
 
-use crate::error::{Code, Result, words};
+use crate::error::{Code, Result};
 use crate::ffi::{call, call_or, end, make, out_slice, require, slice, text};
 
 /// A device that is open, with its stream.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) inner: gumball_engine::Device,
-    name: CString,
-}
-
-impl Device {
-    fn of(inner: gumball_engine::Device) -> Self {
-        Self { name: words(inner.name()), inner }
-    }
 }
 
 /// Memory of a device.
@@ -38,7 +31,7 @@ pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<
     make(|| {
         // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("device", name) }?;
-        Ok(Device::of(gumball_engine::Device::open(name)?))
+        Ok(Device { inner: gumball_engine::Device::open(name)? })
     })
 }
 
@@ -60,7 +53,7 @@ pub unsafe extern "C" fn gumball_device_on_stream(
         // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives
         // what is made with it.
         let gpu = unsafe { gpu.on_stream(stream as usize) }.map_err(Error::from)?;
-        Ok(Device::of(gpu.into()))
+        Ok(Device { inner: gpu.into() })
     })
 }
 
@@ -68,12 +61,6 @@ pub unsafe extern "C" fn gumball_device_on_stream(
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
     end(device);
-}
-
-/// Returns its name, which stays as long as the handle. NULL after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_device_name(device: Option<&Device>) -> *const c_char {
-    call_or(ptr::null(), || Ok(require("device", device)?.name.as_ptr()))
 }
 
 /// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.

@@ -1,12 +1,11 @@
 //! The keys of draws: seeds, positions and draw indices of the program's choice.
 
-use std::mem::offset_of;
+use gumball_engine::{Error, PerRow};
 
-use gumball_engine::PerRow;
-
-use crate::columns::{Memory, per_row};
+use crate::columns::per_row;
 use crate::error::{Failure, Result};
-use crate::versioned::VersionedStruct;
+use crate::matrix::Memory;
+use crate::versioned::versioned;
 
 /// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
 /// the rows do; NULL: the value of the same name, for all outputs.
@@ -32,26 +31,57 @@ pub struct Draws {
     pub draws: *const u32,
     /// The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
     pub position: u32,
+    /// The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, so that
+    /// programs that keep them for many requests draw for some, in any order, without gathering them. Outputs are one for each row. On a device a slot that
+    /// no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: lists have one element per output, or per row.
+    pub slots: *const u32,
+    /// With `slots`: the number of elements of each pool.
+    pub size: usize,
+    /// With `slots`: how many neighbouring rows a request has, of which each is one position on; 0: one.
+    pub rows_per_slot: usize,
+    /// With `slots`: a pool of 64-bit words whose low halves are positions and whose high halves are draw indices, instead of `positions` and
+    /// `draws`. NULL: there is none.
+    pub offsets: *const i64,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for Draws {
-    const NAME: &'static str = "gumball_draws";
-    const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
+versioned!(Draws, "gumball_draws", offsets: *const i64);
+
+/// The positions and draw indices of offsets that lie on the host.
+#[derive(Default)]
+pub(crate) struct Halves {
+    positions: Vec<u32>,
+    draws: Vec<u32>,
 }
 
 impl Draws {
+    /// Returns whether lists are pools.
+    pub(crate) fn reads_pools(&self) -> Result<bool> {
+        let others = [
+            ("size", self.size > 0),
+            ("rows_per_slot", self.rows_per_slot > 0),
+            ("offsets", !self.offsets.is_null()),
+        ];
+        match others.into_iter().find(|(_, is_set)| *is_set && self.slots.is_null()) {
+            None => Ok(!self.slots.is_null()),
+            Some((parameter, _)) => {
+                let reason = "it is read with slots; leave it zero";
+                Err(Error::Conflict { parameter, other: "slots", reason }.into())
+            }
+        }
+    }
+
     /// Checks that there is an output for each of `count` trees of drafts, and that none names another row.
     pub(crate) fn check_one_per_tree(&self, count: usize) -> Result<()> {
         if self.outputs != count {
             let allowed = format!("one per tree, {count}");
-            return Err(gumball_engine::Error::length("outputs", self.outputs, allowed).into());
+            return Err(Error::length("outputs", self.outputs, allowed).into());
         }
-        if !self.row_indices.is_null() {
-            let given = format!("{:p}", self.row_indices);
-            return Err(Failure::out_of_range("row_indices", given, "NULL for draft trees"));
+        for (name, list) in [("row_indices", self.row_indices), ("slots", self.slots)] {
+            if !list.is_null() {
+                return Err(Failure::out_of_range(name, format!("{list:p}"), "NULL for draft trees"));
+            }
         }
+        self.reads_pools()?;
         Ok(())
     }
 
@@ -72,5 +102,37 @@ impl Draws {
             draws: unsafe { per_row(memory, "draws", self.draws, self.outputs) }?,
             ..gumball_engine::Draws::new(self.seed, self.position)
         })
+    }
+
+    /// Returns the keys of draws with positions and draw indices by `offsets`, if there are any, and whether the high words of positions
+    /// are draw indices for the engine as well: on the host `halves` takes them.
+    ///
+    /// # Safety
+    /// `offsets` is NULL or has `size` elements in that memory, which nobody frees or writes for `'a`.
+    pub(crate) unsafe fn offset<'a>(
+        &self,
+        memory: Memory,
+        keys: gumball_engine::Draws<'a>,
+        halves: &'a mut Halves,
+    ) -> Result<(gumball_engine::Draws<'a>, bool)> {
+        // SAFETY: the caller ensures that `offsets` is NULL or has an element for each slot.
+        match unsafe { per_row(memory, "offsets", self.offsets, self.size) }? {
+            None => Ok((keys, false)),
+            Some(_) if keys.draws.is_some() || !matches!(keys.positions, PerRow::All(_)) => {
+                let other = if keys.draws.is_some() { "draws" } else { "positions" };
+                let reason = "an offset holds both";
+                Err(Error::Conflict { parameter: "offsets", other, reason }.into())
+            }
+            Some(PerRow::Device(words)) => {
+                Ok((gumball_engine::Draws { positions: PerRow::Device(words), ..keys }, true))
+            }
+            Some(words) => {
+                let PerRow::Host(words) = words else { unreachable!("a list of the host") };
+                halves.positions = words.iter().map(|word| *word as u32).collect();
+                halves.draws = words.iter().map(|word| (*word >> 32) as u32).collect();
+                let (positions, draws) = (PerRow::Host(&halves.positions[..]), &halves.draws[..]);
+                Ok((gumball_engine::Draws { positions, draws: Some(draws.into()), ..keys }, false))
+            }
+        }
     }
 }

@@ -104,7 +104,11 @@ impl Failure {
 }
 
 impl From<Error> for Failure {
+    /// What lies in a struct is called by the name of its field.
     fn from(error: Error) -> Self {
+        let error = error.with_parameter(|name| {
+            ["drafts.", "paths.", "hidden."].iter().find_map(|of| name.strip_prefix(of)).unwrap_or(name)
+        });
         let message = error.to_string();
         let (code, parameter, value, allowed) = match error {
             Error::OutOfRange { parameter, value, allowed } => {
@@ -154,12 +158,12 @@ impl From<RanksError> for Failure {
 }
 
 /// The last error of a thread, in the form that C reads.
-struct Last {
-    code: Code,
-    message: CString,
-    parameter: CString,
-    value: CString,
-    allowed: CString,
+pub(crate) struct Last {
+    pub code: Code,
+    pub message: CString,
+    pub parameter: CString,
+    pub value: CString,
+    pub allowed: CString,
 }
 
 thread_local! {
@@ -174,40 +178,13 @@ pub(crate) fn words(text: impl Into<Vec<u8>>) -> CString {
 }
 
 /// Returns a pointer to a part of the thread's last error; to an empty text if there was none.
-fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
+pub(crate) fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
     let found = LAST.try_with(|last| last.borrow().as_ref().map(|last| part(last).as_ptr()));
     found.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// Returns the code of this thread's last error; GUMBALL_OK if there was none.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_error_code() -> Code {
+/// Returns the code of the thread's last error.
+pub(crate) fn last_code() -> Code {
     let code = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.code));
     code.ok().flatten().unwrap_or(Code::GUMBALL_OK)
-}
-
-/// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL.
-///
-/// This text, and those of the functions beside it, stay until the thread's next error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_error_message() -> *const c_char {
-    last(|last| &last.message)
-}
-
-/// Returns the parameter that the last error is about, or what is unavailable; empty if there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_error_parameter() -> *const c_char {
-    last(|last| &last.parameter)
-}
-
-/// Returns its value, its length, the unknown name, or the parameter it excludes; empty if there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_error_value() -> *const c_char {
-    last(|last| &last.value)
-}
-
-/// Returns what is allowed, the names that are known, or the reason; empty if there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_error_allowed() -> *const c_char {
-    last(|last| &last.allowed)
 }

@@ -88,6 +88,31 @@ pub(crate) unsafe fn out_slice<'a, T>(
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
 }
 
+/// Returns an array, or `None` for NULL.
+///
+/// # Safety
+/// `first` is NULL or points to `len` initialised values, which nobody writes for `'a`.
+pub(crate) unsafe fn list<'a, T>(
+    parameter: &'static str,
+    first: *const T,
+    len: usize,
+) -> Result<Option<&'a [T]>> {
+    if first.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: `first` is not NULL, and the caller ensures what `slice` asks for.
+    unsafe { slice(parameter, first, len) }.map(Some)
+}
+
+/// Returns a copy of a struct that stays as it is.
+///
+/// # Safety
+/// `given` is NULL or points to an initialised value.
+pub(crate) unsafe fn plain<T: Copy>(parameter: &'static str, given: *const T) -> Result<T> {
+    // SAFETY: the caller ensures that there is one value.
+    Ok(unsafe { slice(parameter, given, 1) }?[0])
+}
+
 pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
@@ -136,14 +161,14 @@ pub(crate) unsafe fn optional_text<'a>(parameter: &str, given: *const c_char) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{gumball_error_code, gumball_error_message};
+    use crate::error::{last, last_code};
 
     #[test]
     fn a_panic_becomes_a_code_and_the_thread_lives_on() {
         assert_eq!(call(|| panic!("{} is wrong", 7)), Code::GUMBALL_PANIC);
-        assert_eq!(gumball_error_code(), Code::GUMBALL_PANIC);
+        assert_eq!(last_code(), Code::GUMBALL_PANIC);
         // SAFETY: the message ends with a NUL and lives until the next error of this thread.
-        let message = unsafe { CStr::from_ptr(gumball_error_message()) };
+        let message = unsafe { CStr::from_ptr(last(|last| &last.message)) };
         let wanted = "a mistake of the library's own: 7 is wrong; no sequence has moved, please report it";
         assert_eq!(message.to_str(), Ok(wanted));
         assert!(make::<u8>(|| panic!("no handle")).is_none());
@@ -153,8 +178,8 @@ mod tests {
     #[test]
     fn the_last_error_is_the_threads_own() {
         call(|| Err(Failure::null("here")));
-        std::thread::spawn(|| assert_eq!(gumball_error_code(), Code::GUMBALL_OK)).join().expect("no panic");
-        assert_eq!(gumball_error_code(), Code::GUMBALL_OUT_OF_RANGE);
+        std::thread::spawn(|| assert_eq!(last_code(), Code::GUMBALL_OK)).join().expect("no panic");
+        assert_eq!(last_code(), Code::GUMBALL_OUT_OF_RANGE);
     }
 
     #[test]

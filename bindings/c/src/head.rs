@@ -1,114 +1,50 @@
-//! LM heads over the program's own weights: from hidden states to logits.
+//! LM heads: made, copied to a device, kept in files, and what is known of them.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::mem::{MaybeUninit, offset_of};
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Clustered, Exact, HeadOptions, HiddenStates, MAX_HIDDEN, Scaling,
-    Weights, WholeRow,
-};
-use gumball_engine::{Dtype as Type, Error, Head as EngineHead, Row, certify};
+use gumball_engine::certify;
+use gumball_engine::head::Artefact;
 
+use crate::clustered;
+use crate::device::Device;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require, text};
-use crate::logits::{extent, read_row, stride};
-use crate::options::list;
+use crate::ffi::{call, end, make, optional_text, out_slice, plain, require, text};
+use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, HeadKindNumber, Inner, of_file};
+use crate::info::Counts;
+use crate::matrix::{DtypeNumber, Matrix, Memory, MemoryNumber, memory};
 use crate::outputs::first;
-use crate::versioned::{VersionedStruct, read, write};
+use crate::versioned::{read, versioned, write};
 
-/// What a head computes.
-#[repr(i32)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
-pub enum HeadKind {
-    /// Every logit.
-    GUMBALL_HEAD_EXACT = 0,
-    /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
-    GUMBALL_HEAD_CERTIFIED = 1,
-    /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation. Made by
-    /// gumball_head_clustered_build, _new and _open.
-    GUMBALL_HEAD_CLUSTERED = 2,
-}
-
-/// An LM head: it makes logits of hidden states, by weights that it borrows, or, of clusters, has copied.
-///
-/// Every logit is a sum in single precision in one order, the same bits on every machine and in every batch. Pools on the host take it;
-/// several may share one, at the same time too. gumball_device_head_of copies it for pools on a device.
-#[derive(Debug)]
-pub struct Head {
-    pub(crate) inner: Inner,
-}
-
-#[derive(Debug)]
-pub(crate) enum Inner {
-    Exact(Exact<'static>),
-    Certified(Certified<'static>),
-    Clustered(Box<Clustered<'static>>),
-}
-
-/// The weights of a head, what follows their product, and which kind of head computes it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct HeadConfig {
-    /// sizeof(gumball_head_config).
-    pub struct_size: usize,
-    /// `vocab` rows of `width` weights, each behind the one before it. The head reads them as long as it lives; nobody may free
-    /// or write them meanwhile. A clustered head reads them while it is made alone, unless its options say that it permutes them.
-    pub weights: *const c_void,
-    /// The number of ids, in 1..=2^20.
-    pub vocab: usize,
-    /// The number of elements of a hidden state, in 1..=2^16.
-    pub width: usize,
-    /// `vocab` floats that are added to the products, which the head reads as long as it lives; NULL: none.
-    pub bias: *const f32,
-    /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16: the type of the weights.
-    pub dtype: i32,
-    /// A gumball_head_kind.
-    pub kind: i32,
-    /// The factor of every logit, above 0 and up to 2^16; 0: 1.
-    pub logit_scale: f32,
-    /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
-    pub softcap: f32,
-    /// The SIMD level, by its name; NULL: the machine's best. The logits are the same.
-    pub level: *const c_char,
-    /// Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
-    /// faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
-    pub most_rows: usize,
-    /// For GUMBALL_HEAD_CERTIFIED: the path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
-    /// bias. It is mapped instead of making the copy; nobody may write it as long as the head lives. NULL: none. For gumball_head_clustered_open: the
-    /// path of the file of clusters.
-    pub file: *const c_char,
-}
-
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for HeadConfig {
-    const NAME: &'static str = "gumball_head_config";
-    const LEAST: usize = offset_of!(Self, file) + size_of::<*const c_char>();
-}
-
-/// What is known of a head.
+/// What is known of a head. The lists are the head's; NULL if there are none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadInfo {
-    /// sizeof(gumball_head_info).
+    /// sizeof(gumball_head_info), also where it is to be written.
     pub struct_size: usize,
     /// The number of ids.
     pub vocab: usize,
     /// The number of elements of a hidden state.
     pub width: usize,
-    /// The gumball_dtype of the weights.
-    pub dtype: i32,
-    /// The gumball_head_kind.
-    pub kind: i32,
+    /// The type of the weights; of a head on a device 0.
+    pub dtype: DtypeNumber,
+    /// What it computes; of a head on a device 0.
+    pub kind: HeadKindNumber,
+    /// Where it computes.
+    pub memory: MemoryNumber,
+    /// 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
+    pub is_approximate: u32,
     /// How many bytes a call that screens rows reads before it reads weights; 0 but for GUMBALL_HEAD_CERTIFIED.
     pub screen_bytes: usize,
     /// How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter how many there are.
     pub most_rows: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED, else 0: how many clusters there are.
+    /// Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
+    pub unscreened: *const u32,
+    /// Their number.
+    pub unscreened_len: usize,
+    /// Of GUMBALL_HEAD_CLUSTERED: how many clusters there are.
     pub clusters: usize,
     /// How many ids a cluster has; the last one may have fewer.
     pub capacity: usize,
@@ -116,185 +52,70 @@ pub struct HeadInfo {
     pub probes: usize,
     /// How many bytes of centroids a call reads.
     pub centroid_bytes: usize,
-    /// 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
-    pub is_approximate: u64,
-}
-
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
-unsafe impl VersionedStruct for HeadInfo {
-    const NAME: &'static str = "gumball_head_info";
-    const LEAST: usize = offset_of!(Self, most_rows) + size_of::<usize>();
-}
-
-/// A batch of hidden states in host memory.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Hidden {
-    /// sizeof(gumball_hidden).
-    pub struct_size: usize,
-    /// The first element of the first hidden state.
-    pub data: *const c_void,
+    /// `vocab` ids: those of the first cluster first.
+    pub cluster_ids: *const u32,
+    /// `width` floats for each cluster.
+    pub centroids: *const f32,
+    /// For each of `vocab` ids the row of the permuted weights that is its own.
+    pub places: *const u32,
+    /// The ids that are always computed, ascending.
+    pub special_ids: *const u32,
     /// Their number.
-    pub rows: usize,
-    /// The number of elements of one.
-    pub width: usize,
-    /// How many elements after a hidden state the next one begins; 0: width.
-    pub stride: usize,
-    /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16; it need not be that of the weights.
-    pub dtype: i32,
+    pub special_ids_len: usize,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
-// bytes.
-unsafe impl VersionedStruct for Hidden {
-    const NAME: &'static str = "gumball_hidden";
-    const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
+versioned!(HeadInfo, "gumball_head_info", special_ids_len: usize);
+
+/// The rows of a step, unless somebody says otherwise: those of a pool.
+const ROWS: usize = 256;
+
+fn rows_of(rows: usize) -> usize {
+    if rows == 0 { ROWS } else { rows }
 }
 
-/// Calls widths by the names of the structs' fields.
-pub(crate) fn own_names(error: Error) -> Error {
-    error.with_parameter(|name| if name == "hidden.width" { "width" } else { name })
-}
-
-fn check_width(width: usize) -> Result<()> {
-    if (1..=MAX_HIDDEN).contains(&width) {
-        return Ok(());
-    }
-    Err(Failure::out_of_range("width", width, "in 1..=2^16"))
-}
-
-/// Returns hidden states as the engine takes them.
-///
-/// # Safety
-/// `given` is NULL or a struct with the size it states, whose hidden states nobody writes for `'a`.
-pub(crate) unsafe fn read_hidden<'a>(given: *const Hidden) -> Result<HiddenStates<'a>> {
-    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
-    let given = unsafe { read("hidden", given) }?;
-    let (rows, width, stride) = (given.rows, given.width, stride(given.stride, given.width));
-    check_width(width)?;
-    let len = match rows {
-        0 => Some(0),
-        rows => (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width)),
-    };
-    let Some(len) = len.filter(|_| rows <= 1 || stride >= width) else {
-        return Err(Failure::out_of_range("stride", stride, &format!("at least {width}, inside memory")));
-    };
-    // SAFETY: the caller ensures that `data` has the hidden states that the struct describes, which end after `len`
-    // elements.
-    let data = unsafe { read_row("hidden", given.data, given.dtype, len) }?;
-    Ok(HiddenStates::strided(data, rows, width, stride).map_err(own_names)?)
-}
-
-impl Head {
-    /// Returns it as the engine takes it.
-    pub(crate) fn get(&self) -> EngineHead<'_> {
-        match &self.inner {
-            Inner::Exact(exact) => exact.into(),
-            Inner::Certified(certified) => certified.into(),
-            Inner::Clustered(clustered) => (&**clustered).into(),
+impl HeadConfig {
+    /// # Safety
+    /// The pointers are NULL or point to what their fields say, as long as the head lives.
+    unsafe fn on_device(&self) -> Result<Head> {
+        let allowed = "GUMBALL_HEAD_EXACT over weights in a device's memory; gumball_head_copy copies heads of other kinds";
+        if self.kind != 0 {
+            return Err(Failure::out_of_range("kind", self.kind, allowed));
         }
+        let reason = "it is for heads on the host; leave it zero";
+        self.refuse(&["level", "most_rows", "file"], "device", reason)?;
+        self.refuse(&CLUSTERED, "kind", NO_CLUSTERS)?;
+        // SAFETY: the caller ensures that `device` is NULL or alive.
+        let device = require("device", unsafe { self.device.as_ref() })?.inner.clone();
+        // SAFETY: the caller ensures that `bias` is NULL or has a float for each id.
+        let (bias, scaling) = unsafe { self.shape() }?;
+        // SAFETY: the caller ensures that the weights lie there as long as the head lives.
+        let weights = unsafe { self.weights.on_device("weights") }?;
+        let head = gumball_engine::DeviceHead::over(&device, weights, bias, scaling, rows_of(self.rows));
+        let head = head?;
+        let head = if self.fast > 0 { head.fast()? } else { head };
+        Ok(Head { inner: Inner::Device(Box::new(head), device) })
     }
 
-    /// Returns the type of the weights.
-    pub(crate) fn dtype(&self) -> Type {
-        let weights = match &self.inner {
-            Inner::Exact(exact) => exact.weights(),
-            Inner::Certified(certified) => certified.exact().weights(),
-            Inner::Clustered(clustered) => clustered.weights(),
-        };
-        match weights {
-            Weights::F32(_) => Type::F32,
-            Weights::Bf16(_) => Type::Bf16,
-            Weights::F16(_) => Type::F16,
-        }
-    }
-}
-
-/// Weights of the program and what follows their product, checked.
-pub(crate) struct Given {
-    pub(crate) weights: Weights<'static>,
-    pub(crate) options: HeadOptions<'static>,
-    pub(crate) vocab: usize,
-    pub(crate) width: usize,
-}
-
-impl Given {
-    pub(crate) fn exact(self) -> Result<Exact<'static>> {
-        Ok(Exact::new(self.weights, self.vocab, self.width, self.options).map_err(own_names)?)
-    }
-}
-
-/// What follows the product with weights, and the vocabulary and width of these, checked.
-pub(crate) struct GivenShape {
-    pub(crate) bias: Option<&'static [f32]>,
-    pub(crate) scaling: Scaling,
-    pub(crate) shape: (usize, usize),
-}
-
-/// Reads what follows the product with weights.
-///
-/// # Safety
-/// `bias` is NULL or has a float for each id. The program neither frees nor writes it as long as the head that reads it.
-pub(crate) unsafe fn read_shape(given: &HeadConfig) -> Result<GivenShape> {
-    let logit_scale = if given.logit_scale == 0.0 { 1.0 } else { given.logit_scale };
-    let scaling = Scaling { logit_scale, softcap: given.softcap };
-    extent(1, given.vocab, 0)?;
-    check_width(given.width)?;
-    // SAFETY: the caller ensures that `bias` is NULL or has a float for each id, which nobody frees or writes meanwhile.
-    let bias = unsafe { list::<f32>("bias", given.bias, given.vocab) }?;
-    Ok(GivenShape { bias, scaling, shape: (given.vocab, given.width) })
-}
-
-/// Reads the weights of a head, and what follows their product.
-///
-/// # Safety
-/// `level` is NULL or ends with a NUL. `weights` and `bias` are NULL or have as many elements as the config says, which nobody frees or writes as
-/// long as what is returned, and what is made of it, lives.
-pub(crate) unsafe fn read_weights(given: &HeadConfig) -> Result<Given> {
-    // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
-    let level = unsafe { optional_text("level", given.level) }?;
-    let level = level.map(str::parse).transpose()?;
-    // SAFETY: the caller ensures what `bias` has.
-    let GivenShape { bias, scaling, shape: (vocab, width) } = unsafe { read_shape(given) }?;
-    // SAFETY: the caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes meanwhile.
-    let weights = unsafe { read_row("weights", given.weights, given.dtype, vocab * width) };
-    let weights: Weights<'static> = match weights? {
-        Row::F32(all) => all.into(),
-        Row::Bf16(all) => all.into(),
-        Row::F16(all) => all.into(),
-    };
-    let options = HeadOptions { bias: bias.map(Into::into), scaling, level };
-    Ok(Given { weights, options, vocab, width })
-}
-
-/// Makes a head. GUMBALL_HEAD_CERTIFIED takes a byte for each weight, and the time to read all of them, over the threads that pools of
-/// the process share. NULL after an error.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let given = unsafe { read("config", config) }?;
-        let is_certified = match given.kind {
+    /// # Safety
+    /// The pointers are NULL or point to what their fields say, as long as the head lives.
+    unsafe fn on_host(&self) -> Result<Head> {
+        self.refuse(&["device", "rows", "fast"], "weights.memory", "it is for weights in a device's memory")?;
+        let is_certified = match self.kind {
             0 => false,
             1 => true,
-            other => {
-                let allowed = "GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED; clustered heads have functions of their own";
-                return Err(Failure::out_of_range("kind", other, allowed));
-            }
+            // SAFETY: the caller ensures what the fields point to.
+            2 => return unsafe { clustered::open(self) },
+            other => return Err(Failure::out_of_range("kind", other, "a gumball_head_kind, 0 to 2")),
         };
-        if given.most_rows > 0 && !is_certified {
-            let reason = "an exact head screens no rows; leave it 0";
-            return Err(Error::Conflict { parameter: "most_rows", other: "kind", reason }.into());
+        self.refuse(&CLUSTERED, "kind", NO_CLUSTERS)?;
+        if !is_certified {
+            let reason = "an exact head derives nothing from its weights, and screens no rows; leave it zero";
+            self.refuse(&["most_rows", "file"], "kind", reason)?;
         }
-        // SAFETY: the C caller ensures that `file` is NULL or ends with a NUL.
-        let file = unsafe { optional_text("file", given.file) }?;
-        if file.is_some() && !is_certified {
-            let reason = "an exact head derives nothing from its weights; leave it NULL";
-            return Err(Error::Conflict { parameter: "file", other: "kind", reason }.into());
-        }
-        // SAFETY: the C caller ensures what the config says of `level`, `weights` and `bias`, as long as the head lives.
-        let exact = unsafe { read_weights(&given) }?.exact()?;
+        // SAFETY: the caller ensures that `file` is NULL or ends with a NUL.
+        let file = unsafe { optional_text("file", self.file) }?;
+        // SAFETY: the caller ensures what the config says of `level`, `weights` and `bias`.
+        let exact = unsafe { self.given() }?.exact()?;
         if !is_certified {
             return Ok(Head { inner: Inner::Exact(exact) });
         }
@@ -305,20 +126,61 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
             }
             None => certify(exact),
         };
-        let most_rows = if given.most_rows == 0 { certified.most_rows() } else { given.most_rows };
+        let most_rows = if self.most_rows == 0 { certified.most_rows() } else { self.most_rows };
         Ok(Head { inner: Inner::Certified(certified.with_most_rows(most_rows)) })
+    }
+}
+
+/// The fields of clustered heads, and why others have none.
+const CLUSTERED: [&str; 7] =
+    ["cluster_ids", "centroids", "clusters", "capacity", "probes", "special_ids", "is_in_place"];
+const NO_CLUSTERS: &str = "only GUMBALL_HEAD_CLUSTERED has clusters; leave it zero";
+
+/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them, over the threads that pools of
+/// the process share. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
+    make(|| {
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let given = unsafe { read("config", config) }?;
+        match memory(given.weights.memory)? {
+            // SAFETY: the C caller ensures what the fields point to.
+            Memory::GUMBALL_HOST => unsafe { given.on_host() },
+            // SAFETY: the C caller ensures what the fields point to.
+            Memory::GUMBALL_DEVICE => unsafe { given.on_device() },
+        }
     })
 }
 
-/// Says what is wrong with a file.
-pub(crate) fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
-    match error {
-        ArtefactError::Io { source, path } => {
-            let reason = format!("{}: {source}", path.display());
-            Error::Unavailable { resource: "file of a head", reason }.into()
-        }
-        error => Failure::out_of_range(parameter, path, &format!("a file of this head: {error}")),
-    }
+/// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then. NULL after an error.
+///
+/// `rows`: how many hidden states a step may have, in 1..2^31; 0: 256. `weights`: the same weights in the device's memory, of the same type and in the order of
+/// ids, which are then read there as long as the head lives, and only what the host's head has derived from them is copied; of a certified or clustered head
+/// nobody may write them meanwhile. NULL: all of the head is copied.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_copy(
+    head: Option<&Head>,
+    device: Option<&Device>,
+    rows: usize,
+    weights: *const Matrix,
+) -> Option<Box<Head>> {
+    make(|| {
+        let (device, head) = (require("device", device)?.inner.clone(), require("head", head)?);
+        let rows = rows_of(rows);
+        let copy = if weights.is_null() {
+            gumball_engine::DeviceHead::new(&device, head.get(), rows)?
+        } else {
+            // SAFETY: the C caller ensures that `weights` points to a matrix.
+            let there = unsafe { plain("weights", weights) }?;
+            // SAFETY: the C caller ensures that the head's weights lie there as long as the head.
+            let there = unsafe { there.on_device("weights") }?;
+            gumball_engine::DeviceHead::over_weights_of(&device, head.get(), there, rows)?
+        };
+        // Waits for what was copied.
+        copy.counts()?;
+        Ok(Head { inner: Inner::Device(Box::new(copy), device) })
+    })
 }
 
 /// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
@@ -338,111 +200,154 @@ pub unsafe extern "C" fn gumball_head_save(
         // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { optional_text("name", name) }?.unwrap_or("lm_head.weight");
         let written = match &head.inner {
-            Inner::Exact(_) => {
-                let allowed = "of kind GUMBALL_HEAD_CERTIFIED or GUMBALL_HEAD_CLUSTERED: an exact head derives nothing from its weights";
-                return Err(Failure::out_of_range("head", "GUMBALL_HEAD_EXACT", allowed));
-            }
             Inner::Certified(certified) => Artefact::write(certified, name, Path::new(path)),
             Inner::Clustered(clustered) => Artefact::write_clustered(clustered, name, Path::new(path)),
+            Inner::Exact(_) | Inner::Device(..) => {
+                let allowed = "of kind GUMBALL_HEAD_CERTIFIED or GUMBALL_HEAD_CLUSTERED, on the host: others derive nothing from their weights";
+                return Err(Failure::out_of_range("head", head.kind(), allowed));
+            }
         };
         written.map_err(|error| of_file("path", path, error))
     })
 }
 
-/// Ends a head; its weights can go then. NULL is fine.
+/// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more. NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
     end(head);
 }
 
-/// Writes what is known of a head. Set the `struct_size` of `info` before.
+/// Writes what is known of a head.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, info: *mut HeadInfo) -> Code {
+pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut HeadInfo) -> Code {
     call(|| {
         let head = require("head", head)?;
         let engine = head.get();
-        let (kind, most_rows) = match &head.inner {
-            Inner::Exact(_) => (HeadKind::GUMBALL_HEAD_EXACT, 0),
-            Inner::Certified(certified) => (HeadKind::GUMBALL_HEAD_CERTIFIED, certified.most_rows()),
-            Inner::Clustered(clustered) => (HeadKind::GUMBALL_HEAD_CLUSTERED, clustered.most_rows()),
-        };
-        let screen_bytes =
-            if let Inner::Certified(certified) = &head.inner { certified.screen_bytes() } else { 0 };
-        let [clusters, capacity, probes, centroid_bytes] = match &head.inner {
-            Inner::Clustered(clustered) => {
-                let clusters = clustered.clusters();
-                [clusters.count(), clusters.capacity(), clustered.probes(), clustered.centroid_bytes()]
-            }
-            _ => [0; 4],
-        };
-        let value = HeadInfo {
+        let mut info = HeadInfo {
             struct_size: 0,
             vocab: engine.vocab(),
             width: engine.width(),
             dtype: head.dtype() as i32,
-            kind: kind as i32,
-            screen_bytes,
-            most_rows,
-            clusters,
-            capacity,
-            probes,
-            centroid_bytes,
-            is_approximate: u64::from(engine.is_approximate()),
+            kind: HeadKind::GUMBALL_HEAD_EXACT as i32,
+            memory: Memory::GUMBALL_HOST as i32,
+            is_approximate: engine.is_approximate().into(),
+            screen_bytes: 0,
+            most_rows: 0,
+            unscreened: ptr::null(),
+            unscreened_len: 0,
+            clusters: 0,
+            capacity: 0,
+            probes: 0,
+            centroid_bytes: 0,
+            cluster_ids: ptr::null(),
+            centroids: ptr::null(),
+            places: ptr::null(),
+            special_ids: ptr::null(),
+            special_ids_len: 0,
         };
-        // SAFETY: the C caller ensures that `info` is NULL or points to the bytes that its `struct_size` names,
+        match &head.inner {
+            Inner::Exact(_) => {}
+            Inner::Certified(certified) => {
+                info.kind = HeadKind::GUMBALL_HEAD_CERTIFIED as i32;
+                (info.screen_bytes, info.most_rows) = (certified.screen_bytes(), certified.most_rows());
+                let unscreened = certified.unscreened();
+                (info.unscreened, info.unscreened_len) = (first(unscreened), unscreened.len());
+            }
+            Inner::Clustered(clustered) => {
+                let clusters = clustered.clusters();
+                info.kind = HeadKind::GUMBALL_HEAD_CLUSTERED as i32;
+                (info.most_rows, info.probes) = (clustered.most_rows(), clustered.probes());
+                (info.clusters, info.capacity) = (clusters.count(), clusters.capacity());
+                info.centroid_bytes = clustered.centroid_bytes();
+                (info.cluster_ids, info.centroids) = (first(clusters.ids()), first(clusters.centroids()));
+                info.places = first(clustered.places());
+                let special = clustered.special_ids();
+                (info.special_ids, info.special_ids_len) = (first(special), special.len());
+            }
+            Inner::Device(head, _) => {
+                info.memory = Memory::GUMBALL_DEVICE as i32;
+                info.screen_bytes = head.screen_bytes();
+            }
+        }
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names,
         // which nobody else uses.
-        unsafe { write("info", info, value) }
+        unsafe { write("out", out, info) }
     })
 }
 
-/// Returns the ids whose logits a certified head always computes, since a weight or the bias is not finite or very large, ascending, and
-/// their number. NULL if there are none, and after an error. They are the head's.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_head_unscreened(
-    head: Option<&Head>,
-    len: Option<&mut MaybeUninit<usize>>,
-) -> *const u32 {
-    call_or(ptr::null(), || {
-        let (head, len) = (require("head", head)?, require("len", len)?);
-        let ids = match &head.inner {
-            Inner::Certified(certified) => certified.unscreened(),
-            _ => &[][..],
-        };
-        len.write(ids.len());
-        Ok(first(ids))
-    })
-}
-
-/// Computes all logits of hidden states, whichever kind the head is. `logits`: memory for `vocab` floats for each hidden state.
+/// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float for each id and hidden state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_logits(
     head: Option<&Head>,
-    hidden: *const Hidden,
+    hidden: *const Matrix,
     logits: *mut f32,
 ) -> Code {
     call(|| {
         let head = require("head", head)?;
-        // SAFETY: the C caller ensures that `hidden` is NULL or a struct of its stated size, whose hidden states
-        // nobody writes meanwhile.
-        let states = unsafe { read_hidden(hidden) }?;
+        // SAFETY: the C caller ensures that `hidden` is NULL or points to a matrix.
+        let given = unsafe { plain("hidden", hidden) }?;
+        // SAFETY: the C caller ensures that its rows are there, which nobody writes meanwhile.
+        let states = unsafe { given.hidden() }?;
         let len = states.rows().saturating_mul(head.get().vocab());
-        // SAFETY: the C caller ensures that `logits` has memory for `vocab` floats for each hidden state.
+        // SAFETY: the C caller ensures that `logits` has memory for as many floats.
         let out = unsafe { out_slice("logits", logits, len) }?;
-        out.iter_mut().for_each(|logit| _ = logit.write(0.0));
+        out.fill(MaybeUninit::new(0.0));
         // SAFETY: every element was just written.
         let out = unsafe { out.assume_init_mut() };
-        Ok(head.get().logits(states, out).map_err(own_names)?)
+        Ok(head.get().logits(states, out)?)
     })
 }
 
-/// Returns the name of a reason, for C. Each is made once and stays.
-pub(crate) fn reason(reason: WholeRow) -> &'static CStr {
-    static NAMES: Mutex<Vec<&'static CStr>> = Mutex::new(Vec::new());
-    let (name, mut names) = (reason.name(), NAMES.lock().unwrap_or_else(PoisonError::into_inner));
-    if let Some(known) = names.iter().find(|known| known.to_bytes() == name.as_bytes()) {
-        return known;
-    }
-    let made: &CStr = Box::leak(CString::new(name).expect("names have no NUL").into_boxed_c_str());
-    names.push(made);
-    made
+/// Waits for the device, and writes what a head there has done since it was made, for all pools; it does not count reads. On the host pools count:
+/// gumball_pool_counts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Counts) -> Code {
+    call(|| {
+        let head = require("head", head)?;
+        let Inner::Device(there, _) = &head.inner else {
+            let allowed = "on a device; gumball_pool_counts tells what heads of the host have done";
+            return Err(Failure::out_of_range("head", head.kind(), allowed));
+        };
+        let seen = there.counts()?;
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names,
+        // which nobody else uses.
+        unsafe { write("out", out, Counts::of_heads(&seen)) }
+    })
+}
+
+/// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their number. No other thread may use the head meanwhile.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_head_set_probes(head: Option<&mut Head>, probes: usize) -> Code {
+    call(|| {
+        let head = require("head", head)?;
+        let kind = head.kind();
+        match &mut head.inner {
+            Inner::Clustered(clustered) => Ok(clustered.set_probes(probes)?),
+            _ => Err(Failure::out_of_range("head", kind, "of kind GUMBALL_HEAD_CLUSTERED, which has probes")),
+        }
+    })
+}
+
+/// Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with all
+/// centroids, up to `iterations` times, over the threads that pools of the process share. NULL after an error.
+///
+/// `config`: of kind GUMBALL_HEAD_CLUSTERED, with neither a file nor clusters. `iterations`: how often all ids are assigned to clusters at most; 0: 10.
+/// `progress`: NULL: nobody is told. If it stops the build, the error is GUMBALL_UNAVAILABLE. What is wrong with the arguments is found before anything is
+/// compared.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_head_build(
+    config: *const HeadConfig,
+    iterations: usize,
+    progress: ClusterProgressFn,
+    user: *mut c_void,
+) -> Option<Box<Head>> {
+    make(|| {
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let given = unsafe { read("config", config) }?;
+        let reason = "clusters are built; gumball_head_new takes those that there are";
+        given.refuse(&["file", "cluster_ids", "centroids", "clusters"], "gumball_head_build", reason)?;
+        // SAFETY: the C caller ensures what the fields point to.
+        unsafe { clustered::build(&given, iterations, progress, user) }
+    })
 }

@@ -1,21 +1,20 @@
 //! Operators that judge trees of drafts, chains among them, by probabilities, and those that say how likely given tokens are.
 
-use std::mem::offset_of;
-
 use gumball_engine::{
     DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees as Trees, Error,
     HostDraftTrees, IntType, Judgement, MAX_VOCAB, PerRowMut,
 };
 
-use crate::columns::{ListOut, Memory, device_address, per_row};
+use crate::batch::VerifyModeNumber;
+use crate::columns::{ListOut, device_address, per_row};
 use crate::draws::Draws;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, require, slice};
-use crate::logits::Logits;
-use crate::matrix::read_rows;
+use crate::ffi::{call, list, require, slice};
+use crate::matrix::Memory;
+use crate::operands::read_rows;
 use crate::operators::Operators;
-use crate::options::list;
-use crate::versioned::{VersionedStruct, read};
+use crate::rows::Rows;
+use crate::versioned::{read, versioned};
 
 /// A batch of T trees of n drafts each, with the probabilities of the target and of the drafter: arrays without gaps, in the memory of
 /// the operators. Row 0 of a tree is that of its root, row i + 1 that behind draft i.
@@ -43,19 +42,14 @@ pub struct DraftTrees {
     /// T x (n + 1) x V: the target's probabilities.
     pub target_probs: *const f32,
     /// GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD.
-    pub mode: i64,
-    /// For GUMBALL_THRESHOLD, as in gumball_drafts.
+    pub mode: VerifyModeNumber,
+    /// For GUMBALL_THRESHOLD, as in gumball_batch.
     pub threshold_single: f32,
-    /// For GUMBALL_THRESHOLD, as in gumball_drafts.
+    /// For GUMBALL_THRESHOLD, as in gumball_batch.
     pub threshold_acc: f32,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for DraftTrees {
-    const NAME: &'static str = "gumball_draft_trees";
-    const LEAST: usize = offset_of!(Self, threshold_acc) + size_of::<f32>();
-}
+versioned!(DraftTrees, "gumball_draft_trees", threshold_acc: f32);
 
 impl DraftTrees {
     fn judgement(&self) -> Result<Judgement> {
@@ -190,7 +184,7 @@ pub unsafe extern "C" fn gumball_operators_judge(
             statuses: statuses.column(),
             adds: false,
         };
-        if memory == Memory::Device {
+        if memory == Memory::GUMBALL_DEVICE {
             // SAFETY: the C caller ensures that the arrays of `trees`, `tokens` and `rows` lie on the device, with the elements
             // that the counts name, until the launched work is done.
             let batch = unsafe { trees.on_device(tokens, rows) }?;
@@ -231,7 +225,7 @@ pub unsafe extern "C" fn gumball_operators_judge(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_selected_logprobs(
     operators: Option<&Operators>,
-    logits: *const Logits,
+    logits: *const Rows,
     tokens: *const i32,
     logprobs: *mut f32,
     ranks: *mut u32,
@@ -240,7 +234,7 @@ pub unsafe extern "C" fn gumball_operators_selected_logprobs(
     call(|| {
         let operators = require("operators", operators)?;
         let memory = operators.memory();
-        // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows are there.
+        // SAFETY: the C caller ensures that `logits` is NULL or points to rows that are there.
         let (rows, count) = unsafe { read_rows(memory, logits) }?;
         // SAFETY: the C caller ensures that `tokens` is NULL or has one id per row.
         let tokens = unsafe { per_row(memory, "tokens", tokens, count) }?;

@@ -1,169 +1,374 @@
-//! Rows that operators read and write: into separate memory, or in place; on the host or on a device.
+//! Values that describe memory of the host or of a device: matrices, integers and grammar bitmasks.
 
 use std::ffi::c_void;
-use std::mem::offset_of;
-use std::slice;
 
-use gumball_engine::Dtype as Type;
-use gumball_engine::{DeviceMatrix, DeviceRows, LogitsMut, RowMut, RowsIn, RowsInOut};
+use gumball_engine::head::HiddenStates;
+use gumball_engine::{
+    DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceSlice, Dtype as Type, Error,
+    HostMasks, HostMatrix, Ids, IntType as Int, MAX_VOCAB, Row,
+};
 
-use crate::columns::{Memory, device_address};
 use crate::error::{Failure, Result};
-use crate::ffi::check_array;
-use crate::logits::{Logits, described, dtype, extent, kind};
-use crate::versioned::{VersionedStruct, read};
+use crate::ffi::{list, slice};
 
-/// Rows to be written, in the memory of the operators. Nobody else uses what lies between the first and the last element during the call;
-/// elements between rows stay as they are.
+/// Whose memory something lies in.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum Memory {
+    /// The host's.
+    GUMBALL_HOST = 0,
+    /// That of the device which a pool or operators were made with; a CUdeviceptr is cast to a pointer.
+    GUMBALL_DEVICE = 1,
+}
+
+/// cbindgen:ignore
+pub type MemoryNumber = i32;
+
+/// Returns the memory that C's number stands for.
+pub(crate) fn memory(given: MemoryNumber) -> Result<Memory> {
+    match given {
+        0 => Ok(Memory::GUMBALL_HOST),
+        1 => Ok(Memory::GUMBALL_DEVICE),
+        other => Err(Failure::out_of_range("memory", other, "GUMBALL_HOST or GUMBALL_DEVICE")),
+    }
+}
+
+/// The type of a matrix's elements.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum Dtype {
+    /// Single precision.
+    GUMBALL_F32 = 0,
+    /// Truncated single precision.
+    GUMBALL_BF16 = 1,
+    /// Half precision.
+    GUMBALL_F16 = 2,
+}
+
+/// cbindgen:ignore
+pub type DtypeNumber = i32;
+
+/// Returns the element type that C's number stands for.
+pub(crate) fn dtype(given: DtypeNumber) -> Result<Type> {
+    match given {
+        0 => Ok(Type::F32),
+        1 => Ok(Type::Bf16),
+        2 => Ok(Type::F16),
+        other => Err(Failure::out_of_range("dtype", other, "GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16")),
+    }
+}
+
+/// The type of integers. Those of the host have 32 bits.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum IntType {
+    /// int32_t.
+    GUMBALL_I32 = 0,
+    /// int64_t.
+    GUMBALL_I64 = 1,
+}
+
+/// cbindgen:ignore
+pub type IntTypeNumber = i32;
+
+/// A matrix, which nobody writes while it is read. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct RowsOut {
-    /// sizeof(gumball_rows_out).
-    pub struct_size: usize,
+pub struct Matrix {
     /// The first element of the first row.
-    pub data: *mut c_void,
+    pub data: *const c_void,
     /// The number of rows.
     pub rows: usize,
     /// The number of elements in a row.
-    pub vocab: usize,
-    /// How many elements after a row the next one begins; 0: vocab.
+    pub width: usize,
+    /// How many elements after a row the next one begins; 0: width.
     pub stride: usize,
-    /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16. Each number is rounded to it once.
-    pub dtype: i32,
+    /// The type of the elements.
+    pub dtype: DtypeNumber,
+    /// Where it lies.
+    pub memory: MemoryNumber,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
-// bytes.
-unsafe impl VersionedStruct for RowsOut {
-    const NAME: &'static str = "gumball_rows_out";
-    const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
+/// Integers: a list, of which each is a row of 1, or lines of several. This struct stays as it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ints {
+    /// The first integer; NULL: there are none.
+    pub data: *const c_void,
+    /// The number of lines.
+    pub rows: usize,
+    /// The number of integers in a line; 0: 1.
+    pub width: usize,
+    /// How many integers after a line the next one begins; 0: width.
+    pub stride: usize,
+    /// The type of the integers.
+    pub dtype: IntTypeNumber,
+    /// Where they lie.
+    pub memory: MemoryNumber,
 }
 
-/// Returns rows to be read as the engine takes them, and their number.
-///
-/// # Safety
-/// `given` is NULL or a struct with the size it states, whose rows are there, in that memory. Nobody writes
-/// them for `'a`; on a device, until the enqueued work is done.
-pub(crate) unsafe fn read_rows<'a>(memory: Memory, given: *const Logits) -> Result<(RowsIn<'a>, usize)> {
-    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
-    let given = unsafe { read("logits", given) }?;
-    let rows = match memory {
-        // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`.
-        Memory::Host => unsafe { described(&given) }?.into(),
-        // SAFETY: the caller ensures that the rows lie on the device until the work is done.
-        Memory::Device => unsafe { device_rows(&given) }?.into(),
-    };
-    Ok((rows, given.rows))
+/// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond a bitmask are forbidden. This struct stays
+/// as it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Masks {
+    /// The first word, a uint32_t; NULL: no row has a bitmask.
+    pub words: *const c_void,
+    /// The number of bitmasks.
+    pub rows: usize,
+    /// The number of words in one. Bitmasks of 0 words forbid every id.
+    pub width: usize,
+    /// How many words after the start of a bitmask the next one begins; 0: width.
+    pub stride: usize,
+    /// For each row whether its bitmask counts; NULL: all do. Not for bitmasks in a device's memory.
+    pub present: *const u8,
+    /// Where the words lie.
+    pub memory: MemoryNumber,
 }
 
-/// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The rows
-/// to be written may be the rows that are read, but must not overlap them otherwise.
-///
-/// # Safety
-/// `rows` and `out` are NULL or structs with the sizes they state, whose rows are there, in that memory. For
-/// `'a`, on a device until the enqueued work is done, nobody writes the rows that are read, and nobody else
-/// uses the rows of `out`.
-pub(crate) unsafe fn read_rows_in_out<'a>(
-    memory: Memory,
-    rows: *const Logits,
-    out: *const RowsOut,
-) -> Result<(RowsInOut<'a>, usize)> {
-    // SAFETY: the caller ensures that `rows` is NULL or points to the bytes that its `struct_size` names.
-    let from = unsafe { read("logits", rows) }?;
-    // SAFETY: the caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
-    let to = unsafe { read("out", out) }?;
-    let (in_place, kind) = (is_same(&from, &to)?, kind(from.kind)?);
-    let (stride, len) = extent(to.rows, to.vocab, to.stride)?;
-    let to_type = dtype(to.dtype)?;
-    if memory == Memory::Device {
-        let address = device_address("out", to.data.cast_const(), len)?;
-        // SAFETY: the caller ensures that `out.data` is the device address of this matrix, which only this work
-        // uses; `is_same` found it equal to the read rows or apart.
-        let to = unsafe { DeviceRows::new(address, to_type, to.rows, to.vocab, stride) }?.with_kind(kind);
-        let read = match in_place {
-            true => None,
-            // SAFETY: the caller ensures that the rows lie on the device until the work is done.
-            false => Some(unsafe { device_rows(&from) }?),
-        };
-        return Ok((RowsInOut::Device { from: read, to }, from.rows));
+/// Returns a stride in elements: `width` if `given` is 0.
+pub(crate) fn stride(given: usize, width: usize) -> usize {
+    if given == 0 { width } else { given }
+}
+
+/// Returns the stride of a matrix in elements, and the number of elements to the end of its last row.
+pub(crate) fn extent(rows: usize, width: usize, given: usize) -> Result<(usize, usize)> {
+    if !(1..=MAX_VOCAB).contains(&width) {
+        return Err(Failure::out_of_range("width", width, "in 1..=2^20"));
     }
-    let read = match in_place {
-        true => None,
-        // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`; `out` lies
-        // apart from them.
-        false => Some(unsafe { described(&from) }?),
+    let stride = stride(given, width);
+    let end = rows.saturating_sub(1).checked_mul(stride).and_then(|start| start.checked_add(width));
+    let Some(end) = end.filter(|_| rows <= 1 || stride >= width) else {
+        return Err(Failure::out_of_range("stride", stride, &format!("at least {width}, inside memory")));
     };
-    // SAFETY: the caller ensures that `out.data` has `len` elements that nobody else uses. If they are the rows
-    // that are read, only this slice of them is made; otherwise `is_same` found them apart.
-    let written = unsafe { written(to.data, to_type, len) }?;
-    let to = LogitsMut::strided(written, to.rows, to.vocab, stride)?.with_kind(kind);
-    Ok((RowsInOut::Host { from: read, to }, from.rows))
+    Ok((stride, if rows == 0 { 0 } else { end }))
 }
 
-/// Returns rows on a device that are read.
+/// Returns `len` elements of the type that `given` stands for.
 ///
 /// # Safety
-/// `given.data` is NULL or the device address of the matrix that `given` describes. Nobody frees or writes it
-/// until the enqueued work is done.
-unsafe fn device_rows<'a>(given: &Logits) -> Result<DeviceMatrix<'a>> {
-    let (stride, len) = extent(given.rows, given.vocab, given.stride)?;
-    let address = device_address("logits", given.data, len)?;
-    // SAFETY: the caller ensures that `given.data` is the device address of this matrix, unchanged until the
-    // work is done.
-    let rows = unsafe { DeviceMatrix::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?;
-    Ok(rows.with_kind(kind(given.kind)?))
-}
-
-/// Returns whether the rows to be written are the rows that are read; refuses any other overlap.
-fn is_same(from: &Logits, to: &RowsOut) -> Result<bool> {
-    let (from_stride, from_len) = extent(from.rows, from.vocab, from.stride)?;
-    let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
-    let (from_type, to_type) = (dtype(from.dtype)?, dtype(to.dtype)?);
-    let same = from.data.addr() == to.data.addr()
-        && (from.rows, from.vocab, from_stride, from_type) == (to.rows, to.vocab, to_stride, to_type);
-    let (start, end) = span(from.data, from_len, from_type);
-    let (out_start, out_end) = span(to.data, to_len, to_type);
-    if !same && start < out_end && out_start < end {
-        let allowed = "the very rows that are read, or memory that has nothing in common with theirs";
-        return Err(Failure::out_of_range("out", format!("{:p}", to.data), allowed));
-    }
-    Ok(same)
-}
-
-/// Returns the addresses of the first byte and of the end of `len` elements.
-fn span(first: *const c_void, len: usize, dtype: Type) -> (usize, usize) {
-    let bytes = if dtype == Type::F32 { 4 } else { 2 };
-    (first.addr(), first.addr().saturating_add(len.saturating_mul(bytes)))
-}
-
-/// Returns `len` elements of a type, to be written.
-///
-/// # Safety
-/// `data` is NULL or points to `len` initialised elements of that type, which nobody else uses for `'a`.
-unsafe fn written<'a>(data: *mut c_void, dtype: Type, len: usize) -> Result<RowMut<'a>> {
-    Ok(match dtype {
-        // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody else uses for `'a`.
-        Type::F32 => RowMut::F32(unsafe { elements(data.cast(), len) }?),
-        // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody else uses for `'a`;
-        // any u16 is a bf16.
-        Type::Bf16 => RowMut::Bf16(unsafe { elements(data.cast(), len) }?),
-        // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody else uses for `'a`;
-        // any u16 is an f16.
-        Type::F16 => RowMut::F16(unsafe { elements(data.cast(), len) }?),
+/// `data` is NULL or points to `len` elements of that type, which nobody writes for `'a`.
+pub(crate) unsafe fn read_row<'a>(
+    parameter: &'static str,
+    data: *const c_void,
+    given: DtypeNumber,
+    len: usize,
+) -> Result<Row<'a>> {
+    Ok(match dtype(given)? {
+        // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody writes for `'a`.
+        Type::F32 => Row::F32(unsafe { slice(parameter, data.cast(), len) }?),
+        // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody writes for `'a`; any
+        // u16 is a bf16.
+        Type::Bf16 => Row::Bf16(unsafe { slice(parameter, data.cast(), len) }?),
+        // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody writes for `'a`; any
+        // u16 is an f16.
+        Type::F16 => Row::F16(unsafe { slice(parameter, data.cast(), len) }?),
     })
 }
 
-/// Returns numbers to be written.
-///
-/// # Safety
-/// `first` is NULL or points to `len` numbers of a type for which all bits are valid. Nobody else uses them
-/// for `'a`.
-unsafe fn elements<'a, T>(first: *mut T, len: usize) -> Result<&'a mut [T]> {
-    check_array("out", first, len)?;
-    if len == 0 {
-        return Ok(&mut []);
+impl Matrix {
+    /// Returns it as the engine takes it.
+    ///
+    /// # Safety
+    /// `data` is NULL or points to the described elements in that memory, which nobody frees or writes for `'a`; those of a device until what
+    /// reads them is done.
+    pub(crate) unsafe fn get<'a>(&self, parameter: &'static str) -> Result<gumball_engine::Matrix<'a>> {
+        if memory(self.memory)? == Memory::GUMBALL_DEVICE {
+            // SAFETY: the caller ensures what `on_device` asks for.
+            return Ok(unsafe { self.on_device(parameter) }?.into());
+        }
+        let (stride, len) = extent(self.rows, self.width, self.stride)?;
+        // SAFETY: the caller ensures that `data` has the described rows, which end after `len` elements.
+        let data = unsafe { read_row(parameter, self.data, self.dtype, len) }?;
+        Ok(HostMatrix::strided(data, self.rows, self.width, stride)?.into())
     }
-    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
-    // `len` numbers are there, which nobody else uses for `'a`.
-    Ok(unsafe { slice::from_raw_parts_mut(first, len) })
+
+    /// Returns hidden states of the host.
+    ///
+    /// # Safety
+    /// That of [`Matrix::get`].
+    pub(crate) unsafe fn hidden<'a>(&self) -> Result<HiddenStates<'a>> {
+        if memory(self.memory)? == Memory::GUMBALL_DEVICE {
+            return Err(Failure::out_of_range(
+                "memory",
+                "GUMBALL_DEVICE",
+                "GUMBALL_HOST: a head of the host reads it",
+            ));
+        }
+        let (stride, len) = extent(self.rows, self.width, self.stride)?;
+        // SAFETY: the caller ensures that `data` has the described rows, which end after `len` elements.
+        let data = unsafe { read_row("hidden", self.data, self.dtype, len) }?;
+        Ok(HiddenStates::strided(data, self.rows, self.width, stride)?)
+    }
+
+    /// Returns a matrix in the memory of a device.
+    ///
+    /// # Safety
+    /// That of [`Matrix::get`].
+    pub(crate) unsafe fn on_device<'a>(&self, parameter: &'static str) -> Result<DeviceMatrix<'a>> {
+        let (stride, len) = extent(self.rows, self.width, self.stride)?;
+        if self.data.is_null() && len > 0 {
+            return Err(Failure::null(parameter));
+        }
+        let (address, dtype) = (self.data.addr() as u64, dtype(self.dtype)?);
+        // SAFETY: the caller ensures that this matrix lies there.
+        let matrix = unsafe { DeviceMatrix::new(address, dtype, self.rows, self.width, stride) };
+        Ok(matrix
+            .map_err(|error| error.with_parameter(|name| if name == "logits" { parameter } else { name }))?)
+    }
+}
+
+impl Ints {
+    /// Returns whether there are none.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.data.is_null() && self.rows == 0
+    }
+
+    fn int_type(&self) -> Result<Int> {
+        match self.dtype {
+            0 => Ok(Int::I32),
+            1 => Ok(Int::I64),
+            other => Err(Failure::out_of_range("dtype", other, "GUMBALL_I32 or GUMBALL_I64")),
+        }
+    }
+
+    /// Returns a list as the engine takes it.
+    ///
+    /// # Safety
+    /// `data` is NULL or points to `rows` integers in that memory, which nobody frees or writes for `'a`; those of a device until what reads
+    /// them is done.
+    pub(crate) unsafe fn list<'a>(&self, parameter: &'static str) -> Result<Ids<'a>> {
+        let dtype = self.int_type()?;
+        for (name, value) in [("width", self.width), ("stride", self.stride)] {
+            if value > 1 {
+                return Err(Failure::out_of_range(name, value, &format!("0 or 1: {parameter} is a list")));
+            }
+        }
+        if memory(self.memory)? == Memory::GUMBALL_HOST {
+            if dtype == Int::I64 {
+                return Err(Failure::out_of_range(
+                    "dtype",
+                    "GUMBALL_I64",
+                    "GUMBALL_I32 in the memory of the host",
+                ));
+            }
+            // SAFETY: the caller ensures that `data` is NULL or has as many integers.
+            return Ok(unsafe { slice(parameter, self.data.cast::<i32>(), self.rows) }?.into());
+        }
+        if self.data.is_null() && self.rows > 0 {
+            return Err(Failure::null(parameter));
+        }
+        // SAFETY: the caller ensures that as many integers lie there.
+        Ok(unsafe { DeviceSlice::new(self.data.addr() as u64, dtype, self.rows) }?.into())
+    }
+
+    /// Returns lines in the memory of a device.
+    ///
+    /// # Safety
+    /// `data` is NULL or the address of these lines, which stay there, unchanged, as long as the device reads them.
+    pub(crate) unsafe fn lines<'a>(&self, parameter: &'static str) -> Result<DeviceIntMatrix<'a>> {
+        let (address, dtype, width, stride) = self.there(parameter)?;
+        // SAFETY: the caller ensures that these lines lie there.
+        Ok(unsafe { DeviceIntMatrix::new(address, dtype, self.rows, width, stride) }?)
+    }
+
+    /// Returns lines in the memory of a device, to be written.
+    ///
+    /// # Safety
+    /// `data` is NULL or the address of these lines, which stay there as long as the device writes them, and which nobody else uses then.
+    pub(crate) unsafe fn written<'a>(&self, parameter: &'static str) -> Result<DeviceIntMatrixMut<'a>> {
+        let (address, dtype, width, stride) = self.there(parameter)?;
+        // SAFETY: the caller ensures that these lines lie there, and that nobody else uses them.
+        Ok(unsafe { DeviceIntMatrixMut::new(address, dtype, self.rows, width, stride) }?)
+    }
+
+    fn there(&self, parameter: &'static str) -> Result<(u64, Int, usize, usize)> {
+        if memory(self.memory)? == Memory::GUMBALL_HOST {
+            let allowed = "GUMBALL_DEVICE: a batch of drafts lies there";
+            return Err(Failure::out_of_range("memory", "GUMBALL_HOST", allowed));
+        }
+        if self.data.is_null() && self.rows > 0 {
+            return Err(Failure::null(parameter));
+        }
+        let width = stride(self.width, 1);
+        Ok((self.data.addr() as u64, self.int_type()?, width, stride(self.stride, width)))
+    }
+}
+
+/// Bitmasks of C, checked.
+#[derive(Debug)]
+pub(crate) struct GivenMasks<'a> {
+    masks: gumball_engine::Masks<'a>,
+    present: Option<Vec<bool>>,
+    first: Option<&'a [u32]>,
+}
+
+impl<'a> GivenMasks<'a> {
+    /// Returns those in a device's memory.
+    pub fn there(&self) -> Result<gumball_engine::Masks<'a>> {
+        if matches!(self.masks, gumball_engine::Masks::Host(_)) {
+            let allowed = "GUMBALL_DEVICE: bitmasks of the host are assigned";
+            return Err(Failure::out_of_range("masks.memory", "GUMBALL_HOST", allowed));
+        }
+        Ok(self.masks)
+    }
+
+    /// Returns them as the engine takes them.
+    pub fn get(&self) -> Result<gumball_engine::Masks<'_>> {
+        match (self.masks, &self.present) {
+            (gumball_engine::Masks::Host(masks), Some(present)) => Ok(masks.with_present(present)?.into()),
+            (masks, _) => Ok(masks),
+        }
+    }
+
+    /// Returns the bitmask of the first row, if it counts.
+    pub fn first(&self) -> Option<&[u32]> {
+        self.first.filter(|_| self.present.as_ref().is_none_or(|present| present[0]))
+    }
+}
+
+impl Masks {
+    /// Reads bitmasks.
+    ///
+    /// # Safety
+    /// `words` is NULL or points to the described words in that memory, which nobody frees or writes for `'a`; those of a device until what reads
+    /// them is done. `present` is NULL or has a byte for each.
+    pub(crate) unsafe fn get<'a>(&self) -> Result<GivenMasks<'a>> {
+        let (rows, width, stride) = (self.rows, self.width, stride(self.stride, self.width));
+        let absent = GivenMasks { masks: gumball_engine::Masks::None, present: None, first: None };
+        if self.words.is_null() {
+            return Ok(absent);
+        }
+        // SAFETY: the caller ensures that `present` is NULL or has a byte for each bitmask.
+        let present = unsafe { list("masks.present", self.present, rows) }?;
+        if memory(self.memory)? == Memory::GUMBALL_DEVICE {
+            if present.is_some() {
+                let reason =
+                    "bitmasks in a device's memory are there for all rows or for none; leave it NULL";
+                return Err(Error::Conflict { parameter: "masks.present", other: "memory", reason }.into());
+            }
+            // SAFETY: the caller ensures that these words lie there.
+            let masks = unsafe { DeviceMasks::new(self.words.addr() as u64, rows, width, stride) }?;
+            return Ok(GivenMasks { masks: masks.into(), ..absent });
+        }
+        let end = if width == 0 || rows == 0 {
+            Some(0)
+        } else {
+            (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width))
+        };
+        let Some(end) = end.filter(|_| rows <= 1 || stride >= width) else {
+            let allowed = format!("at least {width}, the words of a bitmask, inside memory");
+            return Err(Failure::out_of_range("masks.stride", stride, &allowed));
+        };
+        // SAFETY: the caller ensures that the words of all bitmasks are there, which end after `end` words.
+        let words: &[u32] = unsafe { slice("masks", self.words.cast(), end) }?;
+        Ok(GivenMasks {
+            masks: HostMasks::new(words, rows, width, stride)?.into(),
+            present: present.map(|present| present.iter().map(|there| *there != 0).collect()),
+            first: words.get(..width).filter(|_| rows > 0),
+        })
+    }
 }

@@ -1,20 +1,19 @@
 //! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows, draws.
 
 use std::ffi::c_char;
-use std::mem::offset_of;
 
-use gumball_engine::{PerRow, SamplingParams};
+use gumball_engine::{Error, PerRow, SamplingParams};
 
-use crate::columns::{ListOut, Memory, per_row};
+use crate::columns::{ListOut, per_row};
 use crate::device::Device;
-use crate::draws::Draws;
+use crate::draws::{Draws, Halves};
 use crate::error::{Code, Result};
 use crate::ffi::{call, end, make, optional_text, require};
-use crate::logits::Logits;
-use crate::matrix::{RowsOut, read_rows, read_rows_in_out};
+use crate::matrix::{Matrix, Memory};
+use crate::operands::{read_rows, read_rows_in_out};
 use crate::row_params::{RowParams, read_row_params};
-use crate::slots::{Halves, PoolSlots};
-use crate::versioned::{VersionedStruct, read, read_or_default};
+use crate::rows::Rows;
+use crate::versioned::{read, read_or_default, versioned};
 
 /// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
 /// positions themselves. The result of a row is the one that it has in a pool.
@@ -33,30 +32,28 @@ pub struct Operators {
 impl Operators {
     /// Returns the memory that the arrays of calls lie in.
     pub(crate) fn memory(&self) -> Memory {
-        if self.inner.is_on_device() { Memory::Device } else { Memory::Host }
+        if self.inner.is_on_device() { Memory::GUMBALL_DEVICE } else { Memory::GUMBALL_HOST }
     }
 }
 
-/// How operators of the host are made.
+/// How operators are made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorsConfig {
     /// sizeof(gumball_operators_config).
     pub struct_size: usize,
-    /// The number of threads that process rows, in 1..=1024, where 1 is the caller's; 0: those that all pools share.
+    /// Where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the same
+    /// operators share memory and must not be replayed at the same time.
+    pub device: *const Device,
+    /// Of the host: the number of threads that process rows, in 1..=1024, where 1 is the caller's; 0: those that all pools share.
     pub threads: usize,
-    /// The SIMD level, by its name; NULL: the machine's best. The results are the same.
+    /// Of the host: the SIMD level, by its name; NULL: the machine's best. The results are the same.
     pub level: *const c_char,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for OperatorsConfig {
-    const NAME: &'static str = "gumball_operators_config";
-    const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
-}
+versioned!(OperatorsConfig, "gumball_operators_config", level: *const c_char);
 
-/// Makes operators of the host. `config`: NULL is the default. NULL after an error.
+/// Makes operators. `config`: NULL is the default, on the host. NULL after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -> Option<Box<Operators>> {
     make(|| {
@@ -65,21 +62,20 @@ pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -
         let config = unsafe { read_or_default("config", config) }?;
         // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
         let level = unsafe { optional_text("level", config.level) }?;
-        let level = level.map(str::parse).transpose()?;
-        let threads = (config.threads > 0).then_some(config.threads);
-        Ok(Operators { inner: gumball_engine::Operators::new(level, threads)? })
-    })
-}
-
-/// Makes operators of a device, in the order of its stream. NULL after an error.
-///
-/// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory and must not be replayed
-/// at the same time.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
-    make(|| {
-        let device = require("device", device)?.inner.clone();
-        Ok(Operators { inner: gumball_engine::Operators::on_device(device) })
+        // SAFETY: the C caller ensures that `device` is NULL or alive.
+        let Some(device) = (unsafe { config.device.as_ref() }) else {
+            let level = level.map(str::parse).transpose()?;
+            let threads = (config.threads > 0).then_some(config.threads);
+            return Ok(Operators { inner: gumball_engine::Operators::new(level, threads)? });
+        };
+        if let Some(parameter) = [("threads", config.threads > 0), ("level", level.is_some())]
+            .into_iter()
+            .find_map(|(name, is_set)| is_set.then_some(name))
+        {
+            let reason = "only operators of the host read it; leave it zero";
+            return Err(Error::Conflict { parameter, other: "device", reason }.into());
+        }
+        Ok(Operators { inner: gumball_engine::Operators::on_device(device.inner.clone()) })
     })
 }
 
@@ -95,21 +91,21 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
 /// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 ///
 /// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-/// of their own; or the rows that are read, which are then changed in place. `statuses`: memory for R words, which receive bits of
+/// of their own; or the rows that are read, which are then changed in home. `statuses`: memory for R words, which receive bits of
 /// gumball_status; or NULL. On a device `out` is float or of the logits' type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_softmax(
     operators: Option<&Operators>,
-    logits: *const Logits,
+    logits: *const Rows,
     temperature: f32,
     temperatures: *const f32,
-    out: *const RowsOut,
+    out: *const Matrix,
     statuses: *mut u32,
 ) -> Code {
     call(|| {
         let operators = require("operators", operators)?;
         let memory = operators.memory();
-        // SAFETY: the C caller ensures that `logits` and `out` are NULL or structs of their stated sizes, whose
+        // SAFETY: the C caller ensures that `logits` and `out` are NULL or values of their stated sizes, whose
         // rows are there; nobody else uses those of `out`.
         let (rows, count) = unsafe { read_rows_in_out(memory, logits, out) }?;
         // SAFETY: the C caller ensures that `temperatures` is NULL or has one f32 per row.
@@ -131,9 +127,9 @@ pub unsafe extern "C" fn gumball_operators_softmax(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_probabilities(
     operators: Option<&Operators>,
-    rows: *const Logits,
+    rows: *const Rows,
     params: *const RowParams,
-    out: *const RowsOut,
+    out: *const Matrix,
     statuses: *mut u32,
 ) -> Code {
     // SAFETY: the C caller ensures that `rows`, `params` and `out` are NULL or structs of their stated sizes,
@@ -148,9 +144,9 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_mask_logits(
     operators: Option<&Operators>,
-    rows: *const Logits,
+    rows: *const Rows,
     params: *const RowParams,
-    out: *const RowsOut,
+    out: *const Matrix,
     statuses: *mut u32,
 ) -> Code {
     // SAFETY: the C caller ensures that `rows`, `params` and `out` are NULL or structs of their stated sizes,
@@ -166,15 +162,15 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
 /// is written.
 unsafe fn write(
     operators: Option<&Operators>,
-    rows: *const Logits,
+    rows: *const Rows,
     params: *const RowParams,
-    out: *const RowsOut,
+    out: *const Matrix,
     statuses: *mut u32,
     masked: bool,
 ) -> Result<()> {
     let operators = require("operators", operators)?;
     let (memory, neutral) = (operators.memory(), SamplingParams::default());
-    // SAFETY: the caller ensures that `rows` and `out` are NULL or structs of their stated sizes, whose rows
+    // SAFETY: the caller ensures that `rows` and `out` are NULL or values of their stated sizes, whose rows
     // are there; nobody else uses those of `out`.
     let (rows, count) = unsafe { read_rows_in_out(memory, rows, out) }?;
     // SAFETY: the caller ensures that `params` is NULL or a struct of its stated size, whose lists have one
@@ -192,14 +188,14 @@ unsafe fn write(
 
 /// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
 ///
-/// `rows`: L rows. `params`: lists of L, or NULL. `tokens`: memory for one token per output; -1 where a row has no token.
-/// `statuses`: memory for one word per output, which receives bits of gumball_status of the row that it reads; or NULL.
+/// `rows`: L rows. `params`: lists of L, or with `slots` in `draws` of its `size`, or NULL. `tokens`: memory for one token per output; -1 where a row has no
+/// token. `statuses`: memory for one word per output, which receives bits of gumball_status of the row that it reads; or NULL.
 ///
 /// On a device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_sample(
     operators: Option<&Operators>,
-    rows: *const Logits,
+    rows: *const Rows,
     params: *const RowParams,
     draws: *const Draws,
     tokens: *mut i32,
@@ -208,95 +204,47 @@ pub unsafe extern "C" fn gumball_operators_sample(
     call(|| {
         let operators = require("operators", operators)?;
         let (memory, neutral) = (operators.memory(), SamplingParams::default());
-        // SAFETY: the C caller ensures that `rows` is NULL or a struct of its stated size, whose rows nobody
-        // writes meanwhile.
+        // SAFETY: the C caller ensures that `rows` is NULL or points to rows that nobody writes meanwhile.
         let (rows, count) = unsafe { read_rows(memory, rows) }?;
-        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
-        // one element per row.
-        let params = unsafe { read_row_params(memory, params, count, &neutral) }?;
         // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
         // names.
         let draws = unsafe { read("draws", draws) }?;
-        let n = draws.outputs;
+        let (n, from_pools) = (draws.outputs, draws.reads_pools()?);
+        if from_pools && !draws.row_indices.is_null() {
+            let reason = "slots say what each row reads";
+            return Err(Error::Conflict { parameter: "row_indices", other: "slots", reason }.into());
+        }
         // SAFETY: the C caller ensures that `row_indices` is NULL or has one index per output.
         let row_indices = unsafe { per_row(memory, "row_indices", draws.row_indices, n) }?;
         if row_indices.is_none() && n != count {
             let allowed = format!("one per row, {count}, or any number with row_indices");
-            return Err(gumball_engine::Error::length("outputs", n, allowed).into());
+            return Err(Error::length("outputs", n, allowed).into());
         }
-        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per output.
-        let keys = unsafe { draws.keys(memory) }?;
+        let size = if from_pools { draws.size } else { count };
+        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
+        // one element per row, or per slot.
+        let params = unsafe { read_row_params(memory, params, size, &neutral) }?;
+        let keyed = Draws { outputs: if from_pools { size } else { n }, ..draws };
+        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per output, or per slot.
+        let keys = unsafe { keyed.keys(memory) }?;
         // SAFETY: the C caller ensures that `tokens` has memory for one id per output.
         let mut tokens = unsafe { ListOut::required(memory, "tokens", tokens, n) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per output.
         let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), n) }?;
         let written = tokens.column().expect("it is required");
-        operators.inner.sample(rows, row_indices, &params, &keys, written, statuses.column())?;
-        tokens.finish();
-        statuses.finish();
-        Ok(())
-    })
-}
-
-/// Draws a token for each row, as gumball_operators_sample does, by numbers that lie in pools: for programs that keep these for many
-/// requests and draw for some, in any order, without gathering them.
-///
-/// `rows`: L rows. `params`, `draws`: lists of `pools.size` elements, or NULL; `draws.outputs` is L, and there are no `row_indices`.
-/// `tokens`, `statuses`: as for gumball_operators_sample. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_operators_sample_from_pools(
-    operators: Option<&Operators>,
-    rows: *const Logits,
-    pools: *const PoolSlots,
-    params: *const RowParams,
-    draws: *const Draws,
-    tokens: *mut i32,
-    statuses: *mut u32,
-) -> Code {
-    call(|| {
-        let operators = require("operators", operators)?;
-        let (memory, neutral) = (operators.memory(), SamplingParams::default());
-        // SAFETY: the C caller ensures that `rows` is NULL or a struct of its stated size, whose rows nobody
-        // writes meanwhile.
-        let (rows, count) = unsafe { read_rows(memory, rows) }?;
-        // SAFETY: the C caller ensures that `pools` is NULL or points to the bytes that its `struct_size` names.
-        let pools = unsafe { read("pools", pools) }?;
-        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
-        // one element per slot.
-        let params = unsafe { read_row_params(memory, params, pools.size, &neutral) }?;
-        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let draws = unsafe { read("draws", draws) }?;
-        if draws.outputs != count {
-            return Err(gumball_engine::Error::length(
-                "outputs",
-                draws.outputs,
-                format!("one per row, {count}"),
-            )
-            .into());
+        if from_pools {
+            let mut halves = Halves::default();
+            // SAFETY: the C caller ensures that `offsets` is NULL or has one element per slot.
+            let (keys, high_draws) = unsafe { draws.offset(memory, keys, &mut halves) }?;
+            let rows_per_slot = draws.rows_per_slot.max(1);
+            // SAFETY: the C caller ensures that `slots` has one slot per request.
+            let slots = unsafe { per_row(memory, "slots", draws.slots, count / rows_per_slot) }?;
+            let slots = require("slots", slots)?;
+            let pools = gumball_engine::PoolSlots { slots, size, rows_per_slot, high_draws };
+            operators.inner.sample_from_pools(rows, &pools, &params, &keys, written, statuses.column())?;
+        } else {
+            operators.inner.sample(rows, row_indices, &params, &keys, written, statuses.column())?;
         }
-        if !draws.row_indices.is_null() {
-            let reason = "slots say what each row reads";
-            return Err(
-                gumball_engine::Error::Conflict { parameter: "row_indices", other: "slots", reason }.into()
-            );
-        }
-        let mut halves = Halves::default();
-        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per slot.
-        let keys = unsafe { Draws { outputs: pools.size, ..draws }.keys(memory) }?;
-        // SAFETY: the C caller ensures that `offsets` is NULL or has one element per slot.
-        let (keys, high_draws) = unsafe { pools.offset(memory, keys, &mut halves) }?;
-        let rows_per_slot = pools.rows_per_slot.max(1);
-        // SAFETY: the C caller ensures that `slots` has one slot per request.
-        let slots = unsafe { per_row(memory, "slots", pools.slots, count / rows_per_slot) }?;
-        let slots = require("slots", slots)?;
-        let pools = gumball_engine::PoolSlots { slots, size: pools.size, rows_per_slot, high_draws };
-        // SAFETY: the C caller ensures that `tokens` has memory for one id per row.
-        let mut tokens = unsafe { ListOut::required(memory, "tokens", tokens, count) }?;
-        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
-        let (written, seen) = (tokens.column().expect("it is required"), statuses.column());
-        operators.inner.sample_from_pools(rows, &pools, &params, &keys, written, seen)?;
         tokens.finish();
         statuses.finish();
         Ok(())

@@ -1,18 +1,17 @@
-//! Outputs: all results of a step, which C reads without a copy.
+//! Outputs: all results of a step or a verification, which C reads without a copy.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
 
-use gumball_engine::Widths;
-
 use crate::error::{Code, Failure};
 use crate::ffi::{call, call_or, end, make, require};
-use crate::versioned::{VersionedStruct, write};
+use crate::pool::Pool;
+use crate::versioned::{versioned, write};
 
-/// All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
+/// All outputs of a step or a verification, in memory that is used again from call to call. A step is a verification without drafts.
 ///
-/// What is read of it stays until the outputs are handed to another call. A section is NULL if it is empty, or after an error.
+/// What is read of it stays until the outputs are handed to another call.
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) inner: gumball_engine::Outputs,
@@ -35,11 +34,14 @@ pub enum Status {
     GUMBALL_STATUS_NO_ID = 16,
 }
 
-/// Where the sections of outputs lie, as their first words. R rows, T = top_n and I = ids.
+/// What outputs hold: R rows, T = top_n and I = ids. A pointer is NULL if there is nothing.
+///
+/// A request with n drafts has n + 1 rows, which begin where its rows of logits do; the first ones hold its emitted tokens, each with the status, logprobs
+/// and ranks of the row that it comes from. The others are as of padding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// sizeof(gumball_layout), also where it is to be written.
+pub struct OutputsView {
+    /// sizeof(gumball_outputs_view), also where it is to be written.
     pub struct_size: usize,
     /// R.
     pub rows: usize,
@@ -47,70 +49,90 @@ pub struct Layout {
     pub top_n: usize,
     /// I, the places for the ids that a request names.
     pub ids: usize,
-    /// The number of words of all sections.
-    pub words: usize,
-    /// R of int32_t: the token, -1 where there is none.
-    pub tokens: usize,
-    /// R of uint32_t: bits of gumball_status.
-    pub statuses: usize,
-    /// R of float: the token's logprob; -inf if it was not asked for.
-    pub logprobs: usize,
-    /// R of uint32_t: the token's rank, from 1; 0 if it was not asked for, or is no member.
-    pub ranks: usize,
-    /// R of float: the temperature in use; 0 if greedy.
-    pub temperatures: usize,
-    /// R of float: mirostat's limit after the row, in bits; 0 without mirostat.
-    pub mirostat_mu: usize,
-    /// R x T of int32_t: the most likely ids, -1 where there are no more.
-    pub top_ids: usize,
-    /// R x T of float: their logprobs.
-    pub top_logprobs: usize,
-    /// R x I of float: the logprobs of the ids that the request names.
-    pub id_logprobs: usize,
-    /// R x I of uint32_t: their ranks.
-    pub id_ranks: usize,
+    /// The number of requests; of outputs on a device 0.
+    pub requests: usize,
+    /// All that follows down to `id_ranks`, in this order and without gaps.
+    pub words: *const u32,
+    /// The number of words.
+    pub words_len: usize,
+    /// R: the token of each row, -1 where there is none.
+    pub tokens: *const i32,
+    /// R: bits of gumball_status.
+    pub statuses: *const u32,
+    /// R: the token's logprob; -inf if it was not asked for.
+    pub logprobs: *const f32,
+    /// R: the token's rank, from 1; 0 if it was not asked for, or is no member.
+    pub ranks: *const u32,
+    /// R: the temperature in use; 0 if greedy.
+    pub temperatures: *const f32,
+    /// R: mirostat's limit after the row, in bits; 0 without mirostat.
+    pub mirostat_mu: *const f32,
+    /// R x T: the most likely ids, -1 where there are no more.
+    pub top_ids: *const i32,
+    /// R x T: their logprobs.
+    pub top_logprobs: *const f32,
+    /// R x I: the logprobs of the ids that the request names.
+    pub id_logprobs: *const f32,
+    /// R x I: their ranks.
+    pub id_ranks: *const u32,
+    /// For each request how many drafts were accepted.
+    pub accepted: *const u32,
+    /// Of a verification on a device: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted. On the host NULL:
+    /// gumball_outputs_request tells it.
+    pub path: *const u32,
+    /// 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
+    /// head's; else 0. Of outputs on a device 0.
+    pub is_approximate: u64,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
-unsafe impl VersionedStruct for Layout {
-    const NAME: &'static str = "gumball_layout";
-    const LEAST: usize = offset_of!(Self, id_ranks) + size_of::<usize>();
-}
+versioned!(OutputsView, "gumball_outputs_view", is_approximate: u64);
 
-impl Layout {
-    pub(crate) fn of(layout: gumball_engine::Layout) -> Self {
+impl OutputsView {
+    /// Returns the view of words that begin at an address, which may be one of a device.
+    fn of(layout: gumball_engine::Layout, first: *const u32) -> Self {
+        let at = |section: Range<usize>| match section.is_empty() {
+            true => ptr::null(),
+            false => first.wrapping_add(section.start),
+        };
         Self {
-            struct_size: size_of::<Self>(),
+            struct_size: 0,
             rows: layout.rows,
             top_n: layout.widths.top_n,
             ids: layout.widths.ids,
-            words: layout.words(),
-            tokens: layout.tokens().start,
-            statuses: layout.statuses().start,
-            logprobs: layout.logprobs().start,
-            ranks: layout.ranks().start,
-            temperatures: layout.temperatures().start,
-            mirostat_mu: layout.mirostat_mu().start,
-            top_ids: layout.top_ids().start,
-            top_logprobs: layout.top_logprobs().start,
-            id_logprobs: layout.id_logprobs().start,
-            id_ranks: layout.id_ranks().start,
+            requests: 0,
+            words: at(0..layout.words()),
+            words_len: layout.words(),
+            tokens: at(layout.tokens()).cast(),
+            statuses: at(layout.statuses()),
+            logprobs: at(layout.logprobs()).cast(),
+            ranks: at(layout.ranks()),
+            temperatures: at(layout.temperatures()).cast(),
+            mirostat_mu: at(layout.mirostat_mu()).cast(),
+            top_ids: at(layout.top_ids()).cast(),
+            top_logprobs: at(layout.top_logprobs()).cast(),
+            id_logprobs: at(layout.id_logprobs()).cast(),
+            id_ranks: at(layout.id_ranks()),
+            accepted: ptr::null(),
+            path: ptr::null(),
+            is_approximate: 0,
         }
     }
 }
 
-/// Writes where the outputs of `rows` rows lie, with places for the `top_n` most likely tokens and for `ids` named ids.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_layout_of(rows: usize, top_n: usize, ids: usize, out: *mut Layout) -> Code {
-    call(|| {
-        let layout = gumball_engine::Layout { rows, widths: Widths { top_n, ids } };
-        if layout.checked_words().is_none() {
-            return Err(Failure::out_of_range("rows", rows, "so few that their words can be counted"));
-        }
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
-        // names.
-        unsafe { write("out", out, Layout::of(layout)) }
-    })
+/// What came out for a request. This struct stays as it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Emitted {
+    /// The accepted drafts and one token more, which is -1 from a row without a token; NULL for padding.
+    pub tokens: *const i32,
+    /// The rows of logits that these come from, as the batch counts them. These are also the rows whose keys and values a model's cache keeps.
+    pub rows: *const u32,
+    /// The number of both; 0 for padding.
+    pub len: usize,
+    /// How many drafts were accepted.
+    pub accepted: usize,
+    /// The first row of the outputs that says more of these tokens.
+    pub first_row: usize,
 }
 
 /// Makes empty outputs; with `keep_ids` above 0 such as collect the kept set of every row, which costs a sort of it. NULL
@@ -132,109 +154,71 @@ pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
     end(outputs);
 }
 
-/// Tells where the sections lie.
+/// Writes what outputs hold. It stays until they are handed to another call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_outputs_layout(outputs: Option<&Outputs>, out: *mut Layout) -> Code {
+pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *mut OutputsView) -> Code {
     call(|| {
-        let layout = require("outputs", outputs)?.inner.layout();
+        let outputs = &require("outputs", outputs)?.inner;
+        let (accepted, is_approximate) = (outputs.accepted(), u64::from(outputs.is_approximate()));
+        let view = OutputsView {
+            requests: accepted.len(),
+            accepted: first(accepted),
+            is_approximate,
+            ..OutputsView::of(outputs.layout(), outputs.words().as_ptr())
+        };
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
-        unsafe { write("out", out, Layout::of(layout)) }
+        unsafe { write("out", out, view) }
     })
 }
 
-/// Returns the number of rows; 0 after an error.
+/// Writes what came out for a request, by its number in the batch.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_rows(outputs: Option<&Outputs>) -> usize {
-    call_or(0, || Ok(require("outputs", outputs)?.inner.layout().rows))
+pub extern "C" fn gumball_outputs_request(
+    outputs: Option<&Outputs>,
+    request: usize,
+    out: Option<&mut MaybeUninit<Emitted>>,
+) -> Code {
+    call(|| {
+        let (outputs, out) = (&require("outputs", outputs)?.inner, require("out", out)?);
+        let requests = outputs.accepted().len();
+        if request >= requests {
+            return Err(Failure::out_of_range("request", request, &format!("a request in 0..{requests}")));
+        }
+        let emitted = outputs.request(request);
+        out.write(Emitted {
+            tokens: first(emitted.tokens),
+            rows: first(emitted.rows),
+            len: emitted.tokens.len(),
+            accepted: emitted.accepted as usize,
+            first_row: emitted.range.start,
+        });
+        Ok(())
+    })
 }
 
-/// Returns 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
-/// head's; else 0, as after an error.
+/// Writes where the last outputs of a pool on a device lie in its memory, so that a model can read them there without the host. The tokens come first, and
+/// their address is the same all the pool's life; what follows moves with the number of rows.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_is_approximate(outputs: Option<&Outputs>) -> u32 {
-    call_or(0, || Ok(require("outputs", outputs)?.inner.is_approximate().into()))
+pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
+    call(|| {
+        let (address, layout, walks) = require("pool", pool)?.home.outputs()?;
+        // Addresses are those of the device, so the pointers have no provenance on the host.
+        let [path, accepted] = walks.map(|address| ptr::without_provenance(address as usize));
+        let view = OutputsView {
+            accepted,
+            path,
+            ..OutputsView::of(layout, ptr::without_provenance(address as usize))
+        };
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
+        unsafe { write("out", out, view) }
+    })
 }
 
-/// Returns the buffer, all sections as gumball_outputs_layout tells; NULL if it is empty, or after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_words(outputs: Option<&Outputs>) -> *const u32 {
-    call_or(ptr::null(), || Ok(first(require("outputs", outputs)?.inner.words())))
-}
-
+/// Returns a pointer to values; NULL if there are none.
 pub(crate) fn first<T>(values: &[T]) -> *const T {
     if values.is_empty() { ptr::null() } else { values.as_ptr() }
-}
-
-/// Returns a pointer to a section of the outputs; NULL if it is empty.
-fn section<T>(
-    outputs: Option<&Outputs>,
-    place: impl FnOnce(gumball_engine::Layout) -> Range<usize>,
-) -> *const T {
-    call_or(ptr::null(), || {
-        let outputs = &require("outputs", outputs)?.inner;
-        Ok(first(&outputs.words()[place(outputs.layout())]).cast())
-    })
-}
-
-/// Returns the token of each row, -1 where there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_tokens(outputs: Option<&Outputs>) -> *const i32 {
-    section(outputs, gumball_engine::Layout::tokens)
-}
-
-/// Returns the status of each row, bits of gumball_status.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_statuses(outputs: Option<&Outputs>) -> *const u32 {
-    section(outputs, gumball_engine::Layout::statuses)
-}
-
-/// Returns the logprob of each row's token; -inf if it was not asked for.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_logprobs(outputs: Option<&Outputs>) -> *const f32 {
-    section(outputs, gumball_engine::Layout::logprobs)
-}
-
-/// Returns the rank of each row's token, from 1; 0 if it was not asked for, or is no member.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_ranks(outputs: Option<&Outputs>) -> *const u32 {
-    section(outputs, gumball_engine::Layout::ranks)
-}
-
-/// Returns the temperature in use in each row; 0 if greedy.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_temperatures(outputs: Option<&Outputs>) -> *const f32 {
-    section(outputs, gumball_engine::Layout::temperatures)
-}
-
-/// Returns mirostat's limit after each row, in bits; 0 without mirostat.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_mirostat_mu(outputs: Option<&Outputs>) -> *const f32 {
-    section(outputs, gumball_engine::Layout::mirostat_mu)
-}
-
-/// Returns the most likely ids, `top_n` of them a row, row by row; -1 where there are no more.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_top_ids(outputs: Option<&Outputs>) -> *const i32 {
-    section(outputs, gumball_engine::Layout::top_ids)
-}
-
-/// Returns the logprobs of the most likely ids, row by row.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_top_logprobs(outputs: Option<&Outputs>) -> *const f32 {
-    section(outputs, gumball_engine::Layout::top_logprobs)
-}
-
-/// Returns the logprobs of the ids that requests name, `ids` of them a row, row by row.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_id_logprobs(outputs: Option<&Outputs>) -> *const f32 {
-    section(outputs, gumball_engine::Layout::id_logprobs)
-}
-
-/// Returns the ranks of the ids that requests name, row by row.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_id_ranks(outputs: Option<&Outputs>) -> *const u32 {
-    section(outputs, gumball_engine::Layout::id_ranks)
 }
 
 /// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-use gumball_engine::{DynamicTemperature, Error, Mirostat, SamplingParams};
+use gumball_engine::{Error, SamplingParams};
 use serde_json::Value;
 
 use crate::error::{Code, Failure, Result, words};
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn gumball_params_set_text(
     })
 }
 
-/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `dry`, `{"multiplier": 0.8}`.
+/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `bad_words`, `[[1, 2]]`; `mirostat`, `{"tau": 5, "eta": 0.1}`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_json(
     params: Option<&mut Params>,
@@ -201,50 +201,6 @@ pub unsafe extern "C" fn gumball_params_set_logit_bias(
         let biases = unsafe { slice("biases", biases, len) }?;
         let pairs = ids.iter().copied().zip(biases.iter().copied());
         require("params", params)?.inner.logit_bias = pairs.collect();
-        Ok(())
-    })
-}
-
-/// Adds a sequence of ids that is never completed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_params_add_bad_word(
-    params: Option<&mut Params>,
-    ids: *const u32,
-    ids_len: usize,
-) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
-        let ids = unsafe { slice("ids", ids, ids_len) }?;
-        require("params", params)?.inner.bad_words.push(ids.to_vec());
-        Ok(())
-    })
-}
-
-/// Lets the temperature follow the row's entropy, between two limits; an exponent of 1 is usual.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_params_set_dynamic_temperature(
-    params: Option<&mut Params>,
-    min: f32,
-    max: f32,
-    exponent: f32,
-) -> Code {
-    call(|| {
-        require("params", params)?.inner.dynamic_temperature =
-            Some(DynamicTemperature { min, max, exponent });
-        Ok(())
-    })
-}
-
-/// Switches mirostat v2 on. `mu` is the limit to start from, in bits; NULL for twice `tau`.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_params_set_mirostat(
-    params: Option<&mut Params>,
-    tau: f32,
-    eta: f32,
-    mu: Option<&f32>,
-) -> Code {
-    call(|| {
-        require("params", params)?.inner.mirostat = Some(Mirostat { tau, eta, mu: mu.copied() });
         Ok(())
     })
 }

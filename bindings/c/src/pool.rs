@@ -1,38 +1,38 @@
-//! The pool: the requests in flight, on the host or on a device, each in a slot.
+//! The pool: the requests in flight, on the host or on a device, of one process or over ranks, each in a slot.
 
-use std::ffi::c_char;
-use std::mem::{MaybeUninit, offset_of};
+use std::ffi::{CStr, CString, c_char};
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::{DraftBatch, Error, Place, Sequence, Slot, Widths};
+use gumball_engine::{DeviceDistPool, DistPool, DraftBatch, Error, Place, Slot, Widths};
 
 use crate::device::Device;
-use crate::error::{Code, Result};
-use crate::ffi::{call, call_or, end, make, optional_text, require, slice};
+use crate::error::{Code, Result, words};
+use crate::ffi::{call, end, make, optional_text, require, slice};
+use crate::home::Home;
 use crate::params::Params;
+use crate::ranks::{Joined, Ranks};
 use crate::state::{State, read_state};
-use crate::versioned::{VersionedStruct, read, write};
+use crate::versioned::{read, versioned, write};
 
 /// The requests in flight.
 ///
 /// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands
-/// beside it in a batch, changes none of its tokens.
+/// beside it in a batch, changes none of its tokens; nor does the place where the pool computes.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) home: Home,
     /// Identifies the pool, so that another pool refuses its graphs.
     pub(crate) id: u64,
-    /// The batches of rows of a draft model that a pool on a device has, by their numbers.
+    /// The batches of rows of a draft model that a pool on a device has; the first has the number 1.
     pub(crate) draft_batches: Vec<Option<DraftBatch>>,
+    /// How ranks are met; empty without ranks.
+    pub(crate) transport: CString,
 }
 
-#[derive(Debug)]
-pub(crate) enum Home {
-    Host(Box<gumball_engine::Pool>),
-    Device(Box<gumball_engine::Pool>),
-}
-
-/// What a pool on the host is made for.
+/// What a pool is made for. Fields of another place than the pool's stay zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
@@ -42,157 +42,139 @@ pub struct PoolConfig {
     pub vocab: usize,
     /// How many sequences can be in flight, in 1..2^31; 0: 256.
     pub slots: usize,
-    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools
-    /// share.
-    pub threads: usize,
+    /// Where the pool computes; NULL: on the host. All memory there is taken at once, but for lists and histories of requests.
+    pub device: *const Device,
+    /// The processes that the logits are spread over, of which this is one; NULL: this one has whole rows. Making the pool waits for all of them.
+    pub ranks: *const Ranks,
     /// How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
     pub top_n: usize,
     /// How many ids named by a request the outputs have places for, in 0..=2^20.
     pub ids: usize,
-    /// The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
+    /// The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
+    /// bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
     pub route: *const c_char,
-    /// The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
-    pub level: *const c_char,
-}
-
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for PoolConfig {
-    const NAME: &'static str = "gumball_pool_config";
-    const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
-}
-
-/// What a pool on a device is made for. All its memory is taken at once, but for lists and histories of requests.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DevicePoolConfig {
-    /// sizeof(gumball_device_pool_config).
-    pub struct_size: usize,
-    /// The number of ids in the vocabulary of all requests, in 1..=2^20.
-    pub vocab: usize,
-    /// How many sequences can be in flight, in 1..2^31; 0: 256.
-    pub slots: usize,
-    /// How many rows a step can have, in 1..2^31; 0: 256.
-    pub rows: usize,
-    /// How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
-    pub top_n: usize,
-    /// How many ids named by a request the outputs have places for, in 0..=2^20.
-    pub ids: usize,
-    /// How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
-    pub history_growth: usize,
-    /// Above 0: steps report the kept sets.
+    /// Above 0: what is enqueued collects kept sets, for outputs that fetch them; and so do all steps of a device.
     pub keep_ids: u32,
-    /// Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
+    /// Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
     /// steps without fetching the outputs of each, and still want to know their sequences.
     pub keep_histories: u32,
-    /// The way to the tokens: race, or probabilities, whose softmax edits nothing, so that penalties, biases, bans, bitmasks,
-    /// row_indices and rows of probabilities are GUMBALL_CONFLICT; NULL: race.
-    pub route: *const c_char,
+    /// Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
+    pub threads: usize,
+    /// Of the host: the SIMD level, by its name; NULL: the machine's best. The tokens are the same.
+    pub level: *const c_char,
+    /// Of a device: how many rows a step can have, in 1..2^31; 0: 256.
+    pub rows: usize,
+    /// Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
+    pub history_growth: usize,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for DevicePoolConfig {
-    const NAME: &'static str = "gumball_device_pool_config";
-    const LEAST: usize = offset_of!(Self, keep_histories) + size_of::<u32>();
-}
+versioned!(PoolConfig, "gumball_pool_config", history_growth: usize);
 
 #[doc(hidden)]
 impl From<gumball_engine::Pool> for Pool {
     fn from(pool: gumball_engine::Pool) -> Self {
-        Self::of(Home::Host(Box::new(pool)))
+        Self::of(Home::Alone(Box::new(pool)))
     }
 }
 
 impl Pool {
     fn of(home: Home) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new() }
-    }
-
-    /// Returns the device pool; an error if this pool is on the host.
-    pub(crate) fn on_device(&mut self) -> Result<&mut gumball_engine::Pool> {
-        match &mut self.home {
-            Home::Device(pool) => Ok(pool),
-            Home::Host(_) => {
-                let reason = "the pool is on the host; gumball_pool_new_on_device makes one there".to_owned();
-                Err(Error::Unavailable { resource: "device of this pool", reason }.into())
-            }
-        }
+        let transport =
+            home.ranks().map_or_else(|_| CString::default(), |(_, group)| words(group.transport()));
+        Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new(), transport }
     }
 }
 
-/// Evaluates an expression with the host pool or the device pool, whose methods have the same names.
-macro_rules! either {
-    ($pool:expr, $inner:ident => $body:expr) => {
-        match &mut $pool.home {
-            crate::pool::Home::Host($inner) => $body,
-            crate::pool::Home::Device($inner) => $body,
+impl PoolConfig {
+    /// Refuses what the other place reads.
+    fn check_fields(&self) -> Result<()> {
+        let of_the_host = [("threads", self.threads > 0), ("level", !self.level.is_null())];
+        let of_a_device = [
+            ("keep_histories", self.keep_histories > 0),
+            ("rows", self.rows > 0),
+            ("history_growth", self.history_growth > 0),
+        ];
+        let (others, reason) = match self.device.is_null() {
+            true => (&of_a_device[..], "only a pool on a device reads it; leave it zero"),
+            false => (&of_the_host[..], "only a pool on the host reads it; leave it zero"),
+        };
+        match others.iter().find(|(_, is_set)| *is_set) {
+            None => Ok(()),
+            Some((parameter, _)) => Err(Error::Conflict { parameter, other: "device", reason }.into()),
         }
-    };
-}
-pub(crate) use either;
+    }
 
-/// Makes an empty pool on the host. NULL after an error.
+    /// Returns the config as the engine takes it.
+    ///
+    /// # Safety
+    /// `device` is NULL or alive, `route` and `level` are NULL or end with a NUL.
+    unsafe fn get(&self) -> Result<gumball_engine::PoolConfig> {
+        let or = |given: usize, otherwise: usize| if given > 0 { given } else { otherwise };
+        let mut config = gumball_engine::PoolConfig::new(self.vocab);
+        config.widths = Widths { top_n: self.top_n, ids: self.ids };
+        config.kept = self.keep_ids > 0;
+        config.slots = or(self.slots, config.slots);
+        // SAFETY: the caller ensures that `route` is NULL or ends with a NUL.
+        if let Some(route) = unsafe { optional_text("route", self.route) }? {
+            config.route = route.parse()?;
+        }
+        // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
+        let level = unsafe { optional_text("level", self.level) }?.map(str::parse).transpose()?;
+        // SAFETY: the caller ensures that `device` is NULL or alive.
+        config.place = match unsafe { self.device.as_ref() } {
+            None => Place::Host { threads: (self.threads > 0).then_some(self.threads), level },
+            Some(device) => Place::Device {
+                device: device.inner.clone(),
+                rows: or(self.rows, 256),
+                history_growth: or(self.history_growth, 4096),
+                keep_histories: self.keep_histories > 0,
+            },
+        };
+        Ok(config)
+    }
+
+    /// # Safety
+    /// That of [`PoolConfig::get`]; `ranks` is NULL or a struct of its stated size, whose pointers are NULL or what its fields say.
+    unsafe fn open(&self) -> Result<Home> {
+        self.check_fields()?;
+        // SAFETY: the caller ensures what the fields point to.
+        let config = unsafe { self.get() }?;
+        if self.ranks.is_null() {
+            return Ok(Home::Alone(Box::new(gumball_engine::Pool::new(config)?)));
+        }
+        // SAFETY: the caller ensures that `ranks` points to the bytes that its `struct_size` names.
+        let ranks = unsafe { read("ranks", self.ranks) }?;
+        // SAFETY: the caller ensures what the fields of `ranks` point to.
+        let Joined { planner, transport, timeout } = unsafe { ranks.join(self.vocab) }?;
+        Ok(match self.device.is_null() {
+            true => Home::Ranks(Box::new(DistPool::new(config, planner, transport)?)),
+            false => Home::DeviceRanks(Box::new(DeviceDistPool::new(config, planner, transport, timeout)?)),
+        })
+    }
+}
+
+/// Makes an empty pool; over ranks when all of them have come. NULL after an error: over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or
+/// ends, and GUMBALL_DISAGREE if one was made with something else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
     make(|| {
         // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
         // names.
-        let given = unsafe { read("config", config) }?;
-        let mut config = gumball_engine::PoolConfig::new(given.vocab);
-        config.widths = Widths { top_n: given.top_n, ids: given.ids };
-        if given.slots > 0 {
-            config.slots = given.slots;
-        }
-        // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
-        if let Some(route) = unsafe { optional_text("route", given.route) }? {
-            config.route = route.parse()?;
-        }
-        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", given.level) }?.map(str::parse).transpose()?;
-        config.place = Place::Host { threads: (given.threads > 0).then_some(given.threads), level };
-        Ok(gumball_engine::Pool::new(config)?.into())
+        let config = unsafe { read("config", config) }?;
+        // SAFETY: the C caller ensures what the fields of `config` point to.
+        Ok(Pool::of(unsafe { config.open() }?))
     })
 }
 
-/// Makes an empty pool on a device; its tokens are those of a pool on the host. NULL after an error.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_pool_new_on_device(
-    device: Option<&Device>,
-    config: *const DevicePoolConfig,
-) -> Option<Box<Pool>> {
-    make(|| {
-        let device = require("device", device)?.inner.clone();
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let given = unsafe { read("config", config) }?;
-        let mut config = gumball_engine::PoolConfig::new(given.vocab);
-        config.widths = Widths { top_n: given.top_n, ids: given.ids };
-        config.kept = given.keep_ids != 0;
-        // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
-        if let Some(route) = unsafe { optional_text("route", given.route) }? {
-            config.route = route.parse()?;
-        }
-        let or = |given: usize, default: usize| if given > 0 { given } else { default };
-        config.slots = or(given.slots, config.slots);
-        config.place = Place::Device {
-            device,
-            rows: or(given.rows, 256),
-            history_growth: or(given.history_growth, 4096),
-            keep_histories: given.keep_histories != 0,
-        };
-        Ok(Pool::of(Home::Device(Box::new(gumball_engine::Pool::new(config)?))))
-    })
-}
-
-/// Ends a pool with its sequences. On a device it waits for what was enqueued. NULL is fine.
+/// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST. NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
     end(pool);
 }
 
-/// Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing.
+/// Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing. Over ranks there must be a seed:
+/// ranks that each took one would draw different tokens.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_admit(
     pool: Option<&mut Pool>,
@@ -206,12 +188,12 @@ pub unsafe extern "C" fn gumball_pool_admit(
             (require("pool", pool)?, require("params", params)?, require("slot", slot)?);
         // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
         let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
-        write_slot(slot, either!(pool, inner => inner.admit(params.inner.clone(), prompt)))
+        write_slot(slot, pool.home.admit(params.inner.clone(), prompt))
     })
 }
 
 /// Takes up a sequence where it was left, here or in any other pool or sampler, and tells its slot. Seed and draw index are
-/// the state's. With mirostat, the sequence cannot be truncated behind the state.
+/// the state's. With mirostat, the sequence cannot be shortened to before the state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_resume(
     pool: Option<&mut Pool>,
@@ -225,7 +207,7 @@ pub unsafe extern "C" fn gumball_pool_resume(
         // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
         // the lengths it names.
         let state = unsafe { read_state(state) }?;
-        write_slot(slot, either!(pool, inner => inner.resume(params.inner.clone(), state)))
+        write_slot(slot, pool.home.resume(params.inner.clone(), state))
     })
 }
 
@@ -242,7 +224,7 @@ pub extern "C" fn gumball_pool_fork(
 ) -> Code {
     call(|| {
         let (pool, slot) = (require("pool", pool)?, require("slot", slot)?);
-        write_slot(slot, either!(pool, inner => inner.fork(of, draw)))
+        write_slot(slot, pool.home.fork(of, draw))
     })
 }
 
@@ -251,72 +233,88 @@ fn write_slot(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>)
     Ok(())
 }
 
-/// Ends a sequence; its slot is vacant then. On a device, rows that are assigned to it are padding.
+/// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Code {
-    call(|| Ok(either!(require("pool", pool)?, inner => inner.release(slot))?))
-}
-
-/// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_truncate(pool: Option<&mut Pool>, slot: i32, output_len: usize) -> Code {
-    call(|| {
-        either!(require("pool", pool)?, inner => {
-            let behind = inner.sequence(slot)?.tokens_behind(output_len)?;
-            Ok(inner.shorten(&[slot], &[behind])?)
-        })
-    })
+    call(|| Ok(require("pool", pool)?.home.release(slot)?))
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32) -> Code {
-    call(|| Ok(either!(require("pool", pool)?, inner => inner.push(slot, id))?))
+    call(|| Ok(require("pool", pool)?.home.push(slot, id)?))
+}
+
+/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
+/// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
+///
+/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN
+/// waits for nothing. After an error no sequence was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_shorten(
+    pool: Option<&mut Pool>,
+    slots: *const i32,
+    counts: *const usize,
+    len: usize,
+) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?;
+        // SAFETY: the C caller ensures that `slots` has `len` slots.
+        let slots = unsafe { slice("slots", slots, len) }?;
+        // SAFETY: the C caller ensures that `counts` has `len` numbers.
+        let counts = unsafe { slice("counts", counts, len) }?;
+        Ok(pool.home.shorten(slots, counts)?)
+    })
 }
 
 /// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
-/// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `keep_histories` says.
+/// host does not know the last tokens yet, and tokens may be lost, as `keep_histories` of gumball_pool_config says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|| {
-        let state = sequence(require("pool", pool)?, slot)?.state();
+        let state = require("pool", pool)?.home.sequence(slot)?.state();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, State::of(state)) }
     })
 }
 
-fn sequence(pool: &mut Pool, slot: i32) -> Result<&Sequence> {
-    Ok(either!(pool, inner => inner.sequence(slot))?)
-}
-
 /// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(sequence(require("pool", pool)?, slot)?.params().clone())))
+    make(|| Ok(Params::of(require("pool", pool)?.home.sequence(slot)?.params().clone())))
 }
 
-/// Returns how many sequences are in flight; 0 after an error.
+/// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
+/// if there is none. The names live until the program ends.
+///
+/// hook: `hooked` is above 0, so the rows have hooks. kept: `keep_ids` is above 0, so the outputs collect kept sets, and no filter bounds them. logprobs: of a
+/// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
+/// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_len(pool: Option<&Pool>) -> usize {
-    count(pool, gumball_engine::Pool::len)
-}
-
-/// Returns how many can be; 0 after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_capacity(pool: Option<&Pool>) -> usize {
-    count(pool, gumball_engine::Pool::capacity)
-}
-
-/// Returns the number of ids in the vocabulary; 0 after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_vocab(pool: Option<&Pool>) -> usize {
-    count(pool, gumball_engine::Pool::vocab)
-}
-
-fn count(pool: Option<&Pool>, of: impl FnOnce(&gumball_engine::Pool) -> usize) -> usize {
-    call_or(0, || {
-        let (Home::Host(pool) | Home::Device(pool)) = &require("pool", pool)?.home;
-        Ok(of(pool))
+pub extern "C" fn gumball_pool_needs_whole_row(
+    pool: Option<&mut Pool>,
+    slot: i32,
+    hooked: u32,
+    keep_ids: u32,
+    reason: Option<&mut MaybeUninit<*const c_char>>,
+) -> Code {
+    call(|| {
+        let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
+        let whole = pool.home.alone("heads over ranks")?.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
+        reason.write(whole.map_or(ptr::null(), |whole| name(whole.name()).as_ptr()));
+        Ok(())
     })
+}
+
+/// Returns a name for C. Each is made once and stays.
+fn name(name: &str) -> &'static CStr {
+    static NAMES: Mutex<Vec<&'static CStr>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.iter().find(|known| known.to_bytes() == name.as_bytes()) {
+        return known;
+    }
+    let made: &CStr = Box::leak(words(name).into_boxed_c_str());
+    names.push(made);
+    made
 }

@@ -1,13 +1,12 @@
 //! The parameters of rows without requests.
 
-use std::mem::offset_of;
-
 use gumball_engine::SamplingParams;
 
-use crate::columns::{Memory, per_row};
+use crate::columns::per_row;
 use crate::error::Result;
+use crate::matrix::Memory;
 use crate::params::Params;
-use crate::versioned::{VersionedStruct, read_or_default};
+use crate::versioned::{read_or_default, versioned};
 
 /// The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
 /// do; NULL: the value in `params`, for all rows.
@@ -37,12 +36,7 @@ impl Clone for RowParams {
 
 impl Copy for RowParams {}
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only a number and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for RowParams {
-    const NAME: &'static str = "gumball_row_params";
-    const LEAST: usize = offset_of!(Self, min_p) + size_of::<*const f32>();
-}
+versioned!(RowParams, "gumball_row_params", min_p: *const f32);
 
 /// Returns the parameters of `rows` rows as the engine takes them.
 ///

@@ -1,25 +1,26 @@
 //! The sampler: draws the tokens of one sequence, row by row.
 
-use std::ffi::{c_char, c_void};
-use std::mem::{MaybeUninit, offset_of};
-use std::ptr;
+use std::ffi::c_char;
+use std::mem::MaybeUninit;
 
-use gumball_engine::{NONE, StepOptions as RowOptions};
+use gumball_engine::{Error, Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions};
 
+use crate::batch::{Batch, Lists, read_batch};
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require, slice};
-use crate::logits::read_row;
-use crate::options::{StepOptions, read_options};
+use crate::ffi::{call, end, make, optional_text, out_slice, plain, require, slice};
+use crate::outputs::first;
 use crate::params::Params;
+use crate::rows::{Rows, What};
 use crate::state::{State, read_state};
-use crate::versioned::{VersionedStruct, read, write};
+use crate::versioned::{read, versioned, write};
 
 /// Chooses the tokens of one sequence, and keeps its history.
 #[derive(Debug)]
 pub struct Sampler {
     inner: gumball_engine::Sampler,
-    /// The logprobs that C asked for last; C holds a pointer to them.
-    logprobs: Vec<TokenLogprob>,
+    /// The logprobs that C asked for last; C holds pointers to them.
+    top: Vec<TokenLogprob>,
+    ids: Vec<TokenLogprob>,
 }
 
 /// What a sampler is made for.
@@ -40,12 +41,7 @@ pub struct SamplerConfig {
     pub keep_ids: u32,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for SamplerConfig {
-    const NAME: &'static str = "gumball_sampler_config";
-    const LEAST: usize = offset_of!(Self, keep_ids) + size_of::<u32>();
-}
+versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
 /// What came out of a row. This struct stays as it is.
 #[repr(C)]
@@ -84,79 +80,58 @@ impl From<gumball_engine::Token> for Token {
     }
 }
 
-/// Makes a sampler from a config, and from a state if there is one.
-///
-/// # Safety
-/// `config` is NULL or a struct with the size it states, whose texts are NULL or end with a NUL.
-unsafe fn open(
-    params: Option<&Params>,
-    config: *const SamplerConfig,
-    state: Option<gumball_engine::State<'_>>,
-) -> Result<Sampler> {
-    let mut params = require("params", params)?.inner.clone();
-    // SAFETY: the caller ensures that `config` is NULL or points to the bytes that its `struct_size` names.
-    let config = unsafe { read("config", config) }?;
-    // SAFETY: the caller ensures that `route` is NULL or ends with a NUL.
-    let route = unsafe { optional_text("route", config.route) }?;
-    // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
-    let level = unsafe { optional_text("level", config.level) }?;
-    if let Some(state) = state {
-        params.seed = Some(state.seed);
+impl From<gumball_engine::Sampler> for Sampler {
+    fn from(inner: gumball_engine::Sampler) -> Self {
+        Self { inner, top: Vec::new(), ids: Vec::new() }
     }
-    let mut sampler = gumball_engine::Sampler::new(params, config.vocab)?;
-    if let Some(level) = level {
-        sampler = sampler.with_level(level.parse()?)?;
-    }
-    if let Some(route) = route {
-        sampler = sampler.with_route(route.parse()?)?;
-    }
-    sampler = sampler.with_draw(config.draw);
-    if let Some(state) = state {
-        sampler = sampler.with_state(state)?;
-    }
-    sampler.keep_ids(config.keep_ids != 0);
-    Ok(Sampler { inner: sampler, logprobs: Vec::new() })
 }
 
-/// Makes a sampler with an empty history; gumball_sampler_reset gives it a prompt. It keeps a copy of the parameters. NULL
-/// after an error.
+/// Makes a sampler. It keeps a copy of the parameters. NULL after an error.
+///
+/// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated behind the state. NULL: the
+/// history is empty; gumball_sampler_reset gives it a prompt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_new(
-    params: Option<&Params>,
-    config: *const SamplerConfig,
-) -> Option<Box<Sampler>> {
-    // SAFETY: the C caller ensures that `config` is NULL or a struct of its stated size, whose texts end with
-    // a NUL.
-    make(|| unsafe { open(params, config, None) })
-}
-
-/// Makes a sampler that takes up a sequence where another sampler or pool left it; seed and draw index are the state's. NULL
-/// after an error.
-///
-/// With mirostat, the sequence cannot be truncated behind the state.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_sampler_resume(
     params: Option<&Params>,
     config: *const SamplerConfig,
     state: *const State,
 ) -> Option<Box<Sampler>> {
     make(|| {
-        // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
-        // the lengths it names.
-        let state = unsafe { read_state(state) }?;
-        // SAFETY: the C caller ensures that `config` is NULL or a struct of its stated size, whose texts end
-        // with a NUL.
-        unsafe { open(params, config, Some(state)) }
+        let mut params = require("params", params)?.inner.clone();
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size` names.
+        let config = unsafe { read("config", config) }?;
+        // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
+        let route = unsafe { optional_text("route", config.route) }?;
+        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
+        let level = unsafe { optional_text("level", config.level) }?;
+        let state = match state.is_null() {
+            true => None,
+            // SAFETY: the C caller ensures that `state` is a struct of its stated size, whose lists have the lengths it names.
+            false => Some(unsafe { read_state(state) }?),
+        };
+        if let Some(state) = state {
+            params.seed = Some(state.seed);
+        }
+        let mut sampler = gumball_engine::Sampler::new(params, config.vocab)?;
+        if let Some(level) = level {
+            sampler = sampler.with_level(level.parse()?)?;
+        }
+        if let Some(route) = route {
+            sampler = sampler.with_route(route.parse()?)?;
+        }
+        sampler = sampler.with_draw(config.draw);
+        if let Some(state) = state {
+            sampler = sampler.with_state(state)?;
+        }
+        sampler.keep_ids(config.keep_ids != 0);
+        Ok(sampler.into())
     })
 }
 
 /// Makes a sampler with the same state and another draw index. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> Option<Box<Sampler>> {
-    make(|| {
-        let inner = require("sampler", sampler)?.inner.fork(draw)?;
-        Ok(Sampler { inner, logprobs: Vec::new() })
-    })
+    make(|| Ok(require("sampler", sampler)?.inner.fork(draw)?.into()))
 }
 
 /// Ends a sampler. NULL is fine.
@@ -165,39 +140,67 @@ pub extern "C" fn gumball_sampler_free(sampler: Option<Box<Sampler>>) {
     end(sampler);
 }
 
+/// Reads the one row of a sampler.
+///
+/// # Safety
+/// `rows` is NULL or points to rows that are there, which nobody writes for `'a`.
+unsafe fn row_of<'a>(rows: *const Rows) -> Result<(Row<'a>, Kind)> {
+    // SAFETY: the caller ensures that `rows` is NULL or points to rows.
+    let given = unsafe { plain("row", rows) }?;
+    // SAFETY: the caller ensures that the rows are there.
+    let rows = unsafe { given.get() }?;
+    let (EngineRows::Logits(Matrix::Host(matrix)) | EngineRows::Probabilities(Matrix::Host(matrix))) = rows
+    else {
+        let allowed = "logits or probabilities in the memory of the host, for a sampler";
+        return Err(Failure::out_of_range("row", "of another kind", allowed));
+    };
+    if matrix.rows() != 1 {
+        return Err(Failure::out_of_range(
+            "rows",
+            matrix.rows(),
+            "1: a sampler is given the one row it reads",
+        ));
+    }
+    let kind = if given.what()? == What::GUMBALL_LOGITS { Kind::Logits } else { Kind::Probabilities };
+    Ok((matrix.row(0), kind))
+}
+
 /// Draws the next token from a row and appends it to the history; an empty row changes nothing.
 ///
-/// `logits`: `vocab` elements of `dtype` in host memory; probabilities if the `kind` of the options says so. `options`: masks,
-/// forced token and hook of this one row, or NULL; rows of probabilities have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
+/// `row`: one of logits or probabilities, in host memory. `batch`: mask, forced token and hook of this row, without slots, or NULL; rows of probabilities
+/// have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample(
     sampler: Option<&mut Sampler>,
-    logits: *const c_void,
-    dtype: i32,
-    vocab: usize,
-    options: *const StepOptions,
+    row: *const Rows,
+    batch: *const Batch,
     token: Option<&mut MaybeUninit<Token>>,
 ) -> Code {
     call(|| {
         let (sampler, token) = (require("sampler", sampler)?, require("token", token)?);
-        // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
-        let row = unsafe { read_row("logits", logits, dtype, vocab) }?;
-        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // SAFETY: the C caller ensures that `row` is NULL or points to a row that nobody writes meanwhile.
+        let (row, kind) = unsafe { row_of(row) }?;
+        // SAFETY: the C caller ensures that `batch` is NULL or a struct of its stated size, whose lists
         // have one element.
-        let options = unsafe { read_options(options, 1) }?;
-        if options.row_indices.is_some() {
-            return Err(Failure::out_of_range(
-                "row_indices",
-                "a list",
-                "NULL: a sampler is given the one row it reads",
-            ));
-        }
-        let sampled = options.with(|batch| {
+        let given = unsafe { read_batch(batch, Lists::Rows(1)) }?;
+        let sampled = given.with(|batch| {
+            let others = [
+                ("slots", !batch.slots.is_empty()),
+                ("counts", !batch.counts.is_empty()),
+                ("row_indices", !batch.row_indices.is_empty()),
+                ("plan", given.plan.is_some()),
+                ("draft_batch", given.draft_batch != 0),
+                ("len", given.rows != 1),
+            ];
+            if let Some((parameter, _)) = others.into_iter().find(|(_, is_set)| *is_set) {
+                let reason = "it has one sequence, and is given the one row it reads";
+                return Err(Error::Conflict { parameter, other: "sampler", reason }.into());
+            }
             let mut edit = batch.hooks.first().copied().flatten().map(|hook| |row: &mut [f32]| hook(row));
             let with = RowOptions {
-                mask: options.first_mask(),
+                mask: given.masks.first(),
                 forced: batch.forced.first().copied().flatten(),
-                kind: options.kind,
+                kind,
                 hook: edit.as_mut().map(|edit| edit as _),
             };
             Ok(sampler.inner.sample_with(row, with)?)
@@ -213,16 +216,17 @@ pub unsafe extern "C" fn gumball_sampler_sample(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample_n(
     sampler: Option<&mut Sampler>,
-    logits: *const c_void,
-    dtype: i32,
-    vocab: usize,
+    row: *const Rows,
     n: u32,
     tokens: *mut Token,
 ) -> Code {
     call(|| {
         let sampler = require("sampler", sampler)?;
-        // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
-        let row = unsafe { read_row("logits", logits, dtype, vocab) }?;
+        // SAFETY: the C caller ensures that `row` is NULL or points to a row that nobody writes meanwhile.
+        let (row, kind) = unsafe { row_of(row) }?;
+        if kind == Kind::Probabilities {
+            return Err(Failure::out_of_range("what", "GUMBALL_PROBABILITIES", "GUMBALL_LOGITS"));
+        }
         // SAFETY: the C caller ensures that `tokens` has memory for `n` tokens.
         let tokens = unsafe { out_slice("tokens", tokens, n as usize) }?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {
@@ -279,54 +283,52 @@ pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Bo
     make(|| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))
 }
 
-/// Returns the most likely tokens of the last row, `logprobs.top_n` of them, and their number. They stay until the next
-/// call with this sampler. NULL if the parameters ask for none, or after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_sampler_top_logprobs(
-    sampler: Option<&mut Sampler>,
-    len: Option<&mut MaybeUninit<usize>>,
-) -> *const TokenLogprob {
-    call_or(ptr::null(), || {
-        members(require("sampler", sampler)?, require("len", len)?, |logprobs| &logprobs.top)
-    })
+/// What is known of a sampler's last row. Pointers are NULL if there is nothing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SamplerView {
+    /// sizeof(gumball_sampler_view), also where it is to be written.
+    pub struct_size: usize,
+    /// The most likely tokens, as many as the parameters ask for.
+    pub top: *const TokenLogprob,
+    /// Their number.
+    pub top_len: usize,
+    /// The ids that the parameters name.
+    pub ids: *const TokenLogprob,
+    /// Their number.
+    pub ids_len: usize,
+    /// The ids that the filters kept, in the order of tokens, if the config asked for them.
+    pub kept: *const u32,
+    /// Their number.
+    pub kept_len: usize,
 }
 
-/// Returns the logprobs of the ids that the parameters name, of the last row, and their number. They stay until the next
-/// call with this sampler. NULL if the parameters name none, or after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_sampler_id_logprobs(
-    sampler: Option<&mut Sampler>,
-    len: Option<&mut MaybeUninit<usize>>,
-) -> *const TokenLogprob {
-    call_or(ptr::null(), || {
-        members(require("sampler", sampler)?, require("len", len)?, |logprobs| &logprobs.ids)
-    })
-}
+versioned!(SamplerView, "gumball_sampler_view", kept_len: usize);
 
-fn members(
-    sampler: &mut Sampler,
-    len: &mut MaybeUninit<usize>,
-    list: impl FnOnce(&gumball_engine::Logprobs) -> &Vec<gumball_engine::TokenLogprob>,
-) -> Result<*const TokenLogprob> {
-    let list = sampler.inner.logprobs().map_or(&[][..], |logprobs| list(logprobs));
-    let as_c = list.iter().map(|it| TokenLogprob { id: it.id, logprob: it.logprob, rank: it.rank });
-    sampler.logprobs.clear();
-    sampler.logprobs.extend(as_c);
-    len.write(sampler.logprobs.len());
-    Ok(if sampler.logprobs.is_empty() { ptr::null() } else { sampler.logprobs.as_ptr() })
-}
-
-/// Returns the ids that the filters kept of the last row, in the order of tokens, and their number, if the config asked for
-/// them. They stay until the next call that samples. NULL if there are none, or after an error.
+/// Writes what is known of the last row. It stays until the next call with this sampler.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_sampler_kept(
-    sampler: Option<&Sampler>,
-    len: Option<&mut MaybeUninit<usize>>,
-) -> *const u32 {
-    call_or(ptr::null(), || {
-        let (sampler, len) = (require("sampler", sampler)?, require("len", len)?);
-        let kept = sampler.inner.kept();
-        len.write(kept.len());
-        Ok(if kept.is_empty() { ptr::null() } else { kept.as_ptr() })
+pub unsafe extern "C" fn gumball_sampler_read(sampler: Option<&mut Sampler>, out: *mut SamplerView) -> Code {
+    call(|| {
+        let Sampler { inner, top, ids } = require("sampler", sampler)?;
+        let copy = |to: &mut Vec<TokenLogprob>, from: &[gumball_engine::TokenLogprob]| {
+            to.clear();
+            to.extend(from.iter().map(|it| TokenLogprob { id: it.id, logprob: it.logprob, rank: it.rank }));
+        };
+        let told = inner.logprobs();
+        copy(top, told.map_or(&[], |told| &told.top));
+        copy(ids, told.map_or(&[], |told| &told.ids));
+        let kept = inner.kept();
+        let view = SamplerView {
+            struct_size: 0,
+            top: first(top),
+            top_len: top.len(),
+            ids: first(ids),
+            ids_len: ids.len(),
+            kept: first(kept),
+            kept_len: kept.len(),
+        };
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
+        unsafe { write("out", out, view) }
     })
 }

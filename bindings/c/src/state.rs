@@ -1,15 +1,13 @@
 //! State: a sequence between two tokens, as plain data.
 
-use std::mem::offset_of;
-
 use crate::error::Result;
 use crate::ffi::slice;
-use crate::versioned::{VersionedStruct, read};
+use crate::versioned::{read, versioned};
 
 /// What the next token of a sequence depends on besides its row and its parameters.
 ///
 /// Written by gumball_sampler_state and gumball_pool_state, where the ids lie until the next call that changes the sequence;
-/// read by gumball_sampler_resume and gumball_pool_resume, in this process or on another machine.
+/// read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct State {
@@ -34,12 +32,7 @@ pub struct State {
     pub mu: f32,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for State {
-    const NAME: &'static str = "gumball_state";
-    const LEAST: usize = offset_of!(Self, mu) + size_of::<f32>();
-}
+versioned!(State, "gumball_state", mu: f32);
 
 impl State {
     /// Returns a state whose pointers are to the sequence's own lists.

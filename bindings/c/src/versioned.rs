@@ -22,6 +22,19 @@ pub(crate) unsafe trait VersionedStruct: Copy {
     const LEAST: usize;
 }
 
+/// Gives a struct its name in C, and the last field that it had in the ABI's first version.
+macro_rules! versioned {
+    ($type:ty, $name:literal, $last:ident: $of:ty) => {
+        // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, raw pointers, optional functions and structs of these,
+        // so any bytes are a value.
+        unsafe impl crate::versioned::VersionedStruct for $type {
+            const NAME: &'static str = $name;
+            const LEAST: usize = std::mem::offset_of!(Self, $last) + size_of::<$of>();
+        }
+    };
+}
+pub(crate) use versioned;
+
 /// Returns a struct that C handed in; fields that C's header lacks are 0. The copy's `struct_size` is this
 /// library's size, so that the copy can itself be read with `read`.
 ///
@@ -62,6 +75,34 @@ pub(crate) unsafe fn read_or_default<T: VersionedStruct>(parameter: &str, given:
     }
     // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
     unsafe { read(parameter, given) }
+}
+
+/// Returns the structs of an array, which all state one size.
+///
+/// # Safety
+/// `first` is NULL or points to `len` structs of the bytes that the first one's `struct_size` names.
+pub(crate) unsafe fn read_each<T: VersionedStruct>(
+    parameter: &'static str,
+    first: *const T,
+    len: usize,
+) -> Result<Vec<T>> {
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the caller ensures that `first` is NULL or begins with its `struct_size`.
+    let size = unsafe { stated_size(parameter, first) }?;
+    let read_one = |index: usize| {
+        let given = first.wrapping_byte_add(index * size);
+        // SAFETY: the caller ensures that as many structs of `size` bytes are there.
+        let other = unsafe { stated_size(parameter, given) }?;
+        if other != size {
+            let allowed = format!("{size}, as in the first of the array");
+            return Err(Failure::out_of_range(field::<T>(), other, &allowed));
+        }
+        // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
+        unsafe { read(parameter, given) }
+    };
+    (0..len).map(read_one).collect()
 }
 
 /// Writes a struct for C, up to the size that C's header knows. Fields that only C's header knows become 0.

@@ -69,41 +69,44 @@ const ROWS: usize = 3;
 fn structs_of_any_size_are_taken_or_refused() {
     let mut words = Words(11);
     let elements: Vec<f32> = (0..ROWS * VOCAB).map(|id| (id % 13) as f32).collect();
-    let mut written = vec![0.0f32; ROWS * VOCAB];
+    let mut tokens = [0; ROWS];
     // SAFETY: there is no config.
     let operators = unsafe { gumball_operators_new(null()) }.expect("operators");
     let (mut taken, mut refused) = (0, 0);
     for _ in 0..20_000 {
-        let from = Logits {
-            struct_size: 0,
+        let matrix = Matrix {
             data: elements.as_ptr().cast::<c_void>(),
             rows: words.length(ROWS),
-            vocab: words.length(VOCAB),
+            width: words.length(VOCAB),
             stride: [0, VOCAB, usize::MAX, 1 << 60][words.below(12).saturating_sub(8)],
             dtype: if words.below(9) == 0 { words.word() as i32 } else { 0 },
-            kind: 0,
+            memory: if words.below(9) == 0 { words.word() as i32 & !1 } else { 0 },
         };
-        let to = RowsOut {
-            struct_size: 0,
-            data: written.as_mut_ptr().cast::<c_void>(),
-            rows: words.length(ROWS),
-            vocab: words.length(VOCAB),
-            stride: 0,
-            dtype: 0,
-        };
-        // Where an older program's struct ended: behind the type.
-        let a = Sized::new(&mut words, std::mem::offset_of!(Logits, dtype) + 4 + 4, from);
-        let b = Sized::new(&mut words, std::mem::offset_of!(RowsOut, dtype) + 4 + 4, to);
-        let lengths = (from.rows, from.vocab) == (to.rows, to.vocab) && to.vocab == VOCAB;
-        let inside = from.rows == 0 || from.rows == ROWS && [0, VOCAB].contains(&from.stride);
-        let sound = !a.refused && !b.refused && lengths && inside && from.dtype == 0;
-        // SAFETY: the structs have as many bytes as they say, or are refused by their size; their elements are there, or they are
+        let from = Rows { matrix, head: null(), what: 0 };
+        // SAFETY: all zeros are draws.
+        let mut draws: Draws = unsafe { std::mem::zeroed() };
+        draws.outputs = words.length(ROWS);
+        let least = std::mem::offset_of!(Draws, offsets) + size_of::<*const i64>();
+        let given = Sized::new(&mut words, least, draws);
+        let inside = matrix.rows == 0 || matrix.rows == ROWS && [0, VOCAB].contains(&matrix.stride);
+        let sound = !given.refused
+            && inside
+            && (matrix.width, matrix.dtype, matrix.memory) == (VOCAB, 0, 0)
+            && draws.outputs == matrix.rows;
+        // SAFETY: the struct has as many bytes as it says, or is refused by its size; its elements are there, or they are
         // refused by their lengths.
         let code = unsafe {
-            gumball_operators_softmax(Some(&operators), a.at(), 1.0, null(), b.at(), std::ptr::null_mut())
+            gumball_operators_sample(
+                Some(&operators),
+                &raw const from,
+                null(),
+                given.at(),
+                tokens.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
         };
-        assert_eq!(code == Code::GUMBALL_OK, sound, "{from:?} {} {to:?} {}", a.size, b.size);
-        assert_ne!(code, Code::GUMBALL_PANIC, "{from:?} {} {to:?} {}", a.size, b.size);
+        assert_eq!(code == Code::GUMBALL_OK, sound, "{from:?} {draws:?} {}", given.size);
+        assert_ne!(code, Code::GUMBALL_PANIC, "{from:?} {draws:?} {}", given.size);
         (taken, refused) = (taken + u32::from(sound), refused + u32::from(!sound));
     }
     assert!(taken > 500 && refused > 500, "{taken} taken, {refused} refused");

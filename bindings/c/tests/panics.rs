@@ -79,27 +79,34 @@ fn position(pool: &mut Pool, slot: i32) -> u32 {
 }
 
 fn step(pool: &mut Pool, row: &[f32], outputs: &mut Outputs) -> (Code, Vec<i32>) {
-    let logits = Logits {
-        struct_size: size_of::<Logits>(),
+    let matrix = Matrix {
         data: row.as_ptr().cast::<c_void>(),
         rows: ROWS,
-        vocab: VOCAB,
+        width: VOCAB,
         stride: 0,
-        dtype: 0,
-        kind: 0,
+        dtype: Dtype::GUMBALL_F32 as i32,
+        memory: Memory::GUMBALL_HOST as i32,
     };
+    let rows = Rows { matrix, head: null(), what: What::GUMBALL_LOGITS as i32 };
     let slots: Vec<i32> = (0..ROWS as i32).collect();
-    // SAFETY: the struct is of its size and describes the row; there are as many slots.
-    let code = unsafe {
-        gumball_pool_step(Some(pool), &raw const logits, slots.as_ptr(), ROWS, null(), Some(outputs))
-    };
-    let tokens = if code == Code::GUMBALL_OK {
-        // SAFETY: the step was of as many rows.
-        unsafe { std::slice::from_raw_parts(gumball_outputs_tokens(Some(outputs)), ROWS) }.to_vec()
-    } else {
-        Vec::new()
-    };
-    (code, tokens)
+    // SAFETY: all zeros are a batch.
+    let mut batch: Batch = unsafe { MaybeUninit::zeroed().assume_init() };
+    (batch.struct_size, batch.slots, batch.len) = (size_of::<Batch>(), slots.as_ptr(), ROWS);
+    // SAFETY: the rows are there, and there are as many slots.
+    let code =
+        unsafe { gumball_pool_step(Some(pool), &raw const rows, &raw const batch, Some(&mut *outputs)) };
+    if code != Code::GUMBALL_OK {
+        return (code, Vec::new());
+    }
+    let mut view = MaybeUninit::<OutputsView>::zeroed();
+    // SAFETY: a view begins with its size.
+    unsafe { view.as_mut_ptr().cast::<usize>().write(size_of::<OutputsView>()) };
+    // SAFETY: the struct is of its size.
+    assert_eq!(unsafe { gumball_outputs_read(Some(outputs), view.as_mut_ptr()) }, Code::GUMBALL_OK);
+    // SAFETY: any bytes are a view, and it was written.
+    let view = unsafe { view.assume_init() };
+    // SAFETY: the step was of as many rows.
+    (code, unsafe { std::slice::from_raw_parts(view.tokens, view.rows) }.to_vec())
 }
 
 #[test]
@@ -115,7 +122,9 @@ fn a_panic_in_a_step_is_told_in_words_and_moves_no_sequence() {
             assert_eq!(step(&mut broken, &rows, &mut outputs).0, Code::GUMBALL_PANIC);
             BREAKS.store(false, Ordering::SeqCst);
             let told = "a mistake of the library's own: the cut is below the tile; no sequence has moved, please report it";
-            assert_eq!((gumball_error_code(), message().as_str()), (Code::GUMBALL_PANIC, told));
+            // SAFETY: there are no parts to be written.
+            let code = unsafe { gumball_error(std::ptr::null_mut()) };
+            assert_eq!((code, message().as_str()), (Code::GUMBALL_PANIC, told));
             assert!((0..ROWS as i32).all(|slot| position(&mut broken, slot) == round));
             assert_eq!(step(&mut broken, &rows, &mut outputs), step(&mut sound, &rows, &mut wanted));
         }

@@ -147,32 +147,34 @@ static void several(loaded it, const char *params_text, int length, int sequence
             llama_memory_seq_cp(llama_get_memory(it.ctx), 0, i, -1, -1);
         }
     }
-    gumball_logits logits;
+    gumball_rows logits;
     memset(&logits, 0, sizeof logits);
-    logits.struct_size = sizeof logits;
-    logits.dtype = GUMBALL_F32;
-    logits.vocab = (size_t)it.n_vocab;
-    logits.rows = 1;
+    logits.matrix.width = (size_t)it.n_vocab;
+    logits.matrix.rows = 1;
     // All sequences read the only row that the prompt has left.
     uint32_t first[MOST] = {0};
-    gumball_step_options options;
-    memset(&options, 0, sizeof options);
-    options.struct_size = sizeof options;
-    options.row_indices = first;
+    gumball_batch requests;
+    memset(&requests, 0, sizeof requests);
+    requests.struct_size = sizeof requests;
+    requests.slots = slots;
+    requests.len = (size_t)sequences;
+    requests.row_indices = first;
+    gumball_outputs_view view;
+    memset(&view, 0, sizeof view);
+    view.struct_size = sizeof view;
     struct llama_batch batch = llama_batch_init(sequences, 0, 1);
     int64_t took = 0;
     for (int step = 0; step < length; step++) {
         llama_synchronize(it.ctx);
         int64_t start = llama_time_us();
-        logits.data = llama_get_logits_ith(it.ctx, step ? 0 : -1);
-        if (gumball_pool_step(pool, &logits, slots, (size_t)sequences, step ? NULL : &options, outputs)) {
+        logits.matrix.data = llama_get_logits_ith(it.ctx, step ? 0 : -1);
+        if (gumball_pool_step(pool, &logits, &requests, outputs) || gumball_outputs_read(outputs, &view)) {
             fail("the step");
         }
         took += llama_time_us() - start;
-        const int32_t *tokens = gumball_outputs_tokens(outputs);
         batch.n_tokens = sequences;
         for (int i = 0; i < sequences; i++) {
-            ids[i][step] = batch.token[i] = tokens[i];
+            ids[i][step] = batch.token[i] = view.tokens[i];
             batch.pos[i] = it.prompt_len + step;
             batch.n_seq_id[i] = 1;
             batch.seq_id[i][0] = i;
@@ -182,7 +184,8 @@ static void several(loaded it, const char *params_text, int length, int sequence
             fail("a batch");
         }
         // The rows of a batch follow each other.
-        logits.rows = (size_t)sequences;
+        logits.matrix.rows = (size_t)sequences;
+        requests.row_indices = NULL;
     }
     for (int i = 0; i < sequences; i++) {
         for (int step = 0; step < length; step++) {

@@ -24,7 +24,7 @@ static void parameters(void) {
         " \"dynamic_temperature\": {\"min\": 0.5, \"max\": 1.5}, \"bad_words\": [[1, 2], [3]],"
         " \"logit_bias\": [[3, 1.5], [4, \"-inf\"]]}");
     gumball_params *set = gumball_params_new();
-    const uint32_t ids[] = {4, 5, 2, 1, 2, 3, 3, 4};
+    const uint32_t ids[] = {4, 5, 2, 1, 3, 4};
     const float biases[] = {1.5f, -INFINITY};
     OK(gumball_params_set(set, "temperature", 0.5));
     OK(gumball_params_set(set, "top_k", 40));
@@ -38,11 +38,10 @@ static void parameters(void) {
     OK(gumball_params_set_seed(set, 9));
     OK(gumball_params_set(set, "dry.multiplier", 0.75));
     OK(gumball_params_set_ids(set, "dry.breakers", ids + 3, 1));
-    OK(gumball_params_set_mirostat(set, 5.0f, 0.125f, NULL));
-    OK(gumball_params_set_dynamic_temperature(set, 0.5f, 1.5f, 1.0f));
-    OK(gumball_params_add_bad_word(set, ids + 3, 2));
-    OK(gumball_params_add_bad_word(set, ids + 5, 1));
-    OK(gumball_params_set_logit_bias(set, ids + 6, biases, 2));
+    OK(gumball_params_set_json(set, "mirostat", "{\"tau\": 5.0, \"eta\": 0.125}"));
+    OK(gumball_params_set_json(set, "dynamic_temperature", "{\"min\": 0.5, \"max\": 1.5}"));
+    OK(gumball_params_set_json(set, "bad_words", "[[1, 2], [3]]"));
+    OK(gumball_params_set_logit_bias(set, ids + 4, biases, 2));
     CHECK(strcmp(gumball_params_to_json(set), gumball_params_to_json(read)) == 0);
 
     gumball_params *copy = gumball_params_clone(set);
@@ -74,17 +73,15 @@ static void sampler(void) {
                                           " \"logprobs\": {\"mode\": \"processed\", \"top_n\": 3, \"ids\": [5, 6]}}",
                                           VOCAB, prompt, 3);
     gumball_token token, again, many[5];
-    OK(gumball_sampler_sample(sampler, rows[0], GUMBALL_F32, VOCAB, NULL, &token));
+    OK(sample(sampler, rows[0], GUMBALL_F32, VOCAB, NULL, &token));
     CHECK(token.id >= 0 && token.id < VOCAB && token.status == 0 && token.temperature == 0.8f);
     CHECK(token.rank >= 1 && token.rank <= 20 && token.logprob <= 0.0f);
 
-    size_t len = 9;
-    const gumball_token_logprob *top = gumball_sampler_top_logprobs(sampler, &len);
-    CHECK(len == 3 && top[0].rank == 1 && top[2].rank == 3 && top[0].logprob >= top[1].logprob);
-    const gumball_token_logprob *named = gumball_sampler_id_logprobs(sampler, &len);
-    CHECK(len == 2 && named[0].id == 5 && named[1].id == 6);
-    const uint32_t *kept = gumball_sampler_kept(sampler, &len);
-    CHECK(len == 20 && kept[token.rank - 1] == (uint32_t)token.id);
+    const gumball_sampler_view seen = read_sampler(sampler);
+    CHECK(seen.top_len == 3 && seen.top[0].rank == 1 && seen.top[2].rank == 3);
+    CHECK(seen.top[0].logprob >= seen.top[1].logprob);
+    CHECK(seen.ids_len == 2 && seen.ids[0].id == 5 && seen.ids[1].id == 6);
+    CHECK(seen.kept_len == 20 && seen.kept[token.rank - 1] == (uint32_t)token.id);
 
     // Taken back and drawn anew, it is the same; so it is where the state is taken up elsewhere.
     OK(gumball_sampler_truncate(sampler, 0));
@@ -97,13 +94,14 @@ static void sampler(void) {
     config.vocab = VOCAB;
     config.route = "oracle";
     config.level = "scalar";
-    gumball_sampler *resumed = gumball_sampler_resume(params, &config, &state);
-    OK(gumball_sampler_sample(resumed, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
+    gumball_sampler *resumed = gumball_sampler_new(params, &config, &state);
+    OK(sample(resumed, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
     CHECK(again.id == token.id && again.logprob == token.logprob && again.rank == token.rank);
-    OK(gumball_sampler_sample_n(sampler, rows[0], GUMBALL_F32, VOCAB, 5, many));
+    const gumball_rows first = rows_of(rows[0], GUMBALL_F32, 1, VOCAB);
+    OK(gumball_sampler_sample_n(sampler, &first, 5, many));
     CHECK(many[0].id == token.id);
     gumball_sampler *fork = gumball_sampler_fork(sampler, 4);
-    OK(gumball_sampler_sample(fork, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
+    OK(sample(fork, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
     CHECK(again.id == many[4].id);
     OK(gumball_sampler_push(sampler, (uint32_t)again.id));
     OK(gumball_sampler_state(sampler, &state));
@@ -112,22 +110,21 @@ static void sampler(void) {
     // Masks, forced tokens and hooks of one row.
     uint32_t mask[WORDS] = {0};
     mask[77 / 32] = 1u << (77 % 32);
-    SIZED(gumball_step_options, options);
-    options.masks = mask;
-    options.mask_width = WORDS;
-    OK(gumball_sampler_sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
+    SIZED(gumball_batch, options);
+    options.masks = masks_of(mask, 1, WORDS);
+    OK(sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id == 77 && token.logprob == 0.0f);
     const int32_t forced = 500, none = -1;
     options.forced = &forced;
-    OK(gumball_sampler_sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
+    OK(sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id == 500 && token.logprob == -INFINITY && token.rank == 0);
     const uint8_t absent = 0;
     int calls = 0;
-    options.mask_present = &absent;
+    options.masks.present = &absent;
     options.forced = &none;
     options.hook = only;
     options.hook_user = &calls;
-    OK(gumball_sampler_sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
+    OK(sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id == 100 && calls == 1);
 
     gumball_params_free(params);
@@ -154,50 +151,47 @@ static void pool(size_t threads) {
         alone[i] = sampler_of(requests[i], VOCAB, prompt, 3);
         slots[i] = admit(pool, requests[i], prompt, 3);
     }
-    CHECK(gumball_pool_len(pool) == 4 && gumball_pool_capacity(pool) == 8 && gumball_pool_vocab(pool) == VOCAB);
+    SIZED(gumball_pool_info, info);
+    OK(gumball_pool_describe(pool, &info));
+    CHECK(info.len == 4 && info.slots == 8 && info.vocab == VOCAB && info.world == 1 && info.end_id == VOCAB);
     for (uint32_t step = 0; step < 2; step++) {
         const uint32_t lines[] = {step % 4, (step + 1) % 4, (step + 2) % 4, step % 4, 0};
-        SIZED(gumball_step_options, options);
+        gumball_batch options = batch_of(slots, 5);
         options.row_indices = lines;
-        gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
-        OK(gumball_pool_step(pool, &logits, slots, 5, &options, outputs));
-        SIZED(gumball_layout, layout);
-        OK(gumball_outputs_layout(outputs, &layout));
-        CHECK(layout.rows == 5 && layout.top_n == 3 && layout.ids == 2 && layout.words == 5 * (6 + 2 * 3 + 2 * 2));
-        const uint32_t *words = gumball_outputs_words(outputs);
-        CHECK((const void *)(words + layout.tokens) == gumball_outputs_tokens(outputs));
-        CHECK((const void *)(words + layout.ranks) == gumball_outputs_ranks(outputs));
-        CHECK((const void *)(words + layout.id_ranks) == gumball_outputs_id_ranks(outputs));
+        gumball_rows logits = rows_of(rows, GUMBALL_F32, 4, VOCAB);
+        OK(gumball_pool_step(pool, &logits, &options, outputs));
+        const gumball_outputs_view seen = view_of(outputs);
+        CHECK(seen.rows == 5 && seen.top_n == 3 && seen.ids == 2 && seen.words_len == 5 * (6 + 2 * 3 + 2 * 2));
+        CHECK((const void *)seen.words == seen.tokens && seen.requests == 5 && seen.path == NULL);
+        CHECK((const void *)(seen.words + seen.words_len) == seen.id_ranks + 5 * 2);
         for (int i = 0; i < 4; i++) {
             gumball_token token;
-            size_t len, wanted_len;
-            OK(gumball_sampler_sample(alone[i], rows[lines[i]], GUMBALL_F32, VOCAB, NULL, &token));
-            CHECK(gumball_outputs_tokens(outputs)[i] == token.id);
-            CHECK(gumball_outputs_statuses(outputs)[i] == token.status);
-            CHECK(gumball_outputs_temperatures(outputs)[i] == token.temperature);
-            CHECK(gumball_outputs_logprobs(outputs)[i] == token.logprob);
-            CHECK(gumball_outputs_ranks(outputs)[i] == token.rank);
+            size_t len;
+            OK(sample(alone[i], rows[lines[i]], GUMBALL_F32, VOCAB, NULL, &token));
+            CHECK(seen.tokens[i] == token.id && seen.statuses[i] == token.status && seen.accepted[i] == 0);
+            CHECK(seen.temperatures[i] == token.temperature && seen.logprobs[i] == token.logprob);
+            CHECK(seen.ranks[i] == token.rank && emitted_of(outputs, (size_t)i).tokens[0] == token.id);
             const uint32_t *kept = gumball_outputs_kept(outputs, (size_t)i, &len);
-            const uint32_t *wanted = gumball_sampler_kept(alone[i], &wanted_len);
+            const gumball_sampler_view wanted = read_sampler(alone[i]);
             // A batch lists the kept ids ascending, a sampler in the order of the row.
-            CHECK(len == wanted_len);
+            CHECK(len == wanted.kept_len);
             for (size_t k = 0; k < len; k++) {
                 bool found = false;
-                for (size_t j = 0; j < wanted_len; j++) {
-                    found = found || wanted[j] == kept[k];
+                for (size_t j = 0; j < len; j++) {
+                    found = found || wanted.kept[j] == kept[k];
                 }
                 CHECK(found && (k == 0 || kept[k - 1] < kept[k]));
             }
         }
-        size_t len;
-        const gumball_token_logprob *top = gumball_sampler_top_logprobs(alone[2], &len);
-        CHECK(len == 3 && gumball_outputs_top_ids(outputs)[2 * 3 + 1] == top[1].id);
-        CHECK(gumball_outputs_top_logprobs(outputs)[2 * 3 + 1] == top[1].logprob);
-        const gumball_token_logprob *named = gumball_sampler_id_logprobs(alone[2], &len);
-        CHECK(len == 2 && gumball_outputs_id_logprobs(outputs)[2 * 2 + 1] == named[1].logprob);
-        CHECK(gumball_outputs_id_ranks(outputs)[2 * 2 + 1] == named[1].rank);
-        CHECK(gumball_outputs_mirostat_mu(outputs)[3] > 0.0f && gumball_outputs_mirostat_mu(outputs)[0] == 0.0f);
-        CHECK(gumball_outputs_tokens(outputs)[4] == -1 && gumball_outputs_kept(outputs, 4, &len) == NULL && len == 0);
+        const gumball_sampler_view third = read_sampler(alone[2]);
+        CHECK(third.top_len == 3 && seen.top_ids[2 * 3 + 1] == third.top[1].id);
+        CHECK(seen.top_logprobs[2 * 3 + 1] == third.top[1].logprob);
+        CHECK(third.ids_len == 2 && seen.id_logprobs[2 * 2 + 1] == third.ids[1].logprob);
+        CHECK(seen.id_ranks[2 * 2 + 1] == third.ids[1].rank);
+        CHECK(seen.mirostat_mu[3] > 0.0f && seen.mirostat_mu[0] == 0.0f);
+        size_t len = 9;
+        CHECK(seen.tokens[4] == -1 && gumball_outputs_kept(outputs, 4, &len) == NULL && len == 0);
+        CHECK(emitted_of(outputs, 4).tokens == NULL && emitted_of(outputs, 4).len == 0);
     }
 
     // A sequence moves to another pool, and goes on there as it would have here.
@@ -208,21 +202,22 @@ static void pool(size_t threads) {
     gumball_params *params = gumball_pool_params(pool, slots[3]);
     int32_t moved = -1, here;
     OK(gumball_pool_resume(other, params, &state, &moved));
-    gumball_logits one = logits_of(rows[1], GUMBALL_F32, 1, VOCAB);
-    OK(gumball_pool_step(pool, &one, &slots[3], 1, NULL, outputs));
-    here = gumball_outputs_tokens(outputs)[0];
-    OK(gumball_pool_step(other, &one, &moved, 1, NULL, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == here);
+    gumball_rows one = rows_of(rows[1], GUMBALL_F32, 1, VOCAB);
+    OK(take_step(pool, &one, &slots[3], 1, outputs));
+    here = view_of(outputs).tokens[0];
+    OK(take_step(other, &one, &moved, 1, outputs));
+    CHECK(view_of(outputs).tokens[0] == here);
 
     // Taken back, pushed, forked.
-    OK(gumball_pool_truncate(pool, slots[0], 1));
+    const size_t one_token = 1;
+    OK(gumball_pool_shorten(pool, slots, &one_token, 1));
     OK(gumball_pool_push(pool, slots[0], 999));
     int32_t fork = -1;
     OK(gumball_pool_fork(pool, slots[0], 5, &fork));
     OK(gumball_pool_state(pool, fork, &state));
     CHECK(state.output_len == 2 && state.output[1] == 999 && state.draw == 5);
     OK(gumball_pool_release(pool, fork));
-    CHECK(gumball_pool_len(pool) == 4);
+    CHECK(len_of(pool) == 4);
 
     gumball_params_free(params);
     for (int i = 0; i < 4; i++) {
@@ -250,30 +245,26 @@ static void masks_forced_tokens_and_hooks(void) {
     const int32_t forced[] = {-1, 999, 5, -1};
     const uint8_t hooked[] = {0, 0, 0, 1};
     int calls[4] = {0, 0, 0, 0};
-    SIZED(gumball_step_options, options);
-    options.masks = masks[0];
-    options.mask_width = WORDS;
-    options.mask_stride = WORDS + 2;
-    options.mask_present = present;
+    gumball_batch options = batch_of(slots, 4);
+    options.masks = masks_of(masks[0], 4, WORDS);
+    options.masks.stride = WORDS + 2;
+    options.masks.present = present;
     options.forced = forced;
     options.hook = only;
     options.hook_user = calls;
     options.hook_rows = hooked;
-    gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
-    OK(gumball_pool_step(pool, &logits, slots, 4, &options, outputs));
-    const int32_t *tokens = gumball_outputs_tokens(outputs);
+    gumball_rows logits = rows_of(rows, GUMBALL_F32, 4, VOCAB);
+    OK(gumball_pool_step(pool, &logits, &options, outputs));
+    const int32_t *tokens = view_of(outputs).tokens;
     // The mask of the last row forbids what its hook leaves.
     CHECK(tokens[0] == 1 && tokens[1] == 999 && tokens[2] == 5 && tokens[3] == -1);
-    CHECK(gumball_outputs_statuses(outputs)[3] == GUMBALL_STATUS_EMPTY);
+    CHECK(view_of(outputs).statuses[3] == GUMBALL_STATUS_EMPTY);
     CHECK(calls[0] == 0 && calls[3] == 1);
-    options.masks = NULL;
-    options.mask_width = 0;
-    options.mask_stride = 0;
-    options.mask_present = NULL;
+    options.masks.words = NULL;
     options.forced = NULL;
     options.hook_rows = NULL;
-    OK(gumball_pool_step(pool, &logits, slots, 4, &options, outputs));
-    tokens = gumball_outputs_tokens(outputs);
+    OK(gumball_pool_step(pool, &logits, &options, outputs));
+    tokens = view_of(outputs).tokens;
     CHECK(tokens[0] == 100 && tokens[1] == 101 && tokens[2] == 102 && tokens[3] == 103);
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
@@ -288,20 +279,20 @@ static void scores(void) {
     const char *json = "{\"repetition_penalty\": 1.5, \"logprobs\": {\"mode\": \"edited\", \"top_n\": 1}}";
     gumball_params *params = params_of(json);
     int32_t slot = admit(pool, json, ids, 2);
-    gumball_logits logits = logits_of(rows, GUMBALL_F32, 3, VOCAB), one = logits_of(rows, GUMBALL_F32, 1, VOCAB);
+    gumball_rows logits = rows_of(rows, GUMBALL_F32, 3, VOCAB), one = rows_of(rows, GUMBALL_F32, 1, VOCAB);
     SIZED(gumball_scored, scored);
     scored.params = params;
     scored.ids = ids;
     scored.ids_len = 5;
     scored.prompt_len = 2;
     scored.start = 2;
-    OK(gumball_pool_score(pool, &logits, &scored, 3, NULL, outputs));
-    SIZED(gumball_step_options, options);
+    OK(gumball_pool_score(pool, &logits, NULL, &scored, outputs));
+    gumball_batch options = batch_of(&slot, 1);
     options.forced = &forced;
-    OK(gumball_pool_step(pool, &one, &slot, 1, &options, stepped));
-    CHECK(gumball_outputs_rows(outputs) == 3 && gumball_outputs_tokens(outputs)[2] == 8);
-    CHECK(gumball_outputs_logprobs(outputs)[0] == gumball_outputs_logprobs(stepped)[0]);
-    CHECK(gumball_outputs_top_ids(outputs)[0] == gumball_outputs_top_ids(stepped)[0]);
+    OK(gumball_pool_step(pool, &one, &options, stepped));
+    CHECK(view_of(outputs).rows == 3 && view_of(outputs).tokens[2] == 8);
+    CHECK(view_of(outputs).logprobs[0] == view_of(stepped).logprobs[0]);
+    CHECK(view_of(outputs).top_ids[0] == view_of(stepped).top_ids[0]);
     gumball_params_free(params);
     gumball_outputs_free(outputs);
     gumball_outputs_free(stepped);

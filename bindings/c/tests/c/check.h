@@ -26,11 +26,24 @@ static int verdict(const char *name) {
 #define CHECK(condition) check((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
 #define OK(call) check((call) == GUMBALL_OK, #call, __FILE__, __LINE__)
 
+// A struct that is handed in, with nothing set but its size.
+#define SIZED(type, name) \
+    type name; \
+    memset(&(name), 0, sizeof(name)); \
+    (name).struct_size = sizeof(name)
+
+// Whether the last error is about a parameter.
+static inline int about(const char *parameter) {
+    SIZED(gumball_error_parts, parts);
+    gumball_error(&parts);
+    return strcmp(parts.parameter, parameter) == 0;
+}
+
 // A call that must be refused with a code and, word for word, a message.
 static inline void refused(int ok, gumball_code code, const char *message, const char *what, const char *file,
                            int line) {
-    if (!ok || gumball_error_code() != code || strcmp(gumball_error_message(), message) != 0) {
-        fprintf(stderr, "%s:%d: %s: code %d, \"%s\"\n", file, line, what, (int)gumball_error_code(),
+    if (!ok || gumball_error(NULL) != code || strcmp(gumball_error_message(), message) != 0) {
+        fprintf(stderr, "%s:%d: %s: code %d, \"%s\"\n", file, line, what, (int)gumball_error(NULL),
                 gumball_error_message());
         failures += 1;
     }
@@ -38,12 +51,10 @@ static inline void refused(int ok, gumball_code code, const char *message, const
 
 #define REFUSED(call, code, message) refused((call) == (code), code, message, #call, __FILE__, __LINE__)
 #define NONE(call, code, message) refused((call) == NULL, code, message, #call, __FILE__, __LINE__)
-
-// A struct that is handed in, with nothing set but its size.
-#define SIZED(type, name) \
-    type name; \
-    memset(&(name), 0, sizeof(name)); \
-    (name).struct_size = sizeof(name)
+// Calls that are refused with a code, for a parameter.
+#define FAILS(call, code, parameter) check((call) == (code) && about(parameter), #call, __FILE__, __LINE__)
+#define NOTHING(call, code, parameter) \
+    check((call) == NULL && gumball_error(NULL) == (code) && about(parameter), #call, __FILE__, __LINE__)
 
 static inline gumball_params *params_of(const char *json) {
     gumball_params *params = gumball_params_from_json(json);
@@ -56,7 +67,7 @@ static inline gumball_sampler *sampler_of(const char *json, size_t vocab, const 
     SIZED(gumball_sampler_config, config);
     config.vocab = vocab;
     config.keep_ids = 1;
-    gumball_sampler *sampler = gumball_sampler_new(params, &config);
+    gumball_sampler *sampler = gumball_sampler_new(params, &config, NULL);
     CHECK(sampler != NULL);
     OK(gumball_sampler_reset(sampler, prompt, prompt_len));
     gumball_params_free(params);
@@ -76,17 +87,24 @@ static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
 }
 
 static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab) {
-    SIZED(gumball_device_pool_config, config);
+    SIZED(gumball_pool_config, config);
     config.vocab = vocab;
+    config.device = device;
     config.slots = 8;
     config.rows = 8;
     config.top_n = 3;
     config.ids = 2;
     config.history_growth = 3;
     config.keep_ids = 1;
-    gumball_pool *pool = gumball_pool_new_on_device(device, &config);
+    gumball_pool *pool = gumball_pool_new(&config);
     CHECK(pool != NULL);
     return pool;
+}
+
+static inline gumball_operators *operators_there(gumball_device *device) {
+    SIZED(gumball_operators_config, config);
+    config.device = device;
+    return gumball_operators_new(&config);
 }
 
 static inline int32_t admit(gumball_pool *pool, const char *json, const uint32_t *prompt, size_t prompt_len) {
@@ -97,36 +115,114 @@ static inline int32_t admit(gumball_pool *pool, const char *json, const uint32_t
     return slot;
 }
 
-static inline gumball_logits logits_of(const void *data, int32_t dtype, size_t rows, size_t vocab) {
-    SIZED(gumball_logits, logits);
-    logits.data = data;
-    logits.dtype = dtype;
-    logits.rows = rows;
-    logits.vocab = vocab;
-    return logits;
+static inline size_t len_of(const gumball_pool *pool) {
+    SIZED(gumball_pool_info, info);
+    OK(gumball_pool_describe(pool, &info));
+    return info.len;
+}
+
+static inline gumball_matrix matrix_of(const void *data, gumball_dtype dtype, size_t rows, size_t width) {
+    gumball_matrix matrix;
+    memset(&matrix, 0, sizeof matrix);
+    matrix.data = data;
+    matrix.dtype = dtype;
+    matrix.rows = rows;
+    matrix.width = width;
+    return matrix;
+}
+
+static inline gumball_rows rows_of(const void *data, gumball_dtype dtype, size_t rows, size_t width) {
+    gumball_rows of;
+    memset(&of, 0, sizeof of);
+    of.matrix = matrix_of(data, dtype, rows, width);
+    return of;
 }
 
 // f32 hidden states, one behind the other.
-static inline gumball_hidden hidden_states_of(const float *data, size_t rows, size_t width) {
-    SIZED(gumball_hidden, hidden);
-    hidden.data = data;
-    hidden.rows = rows;
-    hidden.width = width;
+static inline gumball_rows hidden_of(const gumball_head *head, const float *data, size_t rows, size_t width) {
+    gumball_rows hidden = rows_of(data, GUMBALL_F32, rows, width);
+    hidden.what = GUMBALL_HIDDEN;
+    hidden.head = head;
     return hidden;
 }
 
-// A head of f32 weights, with a bias, a scale and a softcap.
-static inline gumball_head_config head_config_of(const float *weights, const float *bias, size_t vocab, size_t width,
-                                                 int32_t kind) {
-    SIZED(gumball_head_config, config);
-    config.weights = weights;
-    config.vocab = vocab;
-    config.width = width;
-    config.kind = kind;
-    config.bias = bias;
-    config.logit_scale = 0.5f;
-    config.softcap = 20.0f;
-    return config;
+static inline gumball_ints ints_of(const void *data, size_t count) {
+    gumball_ints ints;
+    memset(&ints, 0, sizeof ints);
+    ints.data = data;
+    ints.rows = count;
+    return ints;
+}
+
+static inline gumball_batch batch_of(const int32_t *slots, size_t len) {
+    SIZED(gumball_batch, batch);
+    batch.slots = slots;
+    batch.len = len;
+    return batch;
+}
+
+static inline gumball_masks masks_of(const uint32_t *words, size_t rows, size_t width) {
+    gumball_masks masks;
+    memset(&masks, 0, sizeof masks);
+    masks.words = words;
+    masks.rows = rows;
+    masks.width = width;
+    return masks;
+}
+
+static inline gumball_code sample(gumball_sampler *sampler, const void *row, gumball_dtype dtype, size_t vocab,
+                                  const gumball_batch *batch, gumball_token *token) {
+    const gumball_rows rows = rows_of(row, dtype, 1, vocab);
+    return gumball_sampler_sample(sampler, &rows, batch, token);
+}
+
+static inline gumball_sampler_view read_sampler(gumball_sampler *sampler) {
+    SIZED(gumball_sampler_view, view);
+    OK(gumball_sampler_read(sampler, &view));
+    return view;
+}
+
+static inline gumball_code take_step(gumball_pool *pool, const gumball_rows *rows, const int32_t *slots, size_t len,
+                                     gumball_outputs *outputs) {
+    const gumball_batch batch = batch_of(slots, len);
+    return gumball_pool_step(pool, rows, &batch, outputs);
+}
+
+static inline gumball_code assign(gumball_pool *pool, const int32_t *slots, size_t len) {
+    const gumball_batch batch = batch_of(slots, len);
+    return gumball_pool_assign(pool, &batch);
+}
+
+// A piece of work over rows in a device's memory.
+static inline gumball_work work_of(gumball_work_kind kind, const gumball_rows *rows) {
+    SIZED(gumball_work, work);
+    work.kind = kind;
+    work.rows = *rows;
+    return work;
+}
+
+static inline gumball_code enqueue(gumball_pool *pool, const gumball_rows *rows) {
+    const gumball_work work = work_of(GUMBALL_WORK_STEP, rows);
+    return gumball_pool_enqueue(pool, &work, 1);
+}
+
+static inline gumball_outputs_view view_of(const gumball_outputs *outputs) {
+    SIZED(gumball_outputs_view, view);
+    OK(gumball_outputs_read(outputs, &view));
+    return view;
+}
+
+static inline gumball_emitted emitted_of(const gumball_outputs *outputs, size_t request) {
+    gumball_emitted emitted;
+    memset(&emitted, 0, sizeof emitted);
+    OK(gumball_outputs_request(outputs, request, &emitted));
+    return emitted;
+}
+
+static inline gumball_state state_of(gumball_pool *pool, int32_t slot) {
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slot, &state));
+    return state;
 }
 
 // Memory of a device with a copy of some of the host's.
@@ -136,13 +232,26 @@ static inline gumball_buffer *copied_up(gumball_device *device, const void *data
     return buffer;
 }
 
-// Whether outputs have the same tokens, logprobs and ranks.
+// f32 rows in a device's memory.
+static inline gumball_rows rows_there(const gumball_buffer *buffer, size_t rows, size_t width) {
+    gumball_rows there = rows_of(gumball_buffer_address(buffer), GUMBALL_F32, rows, width);
+    there.matrix.memory = GUMBALL_DEVICE;
+    return there;
+}
+
+static inline gumball_ints ints_there(const gumball_buffer *buffer, gumball_int_type dtype, size_t count) {
+    gumball_ints there = ints_of(gumball_buffer_address(buffer), count);
+    there.memory = GUMBALL_DEVICE;
+    there.dtype = dtype;
+    return there;
+}
+
+// Whether outputs are the same to the bit, as far as both places tell.
 static inline int same_outputs(const gumball_outputs *a, const gumball_outputs *b) {
-    size_t rows = gumball_outputs_rows(a);
-    return rows == gumball_outputs_rows(b) &&
-           memcmp(gumball_outputs_tokens(a), gumball_outputs_tokens(b), rows * sizeof(int32_t)) == 0 &&
-           memcmp(gumball_outputs_logprobs(a), gumball_outputs_logprobs(b), rows * sizeof(float)) == 0 &&
-           memcmp(gumball_outputs_ranks(a), gumball_outputs_ranks(b), rows * sizeof(uint32_t)) == 0;
+    const gumball_outputs_view wanted = view_of(a), seen = view_of(b);
+    return wanted.words_len == seen.words_len && wanted.requests == seen.requests &&
+           memcmp(wanted.words, seen.words, wanted.words_len * sizeof *wanted.words) == 0 &&
+           memcmp(wanted.accepted, seen.accepted, wanted.requests * sizeof *wanted.accepted) == 0;
 }
 
 #endif

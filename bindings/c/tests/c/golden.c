@@ -10,7 +10,7 @@ enum { STEPS = 8, TOKENS = 2 * STEPS };
 
 static const struct {
     size_t vocab;
-    int32_t dtype;
+    gumball_dtype dtype;
 } kinds[] = {{1000, GUMBALL_F32}, {4099, GUMBALL_F32}, {8192, GUMBALL_BF16}, {777, GUMBALL_F16}, {513, GUMBALL_F32}};
 
 static const uint32_t prompt[] = {3, 1, 4, 1, 5};
@@ -48,7 +48,7 @@ static const void *make_row(int kind, uint64_t step) {
 static void by_sampler(int kind, const gumball_params *params, int32_t *drawn) {
     SIZED(gumball_sampler_config, config);
     config.vocab = kinds[kind].vocab;
-    gumball_sampler *sampler = gumball_sampler_new(params, &config);
+    gumball_sampler *sampler = gumball_sampler_new(params, &config, NULL);
     OK(gumball_sampler_reset(sampler, prompt, 5));
     for (int step = 0; step < STEPS; step++) {
         const void *logits = make_row(kind, (uint64_t)step);
@@ -57,7 +57,7 @@ static void by_sampler(int kind, const gumball_params *params, int32_t *drawn) {
         for (int i = 0; i < 2; i++) {
             gumball_token token;
             token.id = -2;
-            OK(gumball_sampler_sample(both[i], logits, kinds[kind].dtype, config.vocab, NULL, &token));
+            OK(sample(both[i], logits, kinds[kind].dtype, config.vocab, NULL, &token));
             drawn[2 * step + i] = token.id;
         }
         gumball_sampler_free(other);
@@ -70,15 +70,15 @@ static void by_pool(gumball_pool *pool, int kind, const gumball_params *params, 
     int32_t slots[2] = {-1, -1};
     OK(gumball_pool_admit(pool, params, prompt, 5, &slots[1]));
     const uint32_t lines[] = {0, 0};
-    SIZED(gumball_step_options, options);
+    gumball_batch options = batch_of(slots, 2);
     options.row_indices = lines;
     for (int step = 0; step < STEPS; step++) {
-        gumball_logits logits = logits_of(make_row(kind, (uint64_t)step), kinds[kind].dtype, 1, kinds[kind].vocab);
+        gumball_rows logits = rows_of(make_row(kind, (uint64_t)step), kinds[kind].dtype, 1, kinds[kind].vocab);
         OK(gumball_pool_fork(pool, slots[1], 1, &slots[0]));
-        OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
+        OK(gumball_pool_step(pool, &logits, &options, outputs));
         OK(gumball_pool_release(pool, slots[0]));
-        if (gumball_outputs_rows(outputs) == 2) {
-            memcpy(drawn + 2 * step, gumball_outputs_tokens(outputs), 2 * sizeof *drawn);
+        if (view_of(outputs).rows == 2) {
+            memcpy(drawn + 2 * step, view_of(outputs).tokens, 2 * sizeof *drawn);
         }
     }
     OK(gumball_pool_release(pool, slots[1]));

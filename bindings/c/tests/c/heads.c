@@ -1,110 +1,238 @@
-// Heads: each call from hidden states, descriptions of heads, their files, refusals.
+// Heads: each call from hidden states, descriptions of heads, clusters, files, refusals: heads FILE.
 
 #include "heads.h"
 #include "rows.h"
 
-enum { VOCAB = 500, WIDTH = 35, ROWS = 2 * REQUESTS };
+enum { VOCAB = 504, WIDTH = 35, CAPACITY = 7, CLUSTERS = VOCAB / CAPACITY, ROWS = 2 * REQUESTS };
 
-static float weights[VOCAB * WIDTH], bias[VOCAB], states[ROWS * WIDTH], logits[ROWS * VOCAB];
+static float weights[VOCAB * WIDTH], bias[VOCAB], centroids[CLUSTERS * WIDTH];
+static float states[ROWS * WIDTH], logits[ROWS * VOCAB];
 static uint16_t narrow[VOCAB * WIDTH];
+static uint32_t ids[VOCAB];
+static const uint32_t special[] = {500, 3, 3, 77};
 
-static gumball_head_config config_of(int32_t kind) { return head_config_of(weights, bias, VOCAB, WIDTH, kind); }
+static gumball_head_config config_of(gumball_head_kind kind) {
+    return head_config_of(weights, bias, VOCAB, WIDTH, kind);
+}
 
-static gumball_head *head_of(int32_t kind) {
-    const gumball_head_config config = config_of(kind);
+static gumball_head_config clustered(void) {
+    gumball_head_config config = config_of(GUMBALL_HEAD_CLUSTERED);
+    config.probes = 5;
+    config.special_ids = special;
+    config.special_ids_len = 4;
+    return config;
+}
+
+// With clusters of the program's own.
+static gumball_head_config given(void) {
+    gumball_head_config config = clustered();
+    config.cluster_ids = ids;
+    config.centroids = centroids;
+    config.clusters = CLUSTERS;
+    config.capacity = CAPACITY;
+    return config;
+}
+
+static gumball_head *head_of(const gumball_head_config config) {
     gumball_head *head = gumball_head_new(&config);
     CHECK(head != NULL);
     return head;
 }
 
-static gumball_hidden hidden_of(size_t rows) { return hidden_states_of(states, rows, WIDTH); }
-
-static void calls_take_hidden_states(int32_t kind) {
-    gumball_head *head = head_of(kind);
-    const gumball_hidden hidden = hidden_of(ROWS);
+static void calls_take_hidden_states(gumball_head_kind kind) {
+    gumball_head *head = head_of(config_of(kind));
+    const gumball_matrix hidden = matrix_of(states, GUMBALL_F32, ROWS, WIDTH);
     OK(gumball_head_logits(head, &hidden, logits));
     calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 0);
     gumball_head_free(head);
 }
 
 static void what_is_known_of_a_head(void) {
-    SIZED(gumball_head_info, info);
-    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
-    OK(gumball_head_describe(head, &info));
-    CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32);
+    gumball_head *head = head_of(config_of(GUMBALL_HEAD_EXACT));
+    gumball_head_info info = info_of(head);
+    CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32 && info.memory == GUMBALL_HOST);
     CHECK(info.kind == GUMBALL_HEAD_EXACT && info.screen_bytes == 0 && info.most_rows == 0);
-    size_t len = 9;
-    CHECK(gumball_head_unscreened(head, &len) == NULL && len == 0);
+    CHECK(info.unscreened == NULL && info.cluster_ids == NULL && info.clusters == 0 && info.is_approximate == 0);
     gumball_head_free(head);
 
     to_bf16(weights, narrow, VOCAB * WIDTH);
     gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
-    config.weights = narrow;
-    config.dtype = GUMBALL_BF16;
+    config.weights.data = narrow;
+    config.weights.dtype = GUMBALL_BF16;
     config.most_rows = 3;
     bias[7] = INFINITY;
-    head = gumball_head_new(&config);
-    OK(gumball_head_describe(head, &info));
+    head = head_of(config);
+    info = info_of(head);
     CHECK(info.dtype == GUMBALL_BF16 && info.kind == GUMBALL_HEAD_CERTIFIED && info.most_rows == 3);
-    CHECK(info.screen_bytes > VOCAB * WIDTH);
-    const uint32_t *unscreened = gumball_head_unscreened(head, &len);
-    CHECK(len == 1 && unscreened[0] == 7);
+    CHECK(info.screen_bytes > VOCAB * WIDTH && info.unscreened_len == 1 && info.unscreened[0] == 7);
     bias[7] = 0.0f;
     gumball_head_free(head);
     gumball_head_free(NULL);
+
+    head = head_of(given());
+    info = info_of(head);
+    CHECK(info.kind == GUMBALL_HEAD_CLUSTERED && info.is_approximate == 1 && info.most_rows == SIZE_MAX);
+    CHECK(info.clusters == CLUSTERS && info.capacity == CAPACITY && info.probes == 5);
+    CHECK(info.centroid_bytes == sizeof centroids && memcmp(info.centroids, centroids, sizeof centroids) == 0);
+    CHECK(memcmp(info.cluster_ids, ids, sizeof ids) == 0);
+    for (uint32_t id = 0; id < VOCAB; id++) {
+        CHECK(ids[info.places[id]] == id);
+    }
+    CHECK(info.special_ids_len == 3 && info.special_ids[0] == 3 && info.special_ids[2] == 500);
+    OK(gumball_head_set_probes(head, 13));
+    CHECK(info_of(head).probes == 13 && info_of(head).most_rows == 16);
+    REFUSED(gumball_head_set_probes(head, 0), GUMBALL_OUT_OF_RANGE,
+            "probes is 0, but must be in 1..=72, the number of clusters");
+    gumball_head_free(head);
 }
 
-// Bytes of a file, which must be there.
-static size_t bytes_of(const char *path, char *bytes, size_t most) {
-    FILE *file = fopen(path, "rb");
-    CHECK(file != NULL);
-    size_t count = file == NULL ? 0 : fread(bytes, 1, most, file);
-    if (file != NULL) {
-        fclose(file);
+// With all of its clusters probed a head is the exact one; with few, few logits are computed.
+static void calls_probe_clusters(gumball_head *head) {
+    const gumball_head_info info = info_of(head);
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    const int32_t slot = admit(pool, requests[0], NULL, 0);
+    const gumball_rows one = hidden_of(head, states, 1, WIDTH);
+    OK(take_step(pool, &one, &slot, 1, outputs));
+    const gumball_counts counts = counts_of(pool);
+    CHECK(counts.clustered_rows == 1 && counts.clustered_logits >= info.probes * info.capacity);
+    CHECK(counts.clustered_logits <= info.probes * info.capacity + 3);
+    OK(gumball_head_set_probes(head, info.clusters));
+    const gumball_matrix hidden = matrix_of(states, GUMBALL_F32, ROWS, WIDTH);
+    OK(gumball_head_logits(head, &hidden, logits));
+    calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 1);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+typedef struct {
+    size_t calls, last, stop_at;
+} listener;
+
+static int32_t listen(void *user, size_t iteration, size_t iterations, size_t done, size_t of) {
+    listener *heard = (listener *)user;
+    heard->calls += 1;
+    CHECK(iteration < iterations && iterations == 3 && done <= of && of == VOCAB && iteration >= heard->last);
+    heard->last = iteration;
+    return heard->calls == heard->stop_at;
+}
+
+static void clusters_are_built(void) {
+    gumball_head_config config = clustered();
+    config.capacity = 10;
+    listener heard = {0, 0, 0};
+    gumball_head *head = gumball_head_build(&config, 3, listen, &heard);
+    CHECK(head != NULL && heard.calls >= 3);
+    // 50 clusters of 10 ids, and one of 4.
+    CHECK(info_of(head).clusters == 51 && info_of(head).capacity == 10 && info_of(head).probes == 5);
+    gumball_head *again = gumball_head_build(&config, 3, NULL, NULL);
+    CHECK(memcmp(info_of(head).cluster_ids, info_of(again).cluster_ids, sizeof ids) == 0);
+    gumball_head_free(again);
+    calls_probe_clusters(head);
+    gumball_head_free(head);
+    // 32 clusters of 16, of which an eighth is probed.
+    const gumball_head_config plain = config_of(GUMBALL_HEAD_CLUSTERED);
+    head = gumball_head_build(&plain, 0, NULL, NULL);
+    CHECK(info_of(head).capacity == 16 && info_of(head).clusters == 32 && info_of(head).probes == 4);
+    gumball_head_free(head);
+    heard.calls = heard.last = 0;
+    heard.stop_at = 2;
+    NONE(gumball_head_build(&config, 3, listen, &heard), GUMBALL_UNAVAILABLE,
+         "no clusters: the caller stopped the build");
+    CHECK(heard.calls == 2);
+}
+
+static void rows_are_permuted_in_place(void) {
+    static float moved[VOCAB * WIDTH];
+    memcpy(moved, weights, sizeof moved);
+    gumball_head_config config = given();
+    config.weights.data = moved;
+    config.is_in_place = 1;
+    gumball_head *head = head_of(config), *copied = head_of(given());
+    for (size_t place = 0; place < VOCAB; place++) {
+        CHECK(memcmp(moved + place * WIDTH, weights + ids[place] * WIDTH, WIDTH * sizeof *moved) == 0);
     }
-    return count;
+    same_tokens(head, copied, VOCAB, states, WIDTH);
+    gumball_head_free(copied);
+    gumball_head_free(head);
+    // Nothing moves where something is wrong.
+    memcpy(moved, weights, sizeof moved);
+    config.probes = CLUSTERS + 1;
+    CHECK(gumball_head_new(&config) == NULL && memcmp(moved, weights, sizeof moved) == 0);
+    config.is_in_place = 2;
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "is_in_place is 2, but must be 0 or 1");
+}
+
+// Writes a file, or changes its last byte.
+static void spoil(const char *path) {
+    FILE *file = fopen(path, "r+b");
+    CHECK(file != NULL && fseek(file, -1, SEEK_END) == 0);
+    const int last = fgetc(file);
+    CHECK(fseek(file, -1, SEEK_END) == 0 && fputc(last ^ 1, file) != EOF && fclose(file) == 0);
 }
 
 static void files(const char *path) {
-    static char bytes[1 << 16];
-    gumball_head *made = head_of(GUMBALL_HEAD_CERTIFIED), *exact = head_of(GUMBALL_HEAD_EXACT);
+    gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
+    gumball_head *made = head_of(config), *exact = head_of(config_of(GUMBALL_HEAD_EXACT));
     OK(gumball_head_save(made, path, NULL));
-    CHECK(gumball_head_save(exact, path, NULL) == GUMBALL_OUT_OF_RANGE);
-    CHECK(gumball_head_save(made, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+    FAILS(gumball_head_save(exact, path, NULL), GUMBALL_OUT_OF_RANGE, "head");
+    FAILS(gumball_head_save(made, NULL, NULL), GUMBALL_OUT_OF_RANGE, "path");
     CHECK(gumball_head_save(made, "/no/such/folder/x", "w") == GUMBALL_UNAVAILABLE);
     CHECK(gumball_head_save(made, "/dev", "w") == GUMBALL_UNAVAILABLE);
-    CHECK(strstr(gumball_error_message(), "it is a folder, not a file") != NULL);
-    gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
     config.file = path;
-    gumball_head *read = gumball_head_new(&config);
-    CHECK(read != NULL);
-    SIZED(gumball_head_info, a);
-    SIZED(gumball_head_info, b);
-    OK(gumball_head_describe(made, &a));
-    OK(gumball_head_describe(read, &b));
-    CHECK(a.screen_bytes == b.screen_bytes && a.most_rows == b.most_rows);
-    const gumball_hidden hidden = hidden_of(REQUESTS);
-    same_tokens(made, read, VOCAB, &hidden);
+    gumball_head *read = head_of(config);
+    same_tokens(made, read, VOCAB, states, WIDTH);
     gumball_head_free(read);
     config.kind = GUMBALL_HEAD_EXACT;
-    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_CONFLICT);
+    NOTHING(gumball_head_new(&config), GUMBALL_CONFLICT, "file");
     config.kind = GUMBALL_HEAD_CERTIFIED;
     config.bias = NULL;
-    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "file");
     CHECK(strstr(gumball_error_message(), "the bias it was built from") != NULL);
     config.bias = bias;
-    config.file = "/no/such/file";
-    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
-    size_t count = bytes_of(path, bytes, sizeof bytes);
-    CHECK(count > VOCAB * WIDTH && count < sizeof bytes);
-    bytes[count - 1] ^= 1;
-    FILE *file = fopen(path, "wb");
-    CHECK(file != NULL && fwrite(bytes, 1, count, file) == count && fclose(file) == 0);
-    config.file = path;
+    spoil(path);
     CHECK(gumball_head_new(&config) == NULL && strstr(gumball_error_message(), "damaged or changed") != NULL);
-    remove(path);
+    config.file = "/no/such/file";
+    CHECK(gumball_head_new(&config) == NULL && gumball_error(NULL) == GUMBALL_UNAVAILABLE);
     gumball_head_free(made);
     gumball_head_free(exact);
+
+    made = head_of(given());
+    OK(gumball_head_save(made, path, NULL));
+    config = clustered();
+    config.file = path;
+    read = head_of(config);
+    same_tokens(made, read, VOCAB, states, WIDTH);
+    gumball_head_free(read);
+    gumball_head_free(made);
+    NOTHING(gumball_head_build(&config, 0, NULL, NULL), GUMBALL_CONFLICT, "file");
+    config.cluster_ids = ids;
+    NOTHING(gumball_head_new(&config), GUMBALL_CONFLICT, "cluster_ids");
+    config.cluster_ids = NULL;
+
+    // The file of another program; of two, the second has an id twice.
+    static int64_t wide[VOCAB];
+    char header[512];
+    snprintf(header, sizeof header,
+             "{\"clusters.ids\": {\"dtype\": \"I64\", \"shape\": [%d, %d], \"data_offsets\": [0, %zu]}, "
+             "\"clusters.centroids\": {\"dtype\": \"F32\", \"shape\": [%d, %d], \"data_offsets\": [%zu, %zu]}}",
+             CLUSTERS, CAPACITY, sizeof wide, CLUSTERS, WIDTH, sizeof wide, sizeof wide + sizeof centroids);
+    const uint64_t length = strlen(header);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < VOCAB; i++) {
+            wide[i] = ids[i];
+        }
+        wide[0] = pass == 0 ? wide[0] : wide[1];
+        FILE *file = fopen(path, "wb");
+        CHECK(file != NULL && fwrite(&length, 8, 1, file) == 1 && fwrite(header, length, 1, file) == 1);
+        CHECK(fwrite(wide, sizeof wide, 1, file) == 1 && fwrite(centroids, sizeof centroids, 1, file) == 1);
+        CHECK(fclose(file) == 0);
+        read = gumball_head_new(&config);
+        CHECK((read != NULL) == (pass == 0));
+        gumball_head_free(read);
+    }
+    CHECK(strstr(gumball_error_message(), "and lacks") != NULL);
+    remove(path);
 }
 
 static void reasons(void) {
@@ -124,103 +252,130 @@ static void reasons(void) {
     gumball_pool_free(pool);
 }
 
-static void what_is_refused(void) {
-    gumball_head_config config = config_of(3);
-    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE,
-         "kind is 3, but must be GUMBALL_HEAD_EXACT or GUMBALL_HEAD_CERTIFIED; clustered heads have functions of their "
-         "own");
-    config = config_of(GUMBALL_HEAD_EXACT);
-    config.most_rows = 1;
-    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_CONFLICT);
-    config.most_rows = 0;
-    config.vocab = 0;
-    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "vocab is 0, but must be in 1..=2^20");
-    config.vocab = VOCAB;
-    config.width = 65537;
-    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "width is 65537, but must be in 1..=2^16");
-    config.width = WIDTH;
-    config.weights = NULL;
-    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "weights is NULL, but must be a pointer to something");
-    config.weights = weights;
-    config.dtype = 9;
-    CHECK(gumball_head_new(&config) == NULL && strcmp(gumball_error_parameter(), "dtype") == 0);
-    config.dtype = GUMBALL_F32;
-    config.logit_scale = -1.0f;
-    CHECK(gumball_head_new(&config) == NULL && strcmp(gumball_error_parameter(), "logit_scale") == 0);
-    config.logit_scale = 0.0f;
-    config.softcap = -1.0f;
-    CHECK(gumball_head_new(&config) == NULL && strcmp(gumball_error_parameter(), "softcap") == 0);
-    config.softcap = 0.0f;
-    config.level = "mmx";
-    CHECK(gumball_head_new(&config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
+// Configs, each with one thing wrong.
+static void what_is_refused_of_heads(void) {
+    gumball_head_config config = config_of(GUMBALL_HEAD_EXACT);
+#define REFUSED_WITH(field, value, code, parameter) \
+    { \
+        gumball_head_config wrong = config; \
+        wrong.field = value; \
+        NOTHING(gumball_head_new(&wrong), code, parameter); \
+    }
+    REFUSED_WITH(most_rows, 1, GUMBALL_CONFLICT, "most_rows")
+    REFUSED_WITH(probes, 1, GUMBALL_CONFLICT, "probes")
+    REFUSED_WITH(fast, 1, GUMBALL_CONFLICT, "fast")
+    REFUSED_WITH(weights.rows, 0, GUMBALL_OUT_OF_RANGE, "weights.rows")
+    REFUSED_WITH(weights.width, 65537, GUMBALL_OUT_OF_RANGE, "width")
+    REFUSED_WITH(weights.stride, WIDTH + 1, GUMBALL_OUT_OF_RANGE, "stride")
+    REFUSED_WITH(weights.data, NULL, GUMBALL_OUT_OF_RANGE, "weights")
+    REFUSED_WITH(logit_scale, -1.0f, GUMBALL_OUT_OF_RANGE, "logit_scale")
+    REFUSED_WITH(softcap, -1.0f, GUMBALL_OUT_OF_RANGE, "softcap")
+    REFUSED_WITH(level, "mmx", GUMBALL_UNKNOWN, "level")
+    memset(&config.kind, 0x7F, sizeof config.kind);
+    NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "kind");
     CHECK(gumball_head_new(NULL) == NULL && gumball_head_describe(NULL, NULL) == GUMBALL_OUT_OF_RANGE);
 
-    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
+    config = given();
+    const uint32_t beyond[] = {504, 3, 9999};
+    REFUSED_WITH(cluster_ids, NULL, GUMBALL_OUT_OF_RANGE, "cluster_ids")
+    REFUSED_WITH(centroids, NULL, GUMBALL_OUT_OF_RANGE, "centroids")
+    REFUSED_WITH(clusters, CLUSTERS - 1, GUMBALL_OUT_OF_RANGE, "clusters")
+    REFUSED_WITH(clusters, SIZE_MAX, GUMBALL_OUT_OF_RANGE, "clusters")
+    REFUSED_WITH(capacity, 0, GUMBALL_OUT_OF_RANGE, "clusters")
+    REFUSED_WITH(probes, 73, GUMBALL_OUT_OF_RANGE, "probes")
+    REFUSED_WITH(special_ids, NULL, GUMBALL_OUT_OF_RANGE, "special_ids")
+    // A length beyond the number of ids is refused before ids are copied.
+    REFUSED_WITH(special_ids_len, 2147483647, GUMBALL_OUT_OF_RANGE, "special_ids_len")
+    config.special_ids = beyond;
+    config.special_ids_len = 3;
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "special_ids is 504, 9999, but must be ids in 0..504");
+    config = given();
+    const uint32_t first = ids[0];
+    ids[0] = 504;
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "cluster_ids is 504 in cluster 0, but must be ids in 0..504");
+    ids[0] = first;
+    const float number = centroids[4];
+    centroids[4] = NAN;
+    NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "centroids");
+    centroids[4] = number;
+    NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_CONFLICT, "cluster_ids");
+    config = config_of(GUMBALL_HEAD_CLUSTERED);
+    config.capacity = 505;
+    NONE(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE,
+         "capacity is 505, but must be in 1..=504, the vocabulary");
+    config.kind = GUMBALL_HEAD_EXACT;
+    NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE, "kind");
+    CHECK(gumball_head_build(NULL, 0, NULL, NULL) == NULL);
+    CHECK(gumball_head_set_probes(NULL, 1) == GUMBALL_OUT_OF_RANGE);
+}
+
+static void what_is_refused_of_calls(void) {
+    gumball_head *head = head_of(config_of(GUMBALL_HEAD_EXACT));
     gumball_pool *pool = pool_of(VOCAB, 1), *smaller = pool_of(VOCAB - 1, 1);
     gumball_outputs *outputs = gumball_outputs_new(0);
-    int32_t slot = admit(pool, requests[0], NULL, 0);
-    gumball_hidden hidden = hidden_of(1);
-    CHECK(gumball_pool_step_hidden(pool, NULL, &hidden, &slot, 1, NULL, outputs) == GUMBALL_OUT_OF_RANGE);
-    CHECK(gumball_pool_step_hidden(pool, head, NULL, &slot, 1, NULL, outputs) == GUMBALL_OUT_OF_RANGE);
-    CHECK(gumball_pool_step_hidden(smaller, head, &hidden, &slot, 1, NULL, outputs) == GUMBALL_LENGTH);
-    const int32_t two[] = {slot, -1};
-    REFUSED(gumball_pool_step_hidden(pool, head, &hidden, two, 2, NULL, outputs), GUMBALL_LENGTH,
+    const int32_t slot = admit(pool, requests[0], NULL, 0), two[] = {slot, -1}, padding = -1;
+    gumball_rows hidden = hidden_of(NULL, states, 1, WIDTH);
+    FAILS(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_OUT_OF_RANGE, "head");
+    hidden.head = head;
+    CHECK(take_step(smaller, &hidden, &slot, 1, outputs) == GUMBALL_LENGTH);
+    REFUSED(take_step(pool, &hidden, two, 2, outputs), GUMBALL_LENGTH,
             "slots has length 2, but must have one per hidden state, 1");
-    hidden.width = WIDTH - 1;
-    REFUSED(gumball_pool_step_hidden(pool, head, &hidden, &slot, 1, NULL, outputs), GUMBALL_LENGTH,
+    hidden.what = GUMBALL_LOGITS;
+    FAILS(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_CONFLICT, "head");
+    hidden.what = GUMBALL_HIDDEN;
+    hidden.matrix.width = WIDTH - 1;
+    REFUSED(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_LENGTH,
             "hidden has length 34, but must have 35 elements each, as a row of weights");
-    hidden.width = WIDTH;
-    hidden.rows = 2;
-    hidden.stride = WIDTH - 1;
-    REFUSED(gumball_head_logits(head, &hidden, logits), GUMBALL_OUT_OF_RANGE,
+    gumball_matrix strided = matrix_of(states, GUMBALL_F32, 2, WIDTH);
+    strided.stride = WIDTH - 1;
+    REFUSED(gumball_head_logits(head, &strided, logits), GUMBALL_OUT_OF_RANGE,
             "stride is 34, but must be at least 35, inside memory");
-    hidden = hidden_of(1);
+    strided.memory = GUMBALL_DEVICE;
+    FAILS(gumball_head_logits(head, &strided, logits), GUMBALL_OUT_OF_RANGE, "memory");
+    hidden.matrix.width = WIDTH;
     const uint32_t lines[] = {0};
-    SIZED(gumball_step_options, options);
-    options.row_indices = lines;
-    CHECK(gumball_pool_step_hidden(pool, head, &hidden, &slot, 1, &options, outputs) == GUMBALL_CONFLICT);
+    gumball_batch batch = batch_of(&slot, 1);
+    batch.row_indices = lines;
+    FAILS(gumball_pool_step(pool, &hidden, &batch, outputs), GUMBALL_CONFLICT, "row_indices");
+    SIZED(gumball_counts, counts);
+    FAILS(gumball_head_counts(head, &counts), GUMBALL_OUT_OF_RANGE, "head");
     // Padding's hidden state is not read, and nothing has moved.
-    const int32_t padding[] = {-1};
-    OK(gumball_pool_step_hidden(pool, head, &hidden, padding, 1, NULL, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == -1);
-    SIZED(gumball_state, state);
-    OK(gumball_pool_state(pool, slot, &state));
-    CHECK(state.output_len == 0);
+    OK(take_step(pool, &hidden, &padding, 1, outputs));
+    CHECK(view_of(outputs).tokens[0] == -1 && state_of(pool, slot).output_len == 0);
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
     gumball_pool_free(smaller);
     gumball_head_free(head);
 }
 
-static void heads_of_the_host_are_not_for_pools_on_a_device(const char *name) {
-    gumball_device *device = gumball_device_open(name);
-    gumball_pool *pool = device_pool_of(device, VOCAB);
-    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
-    gumball_outputs *outputs = gumball_outputs_new(0);
-    const gumball_hidden hidden = hidden_of(1);
-    const int32_t padding[] = {-1};
-    CHECK(gumball_pool_step_hidden(pool, head, &hidden, padding, 1, NULL, outputs) == GUMBALL_UNAVAILABLE);
-    SIZED(gumball_head_counts, counts);
-    CHECK(gumball_pool_head_counts(pool, &counts) == GUMBALL_UNAVAILABLE);
-    CHECK(strstr(gumball_error_message(), "gumball_device_head_of copies it") != NULL);
-    gumball_outputs_free(outputs);
-    gumball_head_free(head);
-    gumball_pool_free(pool);
-    gumball_device_free(device);
-}
-
 int main(int argc, char **argv) {
+    CHECK(argc == 2);
     bell(weights, VOCAB * WIDTH, 1);
     bell(bias, VOCAB, 2);
     bell(states, ROWS * WIDTH, 3);
+    // Any order of the ids, and as centroids the means of their rows.
+    uint64_t word = 5;
+    for (uint32_t id = 0; id < VOCAB; id++) {
+        const size_t other = (size_t)(next_word(&word) % (id + 1));
+        ids[id] = ids[other];
+        ids[other] = id;
+    }
+    for (size_t place = 0; place < VOCAB; place++) {
+        for (size_t i = 0; i < WIDTH; i++) {
+            centroids[place / CAPACITY * WIDTH + i] += weights[ids[place] * WIDTH + i] / CAPACITY;
+        }
+    }
     what_is_known_of_a_head();
     calls_take_hidden_states(GUMBALL_HEAD_EXACT);
     calls_take_hidden_states(GUMBALL_HEAD_CERTIFIED);
+    gumball_head *head = head_of(given());
+    calls_probe_clusters(head);
+    gumball_head_free(head);
+    clusters_are_built();
+    rows_are_permuted_in_place();
     reasons();
-    what_is_refused();
+    what_is_refused_of_heads();
+    what_is_refused_of_calls();
     files(argv[1]);
-    if (argc > 2) {
-        heads_of_the_host_are_not_for_pools_on_a_device(argv[2]);
-    }
     return verdict("heads");
 }

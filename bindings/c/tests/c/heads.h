@@ -3,6 +3,7 @@
 #define HEADS_H
 
 #include "check.h"
+#include "gumball_heads.h"
 
 enum { REQUESTS = 4 };
 
@@ -12,6 +13,30 @@ static const char *const requests[REQUESTS] = {
     "{\"seed\": 2, \"top_k\": 20, \"top_p\": 0.9, \"logprobs\": {\"mode\": \"processed\", \"top_n\": 2}}",
     "{\"seed\": 3, \"top_p\": 0.8, \"frequency_penalty\": 0.3}",
 };
+
+// A head of f32 weights, with a bias, a scale and a softcap.
+static inline gumball_head_config head_config_of(const float *weights, const float *bias, size_t vocab, size_t width,
+                                                 gumball_head_kind kind) {
+    SIZED(gumball_head_config, config);
+    config.weights = matrix_of(weights, GUMBALL_F32, vocab, width);
+    config.kind = kind;
+    config.bias = bias;
+    config.logit_scale = 0.5f;
+    config.softcap = 20.0f;
+    return config;
+}
+
+static inline gumball_head_info info_of(const gumball_head *head) {
+    SIZED(gumball_head_info, info);
+    OK(gumball_head_describe(head, &info));
+    return info;
+}
+
+static inline gumball_counts counts_of(gumball_pool *pool) {
+    SIZED(gumball_counts, counts);
+    OK(gumball_pool_counts(pool, &counts));
+    return counts;
+}
 
 // Two pools with the same requests in the same slots.
 static inline void admit_to_both(gumball_pool *pools[2], int32_t slots[REQUESTS]) {
@@ -24,44 +49,39 @@ static inline void admit_to_both(gumball_pool *pools[2], int32_t slots[REQUESTS]
 
 // A step, drafts, their verification and a score from two hidden states of each request are those from the logits.
 static inline void calls_are_those_of_the_logits(gumball_head *head, const float *states, size_t width,
-                                                 const float *logits, size_t vocab, uint32_t is_approximate) {
+                                                 const float *logits, size_t vocab, uint64_t is_approximate) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 2)};
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    gumball_verification *expected = gumball_verification_new(0), *verified = gumball_verification_new(0);
+    gumball_outputs *outputs[2] = {gumball_outputs_new(0), gumball_outputs_new(0)};
     int32_t slots[REQUESTS], ids[2][REQUESTS];
+    float *probs[2] = {(float *)malloc(REQUESTS * vocab * sizeof(float)),
+                       (float *)malloc(REQUESTS * vocab * sizeof(float))};
     admit_to_both(pools, slots);
-    gumball_hidden hidden = hidden_states_of(states, REQUESTS, width);
-    gumball_logits rows = logits_of(logits, GUMBALL_F32, REQUESTS, vocab);
-    OK(gumball_pool_step(pools[0], &rows, slots, REQUESTS, NULL, wanted));
-    OK(gumball_pool_step_hidden(pools[1], head, &hidden, slots, REQUESTS, NULL, seen));
-    CHECK(same_outputs(wanted, seen) && gumball_outputs_is_approximate(wanted) == 0);
-    CHECK(gumball_outputs_is_approximate(seen) == is_approximate);
-
-    float *probs[2];
-    SIZED(gumball_draft_rows, from);
-    from.siblings = 1;
+    gumball_rows rows[2] = {rows_of(logits, GUMBALL_F32, REQUESTS, vocab), hidden_of(head, states, REQUESTS, width)};
     for (int i = 0; i < 2; i++) {
-        probs[i] = (float *)malloc(REQUESTS * vocab * sizeof(float));
+        OK(take_step(pools[i], &rows[i], slots, REQUESTS, outputs[i]));
     }
-    OK(gumball_pool_draft(pools[0], &rows, slots, REQUESTS, &from, NULL, ids[0], probs[0]));
-    OK(gumball_pool_draft_hidden(pools[1], head, &hidden, slots, REQUESTS, &from, NULL, ids[1], probs[1]));
+    CHECK(same_outputs(outputs[0], outputs[1]) && view_of(outputs[0]).is_approximate == 0);
+    CHECK(view_of(outputs[1]).is_approximate == is_approximate);
+
+    gumball_batch batch = batch_of(slots, REQUESTS);
+    for (int i = 0; i < 2; i++) {
+        const gumball_proposals to = {1, ids[i], probs[i]};
+        OK(gumball_pool_draft(pools[i], &rows[i], &batch, NULL, &to));
+    }
     CHECK(memcmp(ids[0], ids[1], sizeof ids[0]) == 0);
     CHECK(memcmp(probs[0], probs[1], REQUESTS * vocab * sizeof(float)) == 0);
-    OK(gumball_pool_draft_hidden(pools[1], head, &hidden, slots, REQUESTS, &from, NULL, ids[1], NULL));
-    CHECK(memcmp(ids[0], ids[1], sizeof ids[0]) == 0);
 
     const uint32_t counts[REQUESTS] = {1, 1, 1, 1};
-    hidden.rows = rows.rows = 2 * REQUESTS;
     SIZED(gumball_drafts, drafts);
-    drafts.counts = counts;
-    drafts.ids = ids[0];
-    OK(gumball_pool_verify(pools[0], &rows, slots, REQUESTS, &drafts, NULL, expected));
-    OK(gumball_pool_verify_hidden(pools[1], head, &hidden, slots, REQUESTS, &drafts, NULL, verified));
-    CHECK(same_outputs(gumball_verification_outputs(expected), gumball_verification_outputs(verified)));
-    CHECK(gumball_outputs_is_approximate(gumball_verification_outputs(verified)) == is_approximate);
-    const uint32_t *accepted = gumball_verification_accepted(verified);
+    drafts.ids = ints_of(ids[0], REQUESTS);
+    batch.counts = counts;
+    for (int i = 0; i < 2; i++) {
+        rows[i].matrix.rows = 2 * REQUESTS;
+        OK(gumball_pool_verify(pools[i], &rows[i], &batch, &drafts, outputs[i]));
+    }
+    CHECK(same_outputs(outputs[0], outputs[1]) && view_of(outputs[1]).is_approximate == is_approximate);
     // The first draft is from the row that verifies it.
-    CHECK(memcmp(accepted, gumball_verification_accepted(expected), sizeof counts) == 0 && accepted[0] == 1);
+    CHECK(view_of(outputs[1]).accepted[0] == 1);
 
     const uint32_t known[] = {4, 9, 4, 7, 30, 2, 11, 499, 5};
     gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"raw\", \"top_n\": 2}}");
@@ -71,42 +91,35 @@ static inline void calls_are_those_of_the_logits(gumball_head *head, const float
     scored.ids_len = 9;
     scored.prompt_len = 3;
     scored.start = 1;
-    OK(gumball_pool_score(pools[0], &rows, &scored, 2 * REQUESTS, NULL, wanted));
-    for (size_t chunk_rows = 1; chunk_rows < 10; chunk_rows += 4) {
-        OK(gumball_pool_score_hidden(pools[1], head, &hidden, &scored, chunk_rows, NULL, seen));
-        CHECK(same_outputs(wanted, seen) && gumball_outputs_is_approximate(seen) == is_approximate);
+    OK(gumball_pool_score(pools[0], &rows[0], NULL, &scored, outputs[0]));
+    for (scored.chunk_rows = 0; scored.chunk_rows < 10; scored.chunk_rows += 4) {
+        OK(gumball_pool_score(pools[1], &rows[1], NULL, &scored, outputs[1]));
+        CHECK(same_outputs(outputs[0], outputs[1]) && view_of(outputs[1]).is_approximate == is_approximate);
     }
-    REFUSED(gumball_pool_score_hidden(pools[1], head, &hidden, &scored, 0, NULL, seen), GUMBALL_OUT_OF_RANGE,
-            "chunk_rows is 0, but must be 1 or more");
-    SIZED(gumball_head_counts, counted);
-    SIZED(gumball_head_info, info);
-    OK(gumball_pool_head_counts(pools[1], &counted));
-    OK(gumball_head_describe(head, &info));
-    CHECK((counted.certified_rows > 0) == (info.kind == GUMBALL_HEAD_CERTIFIED));
-    CHECK((counted.clustered_rows > 0) == (info.kind == GUMBALL_HEAD_CLUSTERED));
-    CHECK((counted.screen_reads > 0) == (counted.certified_rows > 0) &&
-          counted.certified_logits >= counted.certified_rows);
+    FAILS(gumball_pool_score(pools[0], &rows[0], NULL, &scored, outputs[0]), GUMBALL_CONFLICT, "chunk_rows");
+    const gumball_counts counted = counts_of(pools[1]);
+    const gumball_head_kind kind = info_of(head).kind;
+    CHECK((counted.certified_rows > 0) == (kind == GUMBALL_HEAD_CERTIFIED));
+    CHECK((counted.clustered_rows > 0) == (kind == GUMBALL_HEAD_CLUSTERED));
+    CHECK((counted.screen_reads > 0) == (counted.certified_rows > 0));
     CHECK((counted.centroid_reads > 0) == (counted.clustered_rows > 0));
     gumball_params_free(params);
-    gumball_verification_free(expected);
-    gumball_verification_free(verified);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
     for (int i = 0; i < 2; i++) {
+        gumball_outputs_free(outputs[i]);
         gumball_pool_free(pools[i]);
         free(probs[i]);
     }
 }
 
 // Whether two heads draw the same tokens from some hidden states.
-static inline void same_tokens(gumball_head *a, gumball_head *b, size_t vocab, const gumball_hidden *hidden) {
+static inline void same_tokens(gumball_head *a, gumball_head *b, size_t vocab, const float *states, size_t width) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 1)};
     gumball_outputs *outputs[] = {gumball_outputs_new(0), gumball_outputs_new(0)};
-    gumball_head *heads[] = {a, b};
     int32_t slots[REQUESTS];
     admit_to_both(pools, slots);
     for (int i = 0; i < 2; i++) {
-        OK(gumball_pool_step_hidden(pools[i], heads[i], hidden, slots, REQUESTS, NULL, outputs[i]));
+        const gumball_rows hidden = hidden_of(i == 0 ? a : b, states, REQUESTS, width);
+        OK(take_step(pools[i], &hidden, slots, REQUESTS, outputs[i]));
     }
     CHECK(same_outputs(outputs[0], outputs[1]));
     for (int i = 0; i < 2; i++) {

@@ -14,7 +14,7 @@ int main(void) {
                            "{\"dynamic_temperature\": [0.5, 1.5]}"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         gumball_params *params = gumball_params_from_json(lists[i]);
-        check(params == NULL && gumball_error_code() == GUMBALL_JSON, lists[i], __FILE__, __LINE__);
+        check(params == NULL && gumball_error(NULL) == GUMBALL_JSON, lists[i], __FILE__, __LINE__);
         gumball_params_free(params);
     }
     const char *fields[][2] = {{"dry", "[0.8]"},
@@ -46,7 +46,7 @@ int main(void) {
     gumball_params_free(pairs);
     gumball_params_free(object);
     // A key that stands twice is an error.
-    CHECK(gumball_params_from_json("{\"seed\": 1, \"seed\": 2}") == NULL && gumball_error_code() == GUMBALL_JSON);
+    CHECK(gumball_params_from_json("{\"seed\": 1, \"seed\": 2}") == NULL && gumball_error(NULL) == GUMBALL_JSON);
     gumball_params_free(neutral);
     gumball_params_free(params);
     return verdict("json");

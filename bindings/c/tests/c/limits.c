@@ -18,8 +18,7 @@ static float row[2 * VOCAB];
 static int refuses(const gumball_pool_config *config, const char *message) {
     gumball_pool *pool = gumball_pool_new(config);
     gumball_pool_free(pool);
-    return pool == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE &&
-           strcmp(gumball_error_message(), message) == 0;
+    return pool == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_message(), message) == 0;
 }
 
 static void pools(void) {
@@ -42,9 +41,7 @@ static void pools(void) {
     CHECK(refuses(&config, "ids is 4611686018427387904, but must be in 0..=2^20"));
     SIZED(gumball_operators_config, operators);
     operators.threads = (size_t)1 << 40;
-    CHECK(gumball_operators_new(&operators) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
-    SIZED(gumball_layout, layout);
-    CHECK(gumball_layout_of((size_t)1 << 60, 3, 3, &layout) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_operators_new(&operators) == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE);
 }
 
 // Where a program may have so much memory and no more, what does not fit is refused, and the program goes on.
@@ -63,8 +60,8 @@ static void memory(void) {
     config.vocab = VOCAB;
     config.threads = 1;
     config.slots = 2147483647;
-    CHECK(gumball_pool_new(&config) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
-    CHECK(strcmp(gumball_error_parameter(), "memory for slots") == 0);
+    CHECK(gumball_pool_new(&config) == NULL && gumball_error(NULL) == GUMBALL_UNAVAILABLE);
+    CHECK(about("memory for slots"));
     config.slots = 2;
     config.top_n = 1 << 20;
     gumball_pool *pool = gumball_pool_new(&config);
@@ -75,24 +72,23 @@ static void memory(void) {
     static uint32_t lines[MANY];
     memset(slots, 0xFF, sizeof slots);
     slots[MANY - 1] = slot;
-    SIZED(gumball_step_options, options);
+    gumball_batch options = batch_of(slots, MANY);
     options.row_indices = lines;
-    gumball_logits logits = logits_of(row, GUMBALL_F32, 1, VOCAB);
-    CHECK(gumball_pool_step(pool, &logits, slots, MANY, &options, outputs) == GUMBALL_UNAVAILABLE);
-    CHECK(strcmp(gumball_error_parameter(), "memory for outputs") == 0);
+    gumball_rows logits = rows_of(row, GUMBALL_F32, 1, VOCAB);
+    FAILS(gumball_pool_step(pool, &logits, &options, outputs), GUMBALL_UNAVAILABLE, "memory for outputs");
     SIZED(gumball_state, state);
     OK(gumball_pool_state(pool, slot, &state));
-    CHECK(state.output_len == 0 && gumball_outputs_rows(outputs) == 0);
-    OK(gumball_pool_step(pool, &logits, &slot, 1, NULL, outputs));
+    CHECK(state.output_len == 0 && view_of(outputs).rows == 0);
+    OK(take_step(pool, &logits, &slot, 1, outputs));
     OK(gumball_pool_state(pool, slot, &state));
     CHECK(state.output_len == 1);
 
     // The room for the tokens is refused before any is drawn, so that theirs need not be there.
     gumball_sampler *sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
     gumball_token few[3];
-    CHECK(gumball_sampler_sample_n(sampler, row, GUMBALL_F32, VOCAB, 4294967295u, few) == GUMBALL_UNAVAILABLE);
-    CHECK(strcmp(gumball_error_parameter(), "memory for tokens") == 0);
-    OK(gumball_sampler_sample_n(sampler, row, GUMBALL_F32, VOCAB, 3, few));
+    CHECK(gumball_sampler_sample_n(sampler, &logits, 4294967295u, few) == GUMBALL_UNAVAILABLE);
+    CHECK(about("memory for tokens"));
+    OK(gumball_sampler_sample_n(sampler, &logits, 3, few));
     gumball_sampler_free(sampler);
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
@@ -126,32 +122,30 @@ static void masks(void) {
     const uint8_t present[] = {1, 0};
     gumball_sampler *sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
     gumball_token token;
-    SIZED(gumball_step_options, options);
-    options.masks = &word;
-    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    SIZED(gumball_batch, options);
+    options.masks = masks_of(&word, 1, 0);
+    OK(sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id == -1 && token.status == GUMBALL_STATUS_EMPTY);
-    options.mask_present = present + 1;
-    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    options.masks.present = present + 1;
+    OK(sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id >= 0);
-    options.masks = NULL;
-    options.mask_present = NULL;
-    options.mask_width = 5;
-    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    options.masks = masks_of(NULL, 1, 5);
+    OK(sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id >= 0);
     gumball_sampler_free(sampler);
 
     gumball_pool *pool = pool_of(VOCAB, 1);
     gumball_outputs *outputs = gumball_outputs_new(0);
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
-    gumball_logits logits = logits_of(row, GUMBALL_F32, 2, VOCAB);
-    options.masks = &word;
-    options.mask_width = 0;
-    options.mask_stride = (size_t)-1;
-    OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
-    options.mask_present = present;
-    OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] >= 0);
+    gumball_rows logits = rows_of(row, GUMBALL_F32, 2, VOCAB);
+    options = batch_of(slots, 2);
+    options.masks = masks_of(&word, 2, 0);
+    options.masks.stride = (size_t)-1;
+    OK(gumball_pool_step(pool, &logits, &options, outputs));
+    CHECK(view_of(outputs).tokens[0] == -1 && view_of(outputs).tokens[1] == -1);
+    options.masks.present = present;
+    OK(gumball_pool_step(pool, &logits, &options, outputs));
+    CHECK(view_of(outputs).tokens[0] == -1 && view_of(outputs).tokens[1] >= 0);
 
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
@@ -161,52 +155,43 @@ static void masks(void) {
 static void on_a_device(const char *name) {
     gumball_device *device = gumball_device_open(name);
     CHECK(device != NULL);
-    SIZED(gumball_device_pool_config, config);
+    SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;
+    config.device = device;
     config.slots = 2;
     config.rows = 2;
     config.ids = (size_t)1 << 62;
-    NONE(gumball_pool_new_on_device(device, &config), GUMBALL_OUT_OF_RANGE,
-         "ids is 4611686018427387904, but must be in 0..=2^20");
+    NONE(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "ids is 4611686018427387904, but must be in 0..=2^20");
     config.ids = 1 << 20;
     config.slots = 2147483647;
-    CHECK(gumball_pool_new_on_device(device, &config) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_pool_new(&config) == NULL && gumball_error(NULL) == GUMBALL_UNAVAILABLE);
     config.slots = 2;
     config.ids = 0;
-    CHECK(gumball_buffer_new(device, (size_t)-1) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_buffer_new(device, (size_t)-1) == NULL && gumball_error(NULL) == GUMBALL_UNAVAILABLE);
 
-    gumball_pool *pool = gumball_pool_new_on_device(device, &config);
+    gumball_pool *pool = gumball_pool_new(&config);
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
     gumball_outputs *outputs = gumball_outputs_new(0);
-    gumball_buffer *buffer = gumball_buffer_new(device, sizeof row);
-    OK(gumball_buffer_write(buffer, 0, row, sizeof row));
+    gumball_buffer *buffer = copied_up(device, row, sizeof row);
     const uint32_t word = 1;
-    SIZED(gumball_step_options, options);
-    options.masks = &word;
-    SIZED(gumball_device_input, input);
-    input.logits = gumball_buffer_address(buffer);
-    input.rows = 2;
-    input.vocab = VOCAB;
-    OK(gumball_pool_assign(pool, slots, 2, &options));
-    OK(gumball_pool_enqueue(pool, &input));
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
-    OK(gumball_pool_assign(pool, slots, 2, NULL));
-    input.masks = input.logits;
-    input.mask_rows = 2;
-    OK(gumball_pool_enqueue(pool, &input));
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
-    input.masks = NULL;
-    input.mask_width = 3;
-    OK(gumball_pool_enqueue(pool, &input));
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(gumball_outputs_tokens(outputs)[0] >= 0 && gumball_outputs_tokens(outputs)[1] >= 0);
-    // So many steps that their sum cannot be counted.
+    const gumball_rows there = rows_there(buffer, 2, VOCAB);
+    gumball_work work = work_of(GUMBALL_WORK_STEP, &there);
+    // Bitmasks of no words: of the host, of the device, and none.
     for (int i = 0; i < 3; i++) {
-        OK(gumball_pool_assign(pool, slots, 2 - i % 2, NULL));
-        OK(gumball_pool_reserve_replays(pool, (size_t)-1 / 2, NULL));
-        CHECK(gumball_pool_reserve_replays(pool, (size_t)-1, NULL) == GUMBALL_OUT_OF_RANGE);
+        gumball_batch batch = batch_of(slots, 2);
+        batch.masks = masks_of(i == 0 ? &word : NULL, 2, 0);
+        OK(gumball_pool_assign(pool, &batch));
+        work.masks = masks_of(i == 1 ? (const uint32_t *)there.matrix.data : NULL, 2, i == 2 ? 3 : 0);
+        work.masks.memory = GUMBALL_DEVICE;
+        OK(gumball_pool_enqueue(pool, &work, 1));
+        OK(gumball_pool_fetch(pool, outputs));
+        CHECK((view_of(outputs).tokens[0] >= 0) == (i == 2) && (view_of(outputs).tokens[1] >= 0) == (i == 2));
+    }
+    // So many steps that their sum cannot be counted.
+    for (size_t i = 0; i < 3; i++) {
+        OK(assign(pool, slots, 2 - i % 2));
+        OK(gumball_pool_before_replay(pool, GUMBALL_FULL, (size_t)-1 / 2));
+        CHECK(gumball_pool_before_replay(pool, GUMBALL_FULL, (size_t)-1) == GUMBALL_OUT_OF_RANGE);
     }
     gumball_outputs_free(outputs);
     gumball_buffer_free(buffer);

@@ -54,22 +54,22 @@ int main(void) {
         gumball_sampler *plain = sampler_of(all[i], VOCAB, (const uint32_t *)prompt, 2);
         CHECK(strcmp(sampler->iface->name(sampler), "gumball") == 0);
         OK(gumball_llama_sampler_prompt(sampler, prompt, 2));
-        for (int step = 0; step < 12; step++) {
+        for (int turn = 0; turn < 12; turn++) {
             gumball_token wanted;
-            bell(row, VOCAB, (uint64_t)(100 * i + step));
-            OK(gumball_sampler_sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
-            if (step == 4) {
+            bell(row, VOCAB, (uint64_t)(100 * i + turn));
+            OK(sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
+            if (turn == 4) {
                 // Applied twice before anything is accepted: the first draw does not count.
                 llama_token_data_array candidates = candidates_of(row);
                 sampler->iface->apply(sampler, &candidates);
             }
-            if (step == 7) {
+            if (turn == 7) {
                 // A clone goes on as the original does.
                 struct llama_sampler *twin = sampler->iface->clone(sampler);
                 CHECK(draw(twin, row) == wanted.id);
                 llama_sampler_free(twin);
             }
-            if (step == 8) {
+            if (turn == 8) {
                 // So does one that takes its state over, having gone elsewhere.
                 struct llama_sampler *other = gumball_llama_sampler(params, VOCAB, 0);
                 draw(other, row);
@@ -77,7 +77,7 @@ int main(void) {
                 CHECK(draw(other, row) == wanted.id);
                 llama_sampler_free(other);
             }
-            if (step % 3 == 2) {
+            if (turn % 3 == 2) {
                 // Without candidates, which counts as accepted.
                 llama_token token;
                 OK(gumball_llama_step(sampler, row, &token));
@@ -101,7 +101,7 @@ int main(void) {
         sampler->iface->accept(sampler, (drawn + 1) % VOCAB);
         OK(gumball_sampler_push(plain, (uint32_t)((drawn + 1) % VOCAB)));
         gumball_token wanted;
-        OK(gumball_sampler_sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
+        OK(sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
         CHECK(draw(sampler, row) == wanted.id);
 
         // An earlier sampler left three candidates, out of order.
@@ -118,14 +118,14 @@ int main(void) {
         CHECK(candidates.selected == -1);
         sampler->iface->reset(sampler);
         OK(gumball_sampler_reset(plain, NULL, 0));
-        OK(gumball_sampler_sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
+        OK(sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
         CHECK(draw(sampler, row) == wanted.id);
         llama_sampler_free(sampler);
         gumball_sampler_free(plain);
         gumball_params_free(params);
     }
     gumball_params *params = gumball_params_new();
-    CHECK(gumball_llama_sampler(params, 0, 0) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_llama_sampler(params, 0, 0) == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE);
     gumball_params_free(params);
     return verdict("llama");
 }

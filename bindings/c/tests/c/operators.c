@@ -8,25 +8,21 @@ enum { VOCAB = 700, ROWS = 5, STRIDE = 768 };
 static float logits[ROWS * STRIDE];
 static float out[ROWS * STRIDE], each[ROWS * STRIDE];
 
-static gumball_rows_out out_of(void *data, int32_t dtype, size_t rows, size_t vocab, size_t stride) {
-    SIZED(gumball_rows_out, to);
-    to.data = data;
-    to.dtype = dtype;
-    to.rows = rows;
-    to.vocab = vocab;
+static gumball_matrix out_of(void *data, gumball_dtype dtype, size_t rows, size_t vocab, size_t stride) {
+    gumball_matrix to = matrix_of(data, dtype, rows, vocab);
     to.stride = stride;
     return to;
 }
 
-static gumball_logits strided(const void *data, int32_t dtype, int64_t kind) {
-    gumball_logits rows = logits_of(data, dtype, ROWS, VOCAB);
-    rows.stride = STRIDE;
-    rows.kind = kind;
+static gumball_rows strided(const void *data, gumball_dtype dtype, gumball_what what) {
+    gumball_rows rows = rows_of(data, dtype, ROWS, VOCAB);
+    rows.matrix.stride = STRIDE;
+    rows.what = what;
     return rows;
 }
 
 // The number that two bytes stand for.
-static double half_of(uint16_t bits, int32_t dtype) {
+static double half_of(uint16_t bits, gumball_dtype dtype) {
     if (dtype == GUMBALL_BF16) {
         uint32_t wide = (uint32_t)bits << 16;
         float value;
@@ -40,8 +36,8 @@ static double half_of(uint16_t bits, int32_t dtype) {
 }
 
 static void softmax(const gumball_operators *operators) {
-    gumball_logits rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
-    gumball_rows_out to = out_of(out, GUMBALL_F32, ROWS, VOCAB, STRIDE);
+    gumball_rows rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
+    gumball_matrix to = out_of(out, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     uint32_t statuses[ROWS] = {9, 9, 9, 9, 9};
     const float temperatures[ROWS] = {0.5f, 1.0f, 1.5f, 2.0f, 0.75f};
     for (size_t i = 0; i < ROWS * STRIDE; i++) {
@@ -49,7 +45,7 @@ static void softmax(const gumball_operators *operators) {
     }
     // One list is as many calls with one temperature, and only the rows' own numbers are written.
     OK(gumball_operators_softmax(operators, &rows, 9.0f, temperatures, &to, statuses));
-    gumball_rows_out of_one = out_of(each, GUMBALL_F32, ROWS, VOCAB, STRIDE);
+    gumball_matrix of_one = out_of(each, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     for (int row = 0; row < ROWS; row++) {
         OK(gumball_operators_softmax(operators, &rows, temperatures[row], NULL, &of_one, NULL));
         CHECK(memcmp(out + row * STRIDE, each + row * STRIDE, VOCAB * sizeof(float)) == 0 && statuses[row] == 0);
@@ -64,21 +60,22 @@ static void softmax(const gumball_operators *operators) {
     // In place, the same numbers; so it is for the other types, where the rows are read from their rounded form.
     static float place[ROWS * STRIDE];
     memcpy(place, logits, sizeof place);
-    gumball_logits here = strided(place, GUMBALL_F32, GUMBALL_LOGITS);
-    gumball_rows_out same = out_of(place, GUMBALL_F32, ROWS, VOCAB, STRIDE);
+    gumball_rows here = strided(place, GUMBALL_F32, GUMBALL_LOGITS);
+    gumball_matrix same = out_of(place, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     OK(gumball_operators_softmax(operators, &rows, 0.7f, NULL, &to, NULL));
     OK(gumball_operators_softmax(operators, &here, 0.7f, NULL, &same, NULL));
     for (int row = 0; row < ROWS; row++) {
         CHECK(memcmp(place + row * STRIDE, out + row * STRIDE, VOCAB * sizeof(float)) == 0);
     }
-    for (int32_t dtype = GUMBALL_BF16; dtype <= GUMBALL_F16; dtype++) {
+    for (int type = 0; type < 2; type++) {
+        const gumball_dtype dtype = type == 0 ? GUMBALL_BF16 : GUMBALL_F16;
         static uint16_t narrow[VOCAB], written[VOCAB];
         static float halves[VOCAB], wanted[VOCAB];
         grid(halves, VOCAB, 6);
         dtype == GUMBALL_BF16 ? to_bf16(halves, narrow, VOCAB) : to_f16(halves, narrow, VOCAB);
-        gumball_logits wide = logits_of(halves, GUMBALL_F32, 1, VOCAB), one = logits_of(narrow, dtype, 1, VOCAB);
-        gumball_rows_out in_full = out_of(wanted, GUMBALL_F32, 1, VOCAB, 0);
-        gumball_rows_out apart = out_of(written, dtype, 1, VOCAB, 0), over = out_of(narrow, dtype, 1, VOCAB, 0);
+        gumball_rows wide = rows_of(halves, GUMBALL_F32, 1, VOCAB), one = rows_of(narrow, dtype, 1, VOCAB);
+        gumball_matrix in_full = out_of(wanted, GUMBALL_F32, 1, VOCAB, 0);
+        gumball_matrix apart = out_of(written, dtype, 1, VOCAB, 0), over = out_of(narrow, dtype, 1, VOCAB, 0);
         OK(gumball_operators_softmax(operators, &wide, 1.0f, NULL, &in_full, NULL));
         OK(gumball_operators_softmax(operators, &one, 1.0f, NULL, &apart, NULL));
         for (int id = 0; id < VOCAB; id++) {
@@ -91,8 +88,8 @@ static void softmax(const gumball_operators *operators) {
 
     const float extreme[] = {3.0f, -INFINITY, 3.0f, -INFINITY, -INFINITY, -INFINITY};
     float pair[6];
-    gumball_logits two = logits_of(extreme, GUMBALL_F32, 2, 3);
-    gumball_rows_out small = out_of(pair, GUMBALL_F32, 2, 3, 0);
+    gumball_rows two = rows_of(extreme, GUMBALL_F32, 2, 3);
+    gumball_matrix small = out_of(pair, GUMBALL_F32, 2, 3, 0);
     OK(gumball_operators_softmax(operators, &two, 1.0f, NULL, &small, statuses));
     CHECK(pair[0] == 0.5f && pair[1] == 0.0f && pair[2] == 0.5f && pair[3] == 0.0f);
     CHECK(statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
@@ -106,15 +103,16 @@ static void probabilities(const gumball_operators *operators) {
     }
     const int64_t top_ks[] = {0, 20, 0, 0, 50};
     const float top_ps[] = {1.0f, 1.0f, 0.8f, 1.0f, 0.9f}, min_ps[] = {0.0f, 0.0f, 0.0f, 0.05f, 0.01f};
-    gumball_rows_out to = out_of(out, GUMBALL_F32, ROWS, VOCAB, STRIDE);
-    gumball_rows_out to_each = out_of(each, GUMBALL_F32, ROWS, VOCAB, STRIDE);
+    gumball_matrix to = out_of(out, GUMBALL_F32, ROWS, VOCAB, STRIDE);
+    gumball_matrix to_each = out_of(each, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     SIZED(gumball_row_params, lists);
     lists.top_k = top_ks;
     lists.top_p = top_ps;
     lists.min_p = min_ps;
-    for (int64_t kind = 0; kind <= GUMBALL_PROBABILITIES; kind++) {
+    for (int turn = 0; turn < 2; turn++) {
+        const gumball_what kind = turn == 0 ? GUMBALL_LOGITS : GUMBALL_PROBABILITIES;
         const float *data = kind == GUMBALL_LOGITS ? logits : weights;
-        gumball_logits rows = strided(data, GUMBALL_F32, kind);
+        gumball_rows rows = strided(data, GUMBALL_F32, kind);
         OK(gumball_operators_probabilities(operators, &rows, &lists, &to_each, NULL));
         for (int setting = 0; setting < ROWS; setting++) {
             gumball_params *params = gumball_params_new();
@@ -136,8 +134,8 @@ static void probabilities(const gumball_operators *operators) {
         }
     }
     // In place.
-    gumball_logits here = strided(weights, GUMBALL_F32, GUMBALL_PROBABILITIES);
-    gumball_rows_out same = out_of(weights, GUMBALL_F32, ROWS, VOCAB, STRIDE);
+    gumball_rows here = strided(weights, GUMBALL_F32, GUMBALL_PROBABILITIES);
+    gumball_matrix same = out_of(weights, GUMBALL_F32, ROWS, VOCAB, STRIDE);
     OK(gumball_operators_probabilities(operators, &here, &lists, &same, NULL));
     for (int row = 0; row < ROWS; row++) {
         CHECK(memcmp(weights + row * STRIDE, each + row * STRIDE, VOCAB * sizeof(float)) == 0);
@@ -168,12 +166,13 @@ static void draws(const gumball_operators *operators) {
     which.seeds = seeds;
     which.positions = positions;
     which.draws = indices;
-    for (int64_t kind = 0; kind <= GUMBALL_PROBABILITIES; kind++) {
+    for (int turn = 0; turn < 2; turn++) {
+        const gumball_what kind = turn == 0 ? GUMBALL_LOGITS : GUMBALL_PROBABILITIES;
         static float weights[ROWS * STRIDE];
         for (size_t i = 0; i < ROWS * STRIDE; i++) {
             weights[i] = (float)exp((double)logits[i] / 2);
         }
-        gumball_logits rows = strided(kind == GUMBALL_LOGITS ? logits : weights, GUMBALL_F32, kind);
+        gumball_rows rows = strided(kind == GUMBALL_LOGITS ? logits : weights, GUMBALL_F32, kind);
         memset(statuses, 1, sizeof statuses);
         OK(gumball_operators_sample(operators, &rows, &common, &which, tokens, statuses));
         CHECK(statuses[0] == 0 && statuses[OUTPUTS - 1] == 0);
@@ -185,10 +184,10 @@ static void draws(const gumball_operators *operators) {
             int32_t slot = -1;
             OK(gumball_pool_admit(pool, request, prompt, 3, &slot));
             gumball_params_free(request);
-            SIZED(gumball_step_options, options);
-            options.row_indices = lines + i;
-            OK(gumball_pool_step(pool, &rows, &slot, 1, &options, outputs));
-            CHECK(gumball_outputs_tokens(outputs)[0] == tokens[i]);
+            gumball_batch batch = batch_of(&slot, 1);
+            batch.row_indices = lines + i;
+            OK(gumball_pool_step(pool, &rows, &batch, outputs));
+            CHECK(view_of(outputs).tokens[0] == tokens[i]);
             OK(gumball_pool_release(pool, slot));
         }
         gumball_outputs_free(outputs);
@@ -203,8 +202,8 @@ static void draws(const gumball_operators *operators) {
     gumball_params_free(params);
 
     const float few[] = {2.0f, 0.0f, 5.0f, 1.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-    gumball_logits two = logits_of(few, GUMBALL_F32, 2, 4);
-    two.kind = GUMBALL_PROBABILITIES;
+    gumball_rows two = rows_of(few, GUMBALL_F32, 2, 4);
+    two.what = GUMBALL_PROBABILITIES;
     int32_t many[2];
     SIZED(gumball_draws, plain);
     plain.seed = 8;
@@ -236,8 +235,8 @@ static void draws_from_pools(const gumball_operators *operators) {
     for (int slot = 0; slot < SIZE; slot++) {
         words[slot] = (int64_t)indices[slot] << 32 | positions[slot];
     }
-    gumball_logits rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
-    rows.rows = ALL;
+    gumball_rows rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
+    rows.matrix.rows = ALL;
     SIZED(gumball_row_params, params);
     SIZED(gumball_draws, draws);
     params.temperature = of_rows;
@@ -248,42 +247,37 @@ static void draws_from_pools(const gumball_operators *operators) {
     draws.draws = draws_of_rows;
     int32_t gathered[ALL], tokens[ALL];
     OK(gumball_operators_sample(operators, &rows, &params, &draws, gathered, NULL));
-    SIZED(gumball_pool_slots, pools);
-    pools.slots = slots;
-    pools.size = SIZE;
-    pools.rows_per_slot = EACH;
     params.temperature = temperatures;
     params.top_k = top_ks;
     draws.seeds = seeds;
     draws.positions = positions;
     draws.draws = indices;
-    OK(gumball_operators_sample_from_pools(operators, &rows, &pools, &params, &draws, tokens, NULL));
+    draws.slots = slots;
+    draws.size = SIZE;
+    draws.rows_per_slot = EACH;
+#define SAMPLE() gumball_operators_sample(operators, &rows, &params, &draws, tokens, NULL)
+    OK(SAMPLE());
     CHECK(memcmp(tokens, gathered, sizeof tokens) == 0);
-    pools.offsets = words;
-    const gumball_pool_slots *from = &pools;
-    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
-            GUMBALL_CONFLICT, "offsets cannot be combined with draws: an offset holds both");
+    draws.offsets = words;
+    REFUSED(SAMPLE(), GUMBALL_CONFLICT, "offsets cannot be combined with draws: an offset holds both");
     draws.positions = draws.draws = NULL;
     memset(tokens, 0, sizeof tokens);
-    OK(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL));
+    OK(SAMPLE());
     CHECK(memcmp(tokens, gathered, sizeof tokens) == 0);
 
     draws.row_indices = slots;
-    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
-            GUMBALL_CONFLICT, "row_indices cannot be combined with slots: slots say what each row reads");
+    REFUSED(SAMPLE(), GUMBALL_CONFLICT, "row_indices cannot be combined with slots: slots say what each row reads");
     draws.row_indices = NULL;
-    pools.size = 3;
-    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
-            GUMBALL_OUT_OF_RANGE, "slots is 3, but must be an element of the pools in 0..3");
-    pools.rows_per_slot = 3;
-    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
-            GUMBALL_OUT_OF_RANGE, "rows_per_slot is 3, but must be at least 1, and divide the number of rows, 4");
-    pools.slots = NULL;
-    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL),
-            GUMBALL_OUT_OF_RANGE, "slots is NULL, but must be a pointer to something");
+    draws.size = 3;
+    REFUSED(SAMPLE(), GUMBALL_OUT_OF_RANGE, "slots is 3, but must be an element of the pools in 0..3");
+    draws.rows_per_slot = 3;
+    REFUSED(SAMPLE(), GUMBALL_OUT_OF_RANGE,
+            "rows_per_slot is 3, but must be at least 1, and divide the number of rows, 4");
+    draws.slots = NULL;
+    FAILS(SAMPLE(), GUMBALL_CONFLICT, "size");
+    draws.slots = slots;
     draws.outputs = 3;
-    REFUSED(gumball_operators_sample_from_pools(operators, &rows, from, &params, &draws, tokens, NULL), GUMBALL_LENGTH,
-            "outputs has length 3, but must have one per row, 4");
+    FAILS(SAMPLE(), GUMBALL_LENGTH, "outputs");
 }
 
 // Who is of the same opinion is accepted; a draft that was not drawn ends its chain.
@@ -396,7 +390,7 @@ static void selected(const gumball_operators *operators) {
     const int32_t tokens[2] = {1, -1};
     float logprobs[2];
     uint32_t ranks[2], statuses[2];
-    gumball_logits here = logits_of(z, GUMBALL_F32, 2, 3);
+    gumball_rows here = rows_of(z, GUMBALL_F32, 2, 3);
     OK(gumball_operators_selected_logprobs(operators, &here, tokens, logprobs, ranks, statuses));
     CHECK(fabs((double)logprobs[0] - log(0.25)) < 1e-6 && ranks[0] == 2 && statuses[0] == 0);
     CHECK(isinf(logprobs[1]) && ranks[1] == 0);

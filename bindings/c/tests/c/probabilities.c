@@ -6,7 +6,7 @@
 enum { VOCAB = 500 };
 
 static const char *const json = "{\"seed\": 5, \"top_k\": 40, \"top_p\": 0.9, \"logprobs\": {\"mode\": \"processed\"}}";
-static float logits[VOCAB], weights[3 * VOCAB];
+static float logits[VOCAB], weights[VOCAB];
 static uint16_t halves[VOCAB];
 
 // What a pool draws from a row that a sampler drew from too, in both kinds in turn.
@@ -15,19 +15,15 @@ static void sampler_and_pool(void) {
     gumball_pool *pool = pool_of(VOCAB, 2);
     gumball_outputs *outputs = gumball_outputs_new(0);
     int32_t slot = admit(pool, json, NULL, 0);
-    SIZED(gumball_step_options, options);
-    for (int step = 0; step < 6; step++) {
-        int is_logits = step % 3 == 2, is_half = step % 3 == 1;
-        const void *row = is_logits ? (const void *)logits : is_half ? (const void *)halves : (const void *)weights;
-        gumball_logits rows = logits_of(row, is_half ? GUMBALL_BF16 : GUMBALL_F32, 1, VOCAB);
-        options.kind = rows.kind = is_logits ? GUMBALL_LOGITS : GUMBALL_PROBABILITIES;
+    gumball_rows kinds[] = {rows_of(weights, GUMBALL_F32, 1, VOCAB), rows_of(halves, GUMBALL_BF16, 1, VOCAB),
+                            rows_of(logits, GUMBALL_F32, 1, VOCAB)};
+    kinds[0].what = kinds[1].what = GUMBALL_PROBABILITIES;
+    for (int turn = 0; turn < 6; turn++) {
         gumball_token token;
-        OK(gumball_sampler_sample(sampler, row, rows.dtype, VOCAB, &options, &token));
-        // The options of a pool's step may say it too, or not.
-        OK(gumball_pool_step(pool, &rows, &slot, 1, step % 2 == 0 ? &options : NULL, outputs));
-        CHECK(token.id >= 0 && token.id == gumball_outputs_tokens(outputs)[0]);
-        CHECK(token.rank >= 1 && token.rank <= 40);
-        CHECK(token.logprob == gumball_outputs_logprobs(outputs)[0]);
+        OK(gumball_sampler_sample(sampler, &kinds[turn % 3], NULL, &token));
+        OK(take_step(pool, &kinds[turn % 3], &slot, 1, outputs));
+        CHECK(token.id >= 0 && token.id == view_of(outputs).tokens[0]);
+        CHECK(token.rank >= 1 && token.rank <= 40 && token.logprob == view_of(outputs).logprobs[0]);
     }
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
@@ -40,19 +36,16 @@ static void edit(void *user, size_t row, float *edited, size_t vocab) {
 
 static void refusals(void) {
     gumball_sampler *sampler = sampler_of("{\"seed\": 1, \"frequency_penalty\": 0.5}", VOCAB, NULL, 0);
-    SIZED(gumball_step_options, options);
+    gumball_rows rows = rows_of(weights, GUMBALL_F32, 1, VOCAB);
     gumball_token token;
-    options.kind = 2;
-    REFUSED(gumball_sampler_sample(sampler, weights, GUMBALL_F32, VOCAB, &options, &token), GUMBALL_OUT_OF_RANGE,
-            "kind is 2, but must be GUMBALL_LOGITS or GUMBALL_PROBABILITIES");
-    options.kind = GUMBALL_PROBABILITIES;
-    CHECK(gumball_sampler_sample(sampler, weights, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_CONFLICT);
-    CHECK(strcmp(gumball_error_parameter(), "frequency_penalty") == 0);
+    rows.what = GUMBALL_PROBABILITIES;
+    FAILS(gumball_sampler_sample(sampler, &rows, NULL, &token), GUMBALL_CONFLICT, "frequency_penalty");
     gumball_sampler_free(sampler);
     sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
-    options.hook = edit;
-    CHECK(gumball_sampler_sample(sampler, weights, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_CONFLICT);
-    options.hook = NULL;
+    SIZED(gumball_batch, hooked);
+    hooked.hook = edit;
+    CHECK(gumball_sampler_sample(sampler, &rows, &hooked, &token) == GUMBALL_CONFLICT);
+    FAILS(gumball_sampler_sample_n(sampler, &rows, 1, &token), GUMBALL_OUT_OF_RANGE, "what");
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
     CHECK(state.output_len == 0);
@@ -61,43 +54,12 @@ static void refusals(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     gumball_outputs *outputs = gumball_outputs_new(0);
     int32_t slot = admit(pool, "{\"seed\": 1, \"top_n_sigma\": 1}", NULL, 0);
-    gumball_logits rows = logits_of(weights, GUMBALL_F32, 1, VOCAB);
-    REFUSED(
-        gumball_pool_step(pool, &rows, &slot, 1, &options, outputs), GUMBALL_CONFLICT,
-        "kind cannot be combined with logits: the rows are said to be logits where they are described; say it there");
-    rows.kind = GUMBALL_PROBABILITIES;
-    CHECK(gumball_pool_step(pool, &rows, &slot, 1, NULL, outputs) == GUMBALL_CONFLICT);
-    CHECK(strcmp(gumball_error_parameter(), "top_n_sigma") == 0);
-    rows.kind = -1;
-    CHECK(gumball_pool_step(pool, &rows, &slot, 1, NULL, outputs) == GUMBALL_OUT_OF_RANGE);
-    // A program that does not know the field yet hands in logits, whatever stands behind its struct.
-    rows.struct_size = offsetof(gumball_logits, kind);
-    OK(gumball_pool_step(pool, &rows, &slot, 1, NULL, outputs));
+    FAILS(take_step(pool, &rows, &slot, 1, outputs), GUMBALL_CONFLICT, "top_n_sigma");
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
 }
 
-// A pool on a device steps such rows of the host; rows in its own memory are logits, and that is said.
-static void device(const char *name) {
-    gumball_device *device = gumball_device_open(name);
-    if (device == NULL) {
-        return;
-    }
-    gumball_pool *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *outputs = gumball_outputs_new(0);
-    int32_t slot = admit(pool, "{\"seed\": 1}", NULL, 0);
-    gumball_logits rows = logits_of(weights, GUMBALL_F32, 1, VOCAB);
-    rows.kind = GUMBALL_PROBABILITIES;
-    OK(gumball_pool_step(pool, &rows, &slot, 1, NULL, outputs));
-    SIZED(gumball_step_options, options);
-    options.kind = GUMBALL_PROBABILITIES;
-    CHECK(gumball_pool_assign(pool, &slot, 1, &options) == GUMBALL_CONFLICT);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
-    gumball_device_free(device);
-}
-
-int main(int argc, char **argv) {
+int main(void) {
     model_like(logits, VOCAB, 3);
     for (size_t id = 0; id < VOCAB; id++) {
         weights[id] = (float)exp((double)logits[id]);
@@ -105,6 +67,5 @@ int main(int argc, char **argv) {
     to_bf16(weights, halves, VOCAB);
     sampler_and_pool();
     refusals();
-    device(argc > 1 ? argv[1] : "emulated");
     return verdict("probabilities");
 }

@@ -63,14 +63,6 @@ static int load(void) {
     return library != NULL && cu.init(0) == 0;
 }
 
-static void same(const gumball_outputs *wanted, const gumball_outputs *seen) {
-    SIZED(gumball_layout, layout);
-    OK(gumball_outputs_layout(wanted, &layout));
-    CHECK(gumball_outputs_rows(seen) == layout.rows);
-    const uint32_t *a = gumball_outputs_words(wanted), *b = gumball_outputs_words(seen);
-    CHECK(a && b && memcmp(a, b, layout.words * sizeof *a) == 0);
-}
-
 int main(int count, char **arguments) {
     if (!load()) {
         printf("stream: skipped, there is no CUDA\n");
@@ -100,38 +92,39 @@ int main(int count, char **arguments) {
         slots[i] = admit(host, requests[i], NULL, 0);
         CHECK(admit(pool, requests[i], NULL, 0) == slots[i]);
     }
-    gumball_logits logits = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
-    SIZED(gumball_device_input, input);
-    input.logits = (const void *)(uintptr_t)memory;
-    input.rows = ROWS;
-    input.vocab = VOCAB;
-    input.dtype = GUMBALL_F32;
+    gumball_rows logits = rows_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    gumball_rows there = rows_of((const void *)(uintptr_t)memory, GUMBALL_F32, ROWS, VOCAB);
+    there.matrix.memory = GUMBALL_DEVICE;
+    const gumball_work work = work_of(GUMBALL_WORK_STEP, &there);
+    gumball_variant variant = GUMBALL_FULL;
 
     // In turn with the copy that is on the stream, so nothing waits.
-    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
-    OK(gumball_pool_enqueue(pool, &input));
+    OK(assign(pool, slots, ROWS));
+    OK(gumball_pool_enqueue(pool, &work, 1));
     OK(gumball_pool_fetch(pool, seen));
-    OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
-    same(wanted, seen);
+    OK(take_step(host, &logits, slots, ROWS, wanted));
+    CHECK(same_outputs(wanted, seen));
 
     // Captured by the program, per thread, and launched by it.
     CHECK(cu.begin_capture(stream, 1) == 0);
-    OK(gumball_pool_enqueue_variant(pool, &input, gumball_pool_needed_variant(pool)));
+    OK(gumball_pool_needed_variant(pool, &variant));
+    OK(gumball_pool_record(pool, variant, &work, 1));
     CHECK(cu.end_capture(stream, &graph) == 0);
     CHECK(cu.instantiate(&runnable, graph, 0) == 0);
-    for (int step = 0; step < STEPS; step++) {
-        OK(gumball_pool_reserve_replays(pool, 1, gumball_pool_needed_variant(pool)));
+    for (int turn = 0; turn < STEPS; turn++) {
+        OK(gumball_pool_before_replay(pool, variant, 1));
         CHECK(cu.launch(runnable, stream) == 0);
-        OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+        OK(take_step(host, &logits, slots, ROWS, wanted));
     }
     OK(gumball_pool_fetch(pool, seen));
-    same(wanted, seen);
+    CHECK(same_outputs(wanted, seen));
 
     // The tokens lie on the device where they are said to.
     int32_t tokens[ROWS];
-    unsigned long long address = (unsigned long long)(uintptr_t)gumball_pool_outputs_address(pool);
-    CHECK(cu.copy_down(tokens, address, sizeof tokens) == 0);
-    CHECK(memcmp(tokens, gumball_outputs_tokens(wanted), sizeof tokens) == 0);
+    SIZED(gumball_outputs_view, view);
+    OK(gumball_pool_outputs(pool, &view));
+    CHECK(cu.copy_down(tokens, (unsigned long long)(uintptr_t)view.tokens, sizeof tokens) == 0);
+    CHECK(memcmp(tokens, view_of(wanted).tokens, sizeof tokens) == 0);
 
     gumball_pool_free(pool);
     gumball_pool_free(host);

@@ -1,0 +1,193 @@
+// Heads: from hidden states to logits. See gumball.h, whose preamble holds here.
+
+#ifndef GUMBALL_HEADS_H
+#define GUMBALL_HEADS_H
+
+// Made of the sources in bindings/c/src. Do not edit it: GUMBALL_BLESS=1 cargo test -p gumball-c --test header
+
+#include "gumball.h"
+
+// What a head computes.
+enum gumball_head_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Every logit.
+    GUMBALL_HEAD_EXACT = 0,
+    // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
+    GUMBALL_HEAD_CERTIFIED = 1,
+    // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation.
+    GUMBALL_HEAD_CLUSTERED = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_head_kind gumball_head_kind;
+#else
+typedef int32_t gumball_head_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// The weights of a head, what follows their product, and which kind of head computes it, where. Fields of another kind or place stay zero.
+typedef struct {
+    // sizeof(gumball_head_config).
+    size_t struct_size;
+    // A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps. The head reads them as long as it
+    // lives; nobody may free or write them meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them while
+    // it is made alone, unless it permutes them.
+    gumball_matrix weights;
+    // A float for each id that is added to the products, which a head of the host reads as long as it lives; NULL: none.
+    const float *bias;
+    // The factor of every logit, above 0 and up to 2^16; 0: 1.
+    float logit_scale;
+    // The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
+    float softcap;
+    // What it computes; in a device's memory every logit, gumball_head_copy brings the other kinds there.
+    gumball_head_kind kind;
+    // Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in GUMBALL_F32.
+    uint32_t fast;
+    // The device of weights in its memory; else NULL.
+    const gumball_device *device;
+    // On a device: how many hidden states a step may have, in 1..2^31; 0: 256. The head has memory for their logits, 4 bytes for each id of each.
+    size_t rows;
+    // Of the host: the SIMD level, by its name; NULL: the machine's best. The logits are the same.
+    const char *level;
+    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
+    // faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
+    size_t most_rows;
+    // The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this bias: its copy is mapped instead of
+    // made, so nobody may write it as long as the head lives; its clusters are read. Clusters may also be those of another program: a safetensors file with
+    // the tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters, width] of F32, BF16 or F16. NULL: none.
+    const char *file;
+    // Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the vocabulary once, which are copied.
+    const uint32_t *cluster_ids;
+    // With these: for each cluster as many floats as a hidden state has, finite, which are copied.
+    const float *centroids;
+    // With these: how many clusters there are.
+    size_t clusters;
+    // With these, and in gumball_head_build: how many ids a cluster has, up to the vocabulary; the last one that is built has what is left. 0 there: 16.
+    size_t capacity;
+    // Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
+    size_t probes;
+    // Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text; they are copied.
+    const uint32_t *special_ids;
+    // Their number, up to the vocabulary.
+    size_t special_ids_len;
+    // Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory
+    // that may be written and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an
+    // id at its place (`places` of gumball_head_info).
+    uint64_t is_in_place;
+} gumball_head_config;
+
+// What is known of a head. The lists are the head's; NULL if there are none.
+typedef struct {
+    // sizeof(gumball_head_info), also where it is to be written.
+    size_t struct_size;
+    // The number of ids.
+    size_t vocab;
+    // The number of elements of a hidden state.
+    size_t width;
+    // The type of the weights; of a head on a device 0.
+    gumball_dtype dtype;
+    // What it computes; of a head on a device 0.
+    gumball_head_kind kind;
+    // Where it computes.
+    gumball_memory memory;
+    // 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
+    uint32_t is_approximate;
+    // How many bytes a call that screens rows reads before it reads weights; 0 but for GUMBALL_HEAD_CERTIFIED.
+    size_t screen_bytes;
+    // How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter how many there are.
+    size_t most_rows;
+    // Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
+    const uint32_t *unscreened;
+    // Their number.
+    size_t unscreened_len;
+    // Of GUMBALL_HEAD_CLUSTERED: how many clusters there are.
+    size_t clusters;
+    // How many ids a cluster has; the last one may have fewer.
+    size_t capacity;
+    // How many clusters a hidden state probes.
+    size_t probes;
+    // How many bytes of centroids a call reads.
+    size_t centroid_bytes;
+    // `vocab` ids: those of the first cluster first.
+    const uint32_t *cluster_ids;
+    // `width` floats for each cluster.
+    const float *centroids;
+    // For each of `vocab` ids the row of the permuted weights that is its own.
+    const uint32_t *places;
+    // The ids that are always computed, ascending.
+    const uint32_t *special_ids;
+    // Their number.
+    size_t special_ids_len;
+} gumball_head_info;
+
+// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
+// anything else to stop. `user` is what the build was given.
+//
+// It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
+typedef int32_t (*gumball_cluster_progress)(void *user, size_t iteration, size_t iterations, size_t done, size_t of);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them, over the threads that pools of
+// the process share. NULL after an error.
+gumball_head *gumball_head_new(const gumball_head_config *config);
+
+// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then. NULL after an error.
+//
+// `rows`: how many hidden states a step may have, in 1..2^31; 0: 256. `weights`: the same weights in the device's memory, of the same type and in the order of
+// ids, which are then read there as long as the head lives, and only what the host's head has derived from them is copied; of a certified or clustered head
+// nobody may write them meanwhile. NULL: all of the head is copied.
+gumball_head *gumball_head_copy(const gumball_head *head,
+                                const gumball_device *device,
+                                size_t rows,
+                                const gumball_matrix *weights);
+
+// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
+// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
+//
+// `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
+gumball_code gumball_head_save(const gumball_head *head,
+                               const char *path,
+                               const char *name);
+
+// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more. NULL is fine.
+void gumball_head_free(gumball_head *head);
+
+// Writes what is known of a head.
+gumball_code gumball_head_describe(const gumball_head *head, gumball_head_info *out);
+
+// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float for each id and hidden state.
+gumball_code gumball_head_logits(const gumball_head *head,
+                                 const gumball_matrix *hidden,
+                                 float *logits);
+
+// Waits for the device, and writes what a head there has done since it was made, for all pools; it does not count reads. On the host pools count:
+// gumball_pool_counts.
+gumball_code gumball_head_counts(const gumball_head *head,
+                                 gumball_counts *out);
+
+// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their number. No other thread may use the head meanwhile.
+gumball_code gumball_head_set_probes(gumball_head *head,
+                                     size_t probes);
+
+// Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with all
+// centroids, up to `iterations` times, over the threads that pools of the process share. NULL after an error.
+//
+// `config`: of kind GUMBALL_HEAD_CLUSTERED, with neither a file nor clusters. `iterations`: how often all ids are assigned to clusters at most; 0: 10.
+// `progress`: NULL: nobody is told. If it stops the build, the error is GUMBALL_UNAVAILABLE. What is wrong with the arguments is found before anything is
+// compared.
+gumball_head *gumball_head_build(const gumball_head_config *config,
+                                 size_t iterations,
+                                 gumball_cluster_progress progress,
+                                 void *user);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* GUMBALL_HEADS_H */

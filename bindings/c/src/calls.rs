@@ -1,0 +1,214 @@
+//! Direct calls of a pool: steps, verifications, drafts and scores, done and known to the host on return.
+
+use gumball_engine::{Batch as EngineBatch, Outputs as EngineOutputs, Rows as EngineRows};
+
+use crate::batch::{Batch, GivenBatch, Lists, read_batch};
+use crate::drafts::{Drafts, Proposals, read_drafts};
+use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, plain, require, slice};
+use crate::home::Home;
+use crate::outputs::Outputs;
+use crate::params::Params;
+use crate::pool::Pool;
+use crate::rows::Rows;
+use crate::versioned::{read, versioned};
+
+/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
+///
+/// To score a prompt: `prompt_len` its length, `start` 1, and the rows behind the prompt's ids but the last. To score an answer:
+/// `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Scored {
+    /// sizeof(gumball_scored).
+    pub struct_size: usize,
+    /// The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
+    pub params: *const Params,
+    /// Prompt and output.
+    pub ids: *const u32,
+    /// Their number.
+    pub ids_len: usize,
+    /// How many of them are prompt, for the penalties that tell it from output.
+    pub prompt_len: usize,
+    /// The place in `ids` of the token that row 0 predicts.
+    pub start: usize,
+    /// For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a certified head, up to 8 and 12 for each cluster with
+    /// a clustered one; 0: all.
+    pub chunk_rows: usize,
+}
+
+impl Clone for Scored {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for Scored {}
+
+versioned!(Scored, "gumball_scored", chunk_rows: usize);
+
+/// Makes a call of the rows and the batch that C hands in, with its plan.
+///
+/// # Safety
+/// `rows` is NULL or points to one. `batch` is NULL or points to the bytes that its `struct_size` names. What these point to is NULL or has the
+/// elements that `lists` and their numbers name, and nobody writes it meanwhile.
+unsafe fn called<T>(
+    pool: &mut Pool,
+    rows: *const Rows,
+    batch: *const Batch,
+    lists: impl FnOnce(&EngineRows<'_>) -> Lists,
+    work: impl FnOnce(&mut Home, EngineRows<'_>, &EngineBatch<'_>, &GivenBatch<'_>) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: the caller ensures that `rows` is NULL or points to one.
+    let rows = unsafe { plain("rows", rows) }?;
+    pool.check_head(&rows)?;
+    // SAFETY: the caller ensures that the rows and the head are there.
+    let rows = unsafe { rows.get() }?;
+    // SAFETY: the caller ensures what the batch and its lists have.
+    let given = unsafe { read_batch(batch, lists(&rows)) }?;
+    if given.draft_batch != 0 {
+        let allowed = "0: only gumball_pool_assign is for a batch of drafts";
+        return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
+    }
+    let plan = pool.planned(given.plan)?;
+    given.with(|batch| work(&mut pool.home, rows, &EngineBatch { plan, ..*batch }, &given))
+}
+
+impl Pool {
+    /// Refuses a head on another device.
+    pub(crate) fn check_head(&self, rows: &Rows) -> Result<()> {
+        // SAFETY: the header says that a head in rows is alive.
+        let head = unsafe { rows.head.as_ref() };
+        head.map_or(Ok(()), |head| head.check(self.home.device()))
+    }
+}
+
+/// Chooses the next token of each row, and appends it to the sequence in the row's slot.
+///
+/// `rows`: one for each slot of `batch`, but where that has `row_indices`. Over ranks: of the ids of this rank, which may be padded to `most_ids` of
+/// gumball_pool_info; under GUMBALL_REPLICATED whole rows of the requests that it owns, in turn; the batch is the same on all ranks. A row that yields
+/// -1 leaves its sequence as it was. After an error no sequence was changed, nor were the outputs.
+///
+/// From hidden states, what comes out is, bit for bit, what the logits of gumball_head_logits give; of a clustered head, with -inf for the ids that it
+/// does not probe, which `is_approximate` of gumball_outputs_view says. So it is of the functions that follow.
+///
+/// Over ranks also GUMBALL_LOST, GUMBALL_LATE, GUMBALL_DISAGREE, GUMBALL_CORRUPT and GUMBALL_BROKEN; before all other errors nothing is sent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_step(
+    pool: Option<&mut Pool>,
+    rows: *const Rows,
+    batch: *const Batch,
+    outputs: Option<&mut Outputs>,
+) -> Code {
+    call(|| {
+        let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
+        let step = |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
+            Ok(home.step(rows, batch, out)?)
+        };
+        // SAFETY: the C caller ensures what `called` asks for.
+        unsafe { called(pool, rows, batch, |_| Lists::Slots, step) }
+    })
+}
+
+/// Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.
+///
+/// `rows`: a request with n drafts has n + 1, one after the other: that at the end of its history, then one behind each
+/// draft. Without drafts that is a step. The drafts and rows of a slot of -1 are not used. A stop id that is emitted is the last token. A request with
+/// mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
+/// rows of all requests. After an error no sequence was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_verify(
+    pool: Option<&mut Pool>,
+    rows: *const Rows,
+    batch: *const Batch,
+    drafts: *const Drafts,
+    outputs: Option<&mut Outputs>,
+) -> Code {
+    call(|| {
+        let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
+        // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose lists are there.
+        let drafts = unsafe { read_drafts(drafts) }?;
+        let verify = |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
+            Ok(home.verify(rows, batch, &drafts, out)?)
+        };
+        // SAFETY: the C caller ensures what `called` asks for.
+        unsafe { called(pool, rows, batch, |_| Lists::Drafted, verify) }
+    })
+}
+
+/// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
+///
+/// A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
+/// the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw
+/// there if the row were the target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several
+/// times; its `counts` say how many drafts are on the path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced
+/// token is the only draft of its row. After an error nothing was written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_draft(
+    pool: Option<&mut Pool>,
+    rows: *const Rows,
+    batch: *const Batch,
+    paths: *const i32,
+    drafts: *const Proposals,
+) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?;
+        // SAFETY: the C caller ensures that `drafts` is NULL or points to one.
+        let to = unsafe { plain("drafts", drafts) }?;
+        let [.., vocab] = pool.home.sizes();
+        let draft =
+            |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
+                let total = batch.counts.iter().map(|count| *count as usize).sum();
+                // SAFETY: the C caller ensures that `paths` has as many ids as the counts sum to.
+                let paths = unsafe { slice("paths", paths, total) }?;
+                // SAFETY: the C caller ensures that `to` has memory for the drafts of each row, which nobody else uses.
+                let mut drawn = unsafe { to.places(given.rows, vocab) }?;
+                home.draft(rows, batch, paths, &mut drawn.inner)?;
+                drawn.write();
+                Ok(())
+            };
+        // SAFETY: the C caller ensures what `called` asks for.
+        unsafe { called(pool, rows, batch, |_| Lists::Slots, draft) }
+    })
+}
+
+/// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
+/// each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
+///
+/// `batch`: masks, hooks and row_indices of the rows, whose number is its `len`, or where that is 0 the number of `rows`; or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_score(
+    pool: Option<&mut Pool>,
+    rows: *const Rows,
+    batch: *const Batch,
+    scored: *const Scored,
+    outputs: Option<&mut Outputs>,
+) -> Code {
+    call(|| {
+        let (pool, out): (_, &mut EngineOutputs) =
+            (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
+        // SAFETY: the C caller ensures that `scored` is NULL or points to the bytes that its `struct_size` names.
+        let scored = unsafe { read("scored", scored) }?;
+        // SAFETY: the C caller ensures that `params` is NULL or a live handle.
+        let params = require("params", unsafe { scored.params.as_ref() })?;
+        let known = gumball_engine::Scored {
+            params: &params.inner,
+            // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
+            ids: unsafe { slice("ids", scored.ids, scored.ids_len) }?,
+            prompt_len: scored.prompt_len,
+            start: scored.start,
+            chunk_rows: (scored.chunk_rows > 0).then_some(scored.chunk_rows),
+        };
+        let score =
+            |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
+                let there = rows.matrix().rows();
+                if !given.names_rows() && there != given.rows {
+                    let allowed = format!("the number of rows, {there}");
+                    return Err(Failure::out_of_range("len", given.rows, &allowed));
+                }
+                Ok(home.score(rows, batch, &known, out)?)
+            };
+        // SAFETY: the C caller ensures what `called` asks for.
+        unsafe { called(pool, rows, batch, |rows| Lists::Rows(rows.matrix().rows()), score) }
+    })
+}

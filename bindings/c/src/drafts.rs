@@ -1,0 +1,117 @@
+//! Drafts that a call verifies, and those that it draws.
+
+use std::mem::MaybeUninit;
+
+use gumball_engine::{Error, Tree};
+
+use crate::error::Result;
+use crate::ffi::{out_slice, require};
+use crate::matrix::{Ints, Matrix};
+use crate::versioned::{read, versioned};
+
+/// The drafts of a batch of requests, those of one request after those of another; n is the sum of the batch's `counts`. Lists that are left zero say
+/// nothing.
+///
+/// What lies in a device's memory is not checked there: an id outside the vocabulary is never accepted, and a request whose drafts are no tree takes a
+/// step, with GUMBALL_STATUS_NO_TREE.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Drafts {
+    /// sizeof(gumball_drafts).
+    pub struct_size: usize,
+    /// n ids. One outside the vocabulary, such as -1, is never accepted.
+    pub ids: Ints,
+    /// n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
+    /// this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
+    pub parents: Ints,
+    /// The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's
+    /// first row included, the row of its first child, counted from the request's first row, or -1. A link leads to a row behind
+    /// its own, and one link to each draft's row.
+    pub first_child: Ints,
+    /// For each row that of its next sibling, or -1; with `first_child`, and only then.
+    pub next_sibling: Ints,
+    /// The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft behind them are not used;
+    /// those of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    pub probs: Matrix,
+}
+
+versioned!(Drafts, "gumball_drafts", probs: Matrix);
+
+/// Reads drafts.
+///
+/// # Safety
+/// `drafts` is NULL or points to the bytes that its `struct_size` names. What it describes lies in its memory, and nobody frees or writes it for `'a`;
+/// that of a device until what reads it is done.
+pub(crate) unsafe fn read_drafts<'a>(drafts: *const Drafts) -> Result<gumball_engine::Drafts<'a>> {
+    // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
+    let given = unsafe { read("drafts", drafts) }?;
+    // SAFETY: the caller ensures that the lists lie where they are said to.
+    let list = |ints: &Ints, name| unsafe { ints.list(name) };
+    let links = !given.first_child.is_absent() || !given.next_sibling.is_absent();
+    let tree = match (given.parents.is_absent(), links) {
+        (true, false) => Tree::Chain,
+        (false, false) => Tree::Parents(list(&given.parents, "parents")?),
+        (false, true) => {
+            let reason = "a tree is held one way or the other";
+            return Err(Error::Conflict { parameter: "parents", other: "first_child", reason }.into());
+        }
+        (true, true) => {
+            let there = |ints: &Ints| (!ints.is_absent()).then_some(());
+            require("first_child", there(&given.first_child))?;
+            require("next_sibling", there(&given.next_sibling))?;
+            Tree::Links {
+                first_child: list(&given.first_child, "first_child")?,
+                next_sibling: list(&given.next_sibling, "next_sibling")?,
+            }
+        }
+    };
+    let has_probs = !given.probs.data.is_null() || given.probs.rows > 0;
+    // SAFETY: the caller ensures that the probabilities lie where they are said to.
+    let probs = has_probs.then(|| unsafe { given.probs.get("probs") }).transpose()?;
+    Ok(gumball_engine::Drafts { ids: list(&given.ids, "ids")?, tree, probs })
+}
+
+/// Where drafts go that are drawn. This struct stays as it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Proposals {
+    /// The drafts of each row: 1 for chains.
+    pub siblings: usize,
+    /// Memory for `siblings` ids for each row, -1 where there are no more.
+    pub ids: *mut i32,
+    /// Memory for `vocab` floats for each row, the probabilities that its drafts are drawn from, as in gumball_drafts; NULL: they are not told.
+    pub probs: *mut f32,
+}
+
+/// Drafts that the engine draws, and the memory of C that they are copied to.
+pub(crate) struct Drawn<'a> {
+    pub inner: gumball_engine::Proposals,
+    ids: &'a mut [MaybeUninit<i32>],
+    probs: &'a mut [MaybeUninit<f32>],
+}
+
+impl Proposals {
+    /// Returns what takes the drafts of `rows` rows over `vocab` ids.
+    ///
+    /// # Safety
+    /// `ids` and `probs` are NULL or memory for as many elements as the struct says, which nobody else uses for `'a`.
+    pub(crate) unsafe fn places<'a>(&self, rows: usize, vocab: usize) -> Result<Drawn<'a>> {
+        // SAFETY: the caller ensures that `ids` is NULL or has `siblings` places for each row.
+        let ids = unsafe { out_slice("ids", self.ids, rows.saturating_mul(self.siblings)) }?;
+        let (inner, places) = match self.probs.is_null() {
+            true => (gumball_engine::Proposals::new(self.siblings), 0),
+            false => (gumball_engine::Proposals::with_probs(self.siblings), rows.saturating_mul(vocab)),
+        };
+        // SAFETY: the caller ensures that `probs`, if not NULL, has `vocab` places for each row.
+        let probs = unsafe { out_slice("probs", self.probs, places) }?;
+        Ok(Drawn { inner, ids, probs })
+    }
+}
+
+impl Drawn<'_> {
+    /// Copies what the engine drew to the memory of C.
+    pub fn write(self) {
+        self.ids.write_copy_of_slice(self.inner.ids());
+        self.probs.write_copy_of_slice(self.inner.probs());
+    }
+}

@@ -1,0 +1,259 @@
+//! What a head is made of: the program's own weights, what follows their product, and its clusters.
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+use gumball_engine::head::{
+    ArtefactError, Certified, Clustered, Exact, HeadOptions, MAX_HIDDEN, Scaling, Weights,
+};
+use gumball_engine::{Device as EngineDevice, Dtype as Type, Error, Head as EngineHead, MAX_VOCAB, Row};
+
+use crate::device::Device;
+use crate::error::{Failure, Result};
+use crate::ffi::{list, optional_text};
+use crate::matrix::{Matrix, extent, read_row};
+use crate::versioned::versioned;
+
+/// What a head computes.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum HeadKind {
+    /// Every logit.
+    GUMBALL_HEAD_EXACT = 0,
+    /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
+    GUMBALL_HEAD_CERTIFIED = 1,
+    /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation.
+    GUMBALL_HEAD_CLUSTERED = 2,
+}
+
+/// cbindgen:ignore
+pub type HeadKindNumber = i32;
+
+/// An LM head: it makes logits of hidden states (gumball_heads.h).
+///
+/// On the host every logit is a sum in single precision in one order, the same bits on every machine and in every batch; pools of the host take it, and
+/// several may share one, at the same time too. A head on a device computes the tokens and logprobs of the head of the same kind on the host, but for a
+/// fast one, whose logits are the device's own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
+#[derive(Debug)]
+pub struct Head {
+    pub(crate) inner: Inner,
+}
+
+#[derive(Debug)]
+pub(crate) enum Inner {
+    Exact(Exact<'static>),
+    Certified(Certified<'static>),
+    Clustered(Box<Clustered<'static>>),
+    Device(Box<gumball_engine::DeviceHead<'static>>, EngineDevice),
+}
+
+/// The weights of a head, what follows their product, and which kind of head computes it, where. Fields of another kind or place stay zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HeadConfig {
+    /// sizeof(gumball_head_config).
+    pub struct_size: usize,
+    /// A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps. The head reads them as long as it
+    /// lives; nobody may free or write them meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them while
+    /// it is made alone, unless it permutes them.
+    pub weights: Matrix,
+    /// A float for each id that is added to the products, which a head of the host reads as long as it lives; NULL: none.
+    pub bias: *const f32,
+    /// The factor of every logit, above 0 and up to 2^16; 0: 1.
+    pub logit_scale: f32,
+    /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
+    pub softcap: f32,
+    /// What it computes; in a device's memory every logit, gumball_head_copy brings the other kinds there.
+    pub kind: HeadKindNumber,
+    /// Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in GUMBALL_F32.
+    pub fast: u32,
+    /// The device of weights in its memory; else NULL.
+    pub device: *const Device,
+    /// On a device: how many hidden states a step may have, in 1..2^31; 0: 256. The head has memory for their logits, 4 bytes for each id of each.
+    pub rows: usize,
+    /// Of the host: the SIMD level, by its name; NULL: the machine's best. The logits are the same.
+    pub level: *const c_char,
+    /// Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
+    /// faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
+    pub most_rows: usize,
+    /// The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this bias: its copy is mapped instead of
+    /// made, so nobody may write it as long as the head lives; its clusters are read. Clusters may also be those of another program: a safetensors file with
+    /// the tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters, width] of F32, BF16 or F16. NULL: none.
+    pub file: *const c_char,
+    /// Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the vocabulary once, which are copied.
+    pub cluster_ids: *const u32,
+    /// With these: for each cluster as many floats as a hidden state has, finite, which are copied.
+    pub centroids: *const f32,
+    /// With these: how many clusters there are.
+    pub clusters: usize,
+    /// With these, and in gumball_head_build: how many ids a cluster has, up to the vocabulary; the last one that is built has what is left. 0 there: 16.
+    pub capacity: usize,
+    /// Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
+    pub probes: usize,
+    /// Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text; they are copied.
+    pub special_ids: *const u32,
+    /// Their number, up to the vocabulary.
+    pub special_ids_len: usize,
+    /// Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory
+    /// that may be written and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an
+    /// id at its place (`places` of gumball_head_info).
+    pub is_in_place: u64,
+}
+
+versioned!(HeadConfig, "gumball_head_config", is_in_place: u64);
+
+/// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
+/// anything else to stop. `user` is what the build was given.
+///
+/// It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
+pub type ClusterProgressFn = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        iteration: usize,
+        iterations: usize,
+        done: usize,
+        of: usize,
+    ) -> i32,
+>;
+
+impl Head {
+    /// Returns it as the engine takes it.
+    pub(crate) fn get(&self) -> EngineHead<'_> {
+        match &self.inner {
+            Inner::Exact(exact) => exact.into(),
+            Inner::Certified(certified) => certified.into(),
+            Inner::Clustered(clustered) => (&**clustered).into(),
+            Inner::Device(head, _) => (&**head).into(),
+        }
+    }
+
+    /// Refuses a head of a device for a pool that was made with another one, on whose stream nothing would wait for the head's other steps.
+    pub(crate) fn check(&self, pool: Option<&EngineDevice>) -> Result<()> {
+        match (&self.inner, pool) {
+            (Inner::Device(_, device), Some(pool)) if !Arc::ptr_eq(device.runtime(), pool.runtime()) => {
+                let allowed = "one that was made with the gumball_device of the pool";
+                Err(Failure::out_of_range("head", "made with another gumball_device", allowed))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the type of the weights; of a head on a device f32.
+    pub(crate) fn dtype(&self) -> Type {
+        let weights = match &self.inner {
+            Inner::Exact(exact) => exact.weights(),
+            Inner::Certified(certified) => certified.exact().weights(),
+            Inner::Clustered(clustered) => clustered.weights(),
+            Inner::Device(..) => return Type::F32,
+        };
+        match weights {
+            Weights::F32(_) => Type::F32,
+            Weights::Bf16(_) => Type::Bf16,
+            Weights::F16(_) => Type::F16,
+        }
+    }
+
+    /// Returns the name of its kind.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.inner {
+            Inner::Exact(_) => "GUMBALL_HEAD_EXACT",
+            Inner::Certified(_) => "GUMBALL_HEAD_CERTIFIED",
+            Inner::Clustered(_) => "GUMBALL_HEAD_CLUSTERED",
+            Inner::Device(..) => "on a device",
+        }
+    }
+}
+
+/// A config of C, read, without what only its kind reads.
+pub(crate) struct Given {
+    pub(crate) weights: Weights<'static>,
+    pub(crate) options: HeadOptions<'static>,
+    pub(crate) vocab: usize,
+    pub(crate) width: usize,
+}
+
+impl Given {
+    pub(crate) fn exact(self) -> Result<Exact<'static>> {
+        Ok(Exact::new(self.weights, self.vocab, self.width, self.options)?)
+    }
+}
+
+impl HeadConfig {
+    /// Returns what follows the product with weights, once their shape is checked.
+    ///
+    /// # Safety
+    /// `bias` is NULL or has a float for each id. The program neither frees nor writes it as long as the head that reads it.
+    pub(crate) unsafe fn shape(&self) -> Result<(Option<&'static [f32]>, Scaling)> {
+        let Matrix { rows: vocab, width, stride, .. } = self.weights;
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Failure::out_of_range("weights.rows", vocab, "in 1..=2^20"));
+        }
+        if !(1..=MAX_HIDDEN).contains(&width) {
+            return Err(Failure::out_of_range("width", width, "in 1..=2^16"));
+        }
+        if extent(vocab, width, stride)?.0 != width {
+            return Err(Failure::out_of_range("stride", stride, &format!("0 or {width}, without gaps")));
+        }
+        let logit_scale = if self.logit_scale == 0.0 { 1.0 } else { self.logit_scale };
+        // SAFETY: the caller ensures that `bias` is NULL or has a float for each id.
+        let bias = unsafe { list::<f32>("bias", self.bias, vocab) }?;
+        Ok((bias, Scaling { logit_scale, softcap: self.softcap }))
+    }
+
+    /// Reads the weights of a head of the host, and what follows their product.
+    ///
+    /// # Safety
+    /// `level` is NULL or ends with a NUL. `weights` and `bias` are NULL or have as many elements as the config says, which nobody frees or writes as
+    /// long as what is returned, and what is made of it, lives.
+    pub(crate) unsafe fn given(&self) -> Result<Given> {
+        // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
+        let level = unsafe { optional_text("level", self.level) }?;
+        let level = level.map(str::parse).transpose()?;
+        // SAFETY: the caller ensures what `bias` has.
+        let (bias, scaling) = unsafe { self.shape() }?;
+        let Matrix { data, rows: vocab, width, dtype, .. } = self.weights;
+        // SAFETY: the caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes meanwhile.
+        let weights: Weights<'static> = match unsafe { read_row("weights", data, dtype, vocab * width) }? {
+            Row::F32(all) => all.into(),
+            Row::Bf16(all) => all.into(),
+            Row::F16(all) => all.into(),
+        };
+        let options = HeadOptions { bias: bias.map(Into::into), scaling, level };
+        Ok(Given { weights, options, vocab, width })
+    }
+
+    /// Refuses the first field that is set and that the head does not read.
+    pub(crate) fn refuse(&self, fields: &[&str], other: &'static str, reason: &'static str) -> Result<()> {
+        let given = [
+            ("device", !self.device.is_null()),
+            ("rows", self.rows > 0),
+            ("fast", self.fast > 0),
+            ("level", !self.level.is_null()),
+            ("most_rows", self.most_rows > 0),
+            ("file", !self.file.is_null()),
+            ("cluster_ids", !self.cluster_ids.is_null()),
+            ("centroids", !self.centroids.is_null()),
+            ("clusters", self.clusters > 0),
+            ("capacity", self.capacity > 0),
+            ("probes", self.probes > 0),
+            ("special_ids", !self.special_ids.is_null()),
+            ("is_in_place", self.is_in_place > 0),
+        ];
+        match given.into_iter().find(|(name, is_set)| *is_set && fields.contains(name)) {
+            None => Ok(()),
+            Some((parameter, _)) => Err(Error::Conflict { parameter, other, reason }.into()),
+        }
+    }
+}
+
+/// Says what is wrong with a file.
+pub(crate) fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
+    match error {
+        ArtefactError::Io { source, path } => {
+            let reason = format!("{}: {source}", path.display());
+            Error::Unavailable { resource: "file of a head", reason }.into()
+        }
+        error => Failure::out_of_range(parameter, path, &format!("a file of this head: {error}")),
+    }
+}

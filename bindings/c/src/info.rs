@@ -1,0 +1,145 @@
+//! What is known of a pool, and what it has counted.
+
+use std::ffi::c_char;
+use std::ptr;
+
+use gumball_engine::dist::LogitsLayout;
+
+use crate::error::Code;
+use crate::ffi::{call, require};
+use crate::pool::Pool;
+use crate::versioned::{versioned, write};
+
+/// What is known of a pool.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoolInfo {
+    /// sizeof(gumball_pool_info), also where it is to be written.
+    pub struct_size: usize,
+    /// The number of ids in the vocabulary.
+    pub vocab: usize,
+    /// How many sequences can be in flight.
+    pub slots: usize,
+    /// How many are.
+    pub len: usize,
+    /// The number of this rank; without ranks 0.
+    pub rank: usize,
+    /// The number of ranks; without ranks 1.
+    pub world: usize,
+    /// The first id that this rank has the logits of.
+    pub first_id: usize,
+    /// The end of these.
+    pub end_id: usize,
+    /// The most ids of a rank, to which rows of logits may be padded.
+    pub most_ids: usize,
+    /// The name of the transport that was taken, unix or tcp, which is the pool's; without ranks NULL.
+    pub transport: *const c_char,
+    /// 1 if steps of the assigned rows send whole rows to other ranks' devices.
+    pub sends_rows: u64,
+}
+
+versioned!(PoolInfo, "gumball_pool_info", sends_rows: u64);
+
+/// What was counted since a pool or a head was made; what its place does not count stays 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// sizeof(gumball_counts), also where it is to be written.
+    pub struct_size: usize,
+    /// Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
+    pub whole_rows: u64,
+    /// Rows that a certified head decided by a part of their logits.
+    pub certified_rows: u64,
+    /// How many logits that took, for all of these rows.
+    pub certified_logits: u64,
+    /// Rows of which a clustered head computed the probed clusters alone.
+    pub clustered_rows: u64,
+    /// How many logits that took, for all of these rows; one that several rows of a call need counts for each.
+    pub clustered_logits: u64,
+    /// How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed.
+    pub weight_reads: u64,
+    /// How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
+    pub screen_reads: u64,
+    /// How many times centroids were read: once for all rows of a call, or of a chunk of a score.
+    pub centroid_reads: u64,
+    /// How many steps each gumball_variant has served on a device. Steps for replays of the program's graphs count under the
+    /// variant that was named, all others under the smallest one that serves their rows.
+    pub variant_steps: [u64; 7],
+    /// How many steps each gumball_row_layout has served.
+    pub layout_steps: [u64; 4],
+    /// How many bytes this rank has sent to others, without the 44 in front of each message; devices write into each other's memory instead.
+    pub sent_bytes: u64,
+    /// How many it has received.
+    pub received_bytes: u64,
+}
+
+versioned!(Counts, "gumball_counts", received_bytes: u64);
+
+impl Counts {
+    /// Returns what heads counted.
+    pub(crate) fn of_heads(seen: &gumball_engine::HeadCounts) -> Self {
+        Self {
+            whole_rows: seen.whole_rows,
+            certified_rows: seen.certified_rows,
+            certified_logits: seen.certified_logits,
+            clustered_rows: seen.clustered_rows,
+            clustered_logits: seen.clustered_logits,
+            weight_reads: seen.weight_reads,
+            screen_reads: seen.screen_reads,
+            centroid_reads: seen.centroid_reads,
+            ..Self::default()
+        }
+    }
+}
+
+/// Writes what is known of a pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut PoolInfo) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?;
+        let [len, slots, vocab] = pool.home.sizes();
+        let mut info = PoolInfo {
+            struct_size: 0,
+            vocab,
+            slots,
+            len,
+            rank: 0,
+            world: 1,
+            first_id: 0,
+            end_id: vocab,
+            most_ids: vocab,
+            transport: ptr::null(),
+            sends_rows: pool.home.sends_rows().into(),
+        };
+        if let Ok((planner, group)) = pool.home.ranks() {
+            let (split, ids) = (&planner.config().split, planner.split().ids(group.rank()));
+            (info.rank, info.world) = (group.rank(), group.world());
+            (info.first_id, info.end_id, info.most_ids) = (ids.start, ids.end, split.width());
+            info.transport = pool.transport.as_ptr();
+        }
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
+        unsafe { write("out", out, info) }
+    })
+}
+
+/// Writes what a pool has counted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_counts(pool: Option<&mut Pool>, out: *mut Counts) -> Code {
+    call(|| {
+        let home = &mut require("pool", pool)?.home;
+        let mut counts = Counts::of_heads(&home.head_counts());
+        counts.variant_steps = home.variant_steps();
+        if let Ok((planner, group)) = home.ranks() {
+            for ((layout, _), steps) in planner.served() {
+                let index = LogitsLayout::ALL.iter().position(|known| known == layout);
+                counts.layout_steps[index.expect("one of all")] += steps;
+            }
+            for counted in group.traffic().values() {
+                counts.sent_bytes += counted.sent_bytes;
+                counts.received_bytes += counted.received_bytes;
+            }
+        }
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
+        unsafe { write("out", out, counts) }
+    })
+}

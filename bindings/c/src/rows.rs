@@ -1,0 +1,77 @@
+//! Rows: what a call reads, and what these are made of.
+
+use gumball_engine::Error;
+
+use crate::error::{Failure, Result};
+use crate::ffi::require;
+use crate::head_config::Head;
+use crate::matrix::Matrix;
+
+/// What rows are.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum What {
+    /// Logits.
+    GUMBALL_LOGITS = 0,
+    /// Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
+    /// GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
+    GUMBALL_PROBABILITIES = 1,
+    /// Hidden states, of which a head makes logits.
+    GUMBALL_HIDDEN = 2,
+}
+
+/// cbindgen:ignore
+pub type WhatNumber = i32;
+
+/// The rows of a call. This struct stays as it is.
+///
+/// A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// Where they lie. Rows of the host go to a pool on a device too, in direct calls.
+    pub matrix: Matrix,
+    /// For hidden states the head, of the pool's vocabulary and on the pool's device; else NULL.
+    pub head: *const Head,
+    /// What they are.
+    pub what: WhatNumber,
+}
+
+impl Rows {
+    /// Returns what they are.
+    pub(crate) fn what(&self) -> Result<What> {
+        match self.what {
+            0 => Ok(What::GUMBALL_LOGITS),
+            1 => Ok(What::GUMBALL_PROBABILITIES),
+            2 => Ok(What::GUMBALL_HIDDEN),
+            other => {
+                let allowed = "GUMBALL_LOGITS, GUMBALL_PROBABILITIES or GUMBALL_HIDDEN";
+                Err(Failure::out_of_range("what", other, allowed))
+            }
+        }
+    }
+
+    /// Returns them as the engine takes them.
+    ///
+    /// # Safety
+    /// The matrix lies in its memory, and nobody frees or writes it for `'a`; that of a device until what reads it is done. `head` is NULL or alive
+    /// for `'a`.
+    pub(crate) unsafe fn get<'a>(&self) -> Result<gumball_engine::Rows<'a>> {
+        let what = self.what()?;
+        // SAFETY: the caller ensures that `head` is NULL or alive.
+        let head = unsafe { self.head.as_ref::<'a>() };
+        if head.is_some() && what != What::GUMBALL_HIDDEN {
+            let reason = "only hidden states have a head; leave it NULL";
+            return Err(Error::Conflict { parameter: "head", other: "what", reason }.into());
+        }
+        let parameter = if what == What::GUMBALL_HIDDEN { "hidden" } else { "logits" };
+        // SAFETY: the caller ensures that the matrix lies there.
+        let matrix = unsafe { self.matrix.get(parameter) }?;
+        Ok(match what {
+            What::GUMBALL_LOGITS => gumball_engine::Rows::Logits(matrix),
+            What::GUMBALL_PROBABILITIES => gumball_engine::Rows::Probabilities(matrix),
+            What::GUMBALL_HIDDEN => gumball_engine::Rows::hidden(require("head", head)?.get(), matrix),
+        })
+    }
+}

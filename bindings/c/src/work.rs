@@ -1,0 +1,312 @@
+//! Work in order: assigned, enqueued, captured and replayed, recorded into graphs of the program, and what came out.
+
+use gumball_engine::{DeviceGraph, Error, Rows as EngineRows, StepVariant, Work as EngineWork};
+
+use crate::batch::{Batch, Lists, read_batch};
+use crate::draft_batches::batch_of;
+use crate::drafts::{Drafts, read_drafts};
+use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, call_or, end, make, require};
+use crate::matrix::{Ints, Masks};
+use crate::outputs::Outputs;
+use crate::pool::Pool;
+use crate::rows::Rows;
+use crate::versioned::{read_each, versioned};
+
+/// Work that was captured, to be replayed with one call.
+#[derive(Debug)]
+pub struct Graph {
+    inner: DeviceGraph<'static>,
+    pool: u64,
+}
+
+/// What a piece of work does.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum WorkKind {
+    /// A step of the rows that are assigned: `rows` and `masks`.
+    GUMBALL_WORK_STEP = 0,
+    /// A verification of the drafts that are assigned: `rows`, `masks` and `drafts`.
+    GUMBALL_WORK_VERIFY = 1,
+    /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it. Nothing of
+    /// a sequence changes. Behind a path that has an id outside the vocabulary, such as -1, there are no drafts.
+    GUMBALL_WORK_DRAFT = 2,
+    /// A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So the drafts of a chain come
+    /// together: each batch's are a column of the next one's paths, and all of them are what a verification reads.
+    GUMBALL_WORK_COPY_DRAFTS = 3,
+    /// Taking the last output tokens of the assigned requests away, as many as `ints` says for each. A number below 0 or above that of output tokens takes
+    /// nothing away, and so does one above 1 with mirostat.
+    GUMBALL_WORK_SHORTEN = 4,
+}
+
+/// cbindgen:ignore
+pub type WorkKindNumber = i32;
+
+/// Which requests a step in a graph of the program serves: those of the variants before it, too.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum Variant {
+    /// Greedy decoding, and sampling without filters.
+    GUMBALL_NO_FILTER = 0,
+    /// With min-p as the only filter.
+    GUMBALL_MIN_P = 1,
+    /// With top-k first, up to 256.
+    GUMBALL_TOP_K = 2,
+    /// With top-p behind such a top-k.
+    GUMBALL_TOP_K_TOP_P = 3,
+    /// With top-p first.
+    GUMBALL_TOP_P = 4,
+    /// With edits, bitmasks, and the logprob of the emitted token.
+    GUMBALL_EDITS = 5,
+    /// All requests.
+    GUMBALL_FULL = 6,
+}
+
+/// cbindgen:ignore
+pub type VariantNumber = i32;
+
+/// A piece of work, for what was assigned. Fields that its kind does not name stay zero. What lies in a device's memory stays there until the work is
+/// done, and of a graph as long as it is replayed; so does a head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// sizeof(gumball_work).
+    pub struct_size: usize,
+    /// The rows that it reads.
+    pub rows: Rows,
+    /// Bitmasks in the device's memory, in place of those that were assigned.
+    pub masks: Masks,
+    /// The drafts that it verifies.
+    pub drafts: *const Drafts,
+    /// Integers that it reads or writes.
+    pub ints: Ints,
+    /// The column of `ints` that a row's first draft goes to.
+    pub column: usize,
+    /// The number of a batch of drafts.
+    pub draft_batch: i64,
+    /// What it does.
+    pub kind: WorkKindNumber,
+}
+
+versioned!(Work, "gumball_work", kind: WorkKindNumber);
+
+impl Work {
+    /// Refuses fields that its kind does not read.
+    fn check_fields(&self) -> Result<()> {
+        let read = match self.kind {
+            0 => &["rows", "masks"][..],
+            1 => &["rows", "masks", "drafts"],
+            2 => &["rows", "masks", "draft_batch", "ints"],
+            3 => &["draft_batch", "ints", "column"],
+            4 => &["ints"],
+            other => return Err(Failure::out_of_range("kind", other, "a gumball_work_kind, 0 to 4")),
+        };
+        let given = [
+            ("rows", !self.rows.matrix.data.is_null() || !self.rows.head.is_null()),
+            ("masks", !self.masks.words.is_null()),
+            ("drafts", !self.drafts.is_null()),
+            ("ints", !self.ints.is_absent()),
+            ("column", self.column != 0),
+            ("draft_batch", self.draft_batch != 0),
+        ];
+        match given.into_iter().find(|(name, is_set)| *is_set && !read.contains(name)) {
+            None => Ok(()),
+            Some((parameter, _)) => {
+                let reason = "this kind of work does not read it; leave it zero";
+                Err(Error::Conflict { parameter, other: "kind", reason }.into())
+            }
+        }
+    }
+
+    /// Returns it as the engine takes it.
+    ///
+    /// # Safety
+    /// `drafts` is NULL or a struct of its stated size. All that it describes, and the head, is there for `'a`, on a device also until the work is done.
+    unsafe fn get<'a>(&self, pool: &mut Pool) -> Result<EngineWork<'a>> {
+        self.check_fields()?;
+        let rows = |pool: &Pool| -> Result<EngineRows<'a>> {
+            pool.check_head(&self.rows)?;
+            // SAFETY: the caller ensures that the rows and the head are there.
+            unsafe { self.rows.get() }
+        };
+        // SAFETY: the caller ensures that the bitmasks are there.
+        let masks = unsafe { self.masks.get() }?.there()?;
+        Ok(match self.kind {
+            0 => EngineWork::Step(rows(pool)?, masks),
+            // SAFETY: the caller ensures that the drafts are there.
+            1 => EngineWork::Verify(rows(pool)?, masks, unsafe { read_drafts(self.drafts) }?),
+            2 => {
+                let (_, batch) = batch_of(pool, self.draft_batch)?;
+                // SAFETY: the caller ensures that the paths are there.
+                let paths = (!self.ints.is_absent()).then(|| unsafe { self.ints.lines("ints") });
+                EngineWork::Draft(batch, rows(pool)?, masks, paths.transpose()?)
+            }
+            3 => {
+                let (_, batch) = batch_of(pool, self.draft_batch)?;
+                // SAFETY: the caller ensures that the lines are there, and that nobody else uses them while the device writes them.
+                EngineWork::CopyDrafts(batch, unsafe { self.ints.written("ints") }?, self.column)
+            }
+            // SAFETY: the caller ensures that the numbers are there.
+            _ => EngineWork::Shorten(unsafe { self.ints.list("ints") }?),
+        })
+    }
+}
+
+/// Reads pieces of work.
+///
+/// # Safety
+/// `work` is NULL or points to `len` structs of the size that the first one states, each of which is as [`Work::get`] asks for.
+unsafe fn read_work<'a>(pool: &mut Pool, work: *const Work, len: usize) -> Result<Vec<EngineWork<'a>>> {
+    // SAFETY: the caller ensures that there are as many structs of one size.
+    let pieces = unsafe { read_each("work", work, len) }?;
+    // SAFETY: the caller ensures what each describes.
+    pieces.iter().map(|piece| unsafe { piece.get(pool) }).collect()
+}
+
+/// Says whose rows the next work is for, that of captured graphs included: of steps, with `counts` of verifications, and with `draft_batch` of
+/// drafts from that batch. Steps and verifications replace each other, and a direct step or verification ends the assignment.
+///
+/// `batch`: as for gumball_pool_step, gumball_pool_verify and gumball_pool_draft, without hooks. On a device it waits for nothing, and copies nothing if it
+/// is what was assigned already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
+/// GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *const Batch) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?;
+        // SAFETY: the C caller ensures that `batch` is NULL or a struct of its stated size, whose lists have the elements that its numbers name.
+        let given = unsafe { read_batch(batch, Lists::Drafted) }?;
+        let of = match given.draft_batch {
+            0 => None,
+            number => Some(batch_of(pool, number)?.1),
+        };
+        let plan = pool.planned(given.plan)?;
+        given.with(|batch| Ok(pool.home.assign(&gumball_engine::Batch { plan, of, ..*batch })?))
+    })
+}
+
+/// Enqueues `len` pieces of work, an array of structs of one size, in their order. On a device it only launches kernels, and returns before they are done;
+/// on the host all is done on return. Each piece reads what those before it have written, and requests as these have left them.
+///
+/// Work of a device may lie in a graph that the program captures on the device's stream; gumball_pool_record captures fewer kernels. Then
+/// gumball_pool_before_replay is to be called before replays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_enqueue(
+    pool: Option<&mut Pool>,
+    work: *const Work,
+    len: usize,
+) -> Code {
+    call(|| {
+        let pool = require("pool", pool)?;
+        // SAFETY: the C caller ensures what `read_work` asks for.
+        let work = unsafe { read_work(pool, work, len) }?;
+        Ok(pool.home.enqueue(&work)?)
+    })
+}
+
+/// Waits for what was enqueued so far and copies what the last step or verification came to.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
+    call(|| {
+        let (pool, outputs) = (require("pool", pool)?, require("outputs", outputs)?);
+        Ok(pool.home.fetch(&mut outputs.inner)?)
+    })
+}
+
+/// Captures work on a device, to be replayed in this order. Nothing runs yet. NULL after an error.
+///
+/// `work`, `len`: as for gumball_pool_enqueue. A replay is for what is assigned then: requests can be admitted, released and assigned in between, as long
+/// as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_capture(
+    pool: Option<&mut Pool>,
+    work: *const Work,
+    len: usize,
+) -> Option<Box<Graph>> {
+    make(|| {
+        let pool = require("pool", pool)?;
+        // SAFETY: the C caller ensures what `read_work` asks for, as long as the graph is replayed.
+        let work = unsafe { read_work(pool, work, len) }?;
+        Ok(Graph { pool: pool.id, inner: pool.home.capture(&work)? })
+    })
+}
+
+/// Enqueues the work of a graph that this pool captured: one call, whatever its length.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Graph>) -> Code {
+    call(|| {
+        let (pool, graph) = (require("pool", pool)?, require("graph", graph)?);
+        if graph.pool != pool.id {
+            let allowed = "one that this pool captured";
+            return Err(Failure::out_of_range("graph", "that of another pool", allowed));
+        }
+        Ok(pool.home.replay(&graph.inner)?)
+    })
+}
+
+/// Returns how many steps and verifications a replay takes; 0 after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_graph_steps(graph: Option<&Graph>) -> usize {
+    call_or(0, || Ok(require("graph", graph)?.inner.steps()))
+}
+
+/// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_graph_free(graph: Option<Box<Graph>>) {
+    end(graph);
+}
+
+fn variant(given: VariantNumber) -> Result<StepVariant> {
+    let known = usize::try_from(given).ok().and_then(|given| StepVariant::ALL.get(given));
+    let allowed = "a gumball_variant, GUMBALL_NO_FILTER to GUMBALL_FULL";
+    known.copied().ok_or_else(|| Failure::out_of_range("variant", given, allowed))
+}
+
+/// Tells the smallest variant that serves the rows that are assigned: the one whose graph to replay.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_needed_variant(
+    pool: Option<&mut Pool>,
+    variant: Option<&mut std::mem::MaybeUninit<VariantNumber>>,
+) -> Code {
+    call(|| {
+        let (pool, variant) = (require("pool", pool)?, require("variant", variant)?);
+        variant.write(pool.home.on_device()?.needed_variant() as i32);
+        Ok(())
+    })
+}
+
+/// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant.
+///
+/// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the
+/// variant serves. Call it once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE
+/// if a row that is assigned needs more; nothing has changed then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_record(
+    pool: Option<&mut Pool>,
+    variant: VariantNumber,
+    work: *const Work,
+    len: usize,
+) -> Code {
+    call(|| {
+        let (pool, variant) = (require("pool", pool)?, self::variant(variant)?);
+        // SAFETY: the C caller ensures what `read_work` asks for, as long as the program's graph is replayed.
+        let work = unsafe { read_work(pool, work, len) }?;
+        Ok(pool.home.on_device()?.enqueue_variant(&work, variant)?)
+    })
+}
+
+/// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned.
+/// `variant`: the one that the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow,
+/// which they do once in `history_growth` tokens.
+///
+/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
+/// do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_before_replay(
+    pool: Option<&mut Pool>,
+    variant: VariantNumber,
+    steps: usize,
+) -> Code {
+    call(|| Ok(require("pool", pool)?.home.before_replay(steps, self::variant(variant)?)?))
+}

@@ -1,0 +1,277 @@
+// Pools over several processes: what comes out is that of one process, under every layout; the codes of what goes wrong.
+//
+// The program starts the other processes itself, before it calls the library.
+
+// Compilers of C++ set it themselves.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 700, WORLD = 3, REQUESTS = 4, STEPS = 2, DRAFTS = 2, ROWS = REQUESTS * (DRAFTS + 1) };
+
+static const char *const kinds[REQUESTS] = {
+    "{\"seed\": 1}",
+    "{\"seed\": 2, \"temperature\": 0}",
+    "{\"seed\": 3, \"top_k\": 20, \"top_p\": 0.9}",
+    "{\"seed\": 4, \"top_p\": 0.8, \"repetition_penalty\": 1.3, \"logprobs\": {\"mode\": \"raw\"}}",
+};
+
+static char folder[] = "/tmp/gumball-c-XXXXXX";
+static char places[WORLD][64];
+static const char *addresses[WORLD];
+static float whole[ROWS * VOCAB], part[ROWS * VOCAB];
+
+static gumball_pool *joined(size_t rank, const char *group, const char *layouts, const char *layout) {
+    for (size_t i = 0; i < WORLD; i++) {
+        snprintf(places[i], sizeof places[i], "unix:%s/%s%zu", folder, group, i);
+        addresses[i] = places[i];
+    }
+    static const size_t split[WORLD] = {100, 37, VOCAB - 137};
+    SIZED(gumball_ranks, ranks);
+    ranks.rank = rank;
+    ranks.world = WORLD;
+    ranks.addresses = addresses;
+    ranks.split = split;
+    ranks.layouts = layouts;
+    ranks.layout = layout;
+    ranks.swap_min_requests = 1;
+    ranks.survey_min_vocab = 1;
+    ranks.timeout_ms = 20000;
+    ranks.is_modulo = 1;
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.slots = 8;
+    config.threads = 1;
+    config.top_n = 3;
+    config.ids = 2;
+    config.ranks = &ranks;
+    return gumball_pool_new(&config);
+}
+
+static gumball_pool_info info_of(const gumball_pool *pool) {
+    SIZED(gumball_pool_info, info);
+    OK(gumball_pool_describe(pool, &info));
+    return info;
+}
+
+// Copies what a process has of some rows, and describes it.
+static gumball_rows own_rows(gumball_pool *pool, const gumball_plan *plan, size_t rows_per_request) {
+    const gumball_pool_info info = info_of(pool);
+    const size_t rows = plan->requests * rows_per_request, own = info.end_id - info.first_id;
+    size_t count = 0;
+    if (plan->layout == GUMBALL_REPLICATED) {
+        for (size_t row = 0; row < rows; row++) {
+            size_t owner = WORLD;
+            OK(gumball_pool_owner(pool, plan, row / rows_per_request, &owner));
+            if (owner == info.rank) {
+                memcpy(part + count++ * VOCAB, whole + row * VOCAB, VOCAB * sizeof *part);
+            }
+        }
+        return rows_of(part, GUMBALL_F32, count, VOCAB);
+    }
+    for (size_t row = 0; row < rows; row++) {
+        memcpy(part + row * own, whole + row * VOCAB + info.first_id, own * sizeof *part);
+    }
+    return rows_of(part, GUMBALL_F32, rows, own);
+}
+
+// Takes steps and a verification on a process, beside a pool of its own that has the whole rows.
+static void draws_what_one_process_draws(size_t rank, const char *layouts, const char *layout,
+                                         gumball_row_layout served) {
+    gumball_pool *pools[2] = {joined(rank, layouts, layouts, layout), pool_of(VOCAB, 1)};
+    const gumball_pool_info info = info_of(pools[0]);
+    CHECK(info.rank == rank && info.world == WORLD && info.most_ids == VOCAB - 137);
+    CHECK(strcmp(info.transport, "unix") == 0);
+    int32_t slots[REQUESTS];
+    const uint32_t prompt[] = {3, 7};
+    for (size_t i = 0; i < REQUESTS; i++) {
+        slots[i] = admit(pools[0], kinds[i], prompt, 2);
+        CHECK(admit(pools[1], kinds[i], prompt, 2) == slots[i]);
+    }
+    gumball_outputs *seen = gumball_outputs_new(0), *wanted = gumball_outputs_new(0);
+    gumball_batch batch = batch_of(slots, REQUESTS);
+    gumball_plan plan;
+    for (uint64_t turn = 0; turn < STEPS; turn++) {
+        bell(whole, REQUESTS * VOCAB, 1 + turn);
+        OK(gumball_pool_plan(pools[0], slots, REQUESTS, NULL, &plan));
+        CHECK(plan.layout == served && plan.requests == REQUESTS && plan.batch == REQUESTS);
+        const gumball_rows own = own_rows(pools[0], &plan, 1), all = rows_of(whole, GUMBALL_F32, REQUESTS, VOCAB);
+        // The pool decides as the plan does.
+        batch.plan = turn == 0 ? &plan : NULL;
+        OK(gumball_pool_step(pools[0], &own, &batch, seen));
+        OK(take_step(pools[1], &all, slots, REQUESTS, wanted));
+        CHECK(same_outputs(wanted, seen));
+    }
+
+    const uint32_t counts[REQUESTS] = {DRAFTS, DRAFTS, DRAFTS, DRAFTS};
+    int32_t ids[REQUESTS * DRAFTS];
+    bell(whole, ROWS * VOCAB, 90);
+    for (size_t i = 0; i < REQUESTS * DRAFTS; i++) {
+        const float *row = whole + (i / DRAFTS * (DRAFTS + 1) + i % DRAFTS) * VOCAB;
+        ids[i] = 0;
+        for (int32_t id = 1; id < VOCAB; id++) {
+            ids[i] = row[id] > row[ids[i]] ? id : ids[i];
+        }
+    }
+    SIZED(gumball_drafts, drafts);
+    drafts.ids = ints_of(ids, REQUESTS * DRAFTS);
+    SIZED(gumball_plan_shape, shape);
+    shape.drafts = DRAFTS;
+    shape.kind = GUMBALL_VERIFY;
+    OK(gumball_pool_plan(pools[0], slots, REQUESTS, &shape, &plan));
+    const gumball_rows own = own_rows(pools[0], &plan, DRAFTS + 1), all = rows_of(whole, GUMBALL_F32, ROWS, VOCAB);
+    batch.counts = counts;
+    batch.plan = &plan;
+    OK(gumball_pool_verify(pools[0], &own, &batch, &drafts, seen));
+    batch.plan = NULL;
+    OK(gumball_pool_verify(pools[1], &all, &batch, &drafts, wanted));
+    CHECK(same_outputs(wanted, seen));
+    const size_t taken[REQUESTS] = {1, 0, 1, 0};
+    for (int i = 0; i < 2; i++) {
+        OK(gumball_pool_shorten(pools[i], slots, taken, REQUESTS));
+    }
+    for (size_t i = 0; i < REQUESTS; i++) {
+        const gumball_state state = state_of(pools[0], slots[i]), other = state_of(pools[1], slots[i]);
+        CHECK(state.output_len == other.output_len && state.position == other.position);
+        CHECK(memcmp(state.output, other.output, state.output_len * sizeof(uint32_t)) == 0);
+    }
+    SIZED(gumball_counts, counted);
+    OK(gumball_pool_counts(pools[0], &counted));
+    CHECK(counted.layout_steps[served] >= STEPS && counted.sent_bytes > 0 && counted.received_bytes > 0);
+    gumball_outputs_free(seen);
+    gumball_outputs_free(wanted);
+    gumball_pool_free(pools[0]);
+    gumball_pool_free(pools[1]);
+}
+
+static void says_what_is_wrong_with_others(size_t rank) {
+    // Made with other layouts.
+    NOTHING(joined(rank, "differs", rank == 1 ? "swap" : "survey", NULL), GUMBALL_DISAGREE, "layouts");
+    // Other requests.
+    gumball_pool *pool = joined(rank, "other", "", NULL);
+    int32_t slot = admit(pool, rank == 1 ? "{\"seed\": 5}" : "{\"seed\": 6}", NULL, 0);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_plan gather;
+    OK(gumball_pool_plan(pool, &slot, 1, NULL, &gather));
+    const gumball_rows own = own_rows(pool, &gather, 1);
+    CHECK(take_step(pool, &own, &slot, 1, outputs) == GUMBALL_DISAGREE);
+    CHECK(take_step(pool, &own, &slot, 1, outputs) == GUMBALL_BROKEN);
+    CHECK(state_of(pool, slot).output_len == 0);
+    gumball_pool_free(pool);
+    // A process that ended.
+    pool = joined(rank, "ended", "", NULL);
+    CHECK(pool != NULL);
+    if (rank == 0) {
+        slot = admit(pool, "{\"seed\": 5}", NULL, 0);
+        FAILS(take_step(pool, &own, &slot, 1, outputs), GUMBALL_LOST, "rank");
+    }
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+// One process is a group, too.
+static void mistakes_are_named(void) {
+    snprintf(places[0], sizeof places[0], "unix:%s/alone", folder);
+    addresses[0] = places[0];
+    SIZED(gumball_ranks, ranks);
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.ranks = &ranks;
+    NONE(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "world is 0, but must be in 1..=1024");
+    ranks.world = 1;
+    NOTHING(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "addresses");
+    ranks.addresses = addresses;
+    ranks.layouts = "swap, half";
+    NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
+         "layout \"half\" is not known; known are: gather, swap, survey, replicated");
+    ranks.layouts = NULL;
+    ranks.transport = "nccl";
+    NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN, "transport \"nccl\" is not known; known are: auto, unix, tcp");
+    ranks.transport = "unix";
+    ranks.rank = 1;
+    NOTHING(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "rank");
+    ranks.rank = 0;
+    gumball_pool *pool = gumball_pool_new(&config);
+    CHECK(pool != NULL);
+    gumball_params *params = params_of("{}");
+    int32_t slot = -1, fork = -1, taken_up = -1;
+    REFUSED(gumball_pool_admit(pool, params, NULL, 0, &slot), GUMBALL_OUT_OF_RANGE,
+            "seed is absent, but must be given, so that all ranks have the same");
+    slot = admit(pool, "{\"seed\": 1}", NULL, 0);
+    OK(gumball_pool_fork(pool, slot, 1, &fork));
+    OK(gumball_pool_push(pool, fork, 4));
+    const gumball_state state = state_of(pool, fork);
+    OK(gumball_pool_resume(pool, params, &state, &taken_up));
+    gumball_params_free(params);
+    OK(gumball_pool_release(pool, fork));
+    CHECK(gumball_pool_release(pool, fork) == GUMBALL_OUT_OF_RANGE);
+    gumball_plan plan;
+    SIZED(gumball_plan_shape, shape);
+    memset(&shape.kind, 0x7F, sizeof shape.kind);
+    FAILS(gumball_pool_plan(pool, &slot, 1, &shape, &plan), GUMBALL_OUT_OF_RANGE, "kind");
+    OK(gumball_pool_plan(pool, &slot, 1, NULL, &plan));
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    const gumball_rows all = rows_of(whole, GUMBALL_F32, 1, VOCAB);
+    gumball_batch batch = batch_of(&slot, 1);
+    batch.plan = &plan;
+    memset(&plan.layout, 0x7F, sizeof plan.layout);
+    FAILS(gumball_pool_step(pool, &all, &batch, outputs), GUMBALL_OUT_OF_RANGE, "layout");
+    plan.layout = GUMBALL_REPLICATED;
+    CHECK(gumball_pool_step(pool, &all, &batch, outputs) == GUMBALL_OUT_OF_RANGE);
+    plan.layout = GUMBALL_GATHER;
+    plan.requests = 2;
+    REFUSED(gumball_pool_step(pool, &all, &batch, outputs), GUMBALL_LENGTH,
+            "slots has length 1, but must have 2, as many as were planned for");
+    size_t rank = 9;
+    REFUSED(gumball_pool_owner(pool, &plan, 2, &rank), GUMBALL_OUT_OF_RANGE,
+            "request is 2, but must be a request in 0..2");
+    OK(take_step(pool, &all, &slot, 1, outputs));
+
+    // What ranks do not have, and what one process does not.
+    const gumball_work work = work_of(GUMBALL_WORK_STEP, &all);
+    const gumball_proposals to = {1, &fork, NULL};
+    CHECK(assign(pool, &slot, 1) == GUMBALL_UNAVAILABLE && gumball_pool_enqueue(pool, &work, 1) == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_pool_fetch(pool, outputs) == GUMBALL_UNAVAILABLE && gumball_pool_capture(pool, &work, 1) == NULL);
+    batch.plan = NULL;
+    CHECK(gumball_pool_draft(pool, &all, &batch, NULL, &to) == GUMBALL_UNAVAILABLE);
+    gumball_pool *alone = pool_of(VOCAB, 1);
+    CHECK(gumball_pool_plan(alone, &slot, 1, NULL, &plan) == GUMBALL_UNAVAILABLE);
+    batch.plan = &plan;
+    FAILS(gumball_pool_step(alone, &all, &batch, outputs), GUMBALL_CONFLICT, "plan");
+    gumball_pool_free(alone);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+int main(void) {
+    if (mkdtemp(folder) == NULL) {
+        return EXIT_FAILURE;
+    }
+    pid_t others[WORLD];
+    size_t rank = 0;
+    for (size_t i = 1; i < WORLD && rank == 0; i++) {
+        others[i] = fork();
+        rank = others[i] == 0 ? i : 0;
+    }
+    draws_what_one_process_draws(rank, "swap", NULL, GUMBALL_SWAP);
+    draws_what_one_process_draws(rank, "survey", NULL, GUMBALL_SURVEY);
+    draws_what_one_process_draws(rank, "replicated", "replicated", GUMBALL_REPLICATED);
+    says_what_is_wrong_with_others(rank);
+    if (rank > 0) {
+        return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    }
+    mistakes_are_named();
+    for (size_t i = 1; i < WORLD; i++) {
+        int status = -1;
+        CHECK(waitpid(others[i], &status, 0) == others[i] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    CHECK(rmdir(folder) == 0);
+    return verdict("ranks");
+}

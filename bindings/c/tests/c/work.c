@@ -1,0 +1,438 @@
+// Work in order: enqueued, captured, replayed and fetched, with drafts that lie on a device; refusals.
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 300, DEPTH = 2 };
+
+static const char *const greedy = "{\"temperature\": 0}";
+static float rows[5 * VOCAB];
+
+// Rows in each of which one id is likely.
+static void sure(const int *ids, size_t count) {
+    memset(rows, 0, sizeof rows);
+    for (size_t row = 0; row < count; row++) {
+        rows[row * VOCAB + (size_t)ids[row]] = 9.0f;
+    }
+}
+
+static int emits(const gumball_outputs *outputs, size_t request, const int32_t *tokens, const uint32_t *from,
+                 size_t count) {
+    const gumball_emitted seen = emitted_of(outputs, request);
+    return seen.len == count && memcmp(seen.tokens, tokens, count * sizeof *tokens) == 0 &&
+           memcmp(seen.rows, from, count * sizeof *from) == 0;
+}
+
+static void work_on_the_host_is_done_on_return(void) {
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    const int32_t slot = admit(pool, greedy, NULL, 0), ids[] = {6, 9}, gone[] = {1};
+    const uint32_t count = 2, from[] = {0, 1};
+    const int likely[] = {5, 6, 8, 7};
+    sure(likely, 4);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    const gumball_rows first = rows_of(rows, GUMBALL_F32, 1, VOCAB);
+    const gumball_rows others = rows_of(rows + VOCAB, GUMBALL_F32, 3, VOCAB);
+    CHECK(enqueue(pool, &first) == GUMBALL_CONFLICT);
+    OK(assign(pool, &slot, 1));
+    OK(enqueue(pool, &first));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(view_of(outputs).tokens[0] == 5);
+    SIZED(gumball_drafts, drafts);
+    drafts.ids = ints_of(ids, 2);
+    gumball_work work[2] = {work_of(GUMBALL_WORK_VERIFY, &others), work_of(GUMBALL_WORK_SHORTEN, &others)};
+    memset(&work[1].rows, 0, sizeof work[1].rows);
+    work[0].drafts = &drafts;
+    work[1].ints = ints_of(gone, 1);
+    gumball_batch batch = batch_of(&slot, 1);
+    batch.counts = &count;
+    OK(gumball_pool_assign(pool, &batch));
+    OK(gumball_pool_enqueue(pool, work, 2));
+    OK(gumball_pool_fetch(pool, outputs));
+    const int32_t emitted[] = {6, 8};
+    CHECK(emits(outputs, 0, emitted, from, 2));
+    const gumball_state state = state_of(pool, slot);
+    CHECK(state.output_len == 2 && state.output[1] == 6);
+
+    NOTHING(gumball_pool_capture(pool, work, 1), GUMBALL_UNAVAILABLE, "device of this pool");
+    FAILS(gumball_pool_record(pool, GUMBALL_FULL, work, 1), GUMBALL_UNAVAILABLE, "device of this pool");
+    CHECK(gumball_pool_before_replay(pool, GUMBALL_FULL, 1) == GUMBALL_UNAVAILABLE);
+    int64_t number = 7;
+    CHECK(gumball_pool_add_drafts(pool, 1, 1, 0, &number) == GUMBALL_UNAVAILABLE && number == 7);
+    batch.draft_batch = 1;
+    CHECK(gumball_pool_assign(pool, &batch) == GUMBALL_UNAVAILABLE);
+    SIZED(gumball_outputs_view, view);
+    CHECK(gumball_pool_outputs(pool, &view) == GUMBALL_UNAVAILABLE);
+    // An array of structs of one size.
+    struct {
+        gumball_work known;
+        size_t added;
+    } newer[2];
+    memset(newer, 0, sizeof newer);
+    for (int i = 0; i < 2; i++) {
+        newer[i].known = work[1];
+        newer[i].known.struct_size = sizeof newer[i];
+    }
+    OK(gumball_pool_enqueue(pool, &newer[0].known, 2));
+    newer[1].known.struct_size = sizeof newer[1].known;
+    CHECK(gumball_pool_enqueue(pool, &newer[0].known, 2) == GUMBALL_OUT_OF_RANGE);
+    CHECK(strstr(gumball_error_message(), "as in the first of the array") != NULL);
+    FAILS(gumball_pool_enqueue(pool, NULL, 1), GUMBALL_OUT_OF_RANGE, "work");
+    OK(gumball_pool_enqueue(pool, NULL, 0));
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+// Drafts in the device's memory, which each replay reads; one request advances by what it emitted before the other.
+static void drafts_on_a_device_are_read_when_they_are_verified(gumball_device *device) {
+    gumball_pool *pool = device_pool_of(device, VOCAB);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    const int likely[] = {5, 6, 8, 9};
+    sure(likely, 4);
+    const uint32_t counts[] = {2, 0}, both[] = {0, 1, 2}, path[] = {0, 2};
+    const int32_t slots[] = {admit(pool, greedy, NULL, 0), admit(pool, greedy, NULL, 0)};
+    const int64_t ids[] = {5, 6}, others[] = {7, 5}, chain[] = {-1, 0}, siblings[] = {-1, -1}, none[] = {1, 0};
+    const int32_t all[] = {5, 6, 8}, some[] = {5, 8}, five[] = {5};
+    gumball_buffer *logits = copied_up(device, rows, 4 * VOCAB * sizeof *rows);
+    gumball_buffer *drafted = copied_up(device, ids, sizeof ids), *parents = copied_up(device, chain, sizeof chain);
+    const gumball_rows there = rows_there(logits, 4, VOCAB);
+    SIZED(gumball_drafts, drafts);
+    drafts.ids = ints_there(drafted, GUMBALL_I64, 2);
+    drafts.parents = ints_there(parents, GUMBALL_I64, 2);
+    gumball_work work = work_of(GUMBALL_WORK_VERIFY, &there);
+    work.drafts = &drafts;
+    gumball_batch batch = batch_of(slots, 2);
+    batch.counts = counts;
+#define ENQUEUE() gumball_pool_enqueue(pool, &work, 1)
+    OK(gumball_pool_assign(pool, &batch));
+    gumball_graph *graph = gumball_pool_capture(pool, &work, 1);
+    CHECK(graph != NULL && gumball_graph_steps(graph) == 1);
+    OK(ENQUEUE());
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(emits(outputs, 0, all, both, 3));
+    OK(gumball_buffer_write(drafted, 0, others, sizeof others));
+    OK(gumball_buffer_write(parents, 0, siblings, sizeof siblings));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(emits(outputs, 0, some, path, 2));
+    OK(gumball_buffer_write(parents, 0, none, sizeof none));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(emits(outputs, 0, five, both, 1) && view_of(outputs).statuses[0] == GUMBALL_STATUS_NO_TREE);
+    SIZED(gumball_outputs_view, view);
+    OK(gumball_pool_outputs(pool, &view));
+    CHECK(view.rows == 4 && (const void *)view.tokens == view.words && view.path == view.words + view.words_len);
+    CHECK(view.accepted == view.path + 4);
+    gumball_state state = state_of(pool, slots[0]);
+    CHECK(state.output_len == 6 && state.output[5] == 5);
+    // The last two tokens of the first request go, and one more comes.
+    const int64_t gone[] = {2, 0}, one_of[] = {1, 0};
+    gumball_buffer *taken = copied_up(device, gone, sizeof gone);
+    SIZED(gumball_work, shorten);
+    shorten.kind = GUMBALL_WORK_SHORTEN;
+    shorten.ints = ints_there(taken, GUMBALL_I64, 2);
+    OK(gumball_pool_enqueue(pool, &shorten, 1));
+    CHECK(state_of(pool, slots[0]).output_len == 4 && state_of(pool, slots[0]).position == 4);
+    OK(gumball_buffer_write(taken, 0, one_of, sizeof one_of));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_enqueue(pool, &shorten, 1));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(state_of(pool, slots[0]).output_len == 4);
+    shorten.ints.rows = 1;
+    CHECK(gumball_pool_enqueue(pool, &shorten, 1) == GUMBALL_LENGTH);
+    memset(&shorten.ints.dtype, 0x7F, sizeof shorten.ints.dtype);
+    FAILS(gumball_pool_enqueue(pool, &shorten, 1), GUMBALL_OUT_OF_RANGE, "dtype");
+    drafts.ids.rows = 1;
+    CHECK(ENQUEUE() == GUMBALL_LENGTH);
+    drafts.ids.rows = 2;
+
+    // Judged by probabilities, with those of a drafter.
+    static float halves[4 * VOCAB];
+    for (size_t i = 0; i < 4 * VOCAB; i++) {
+        halves[i] = 0.5f;
+    }
+    gumball_buffer *probs = copied_up(device, halves, sizeof halves);
+    OK(gumball_buffer_write(drafted, 0, ids, sizeof ids));
+    OK(gumball_buffer_write(parents, 0, chain, sizeof chain));
+    drafts.probs = rows_there(probs, 4, VOCAB).matrix;
+    batch.mode = GUMBALL_BLOCK;
+    OK(gumball_pool_assign(pool, &batch));
+    OK(ENQUEUE());
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(emits(outputs, 0, all, both, 3));
+    drafts.probs.rows = 3;
+    REFUSED(ENQUEUE(), GUMBALL_OUT_OF_RANGE, "probs is [3, 300], but must be [4, 300], a row for each row of the step");
+    batch.mode = GUMBALL_THRESHOLD;
+    batch.threshold_single = 0.5f;
+    batch.threshold_acc = 2.0f;
+    FAILS(gumball_pool_assign(pool, &batch), GUMBALL_OUT_OF_RANGE, "threshold_acc");
+    batch.threshold_acc = 1.0f;
+    OK(gumball_pool_assign(pool, &batch));
+    FAILS(ENQUEUE(), GUMBALL_CONFLICT, "probs");
+
+    // The same chain as links of the four rows; links with a cycle are no tree.
+    const int64_t children[] = {1, 2, -1, -1}, no_siblings[] = {-1, -1, -1, -1}, cycle[] = {1, 1, -1, -1};
+    gumball_buffer *first_child = copied_up(device, children, sizeof children);
+    gumball_buffer *next_sibling = copied_up(device, no_siblings, sizeof no_siblings);
+    memset(&drafts.probs, 0, sizeof drafts.probs);
+    memset(&drafts.parents, 0, sizeof drafts.parents);
+    drafts.first_child = ints_there(first_child, GUMBALL_I64, 4);
+    drafts.next_sibling = ints_there(next_sibling, GUMBALL_I64, 4);
+    batch = batch_of(slots, 2);
+    batch.counts = counts;
+    OK(gumball_pool_assign(pool, &batch));
+    OK(ENQUEUE());
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(emits(outputs, 0, all, both, 3));
+    OK(gumball_buffer_write(first_child, 0, cycle, sizeof cycle));
+    OK(ENQUEUE());
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(emits(outputs, 0, five, both, 1) && view_of(outputs).statuses[0] == GUMBALL_STATUS_NO_TREE);
+    drafts.first_child.rows = 3;
+    REFUSED(ENQUEUE(), GUMBALL_LENGTH, "first_child has length 3, but must have 4, one per request and one per draft");
+    gumball_graph_free(graph);
+    gumball_buffer_free(first_child);
+    gumball_buffer_free(next_sibling);
+    gumball_buffer_free(taken);
+    gumball_buffer_free(probs);
+    gumball_buffer_free(logits);
+    gumball_buffer_free(drafted);
+    gumball_buffer_free(parents);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+// What the drafts of one request need, all in the device's memory.
+typedef struct {
+    gumball_pool *pool;
+    int32_t slot;
+    int64_t batches[DEPTH];
+    // The chain of drafts: the paths that they are drawn behind, and then the drafts that are verified.
+    gumball_buffer *chain, *taken, *rows;
+    gumball_ints columns;
+    gumball_drafts drafts;
+    // Drafts, each with its copy, then the verification, then the end of it.
+    gumball_work work[2 * DEPTH + 2];
+} drafter;
+
+static void open_drafter(gumball_device *device, drafter *it) {
+    // Likely ids: two rows of a draft model, in the second of which 5 is banned behind 5, and three of the target.
+    static const int likely[] = {5, 5, 5, 6, 9};
+    sure(likely, 5);
+    rows[VOCAB + 6] = 8.0f;
+    memset(it, 0, sizeof *it);
+    const int64_t chain[DEPTH] = {-1, -1};
+    const int32_t one = 1;
+    const uint32_t count = DEPTH, prompt = 4;
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.device = device;
+    config.slots = 1;
+    config.rows = DEPTH + 1;
+    config.keep_histories = 1;
+    it->pool = gumball_pool_new(&config);
+    it->slot = admit(it->pool, "{\"temperature\": 0, \"bad_words\": [[5, 5]]}", &prompt, 1);
+    it->chain = copied_up(device, chain, sizeof chain);
+    it->taken = copied_up(device, &one, sizeof one);
+    it->rows = copied_up(device, rows, sizeof rows);
+    it->columns = ints_there(it->chain, GUMBALL_I64, 1);
+    it->columns.width = DEPTH;
+    it->drafts.struct_size = sizeof it->drafts;
+    it->drafts.ids = ints_there(it->chain, GUMBALL_I64, DEPTH);
+    gumball_batch batch = batch_of(&it->slot, 1);
+    for (uint32_t depth = 0; depth < DEPTH; depth++) {
+        OK(gumball_pool_add_drafts(it->pool, 1, 1, 0, &it->batches[depth]));
+        CHECK(it->batches[depth] == depth + 1);
+        batch.draft_batch = it->batches[depth];
+        batch.counts = &depth;
+        OK(gumball_pool_assign(it->pool, &batch));
+        gumball_rows row = rows_there(it->rows, 1, VOCAB);
+        row.matrix.data = (const float *)row.matrix.data + depth * VOCAB;
+        gumball_work *draft = &it->work[2 * depth], *copy = draft + 1;
+        *draft = work_of(GUMBALL_WORK_DRAFT, &row);
+        copy->struct_size = sizeof *copy;
+        copy->kind = GUMBALL_WORK_COPY_DRAFTS;
+        copy->column = depth;
+        draft->draft_batch = copy->draft_batch = batch.draft_batch;
+        draft->ints = copy->ints = it->columns;
+    }
+    batch = batch_of(&it->slot, 1);
+    batch.counts = &count;
+    OK(gumball_pool_assign(it->pool, &batch));
+    gumball_rows target = rows_there(it->rows, DEPTH + 1, VOCAB);
+    target.matrix.data = (const float *)target.matrix.data + DEPTH * VOCAB;
+    it->work[2 * DEPTH] = work_of(GUMBALL_WORK_VERIFY, &target);
+    it->work[2 * DEPTH].drafts = &it->drafts;
+    it->work[2 * DEPTH + 1].struct_size = sizeof(gumball_work);
+    it->work[2 * DEPTH + 1].kind = GUMBALL_WORK_SHORTEN;
+    it->work[2 * DEPTH + 1].ints = ints_there(it->taken, GUMBALL_I32, 1);
+}
+
+static void end(drafter *it) {
+    gumball_pool_free(it->pool);
+    gumball_buffer_free(it->chain);
+    gumball_buffer_free(it->taken);
+    gumball_buffer_free(it->rows);
+}
+
+static void a_replay_drafts_verifies_and_advances(gumball_device *device) {
+    drafter it;
+    open_drafter(device, &it);
+    gumball_graph *graph = gumball_pool_capture(it.pool, it.work, 2 * DEPTH + 2);
+    CHECK(graph != NULL && gumball_graph_steps(graph) == 1);
+    gumball_outputs *seen = gumball_outputs_new(0);
+    const int32_t wanted[] = {5, 6, 9};
+    int64_t chain[DEPTH];
+    for (size_t turn = 1; turn < 3; turn++) {
+        OK(gumball_pool_replay(it.pool, graph));
+        OK(gumball_pool_fetch(it.pool, seen));
+        OK(gumball_buffer_read(it.chain, 0, chain, sizeof chain));
+        CHECK(chain[0] == 5 && chain[1] == 6 && view_of(seen).accepted[0] == DEPTH);
+        CHECK(memcmp(view_of(seen).tokens, wanted, sizeof wanted) == 0);
+        // The last token was taken away.
+        const gumball_state state = state_of(it.pool, it.slot);
+        CHECK(state.output_len == DEPTH * turn && state.output[state.output_len - 1] == 6);
+    }
+    // A draft and its copy by themselves, to the other column.
+    it.work[1].column = 1;
+    memset(&it.work[0].ints, 0, sizeof it.work[0].ints);
+    OK(gumball_pool_enqueue(it.pool, it.work, 2));
+    OK(gumball_buffer_read(it.chain, 0, chain, sizeof chain));
+    CHECK(chain[0] == 5 && chain[1] == 5);
+    gumball_graph_free(graph);
+    gumball_outputs_free(seen);
+    end(&it);
+}
+
+static void what_is_refused(gumball_device *device) {
+    drafter it;
+    open_drafter(device, &it);
+    gumball_work work = it.work[2 * DEPTH + 1];
+#define CAPTURE() gumball_pool_capture(it.pool, &work, 1)
+    memset(&work.kind, 0x7F, sizeof work.kind);
+    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "kind");
+    work = it.work[2 * DEPTH + 1];
+    work.rows = it.work[0].rows;
+    NOTHING(CAPTURE(), GUMBALL_CONFLICT, "rows");
+    memset(&work.rows, 0, sizeof work.rows);
+    work.ints = it.columns;
+    NONE(CAPTURE(), GUMBALL_OUT_OF_RANGE, "width is 2, but must be 0 or 1: ints is a list");
+    work = it.work[1];
+    work.draft_batch = 9;
+    NONE(CAPTURE(), GUMBALL_OUT_OF_RANGE, "draft_batch is 9, but must be a batch of drafts that this pool has");
+    work.draft_batch = INT64_MIN;
+    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "draft_batch");
+    work = it.work[1];
+    work.column = DEPTH;
+    CHECK(CAPTURE() == NULL && gumball_pool_enqueue(it.pool, &work, 1) == GUMBALL_OUT_OF_RANGE);
+    work.column = 0;
+    work.ints.memory = GUMBALL_HOST;
+    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "memory");
+    work = it.work[0];
+    const uint32_t word = 1;
+    work.masks = masks_of(&word, 1, 1);
+    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "masks.memory");
+    work.masks.memory = GUMBALL_DEVICE;
+    const uint8_t present = 1;
+    work.masks.present = &present;
+    NOTHING(CAPTURE(), GUMBALL_CONFLICT, "masks.present");
+    gumball_graph *empty = gumball_pool_capture(it.pool, NULL, 0);
+    CHECK(empty != NULL && gumball_graph_steps(empty) == 0 && gumball_pool_capture(NULL, &work, 1) == NULL);
+    OK(gumball_pool_replay(it.pool, empty));
+    gumball_graph_free(empty);
+    end(&it);
+}
+
+// Drafts of a chain and siblings of a tree, from rows of the host and from rows that are there, with the drafts in front of them.
+static void drafts_on_a_device_are_those_of_the_host(gumball_device *device) {
+    enum { SIBLINGS = 3, DRAFTED = 4 };
+    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
+    static const char *const kinds[] = {"{\"seed\": 5}", "{\"seed\": 6, \"top_p\": 0.9, \"repetition_penalty\": 1.3}"};
+    int32_t slots[DRAFTED] = {-1, -1, -1, -1};
+    for (int i = 0; i < 2; i++) {
+        const uint32_t prompt[] = {7, 8, 7};
+        slots[i] = admit(host, kinds[i], prompt, 3);
+        CHECK(admit(pool, kinds[i], prompt, 3) == slots[i]);
+    }
+    slots[3] = slots[0];
+    for (int row = 0; row < DRAFTED; row++) {
+        model_like(rows + row * VOCAB, VOCAB, (uint64_t)row);
+    }
+    const gumball_rows logits = rows_of(rows, GUMBALL_F32, DRAFTED, VOCAB);
+    const uint32_t counts[DRAFTED] = {2, 1, 0, 0};
+    const int32_t ids[] = {9, 4, 7};
+    static float probs[2][DRAFTED * VOCAB];
+    int32_t drafts[2][DRAFTED * SIBLINGS], first[DRAFTED];
+    gumball_batch batch = batch_of(slots, DRAFTED);
+    batch.counts = counts;
+    const gumball_proposals to[] = {{SIBLINGS, drafts[0], probs[0]}, {SIBLINGS, drafts[1], probs[1]}, {1, first, NULL}};
+    OK(gumball_pool_draft(host, &logits, &batch, ids, &to[0]));
+    OK(gumball_pool_draft(pool, &logits, &batch, ids, &to[1]));
+    CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
+
+    // The rows and the paths lie on the device. A path is a line of three ids, of which no row has all in front of it.
+    const int64_t lines[DRAFTED * 3] = {9, 4, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1};
+    gumball_buffer *copied = copied_up(device, rows, DRAFTED * VOCAB * sizeof *rows);
+    gumball_buffer *paths = copied_up(device, lines, sizeof lines);
+    const gumball_rows there = rows_there(copied, DRAFTED, VOCAB);
+    gumball_work work = work_of(GUMBALL_WORK_DRAFT, &there);
+    work.ints = ints_there(paths, GUMBALL_I64, DRAFTED);
+    work.ints.width = 3;
+    int64_t batches[2];
+    OK(gumball_pool_add_drafts(pool, DRAFTED, 1, 0, &batches[0]));
+    OK(gumball_pool_add_drafts(pool, DRAFTED, SIBLINGS, 1, &batches[1]));
+    for (int i = 0; i < 2; i++) {
+        batch.draft_batch = work.draft_batch = batches[i];
+        OK(gumball_pool_assign(pool, &batch));
+        OK(gumball_pool_enqueue(pool, &work, 1));
+    }
+    memset(drafts[1], 0, sizeof drafts[1]);
+    OK(gumball_pool_fetch_drafts(pool, batches[0], &to[2]));
+    OK(gumball_pool_fetch_drafts(pool, batches[1], &to[1]));
+    CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
+    for (int row = 0; row < DRAFTED; row++) {
+        CHECK(first[row] == drafts[0][row * SIBLINGS]);
+    }
+    gumball_ints lie;
+    gumball_matrix drawn_from;
+    OK(gumball_pool_drafts(pool, batches[1], &lie, &drawn_from));
+    CHECK(lie.data != NULL && lie.rows == DRAFTED && lie.width == SIBLINGS && lie.memory == GUMBALL_DEVICE);
+    CHECK(drawn_from.data != NULL && drawn_from.rows == DRAFTED && drawn_from.stride >= VOCAB);
+    OK(gumball_pool_drafts(pool, batches[0], &lie, &drawn_from));
+    CHECK(lie.width == 1 && drawn_from.data == NULL && drawn_from.rows == 0);
+
+    FAILS(gumball_pool_fetch_drafts(pool, batches[0], &to[1]), GUMBALL_OUT_OF_RANGE, "siblings");
+    work.draft_batch = batches[0];
+    memset(&work.ints, 0, sizeof work.ints);
+    CHECK(gumball_pool_enqueue(pool, &work, 1) == GUMBALL_LENGTH);
+    batch.draft_batch = 7;
+    FAILS(gumball_pool_assign(pool, &batch), GUMBALL_OUT_OF_RANGE, "draft_batch");
+    int64_t number;
+    CHECK(gumball_pool_add_drafts(pool, 0, 1, 0, &number) == GUMBALL_OUT_OF_RANGE);
+    batch.draft_batch = batches[0];
+    batch.counts = NULL;
+    batch.mode = GUMBALL_GREEDY;
+    OK(gumball_pool_assign(pool, &batch));
+    OK(gumball_pool_record(pool, GUMBALL_FULL, &work, 1));
+    OK(gumball_pool_fetch_drafts(pool, batches[0], &to[2]));
+    CHECK(first[0] >= 0 && first[3] >= 0 && first[2] == -1);
+    OK(gumball_pool_remove_drafts(pool, batches[0]));
+    CHECK(gumball_pool_remove_drafts(pool, batches[0]) == GUMBALL_OUT_OF_RANGE);
+    gumball_buffer_free(copied);
+    gumball_buffer_free(paths);
+    gumball_pool_free(host);
+    gumball_pool_free(pool);
+}
+
+int main(int argc, char **argv) {
+    work_on_the_host_is_done_on_return();
+    if (argc > 1) {
+        gumball_device *device = gumball_device_open(argv[1]);
+        CHECK(device != NULL);
+        drafts_on_a_device_are_read_when_they_are_verified(device);
+        a_replay_drafts_verifies_and_advances(device);
+        what_is_refused(device);
+        drafts_on_a_device_are_those_of_the_host(device);
+        gumball_device_free(device);
+    }
+    return verdict("work");
+}
