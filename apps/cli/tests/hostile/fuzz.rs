@@ -13,6 +13,7 @@ use gumball_cli::sampling;
 
 use crate::support::{Files, npy};
 use crate::tiny;
+use crate::zeros;
 
 /// The longest that a single input may take.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -88,7 +89,7 @@ fn run(name: &str, mut input: impl FnMut(&mut Words) -> Vec<u8>, body: impl Fn(&
 #[test]
 fn any_gguf_is_a_model_or_refused() {
     let files = Files::new();
-    let sound = tiny::model(&tiny::metadata(&["a", "b", "ab"]));
+    let sound = zeros::model(&tiny::metadata(&["a", "b", "ab"]));
     let header = sound.len() - 7 * 32 * 32 * 4;
     let body = |data: &[u8]| {
         let path = files.write("fuzz.gguf", data);
@@ -114,7 +115,7 @@ fn any_vocabulary_cuts_text_into_tokens_that_come_back_or_is_refused() {
         for (kind, byte) in kinds[259..].iter_mut().zip(data) {
             *kind = Value::I32(i32::from(byte % 8));
         }
-        let path = files.write("fuzz.gguf", &tiny::model(&metadata));
+        let path = files.write("fuzz.gguf", &zeros::model(&metadata));
         let gguf = Gguf::open(path.as_ref()).expect("a sound header");
         let Ok(tokenizer) = Tokenizer::load(&gguf) else { return };
         let text = String::from_utf8_lossy(data);

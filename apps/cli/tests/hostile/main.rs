@@ -3,12 +3,13 @@
 //!
 //! What is large is made here; nothing of it lies in the repository. `fuzz` goes on from there with random bytes.
 
-#[path = "../made/mod.rs"]
+#[path = "../command/made.rs"]
 mod made;
 #[cfg(unix)]
 #[path = "../../../../crates/cpu/tests/places/mod.rs"]
 mod places;
-#[path = "../support/mod.rs"]
+#[path = "../command/support.rs"]
+#[allow(dead_code, reason = "the other tests of the command use it")]
 mod support;
 
 mod caches;
@@ -19,4 +20,6 @@ mod models;
 mod outputs;
 mod surroundings;
 mod templates;
+#[path = "../command/tiny.rs"]
 mod tiny;
+mod zeros;

@@ -8,6 +8,7 @@ use gumball_cli::model::{Error, Model, Tokenizer};
 use crate::made::{self, Metadata};
 use crate::support::{Files, refuses};
 use crate::tiny;
+use crate::zeros;
 
 /// Opens a file and its tokenizer, which must be refused soon, and returns the error's text.
 fn refused(metadata: &Metadata) -> String {
@@ -73,7 +74,7 @@ fn a_name_out_of_a_file_moves_no_terminal_and_fills_none() {
     for architecture in ["\u{1b}]0;X\u{7}".to_owned(), "x".repeat(10 << 20)] {
         let mut metadata = tiny::metadata(&["a"]);
         metadata.insert("general.architecture".into(), Value::String(architecture));
-        let model = files.write("named.gguf", &tiny::model(&metadata));
+        let model = files.write("named.gguf", &zeros::model(&metadata));
         let message = refuses(&["generate", "hi", "--model", &model]);
         assert!(!message.contains(['\u{1b}', '\u{7}']) && message.len() < 3000, "{message}");
         assert!(
@@ -88,7 +89,7 @@ fn a_text_keeps_its_escapes_in_a_pipe() {
     let files = Files::new();
     let mut metadata = tiny::metadata(&["\u{1b}[31mred", "\u{2581}"]);
     metadata.insert("tokenizer.ggml.add_space_prefix".into(), Value::Bool(false));
-    let model = files.write("escapes.gguf", &tiny::model(&metadata));
+    let model = files.write("escapes.gguf", &zeros::model(&metadata));
     let args =
         ["generate", "hi", "--no-chat", "--model", &model, "--allowed-ids", "259", "--max-tokens", "2"];
     let text = crate::support::succeeds(&args);
@@ -101,7 +102,7 @@ fn a_text_keeps_its_escapes_in_a_pipe() {
 #[test]
 fn no_tokens_have_no_speed() {
     let files = Files::new();
-    let model = files.write("m.gguf", &tiny::model(&tiny::metadata(&["a"])));
+    let model = files.write("m.gguf", &zeros::model(&tiny::metadata(&["a"])));
     let output =
         crate::support::gumball(&["generate", "a", "--no-chat", "--model", &model, "--max-tokens", "0"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -114,7 +115,7 @@ fn no_tokens_have_no_speed() {
 #[test]
 fn grammars_are_refused_soon_and_in_a_line() {
     let files = Files::new();
-    let model = files.write("m.gguf", &tiny::model(&tiny::metadata(&["a"])));
+    let model = files.write("m.gguf", &zeros::model(&tiny::metadata(&["a"])));
     let refused = |schema: &str| {
         let grammar = files.write("g.json", schema.as_bytes());
         let start = Instant::now();

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::Files;
 use crate::tiny;
+use crate::zeros;
 use gumball_bench_protocol::skipped::skip;
 
 fn gumball() -> Command {
@@ -32,7 +33,7 @@ fn standard_error_that_cannot_be_written_changes_nothing() {
     let status = gumball().args(["sample", "nowhere.npy"]).stderr(full()).status().expect("it starts");
     assert_eq!(status.code(), Some(2));
     let files = Files::new();
-    let model = files.write("m.gguf", &tiny::model(&tiny::metadata(&["a"])));
+    let model = files.write("m.gguf", &zeros::model(&tiny::metadata(&["a"])));
     let args = ["generate", "a", "--no-chat", "--model", &model, "--max-tokens", "2"];
     let output = gumball().args(args).stderr(full()).output().expect("it starts");
     assert!(output.status.success());
@@ -69,7 +70,7 @@ fn the_doctor_reports_a_cache_whose_path_is_no_text() {
 fn where_no_thread_can_be_started_the_command_does_its_work_alone() {
     use std::os::unix::process::CommandExt;
     let files = Files::new();
-    let model = files.write("m.gguf", &tiny::model(&tiny::metadata(&["a", "b", "ab"])));
+    let model = files.write("m.gguf", &zeros::model(&tiny::metadata(&["a", "b", "ab"])));
     let limited = |args: &[&str]| {
         let mut command = Command::new("bash");
         command.args(["-c", "ulimit -u 1 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_gumball")]).args(args);

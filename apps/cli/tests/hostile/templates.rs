@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gumball_cli::model::{ChatTemplate, Error, Message};
 
 use crate::support::{Files, gumball, refuses};
-use crate::tiny;
+use crate::zeros;
 
 /// Lets a template run in this process, which must refuse it soon, and returns the reason.
 fn refused(template: &str) -> String {
@@ -52,7 +52,7 @@ fn a_template_that_takes_all_memory_is_stopped_by_the_command() {
     let doubled = "{% set n = namespace(x='0123456789') %}{% for i in range(40) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}";
     for template in [doubled, "{{ '%9999999999d' | format(1) }}"] {
         let files = Files::new();
-        let model = tiny::with_template(&files, template);
+        let model = zeros::with_template(&files, template);
         let start = Instant::now();
         let message = refuses(&["generate", "hi", "--model", &model, "--max-tokens", "1"]);
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
@@ -65,7 +65,7 @@ fn a_template_that_takes_all_memory_is_stopped_by_the_command() {
 fn a_sound_template_says_the_same_in_a_process_of_its_own() {
     let files = Files::new();
     let template = "{{ bos_token }}{% for m in messages %}{{ m.role ~ ':' ~ m.content }}{% endfor %}{% if add_generation_prompt %}!{% endif %}";
-    let model = tiny::with_template(&files, template);
+    let model = zeros::with_template(&files, template);
     let flags = ["--model", &model, "--max-tokens", "1", "--json", "--seed", "1"];
     let tokens = |args: &[&str]| {
         let out = gumball(&[&["generate"], args, &flags].concat());
@@ -76,6 +76,6 @@ fn a_sound_template_says_the_same_in_a_process_of_its_own() {
     let text = here.render(&[Message::new("user", "hi é")], true).expect("a sound template");
     assert_eq!(text, "<s>user:hi é!");
     assert_eq!(tokens(&["hi é"]), tokens(&["--no-chat", &text]));
-    let raised = tiny::with_template(&files, "{{ raise_exception('roles must alternate') }}");
+    let raised = zeros::with_template(&files, "{{ raise_exception('roles must alternate') }}");
     assert!(refuses(&["generate", "x", "--model", &raised]).contains("roles must alternate"));
 }

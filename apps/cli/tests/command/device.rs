@@ -1,0 +1,180 @@
+//! `--device`: the same tokens wherever they are chosen, and clear words where there is no such device.
+
+use std::io::ErrorKind;
+use std::process::Command;
+
+use gumball_bench_protocol::skipped::{or_skip, skip};
+use gumball_engine::Device;
+use serde_json::Value;
+
+use crate::support::{Files, bytes, lines, logits, refuses, succeeds};
+
+const VOCAB: usize = 600;
+
+/// Returns whether the host can emulate a device.
+fn emulated() -> bool {
+    or_skip(Device::emulated()).is_some()
+}
+
+fn row(files: &Files) -> String {
+    files.write("row.f32", &bytes(&[logits(VOCAB, 4), logits(VOCAB, 5)].concat()))
+}
+
+#[test]
+fn a_machine_without_cuda_is_told_what_is_missing() {
+    if Device::cuda(0).is_ok() {
+        return println!("left out: this machine has CUDA");
+    }
+    let files = Files::new();
+    let row = row(&files);
+    let rows = [&row, "--vocab", "600", "--rows", "0"];
+    for (command, args) in [
+        ("sample", &rows[..]),
+        ("check", &rows),
+        ("bench", &rows),
+        ("inspect", &rows),
+        ("generate", &["hello"]),
+    ] {
+        let text = refuses(&[&[command, "--device", "cuda"], args].concat());
+        assert!(text.contains("error:") && text.contains("no CUDA: "), "{command}: {text}");
+    }
+}
+
+#[test]
+fn a_device_that_is_none_is_named_with_those_there_are() {
+    let text = refuses(&["sample", "--kind", "flat", "--device", "tpu"]);
+    assert!(text.contains("device \"tpu\" is not known; known are: cpu, cuda, cuda:N"), "{text}");
+    let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--level", "scalar"]);
+    assert!(text.contains("--level is about the CPU"), "{text}");
+    let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--route", "oracle"]);
+    assert!(text.contains("route \"oracle\" is not known; known are: race, probabilities"), "{text}");
+}
+
+#[test]
+fn the_doctor_says_what_of_cuda_there_is() {
+    let text = succeeds(&["doctor"]);
+    for part in ["CUDA", "driver", "NVRTC", "kernel cache", "between GPUs"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let report: Value = serde_json::from_str(&succeeds(&["doctor", "--json"])).unwrap();
+    // Each device to each other one; where there are none, it says so.
+    let devices = report["cuda"]["devices"].as_array().unwrap().len();
+    let links = report["cuda"]["links"].as_array().unwrap();
+    assert_eq!(links.len(), devices * devices.saturating_sub(1), "{report}");
+    assert_eq!(text.contains("nothing to measure: no GPUs"), devices == 0, "{text}");
+    for link in links {
+        assert!(link["reaches"]["Ok"].is_boolean(), "{link}");
+        assert!(link["bytes_per_second"]["Ok"].as_f64().is_some_and(|speed| speed > 1e8), "{link}");
+    }
+    let missing = report["cuda"]["driver"]["Err"].as_str();
+    assert!(missing.is_none_or(|reason| reason.contains("install NVIDIA's driver")), "{report}");
+}
+
+#[test]
+fn samples_are_the_same_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let args = ["sample", &row(&files), "--vocab", "600", "--seed", "5", "--draws", "6", "--json"];
+    let settings = [
+        &[][..],
+        &["--temperature", "0"],
+        &["--min-p", "0.1", "--repetition-penalty", "1.3", "--prompt-ids", "1,2"],
+        &["--top-k", "30", "--top-p", "0.8", "--top-logprobs", "2", "--logprob-ids", "3,4"],
+    ];
+    for flags in settings {
+        let host = succeeds(&[&args[..], flags].concat());
+        let device = succeeds(&[&args[..], flags, &["--device", "emulated"]].concat());
+        assert_eq!(lines(&device), lines(&host), "{flags:?}");
+    }
+}
+
+#[test]
+fn the_route_probabilities_is_the_same_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let args = ["sample", &row(&files), "--vocab", "600", "--seed", "5", "--draws", "6", "--json"];
+    let args = [&args[..], &["--route", "probabilities"]].concat();
+    let settings = [
+        &["--temperature", "0.7", "--top-p", "0.9"][..],
+        &["--min-p", "0.1", "--repetition-penalty", "1.3", "--prompt-ids", "1,2"],
+        &["--top-k", "30", "--temperature", "0"],
+    ];
+    for flags in settings {
+        let host = succeeds(&[&args[..], flags].concat());
+        let device = succeeds(&[&args[..], flags, &["--device", "emulated"]].concat());
+        assert_eq!(lines(&device), lines(&host), "{flags:?}");
+    }
+    let args = ["bench", "--kind", "flat", "--vocab", "300", "--top-p", "0.9", "--route", "probabilities"];
+    let text = succeeds(&[&args[..], &["--device", "emulated"]].concat());
+    assert!(text.contains("route probabilities") && text.contains("as given"), "{text}");
+    let args = ["check", "--vocab", "100", "--draws", "200", "--oracle-draws", "4", "--top-p", "0.9"];
+    let text = succeeds(&[&args[..], &["--route", "probabilities", "--device", "emulated"]].concat());
+    assert!(text.contains("emulated/probabilities") && text.contains("items hold"), "{text}");
+}
+
+#[test]
+fn a_check_passes_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let args = ["check", "--vocab", "150", "--draws", "600", "--oracle-draws", "8", "--min-p", "0.05"];
+    let text = succeeds(&[&args[..], &["--device", "emulated"]].concat());
+    assert!(text.contains("device emulated") && text.contains("items hold"), "{text}");
+}
+
+#[test]
+fn steps_are_measured_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let args = ["bench", "--kind", "flat", "--vocab", "300", "--min-p", "0.1", "--device", "emulated"];
+    let text = succeeds(&args);
+    assert!(text.contains("graph") && text.contains("eager") && text.contains("as given"), "{text}");
+    let json: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json"]].concat())).unwrap();
+    for measure in json.as_array().unwrap() {
+        assert!(measure["graph_us"].as_f64().unwrap() > 0.0, "{measure}");
+    }
+}
+
+#[test]
+fn an_inspection_holds_a_device_to_the_definition() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let args =
+        ["inspect", &row(&files), "--vocab", "600", "--rows", "1", "--seed", "3", "--device", "emulated"];
+    let trace: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json"]].concat())).unwrap();
+    assert_eq!(trace["device"]["token"], trace["winner"]["id"]);
+    assert_eq!(trace["device"]["differences"].as_array().map(Vec::len), Some(0));
+    assert!(succeeds(&args).contains("emulated comes to the same"));
+}
+
+#[test]
+fn a_tiny_model_writes_the_same_text_on_a_device() {
+    let files = Files::new();
+    let model = files.path("tiny.gguf").to_str().expect("text").to_owned();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/lib/tiny_model.py");
+    match Command::new("python3").arg(script).arg(&model).status() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return skip("there is no python3"),
+        written => assert!(written.expect("python3 starts").success()),
+    }
+    if !emulated() {
+        return;
+    }
+    let args = ["generate", "--model", &model, "--no-chat", "--json", "--seed", "2", "--max-tokens", "8"];
+    for flags in [&["--temperature", "0"][..], &["--top-k", "40", "--min-p", "0.02", "--logprobs", "raw"]] {
+        let answer = |device: &str| {
+            let args = [&args[..], flags, &["--device", device, "bada kolu"]].concat();
+            let mut answer: Value = serde_json::from_str(&succeeds(&args)).expect("JSON");
+            answer["tokens"].take()
+        };
+        let host = answer("cpu");
+        assert_eq!(host.as_array().map(Vec::len), Some(8), "{host}");
+        assert_eq!(answer("emulated"), host, "{flags:?}");
+    }
+}

@@ -1,0 +1,228 @@
+//! `gumball head`: artefacts of heads, built from models in GGUF and in safetensors format, looked at, verified, and used.
+
+use std::path::Path;
+
+use candle_core::quantized::GgmlDType;
+use half::bf16;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value as Json;
+
+use crate::head_model::{self, model, numbers};
+use crate::support::{Files, gumball, refuses, succeeds};
+
+fn path(files: &Files, name: &str) -> String {
+    files.path(name).to_str().expect("text").to_owned()
+}
+
+fn inspected(file: &str) -> Json {
+    serde_json::from_str(&succeeds(&["head", "inspect", file, "--json"])).expect("JSON")
+}
+
+fn texts(args: &[&str]) -> Json {
+    let output = gumball(&[&["generate", "--json", "--no-chat", "--max-tokens", "40", "aba"], args].concat());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
+}
+
+/// Returns what the command says as it finds something wanting.
+fn finds_wanting(args: &[&str]) -> String {
+    let output = gumball(args);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "gumball {args:?}: {stderr}");
+    stderr
+}
+
+#[test]
+fn a_file_gives_the_text_of_the_head_that_it_was_built_for() {
+    let files = Files::new();
+    for (dtype, is_tied) in [(GgmlDType::F32, false), (GgmlDType::Q8_0, true)] {
+        let model = files.write("tiny.gguf", &model(dtype, 7, is_tied));
+        let file = path(&files, "tiny.head");
+        let said = succeeds(&["head", "build", "--kind", "certified", "--model", &model, "--out", &file]);
+        assert!(said.contains("MB for") && said.contains("[265, 32]"), "{said}");
+        assert!(!Path::new(&format!("{file}.part")).exists());
+        let info = inspected(&file);
+        let name = if is_tied { "token_embd.weight" } else { "output.weight" };
+        assert_eq!((&info["weights"]["name"], &info["weights"]["dtype"]), (&name.into(), &"F32".into()));
+        assert_eq!((&info["vocab"], &info["version"]), (&265.into(), &1.into()));
+        assert!(
+            succeeds(&["head", "inspect", &file]).contains("certified head, screen int8, format version 1")
+        );
+        assert!(succeeds(&["head", "verify", &file]).contains("holds what was written"));
+        assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains(name));
+        for setting in [&["--temperature", "0"][..], &["--temperature", "0.8", "--seed", "3"]] {
+            let args = [&["--model", &model], setting].concat();
+            let certified = texts(&[&args[..], &["--head", "certified"]].concat());
+            let of_file = texts(&[&args[..], &["--head-file", &file]].concat());
+            assert_eq!(of_file["tokens"], certified["tokens"]);
+            assert_eq!(of_file["head"], certified["head"]);
+            assert!(of_file["head"]["certified_rows"].as_u64() > Some(0), "{}", of_file["head"]);
+            let drafted = texts(&[&args[..], &["--head-file", &file, "--speculate", "ngram"]].concat());
+            assert_eq!(drafted["tokens"], certified["tokens"]);
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_model_or_a_damaged_one_is_refused() {
+    let files = Files::new();
+    let own = files.write("own.gguf", &model(GgmlDType::F32, 7, false));
+    let other = files.write("other.gguf", &head_model::model(GgmlDType::F32, 70, false));
+    let file = path(&files, "own.head");
+    succeeds(&["head", "build", "--model", &own, "--out", &file]);
+    let said = refuses(&["generate", "x", "--model", &other, "--head-file", &file]);
+    assert!(said.contains("it is of another head: the weights it was built from: SHA-256"), "{said}");
+    let said = refuses(&["generate", "x", "--model", &own, "--head", "exact", "--head-file", &file]);
+    assert!(said.contains("--head-file is for --head certified"), "{said}");
+    assert!(
+        finds_wanting(&["head", "verify", &file, "--model", &other])
+            .contains("the weights it was built from")
+    );
+    assert!(refuses(&["head", "verify", &file, "--tensor", "x"]).contains("name the model, too"));
+    assert!(
+        refuses(&["head", "build", "--model", &own, "--out", &file, "--tensor", "x"])
+            .contains("--tensor names")
+    );
+    assert!(refuses(&["head", "inspect", &own]).contains("no whole safetensors file"));
+    assert!(refuses(&["head", "inspect", &path(&files, "none")]).contains("no such file"));
+
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    let damaged = files.write("damaged.head", &bytes);
+    assert!(finds_wanting(&["head", "verify", &damaged]).contains("damaged or changed"));
+    let said = refuses(&["generate", "x", "--model", &own, "--head-file", &damaged]);
+    assert!(said.contains("the file was damaged or changed; build it again"), "{said}");
+}
+
+#[test]
+fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
+    let files = Files::new();
+    let (vocab, width) = (500, 24);
+    let weights: Vec<bf16> = numbers(vocab * width, 5).into_iter().map(bf16::from_f32).collect();
+    let bytes: Vec<u8> = weights.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let bias: Vec<u8> = numbers(vocab, 6).iter().flat_map(|b| b.to_le_bytes()).collect();
+    let matrix = || TensorView::new(Dtype::BF16, vec![vocab, width], &bytes).expect("a matrix");
+    let with_bias = [
+        ("lm_head.weight", matrix()),
+        ("lm_head.bias", TensorView::new(Dtype::F32, vec![vocab], &bias).expect("a bias")),
+        (
+            "model.norm.weight",
+            TensorView::new(Dtype::BF16, vec![width], &bytes[..2 * width]).expect("a norm"),
+        ),
+    ];
+    let write = |name: &str, tensors: &[(&str, TensorView<'_>)]| {
+        let bytes = safetensors::serialize(tensors.iter().map(|(name, view)| (*name, view)), None);
+        files.write(name, &bytes.expect("bytes"))
+    };
+    let model = write("model.safetensors", &with_bias);
+    let file = path(&files, "head");
+    succeeds(&["head", "build", "--model", &model, "--out", &file]);
+    let info = inspected(&file);
+    assert_eq!(
+        (&info["weights"]["name"], &info["weights"]["dtype"]),
+        (&"lm_head.weight".into(), &"BF16".into())
+    );
+    assert!(info["bias_sha256"].is_string());
+    assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("lm_head.weight"));
+
+    // The tensor that was `lm_head.weight` above, in a model that ties it to the embedding, and under a name that no model gives it.
+    let tied = write("tied.safetensors", &[("model.embed_tokens.weight", matrix())]);
+    let (tied_file, odd_file) = (path(&files, "tied"), path(&files, "odd"));
+    succeeds(&["head", "build", "--model", &tied, "--out", &tied_file]);
+    assert_eq!(inspected(&tied_file)["weights"]["sha256"], info["weights"]["sha256"]);
+    assert!(
+        finds_wanting(&["head", "verify", &tied_file, "--model", &model])
+            .contains("the bias it was built from")
+    );
+    let odd = write("odd.safetensors", &[("codebook", matrix())]);
+    assert!(
+        refuses(&["head", "build", "--model", &odd, "--out", &odd_file])
+            .contains("name its output matrix by --tensor")
+    );
+    succeeds(&["head", "build", "--model", &odd, "--tensor", "codebook", "--out", &odd_file]);
+    let vector = write("vector.safetensors", &[("lm_head.weight", with_bias[2].1.clone())]);
+    assert!(
+        refuses(&["head", "build", "--model", &vector, "--out", &odd_file])
+            .contains("must be [vocab, hidden]")
+    );
+}
+
+#[test]
+fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
+    let files = Files::new();
+    let model = files.write("tiny.gguf", &model(GgmlDType::F32, 7, false));
+    let file = path(&files, "tiny.clusters");
+    let sizes = ["--capacity", "8", "--iterations", "4"];
+    let build = ["head", "build", "--kind", "clustered", "--model", &model, "--out", &file];
+    assert!(succeeds(&[&build[..], &sizes].concat()).contains("[265, 32]"));
+    assert!(!Path::new(&format!("{file}.part")).exists());
+    let info = inspected(&file);
+    assert_eq!((&info["head"], &info["screen"]), (&"clustered".into(), &Json::Null));
+    // 33 clusters of 8, and one of 1.
+    assert_eq!(
+        (&info["clusters"], &info["capacity"], &info["iterations"]),
+        (&34.into(), &8.into(), &4.into())
+    );
+    assert!(
+        succeeds(&["head", "inspect", &file]).contains("clustered head, 34 clusters of 8, format version 1")
+    );
+    assert!(succeeds(&["head", "verify", &file]).contains("holds what was written"));
+    assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("output.weight"));
+
+    for setting in [&["--temperature", "0"][..], &["--temperature", "0.8", "--seed", "3"]] {
+        let args = [&["--model", &model], setting].concat();
+        let exact = texts(&[&args[..], &["--head", "exact"]].concat());
+        assert_eq!(exact["head"]["approximate"], false);
+        // All clusters are the exact head; a few are the same text with drafts and without.
+        let all = texts(&[&args[..], &["--head-file", &file, "--probes", "34"]].concat());
+        assert_eq!(all["tokens"], exact["tokens"]);
+        let few = [&args[..], &["--head", "clustered", "--head-file", &file, "--probes", "4"]].concat();
+        let of_few = texts(&few);
+        assert_eq!(
+            (&of_few["head"]["kind"], &of_few["head"]["approximate"]),
+            (&"clustered".into(), &true.into())
+        );
+        assert!(of_few["head"]["clustered_rows"].as_u64() > Some(0), "{}", of_few["head"]);
+        let bytes = |text: &Json| text["head"]["bytes_a_token"].as_f64().expect("a number");
+        assert!(bytes(&of_few) < bytes(&exact) / 3.0, "{} of {}", bytes(&of_few), bytes(&exact));
+        let drafted = texts(&[&few[..], &["--speculate", "ngram"]].concat());
+        assert_eq!(drafted["tokens"], of_few["tokens"]);
+    }
+
+    let text = files.write("text", b"abab aba bab aab ab aba");
+    let check = ["head", "check", &file, "--model", &model, "--text", &text];
+    let report = succeeds(&[&check[..], &["--probes", "3,34", "--json"]].concat());
+    let report: Json = serde_json::from_str(&report).expect("JSON");
+    let number = |row: usize, field: &str| report["rows"][row][field].as_f64().expect("a number");
+    for share in ["greedy", "temperature_1", "top_k_top_p", "mass", "first_50"] {
+        assert_eq!(number(1, share), 1.0, "{report}");
+        assert!((0.0..=1.0).contains(&number(0, share)), "{report}");
+    }
+    assert!(number(0, "bytes") < 0.3 && number(0, "first_50") < 0.9, "{report}");
+    assert!(succeeds(&check).contains("clustered head, "));
+    let certified = path(&files, "tiny.head");
+    succeeds(&["head", "build", "--model", &model, "--out", &certified]);
+    let check = ["head", "check", &certified, "--model", &model, "--text", &text];
+    let report: Json = serde_json::from_str(&succeeds(&[&check[..], &["--json"]].concat())).expect("JSON");
+    assert_eq!((&report["rows"][0]["greedy"], &report["rows"][0]["mass"]), (&1.0.into(), &Json::Null));
+
+    let says = |args: &[&str], what: &str| {
+        let said = refuses(args);
+        assert!(said.contains(what), "{args:?}: {said}");
+    };
+    let generate = ["generate", "x", "--model", &model];
+    let with = |args: &[&'static str]| [&generate[..], args].concat();
+    says(&with(&["--head", "clustered"]), "gumball head build --kind clustered");
+    says(&with(&["--probes", "3"]), "--probes is for a clustered head; add --head-file FILE");
+    says(&[&generate[..], &["--head", "certified", "--head-file", &file]].concat(), "is of a clustered head");
+    says(&[&generate[..], &["--head", "exact", "--head-file", &file]].concat(), "leave out one of the two");
+    says(
+        &[&generate[..], &["--head-file", &file, "--probes", "35"]].concat(),
+        "probes is 35, but must be in 1..=34",
+    );
+    says(&[&generate[..], &["--head-file", &certified, "--probes", "3"]].concat(), "is of a certified one");
+    says(&[&check[..], &["--probes", "3"]].concat(), "this artefact is of a certified one");
+    says(&[&build[..], &["--capacity", "266"]].concat(), "capacity is 266, but must be in 1..=265");
+    let other = files.write("other.gguf", &head_model::model(GgmlDType::F32, 70, false));
+    says(&["generate", "x", "--model", &other, "--head-file", &file], "it is of another head");
+}

@@ -1,0 +1,26 @@
+//! The command, a file for each subcommand and for each part of its models, and what they share. Hostile inputs have a program of their own.
+
+#[path = "../../../../bindings/c/tests/fragments/mod.rs"]
+mod fragments;
+mod head_model;
+mod made;
+mod support;
+mod tiny;
+
+mod bench;
+mod check;
+mod device;
+mod doctor;
+mod documents;
+mod fetch;
+mod generate;
+mod head;
+mod head_on_device;
+mod inspect;
+mod kernels;
+mod llama;
+mod model;
+mod sample;
+mod sampling;
+mod speculate;
+mod tokenizer;

@@ -1,0 +1,131 @@
+//! Flags become parameters under the same names, with ranges checked where they always are.
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+use gumball_cli::sampling::SamplingArgs;
+use gumball_inspect::command::with_signs;
+use gumball_spec::{
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameter,
+    Parameters, SamplingParams, Scope,
+};
+
+use crate::support::{Files, bytes, refuses};
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+fn params(flags: &str) -> SamplingParams {
+    let words = std::iter::once("gumball").chain(flags.split_whitespace());
+    let matches = with_signs(Flags::command()).try_get_matches_from(words).expect("flags");
+    Flags::from_arg_matches(&matches).expect("flags").sampling.to_params().expect("parameters")
+}
+
+#[test]
+fn no_flags_are_the_neutral_parameters() {
+    assert_eq!(params(""), SamplingParams::default());
+}
+
+#[test]
+fn every_knob_has_a_flag() {
+    let mut filters = SamplingParams::default();
+    let mut flags = String::new();
+    for filter in Filter::ALL {
+        let Parameter { name, usual, range, .. } = *filter.parameter();
+        filters = filters.with_filter(filter, usual);
+        let value = if range.is_some() { usual.to_string() } else { String::new() };
+        flags += &format!("--{} {value} ", name.replace('_', "-"));
+    }
+    flags += "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
+        --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --dry-multiplier 0.8 \
+        --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
+        --logit-bias 8=2,9=-inf --allowed-ids 1-3 --banned-ids 5 --bad-words 1,2 --bad-words 3 \
+        --min-tokens 6 --stop-ids 0 --seed 0x2a --logprobs processed --top-logprobs 5 --logprob-ids 4 \
+        --order top_p,top_k --temperature-last";
+    let expected = SamplingParams {
+        temperature: 0.7,
+        dynamic_temperature: Some(DynamicTemperature { min: 0.5, max: 1.5, exponent: 2.0 }),
+        xtc_threshold: 0.2,
+        mirostat: Some(Mirostat { tau: 5.0, eta: 0.1, mu: None }),
+        repetition_penalty: 1.1,
+        repetition_scope: Scope::Output,
+        frequency_penalty: -0.5,
+        presence_penalty: 0.25,
+        penalty_scope: Scope::Both,
+        dry: Dry { multiplier: 0.8, base: 2.0, allowed_length: 3, breakers: vec![1, 2] },
+        no_repeat_ngram: 4,
+        logit_bias: vec![(7, -1.5), (8, 2.0), (9, f32::NEG_INFINITY)],
+        allowed_ids: Some(vec![1, 2, 3]),
+        banned_ids: vec![5],
+        bad_words: vec![vec![1, 2], vec![3]],
+        min_tokens: 6,
+        stop_ids: vec![0],
+        seed: Some(42),
+        logprobs: Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 5, ids: vec![4] }),
+        order: FilterOrder::List(vec![Filter::TopP, Filter::TopK]),
+        temperature_last: true,
+        ..filters
+    };
+    assert_eq!(params(&flags), expected);
+}
+
+#[test]
+fn a_file_of_parameters_is_read_and_flags_go_before_it() {
+    let files = Files::new();
+    let file = files.write("p.json", br#"{"top_p": 0.5, "top_k": 7, "dry": {"multiplier": 1.0}}"#);
+    let params = params(&format!("--params {file} --top-k 9"));
+    assert_eq!((params.top_p, params.top_k, params.dry.multiplier, params.dry.base), (0.5, 9, 1.0, 1.75));
+}
+
+#[test]
+fn parameters_written_as_json_come_back() {
+    let files = Files::new();
+    let given =
+        params("--temperature 0.3 --top-k 40 --bad-words 1,2 --order joint --repetition-scope prompt");
+    let file = files.write("p.json", &serde_json::to_vec(&given).unwrap());
+    assert_eq!(params(&format!("--params {file}")), given);
+}
+
+#[test]
+fn a_misspelt_name_in_a_file_is_refused_with_the_known_ones() {
+    let files = Files::new();
+    let file = files.write("p.json", br#"{"dry": {"multiplicator": 1}}"#);
+    let row = files.write("row.f32", &bytes(&[0.0; 4]));
+    let message = refuses(&["sample", &row, "--vocab", "4", "--params", &file]);
+    assert!(
+        message.contains("\"dry.multiplicator\" is not known; known are: ")
+            && message.contains("allowed_length")
+    );
+}
+
+#[test]
+fn a_flag_outside_its_parameters_range_is_refused_and_the_ends_are_not() {
+    for parameter in [SamplingParams::TABLE, Dry::TABLE].concat() {
+        let Some(range) = parameter.range else { continue };
+        let mut params = SamplingParams::default();
+        let field = params.parameter(parameter.name).unwrap().1;
+        let is_whole = matches!(field, Field::Whole(_) | Field::Count(_));
+        for value in
+            range.probes(is_whole).into_iter().filter(|value| !is_whole || value.abs() < 2f64.powi(62))
+        {
+            let flag = format!("--{}={value}", parameter.name.replace(['_', '.'], "-"));
+            let read = Flags::try_parse_from(["gumball", &flag]).ok();
+            let params = read.and_then(|flags| flags.sampling.to_params().ok());
+            assert_eq!(params.is_some_and(|it| it.validate(1000).is_ok()), range.contains(value), "{flag}");
+        }
+    }
+}
+
+#[test]
+fn a_value_out_of_range_is_one_line_with_name_value_and_range() {
+    let files = Files::new();
+    let row = files.write("row.f32", &bytes(&[0.0; 4]));
+    let sample = |flags: &[&str]| refuses(&[&["sample", &row, "--vocab", "4"], flags].concat());
+    assert_eq!(sample(&["--min-p", "1.5"]), "error: min_p is 1.5, but must be in 0..=1 (0: off)\n");
+    assert_eq!(sample(&["--banned-ids", "9"]), "error: banned_ids is 9, but must be an id in 0..4\n");
+    assert!(sample(&["--order", "top_q"]).contains("\"top_q\" is not known; known are: top_n_sigma"));
+    assert_eq!(sample(&["--top-p", "1.9"]), "error: top_p is 1.9, but must be in 0..=1 (1: off)\n");
+    assert_eq!(sample(&["--top-k", "-5"]), "error: top_k is -5, but must be at least 0 (0: off)\n");
+    assert!(sample(&["--mirostat", "5"]).contains("write two or three numbers"));
+}
