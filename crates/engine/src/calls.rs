@@ -1,20 +1,16 @@
 //! Direct calls of a pool: checked, computed, and known to the host on return.
 
-use gumball_head::{Certified, WholeRow};
+use gumball_spec::Result;
 #[cfg(doc)]
 use gumball_spec::{Error, SamplingParams};
-use gumball_spec::{Kind, Result};
 
 use crate::batch::Batch;
 use crate::draft::Proposals;
 use crate::drafts::Drafts;
-use crate::head_counts::HeadCounts;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
-use crate::route::Route;
 use crate::rows::Rows;
 use crate::score::Scored;
-use crate::slot::Slot;
 
 impl Pool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
@@ -236,27 +232,5 @@ impl Pool {
         rows.check(batch, self.vocab)?;
         scored.params.check_kind(rows.kind())?;
         self.backend.score(rows, batch, scored, out)
-    }
-
-    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is no such
-    /// reason. It may do so all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a step of many rows.
-    ///
-    /// `hooked`: whether the row has a hook. `with_kept`: whether the outputs collect kept sets, as all those of a device do if the pool keeps them.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the slot is vacant.
-    pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
-        let task = self.slots.sequence(slot)?.task(Kind::Logits, None, None);
-        if ![Route::Race, Route::Oracle].contains(&self.route) {
-            return Ok(Some(WholeRow::Route));
-        }
-        Ok(Certified::decisive(&task, hooked, with_kept).err())
-    }
-
-    /// Returns what heads of the host have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.
-    /// A head of a device [counts](crate::DeviceHead::counts) for itself.
-    #[must_use]
-    pub fn head_counts(&self) -> HeadCounts {
-        self.on_host().map(|host| host.head.counts).unwrap_or_default()
     }
 }

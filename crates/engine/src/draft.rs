@@ -133,15 +133,14 @@ impl Host {
         let greedy = self.greedy(slots, batch.slots, batch.mode)?;
         match source {
             Source::Given(logits) => self.propose(slots, logits, batch, (&paths, &greedy), out),
-            Source::Hidden(head, states) => self.with_head_buffers(|host, buffers| {
-                host.fill_drafted(slots, (head, states), (batch, &paths, &greedy, out), buffers)?;
-                host.propose(slots, buffers.rows(host.vocab)?, batch, (&paths, &greedy), out)
-            }),
+            Source::Hidden(head, states) => {
+                self.propose_hidden(slots, head, states, batch, (&paths, &greedy), out)
+            }
         }
     }
 
     /// Draws drafts whose rows were checked: behind `paths`, by the parameters in `greedy` where there are some.
-    fn propose(
+    pub(crate) fn propose(
         &self,
         sequences: &Slots,
         logits: Logits<'_>,

@@ -1,15 +1,18 @@
 //! A step from hidden states: a head computes the logits, and the stages go on as in any step.
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, HiddenStates};
+use gumball_head::{Certified, HiddenStates, WholeRow};
 use gumball_spec::{Kind, Result};
 
 use crate::batch::Batch;
+use crate::head_counts::HeadCounts;
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::host::Host;
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
-use crate::slot::PADDING;
+use crate::pool::Pool;
+use crate::route::Route;
+use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
 
 impl Host {
@@ -29,6 +32,30 @@ impl Host {
         })?;
         out.mark_approximate(head.is_approximate());
         Ok(())
+    }
+}
+
+impl Pool {
+    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is no such
+    /// reason. It may do so all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a step of many rows.
+    ///
+    /// `hooked`: whether the row has a hook. `with_kept`: whether the outputs collect kept sets, as all those of a device do if the pool keeps them.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the slot is vacant.
+    pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
+        let task = self.slots.sequence(slot)?.task(Kind::Logits, None, None);
+        if ![Route::Race, Route::Oracle].contains(&self.route) {
+            return Ok(Some(WholeRow::Route));
+        }
+        Ok(Certified::decisive(&task, hooked, with_kept).err())
+    }
+
+    /// Returns what heads of the host have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.
+    /// A head of a device [counts](crate::DeviceHead::counts) for itself.
+    #[must_use]
+    pub fn head_counts(&self) -> HeadCounts {
+        self.on_host().map(|host| host.head.counts).unwrap_or_default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::draft::Proposals;
 use crate::drafts::ReadDrafts;
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::host::Host;
-use crate::lm_head::{Head, HeadBuffers};
+use crate::lm_head::Head;
 use crate::outputs::Outputs;
 use crate::score::reads_history;
 use crate::sequence::Sequence;
@@ -44,17 +44,22 @@ impl Host {
         Ok(())
     }
 
-    /// Computes the logits of rows that drafts are drawn from.
-    pub(crate) fn fill_drafted(
-        &self,
+    /// Draws drafts from hidden states that were checked.
+    pub(crate) fn propose_hidden(
+        &mut self,
         slots: &Slots,
-        (head, states): (Head<'_>, HiddenStates<'_>),
-        (batch, paths, greedy, out): (&Batch<'_>, &[&[i32]], &[Option<Prepared>], &Proposals),
-        buffers: &mut HeadBuffers,
+        head: Head<'_>,
+        states: HiddenStates<'_>,
+        batch: &Batch<'_>,
+        (paths, greedy): (&[&[i32]], &[Option<Prepared>]),
+        out: &mut Proposals,
     ) -> Result<()> {
-        let races = batch.mode != VerifyMode::Block && !out.has_probs();
-        let tasks = DraftTasks { slots, batch, paths, greedy, siblings: out.siblings(), races };
-        self.fill_rows(head, states, &tasks, buffers)
+        self.with_head_buffers(|host, buffers| {
+            let races = batch.mode != VerifyMode::Block && !out.has_probs();
+            let tasks = DraftTasks { slots, batch, paths, greedy, siblings: out.siblings(), races };
+            host.fill_rows(head, states, &tasks, buffers)?;
+            host.propose(slots, buffers.rows(host.vocab)?, batch, (paths, greedy), out)
+        })
     }
 }
 

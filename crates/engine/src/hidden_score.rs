@@ -3,7 +3,7 @@
 use gumball_cpu::{Task, decisive};
 use gumball_head::HiddenStates;
 use gumball_spec::layout::Layout;
-use gumball_spec::{Kind, Result};
+use gumball_spec::{Error, Kind, Result};
 
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::host::Host;
@@ -12,15 +12,18 @@ use crate::outputs::Outputs;
 use crate::score::Scoring;
 
 impl Host {
-    /// Scores known tokens that were checked, `chunk_rows` rows at a time.
+    /// Scores known tokens that were checked but for their chunks.
     pub(crate) fn score_hidden(
         &mut self,
         head: Head<'_>,
         states: HiddenStates<'_>,
         scoring: &Scoring<'_>,
-        chunk_rows: usize,
         out: &mut Outputs,
     ) -> Result<()> {
+        let chunk_rows = scoring.scored.chunk_rows.unwrap_or(states.rows().max(1));
+        if chunk_rows == 0 {
+            return Err(Error::out_of_range("chunk_rows", chunk_rows, "1 or more"));
+        }
         let keep_ids = out.collects_kept();
         let mut rest = out.reshape(Layout { rows: states.rows(), widths: scoring.widths() })?;
         self.with_head_buffers(|host, buffers| -> Result<()> {

@@ -56,8 +56,10 @@
 //! sequence: stop ids, stop strings, lengths.
 //!
 //! The feature `cuda` is on by default and links nothing. A program built with it also runs where CUDA is not
-//! installed; there [`Device::cuda`] returns an error that names what is missing.
+//! installed; there [`Device::cuda`] returns an error that names what is missing. Without the features `heads`, on by default too, and `cuda`
+//! there are no heads, and rows are no hidden states.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "heads"), expect(dead_code, reason = "heads use it"))]
 
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../../docs/gpu.md")]
@@ -88,9 +90,11 @@ mod backend;
 mod batch;
 mod config;
 mod drafts;
+#[cfg(feature = "heads")]
 mod head_counts;
 mod host;
 mod in_order;
+#[cfg_attr(not(feature = "heads"), path = "no_heads.rs")]
 mod lm_head;
 mod logits;
 mod masks;
@@ -109,9 +113,13 @@ mod operators;
 mod calls;
 mod draft;
 mod enqueue;
+#[cfg(feature = "heads")]
 mod hidden;
+#[cfg(feature = "heads")]
 mod hidden_drafts;
+#[cfg(feature = "heads")]
 mod hidden_rows;
+#[cfg(feature = "heads")]
 mod hidden_score;
 mod on_host;
 mod pool;
@@ -149,9 +157,13 @@ pub use device::{
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};
+#[cfg(feature = "heads")]
 pub use gumball_head as head;
+#[cfg(feature = "heads")]
 pub use head_counts::HeadCounts;
-pub use lm_head::{Head, build_clusters, certify};
+pub use lm_head::Head;
+#[cfg(feature = "heads")]
+pub use lm_head::{build_clusters, certify};
 pub use logits::Logits;
 pub use masks::{HostMasks, Masks};
 pub use matrix::{HostMatrix, Matrix};

@@ -1,14 +1,16 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
+pub(crate) use gumball_head::HiddenStates;
 use gumball_head::{
-    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Decisive, Exact,
-    HiddenStates, Probes, Settled, Spread, Widened,
+    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Decisive, Exact, Probes,
+    Settled, Spread, Widened,
 };
 use gumball_spec::{Error, Result};
 
 #[cfg(feature = "cuda")]
 use crate::device::DeviceHead;
 use crate::head_counts::HeadCounts;
+use crate::matrix::{HostMatrix, Matrix};
 use crate::workers::Threads;
 
 /// A head, as a pool takes it with hidden states in [`Rows::Hidden`](crate::Rows::Hidden): borrowed, so that several pools may share one.
@@ -48,6 +50,13 @@ impl<'a> From<&'a Clustered<'_>> for Head<'a> {
 impl<'a> From<&'a DeviceHead<'_>> for Head<'a> {
     fn from(head: &'a DeviceHead<'_>) -> Self {
         Head::Device(head)
+    }
+}
+
+impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
+    fn from(states: HiddenStates<'a>) -> Self {
+        let (data, stride) = states.matrix();
+        HostMatrix { data, rows: states.rows(), width: states.width(), stride }.into()
     }
 }
 
@@ -127,6 +136,13 @@ impl<'a> Head<'a> {
         }
         let reason = "copy it there: DeviceHead::new".to_owned();
         Err(Error::Unavailable { resource: "head of the host on a device", reason })
+    }
+
+    /// Returns hidden states for the host to compute logits of.
+    pub(crate) fn states(self, states: Matrix<'a>) -> Result<HiddenStates<'a>> {
+        self.refuse_device()?;
+        let HostMatrix { data, rows, width, stride } = states.on_host("hidden")?;
+        HiddenStates::strided(data, rows, width, stride)
     }
 
     /// Checks that the host can compute it.

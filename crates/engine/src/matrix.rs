@@ -1,6 +1,5 @@
 //! Matrices of numbers, in the memory of the host or of a device.
 
-use gumball_head::HiddenStates;
 use gumball_spec::shape::{check_stride, check_vocab};
 use gumball_spec::{Error, MAX_VOCAB, Result, Row};
 
@@ -81,13 +80,6 @@ impl<'a> From<DeviceMatrix<'a>> for Matrix<'a> {
     }
 }
 
-impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
-    fn from(states: HiddenStates<'a>) -> Self {
-        let (data, stride) = states.matrix();
-        Self::Host(HostMatrix { data, rows: states.rows(), width: states.width(), stride })
-    }
-}
-
 /// A matrix of f32, bf16 or f16 numbers in host memory, whose rows may lie apart.
 ///
 /// ```
@@ -99,10 +91,10 @@ impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HostMatrix<'a> {
-    data: Row<'a>,
-    rows: usize,
-    width: usize,
-    stride: usize,
+    pub(crate) data: Row<'a>,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: usize,
 }
 
 impl<'a> HostMatrix<'a> {

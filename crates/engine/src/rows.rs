@@ -1,12 +1,11 @@
 //! Rows: what a call of a pool reads, as values that borrow their memory.
 
-use gumball_head::HiddenStates;
 use gumball_spec::{Error, Kind, Result, Row};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::DeviceMatrix;
-use crate::lm_head::Head;
+use crate::lm_head::{Head, HiddenStates};
 use crate::logits::{Logits, check_indices};
 use crate::matrix::{HostMatrix, Matrix};
 
@@ -135,10 +134,7 @@ impl<'a> Rows<'a> {
             let is_own = batch.row_indices.is_empty();
             return Ok(Source::Given(if is_own { logits } else { logits.select(batch.row_indices)? }));
         };
-        head.refuse_device()?;
-        let matrix = matrix.on_host("hidden")?;
-        let (rows, width, stride) = (matrix.rows(), matrix.width(), matrix.stride());
-        Ok(Source::Hidden(head, HiddenStates::strided(matrix.data(), rows, width, stride)?))
+        Ok(Source::Hidden(head, head.states(matrix)?))
     }
 
     /// Checks that rows are a rank's part of rows, and each has a row of the batch.

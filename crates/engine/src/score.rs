@@ -79,13 +79,7 @@ impl Host {
                 let rows = out.reshape(Layout { rows: logits.rows(), widths: scoring.widths() })?;
                 self.score_rows(&scoring, logits, rows)
             }
-            Source::Hidden(head, states) => {
-                let chunk_rows = scored.chunk_rows.unwrap_or(states.rows().max(1));
-                if chunk_rows == 0 {
-                    return Err(Error::out_of_range("chunk_rows", chunk_rows, "1 or more"));
-                }
-                self.score_hidden(head, states, &scoring, chunk_rows, out)
-            }
+            Source::Hidden(head, states) => self.score_hidden(head, states, &scoring, out),
         }
     }
 
@@ -112,7 +106,7 @@ impl Host {
 /// Known tokens that were checked, and what comes with their rows.
 pub(crate) struct Scoring<'a> {
     pub(crate) prepared: Prepared,
-    scored: &'a Scored<'a>,
+    pub(crate) scored: &'a Scored<'a>,
     targets: &'a [u32],
     pub(crate) batch: &'a Batch<'a>,
     reads_history: bool,
