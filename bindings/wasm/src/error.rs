@@ -33,15 +33,6 @@ pub enum Failure {
         /// What it must be.
         allowed: String,
     },
-    /// A parameter whose value has another form than its own.
-    Unreadable {
-        /// Its name.
-        parameter: String,
-        /// What it is.
-        value: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// What a hook threw.
     Thrown(JsValue),
 }
@@ -59,15 +50,6 @@ impl Failure {
     /// Makes the error for a value of the wrong type.
     pub fn wrong_type(parameter: &str, value: &JsValue, allowed: &str) -> Self {
         Self::argument("type", parameter, shown(value), allowed)
-    }
-
-    /// Makes the error for a parameter that cannot be read.
-    pub fn unreadable(parameter: &str, value: &JsValue, reason: impl ToString) -> Self {
-        Failure::Unreadable {
-            parameter: parameter.to_owned(),
-            value: shown(value),
-            reason: reason.to_string(),
-        }
     }
 
     /// Makes the error for a value outside its range.
@@ -100,10 +82,6 @@ impl From<Failure> for JsValue {
                 let what = if kind == "length" { "has length" } else { "is" };
                 let message = format!("{parameter} {what} {value}, but must be {allowed}");
                 GumballError::new(kind, &parameter, &value, &allowed, &message).into()
-            }
-            Failure::Unreadable { parameter, value, reason } => {
-                let message = format!("{parameter} is {value}, which cannot be read: {reason}");
-                GumballError::new("type", &parameter, &value, &reason, &message).into()
             }
             Failure::Engine(error) => {
                 let message = error.to_string();

@@ -2,36 +2,50 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `sampler`, `pool`, `verify`, `operators`, `inspect` | what JavaScript calls |
+//! | `sampler`, `pool`, `verify`, `operators`, `parameters`, `inspect` | what JavaScript calls |
 //! | `values`, `rows`, `params`, `state`, `step`, `hooks` | arguments |
 //! | `outputs`, `error` | results and exceptions |
-//! | `types.ts` | the types of objects that go in and come out |
+//! | `types.ts`, `whole.ts` | the types of objects that go in and come out: those of samplers, and all others |
 //!
-//! `ci/wasm package` makes the package. Everything that a call takes is checked here or by the engine before anything is drawn. The
+//! Without the feature `whole` the module has the sampler alone. `ci/wasm package` makes the package, with both modules. Everything that a call takes is checked here or by the engine before anything is drawn. The
 //! tokens are those of every other surface, bit for bit.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "whole"), expect(dead_code, reason = "pools and operators use it"))]
 
 mod error;
 mod hooks;
+#[cfg(feature = "whole")]
 mod inspect;
+#[cfg(feature = "whole")]
 mod operators;
+#[cfg(feature = "whole")]
 mod outputs;
+#[cfg(feature = "whole")]
+mod parameters;
 mod params;
+#[cfg(feature = "whole")]
 mod pool;
 mod rows;
 mod sampler;
 mod state;
+#[cfg(feature = "whole")]
 mod step;
 mod values;
+#[cfg(feature = "whole")]
 mod verify;
 
 use wasm_bindgen::prelude::*;
 
+#[cfg(feature = "whole")]
 pub use pool::Pool;
 pub use sampler::Sampler;
 
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = include_str!("types.ts");
+
+#[cfg(feature = "whole")]
+#[wasm_bindgen(typescript_custom_section)]
+const TYPES_OF_THE_WHOLE: &str = include_str!("whole.ts");
 
 /// What a row's data had to say: bits of a status.
 #[wasm_bindgen]

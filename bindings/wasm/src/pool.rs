@@ -57,7 +57,7 @@ impl Pool {
     /// Makes an empty pool for rows of `vocab` numbers.
     ///
     /// Options: `slots`, how many sequences can be in flight, 256; `top_n` and `ids`, how many of the most likely tokens and of given
-    /// ids the outputs have places for, 0; `kept`, whether outputs have the kept sets; `route`, "race"; `level`.
+    /// ids the outputs have places for, 0; `kept`, whether outputs have the kept sets; `route`, "race".
     ///
     /// Throws a GumballError for a value outside its range, and if there is not enough memory for the slots.
     #[wasm_bindgen(constructor)]
@@ -65,8 +65,9 @@ impl Pool {
         #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
         #[wasm_bindgen(unchecked_optional_param_type = "PoolOptions")] options: &JsValue,
     ) -> Result<Pool> {
-        let options = Options::new(options, &["slots", "top_n", "ids", "kept", "route", "level"])?;
-        let mut config = PoolConfig::new(integer(vocab, "vocab")?);
+        let options = Options::new(options, &["slots", "top_n", "ids", "kept", "route"])?;
+        let place = Place::Host { threads: Some(1), level: None };
+        let mut config = PoolConfig { place, ..PoolConfig::new(integer(vocab, "vocab")?) };
         if let Some(slots) = options.integer("slots")? {
             config.slots = slots;
         }
@@ -74,8 +75,6 @@ impl Pool {
             top_n: options.integer("top_n")?.unwrap_or(0),
             ids: options.integer("ids")?.unwrap_or(0),
         };
-        let level = options.text("level")?.map(|level| level.parse()).transpose()?;
-        config.place = Place::Host { threads: Some(1), level };
         if let Some(route) = options.text("route")? {
             config.route = route.parse()?;
         }
@@ -264,7 +263,7 @@ impl Pool {
         self.inner.vocab()
     }
 
-    /// The lanes in use: "simd128" or "scalar".
+    /// The lanes in use: "simd128".
     #[wasm_bindgen(getter)]
     pub fn level(&self) -> String {
         self.inner.level().expect("its place is the host").name().to_owned()

@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 use crate::error::{Failure, Result};
 use crate::rows::Rows;
 use crate::state::OwnedState;
-use crate::values::{Options, elements, integer, integers, is_absent, object, truth};
+use crate::values::{Options, integer, integers, is_absent, object, truth};
 use crate::{hooks, params, state};
 
 /// Chooses the tokens of one sequence, and keeps its history.
@@ -32,10 +32,13 @@ impl Sampler {
     fn made(inner: Engine, options: &Options<'_>) -> Result<Self> {
         let mut inner = inner;
         if let Some(route) = options.text("route")? {
-            inner = inner.with_route(route.parse()?)?;
-        }
-        if let Some(level) = options.text("level")? {
-            inner = inner.with_level(level.parse()?)?;
+            inner = match &*route {
+                "race" => inner,
+                #[cfg(feature = "whole")]
+                _ => inner.with_route(route.parse()?)?,
+                #[cfg(not(feature = "whole"))]
+                _ => return Err(Failure::unknown("route", &route, &["race"])),
+            };
         }
         Ok(Self::of(inner))
     }
@@ -87,7 +90,7 @@ impl Sampler {
     /// Makes a sampler for rows of `vocab` logits.
     ///
     /// Without a seed in `params` a fresh one is drawn. Options: `prompt`, the ids before the output; `draw`, the draw index, 0;
-    /// `route`, "race"; `level`, the lanes in use, the machine's best: "simd128" or "scalar".
+    /// `route`, "race".
     ///
     /// Throws a GumballError for a parameter outside its range, two that exclude each other, and a name that is not known.
     #[wasm_bindgen(constructor)]
@@ -96,7 +99,7 @@ impl Sampler {
         #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
         #[wasm_bindgen(unchecked_optional_param_type = "SamplerOptions")] options: &JsValue,
     ) -> Result<Sampler> {
-        let options = Options::new(options, &["prompt", "draw", "route", "level"])?;
+        let options = Options::new(options, &["prompt", "draw", "route"])?;
         let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
         let inner = inner.with_prompt(&options.ids("prompt")?);
         Self::made(inner.with_draw(options.integer("draw")?.unwrap_or(0)), &options)
@@ -104,16 +107,14 @@ impl Sampler {
 
     /// Continues a sequence from the state of another sampler or pool, here or anywhere. The seed is the state's.
     ///
-    /// Options: `route` and `level`, as of the constructor. Throws as the constructor does, and if the state's `mu` is NaN or
-    /// infinite.
+    /// Options: `route`, as of the constructor. Throws as the constructor does, and if the state's `mu` is NaN or infinite.
     pub fn resume(
         #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
         #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
         #[wasm_bindgen(unchecked_param_type = "Partial<State>")] state: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "{ route?: string; level?: string }")]
-        options: &JsValue,
+        #[wasm_bindgen(unchecked_optional_param_type = "{ route?: string }")] options: &JsValue,
     ) -> Result<Sampler> {
-        let options = Options::new(options, &["route", "level"])?;
+        let options = Options::new(options, &["route"])?;
         let state = OwnedState::read(state)?;
         let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
         Self::made(inner.with_state(state.state())?, &options)
@@ -239,7 +240,7 @@ impl Sampler {
         self.inner.sequence().vocab()
     }
 
-    /// The lanes in use: "simd128" or "scalar".
+    /// The lanes in use: "simd128".
     #[wasm_bindgen(getter)]
     pub fn level(&self) -> String {
         self.inner.level().name().to_owned()
@@ -281,16 +282,4 @@ impl Sampler {
     pub fn kept(&self) -> Vec<u32> {
         if self.discarded { Vec::new() } else { self.inner.kept().to_vec() }
     }
-}
-
-/// Reads one value a row, some of which are absent.
-pub fn forced(list: &JsValue) -> Result<Vec<Option<u32>>> {
-    let one = |value: &JsValue| {
-        if is_absent(value) || value.as_f64() == Some(-1.0) {
-            Ok(None)
-        } else {
-            integer(value, "forced").map(Some)
-        }
-    };
-    elements(list, "forced")?.iter().map(one).collect()
 }

@@ -2,11 +2,12 @@
 
 use gumball_engine::{Batch, Error, HostMasks, Masks, RowHook};
 use js_sys::{Array, Function};
+use wasm_bindgen::JsValue;
 
 use crate::error::{Failure, Result};
 use crate::hooks;
-use crate::sampler::{forced, words};
-use crate::values::{Options, elements, is_absent};
+use crate::sampler::words;
+use crate::values::{Options, elements, integer, is_absent};
 
 /// The names of these options.
 pub const NAMES: [&str; 5] = ["masks", "mask_present", "forced", "row_indices", "hooks"];
@@ -43,7 +44,7 @@ impl Extras {
             }
         }
         if let Some(present) = options.get("mask_present")? {
-            let one = |value: &wasm_bindgen::JsValue| {
+            let one = |value: &JsValue| {
                 value
                     .as_bool()
                     .or(value.as_f64().map(|number| number != 0.0))
@@ -71,8 +72,8 @@ impl Extras {
 
     /// Reads a list with a mask for each row, or none. A mask that is shorter than the longest gets words of 0, which forbid as
     /// missing ones do.
-    fn read_list(&mut self, list: &wasm_bindgen::JsValue) -> Result<()> {
-        let one = |mask: &wasm_bindgen::JsValue| {
+    fn read_list(&mut self, list: &JsValue) -> Result<()> {
+        let one = |mask: &JsValue| {
             if is_absent(mask) { Ok(None) } else { words(mask, "masks").map(Some) }
         };
         let masks: Vec<Option<Vec<u32>>> = elements(list, "masks")?.iter().map(one).collect::<Result<_>>()?;
@@ -131,4 +132,16 @@ fn named(error: Error) -> Error {
         "masks.present" => "mask_present",
         name => name,
     })
+}
+
+/// Reads one value a row, some of which are absent.
+fn forced(list: &JsValue) -> Result<Vec<Option<u32>>> {
+    let one = |value: &JsValue| {
+        if is_absent(value) || value.as_f64() == Some(-1.0) {
+            Ok(None)
+        } else {
+            integer(value, "forced").map(Some)
+        }
+    };
+    elements(list, "forced")?.iter().map(one).collect()
 }

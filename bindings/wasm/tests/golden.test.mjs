@@ -4,13 +4,20 @@ import { readFileSync } from "node:fs";
 import test from "node:test";
 
 import * as gumball from "../pkg/node.js";
+import * as alone from "../pkg/sampler/node.js";
 import { check } from "./golden.mjs";
 
 const conformance = new URL("../../../proof/conformance/", import.meta.url);
 const read = (name) => readFileSync(new URL(name, conformance));
 
-test("samplers and pools draw the pinned tokens", () => {
-  const pinned = { ...JSON.parse(read("golden/generated.json")), ...JSON.parse(read("golden/smollm2.json")) };
-  const bytes = new Uint8Array(read("rows/smollm2.bf16"));
-  assert.ok(check(gumball, pinned, new Uint16Array(bytes.buffer)) > 0);
+const pinned = { ...JSON.parse(read("golden/generated.json")), ...JSON.parse(read("golden/smollm2.json")) };
+const recorded = new Uint16Array(new Uint8Array(read("rows/smollm2.bf16")).buffer);
+
+test("samplers and pools draw the pinned tokens", () => assert.ok(check(gumball, pinned, recorded) > 0));
+
+test("the sampler alone draws them too, and is all that its module has", () => {
+  assert.ok(check(alone, pinned, recorded) > 0);
+  assert.deepEqual(Object.keys(alone).sort(), ["GumballError", "Sampler", "Status", "init", "initSync", "start", "version"]);
+  assert.throws(() => new alone.Sampler({}, 5, { route: "oracle" }), (error) => error.kind === "unknown" && error.parameter === "route");
+  assert.throws(() => new alone.Sampler({ min_p: 2 }, 5), (error) => error instanceof alone.GumballError);
 });

@@ -1,6 +1,9 @@
 //! The sampler: one sequence, its state and its stages in one value.
 
-use gumball_cpu::{Chosen, History, Level};
+use std::fmt::Debug;
+
+use gumball_cpu::{Chosen, History, Level, Task, Workspace};
+use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
@@ -31,11 +34,43 @@ pub struct Token {
 pub struct Sampler {
     sequence: Sequence,
     route: Route,
+    open: fn(&Route, Level) -> Result<Box<dyn Chooses>>,
     level: Level,
     /// None after a panic in the stages, which may have left them in any state: the next call opens new ones.
-    stages: Option<Box<dyn Stages>>,
+    stages: Option<Box<dyn Chooses>>,
     keep_ids: bool,
 }
+
+/// What a sampler asks of stages. A program whose samplers take no other route than the default has no other one in it, nor what pools
+/// ask of stages besides.
+trait Chooses: Debug + Send {
+    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
+    fn logprobs(&self) -> Option<&Logprobs>;
+    fn keep_ids(&mut self, on: bool);
+    fn kept(&self) -> &[u32];
+}
+
+/// Implements it by [`Stages`].
+macro_rules! chooses {
+    ($($stages:ty),*) => {$(
+        impl Chooses for $stages {
+            fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+                Stages::sample(&mut **self, row, task, hook)
+            }
+            fn logprobs(&self) -> Option<&Logprobs> {
+                Stages::logprobs(&**self)
+            }
+            fn keep_ids(&mut self, on: bool) {
+                Stages::keep_ids(&mut **self, on);
+            }
+            fn kept(&self) -> &[u32] {
+                Stages::kept(&**self)
+            }
+        }
+    )*};
+}
+
+chooses!(Box<Workspace>, Box<dyn Stages>);
 
 impl Sampler {
     /// Makes a sampler for rows of `vocab` logits, with the default route and the machine's best level.
@@ -46,9 +81,9 @@ impl Sampler {
     /// - [`Error::Unknown`] or [`Error::OutOfRange`] if the environment asks for a level that is not there.
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         let sequence = Sequence::new(params, vocab, &[])?;
-        let (route, level) = (Route::Race, Level::detect()?);
-        let stages = Some(route.open(level)?);
-        Ok(Self { sequence, route, level, stages, keep_ids: false })
+        let open = |_: &Route, level| Ok(Box::new(Box::new(Workspace::new(level)?)) as _);
+        Self { sequence, route: Route::Race, open, level: Level::detect()?, stages: None, keep_ids: false }
+            .reopen()
     }
 
     /// Puts a prompt before the output, which starts empty.
@@ -82,6 +117,7 @@ impl Sampler {
     /// The errors of [`Route::open`].
     pub fn with_route(mut self, route: Route) -> Result<Self> {
         self.route = route;
+        self.open = |route, level| Ok(Box::new(route.open(level)?));
         self.reopen()
     }
 
@@ -99,9 +135,8 @@ impl Sampler {
     /// # Errors
     /// Those of opening the route once more.
     pub fn fork(&self, draw: u32) -> Result<Self> {
-        let stages = Some(self.open()?);
         let (sequence, route) = (self.sequence.fork(draw), self.route.clone());
-        Ok(Self { sequence, route, level: self.level, stages, keep_ids: self.keep_ids })
+        Self { sequence, route, stages: None, ..*self }.reopen()
     }
 
     /// Draws the next token from a row, f32, bf16 or f16, and appends it.
@@ -182,7 +217,7 @@ impl Sampler {
         let row = self.check(logits.into(), None)?;
         let mut stages = self.take_stages()?;
         let drawn = (0..n).try_for_each(|draw| {
-            let task = gumball_cpu::Task { draw, ..self.sequence.task(Kind::Logits, None, None) };
+            let task = Task { draw, ..self.sequence.task(Kind::Logits, None, None) };
             let chosen = stages.sample(row, &task, None).map_err(Some)?;
             // `Err(None)` ends the loop without an error: `take` wants no more tokens.
             if take(token(chosen, &*stages)) { Ok(()) } else { Err(None) }
@@ -279,14 +314,14 @@ impl Sampler {
         Ok(self)
     }
 
-    fn open(&self) -> Result<Box<dyn Stages>> {
-        let mut stages = self.route.open(self.level)?;
+    fn open(&self) -> Result<Box<dyn Chooses>> {
+        let mut stages = (self.open)(&self.route, self.level)?;
         stages.keep_ids(self.keep_ids);
         Ok(stages)
     }
 
     /// Takes the stages, to be put back when they are done with a row.
-    fn take_stages(&mut self) -> Result<Box<dyn Stages>> {
+    fn take_stages(&mut self) -> Result<Box<dyn Chooses>> {
         match self.stages.take() {
             Some(stages) => Ok(stages),
             None => self.open(),
@@ -303,7 +338,7 @@ impl Sampler {
     }
 }
 
-fn token(chosen: Chosen, stages: &dyn Stages) -> Token {
+fn token(chosen: Chosen, stages: &dyn Chooses) -> Token {
     Token {
         id: u32::try_from(chosen.token).ok(),
         status: chosen.status,

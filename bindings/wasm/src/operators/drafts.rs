@@ -49,7 +49,7 @@ fn judgement(options: &Options<'_>) -> Result<Judgement> {
     })
 }
 
-/// Walks each tree of drafts from its root while a draft is accepted; see `types.ts`.
+/// Walks each tree of drafts from its root while a draft is accepted; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn judge(
     draft_probs: &JsValue,

@@ -51,13 +51,13 @@ fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsV
     Ok(Array::of2(&tokens, &words(&statuses)).into())
 }
 
-/// Draws from rows of logits; see `types.ts`.
+/// Draws from rows of logits; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn sampling_from_logits(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
     sample(logits, "logits", vocab, Kind::Logits, options)
 }
 
-/// Draws from rows of probabilities; see `types.ts`.
+/// Draws from rows of probabilities; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn sampling_from_probs(probs: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
     sample(probs, "probs", vocab, Kind::Probabilities, options)

@@ -78,7 +78,7 @@ fn like(given: &JsValue, words: Uint16Array) -> JsValue {
     made.unwrap_or_else(|| words.into())
 }
 
-/// The softmax of each row; see `types.ts`.
+/// The softmax of each row; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn softmax(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
     let options = Options::new(options, &known(&["temperature"]))?;
@@ -86,7 +86,7 @@ pub fn softmax(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<J
     write(Writes::Softmax, (logits, "logits"), vocab, Kind::Logits, &options, &filters)
 }
 
-/// The distribution that each row's token is drawn from; see `types.ts`.
+/// The distribution that each row's token is drawn from; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn probabilities(rows: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
     let names: Vec<&str> = FILTERS.into_iter().chain(["kind"]).collect();
@@ -107,7 +107,7 @@ fn renormalised(
     write(Writes::Probabilities, (probs, "probs"), vocab, Kind::Probabilities, &options, &filters)
 }
 
-/// The k largest probabilities, scaled to a sum of 1; see `types.ts`.
+/// The k largest probabilities, scaled to a sum of 1; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn top_k_renorm_probs(
     probs: &JsValue,
@@ -118,7 +118,7 @@ pub fn top_k_renorm_probs(
     renormalised(probs, vocab, [Some(top_k), None, None], options, &[])
 }
 
-/// The fewest largest probabilities that hold a share; see `types.ts`.
+/// The fewest largest probabilities that hold a share; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn top_p_renorm_probs(
     probs: &JsValue,
@@ -129,7 +129,7 @@ pub fn top_p_renorm_probs(
     renormalised(probs, vocab, [None, Some(top_p), None], options, &[])
 }
 
-/// The probabilities of at least a share of the largest; see `types.ts`.
+/// The probabilities of at least a share of the largest; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn min_p_renorm_probs(
     probs: &JsValue,
@@ -140,7 +140,7 @@ pub fn min_p_renorm_probs(
     renormalised(probs, vocab, [None, None, Some(min_p)], options, &[])
 }
 
-/// Both filters in one operator; see `types.ts`.
+/// Both filters in one operator; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn top_k_top_p_renorm_probs(
     probs: &JsValue,
@@ -152,14 +152,14 @@ pub fn top_k_top_p_renorm_probs(
     renormalised(probs, vocab, [Some(top_k), Some(top_p), None], options, &["order"])
 }
 
-/// Rows with -Infinity for tokens that filters and bans do not keep; see `types.ts`.
+/// Rows with -Infinity for tokens that filters and bans do not keep; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn mask_logits(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
     let options = Options::new(options, &known(&FILTERS))?;
     write(Writes::Masked, (logits, "logits"), vocab, Kind::Logits, &options, &Filters::read(&options)?)
 }
 
-/// The k largest logits, and -Infinity for the others; see `types.ts`.
+/// The k largest logits, and -Infinity for the others; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn top_k_mask_logits(
     logits: &JsValue,
@@ -172,7 +172,7 @@ pub fn top_k_mask_logits(
     write(Writes::Masked, (logits, "logits"), vocab, Kind::Logits, &options, &filters)
 }
 
-/// The logprob of one token of each row; see `types.ts`.
+/// The logprob of one token of each row; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn selected_logprobs(
     logits: &JsValue,

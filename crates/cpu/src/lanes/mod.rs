@@ -7,14 +7,14 @@
 //! A value of a lanes type is the proof that the machine has its instructions: it is made only by
 //! [`dispatch`], after the level was [`Proven`].
 
-mod scalar;
-
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
 mod neon;
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+mod scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
 
@@ -232,6 +232,7 @@ impl Proven {
 #[inline]
 pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     match level.0 {
+        #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
         Level::Scalar => scalar::run(kernel),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is proven, so the machine has the function's target features.
@@ -243,6 +244,8 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
         Level::Avx2 | Level::Avx512 => unreachable!("no machine of this architecture has level {level:?}"),
         #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
         Level::Simd128 => simd128::run(kernel),
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        Level::Scalar => unreachable!("this build has no level {level:?}"),
         #[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
         Level::Simd128 => unreachable!("this build has no level {level:?}"),
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
