@@ -387,7 +387,7 @@ typedef struct {
     size_t rank;
     // The number of ranks, in 1..=1024; of devices in 1..=8.
     size_t world;
-    // `world` texts: where each rank listens for those above it, unix:PATH or tcp:HOST:PORT.
+    // `world` texts: where each rank listens for those above it, unix:PATH, on one host.
     const char *const *addresses;
     // `world` numbers of ids that each rank has, in turn; NULL: evenly.
     const size_t *split;
@@ -395,7 +395,7 @@ typedef struct {
     const char *layouts;
     // The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     const char *layout;
-    // auto, unix or tcp; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
+    // auto, unix, or of devices onesided; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     const char *transport;
     // The least number of requests for which rows are swapped; 0: what GUMBALL_DIST_SWAP_MIN_REQUESTS says, or 16.
     size_t swap_min_requests;
@@ -722,7 +722,7 @@ typedef struct {
     size_t end_id;
     // The most ids of a rank, to which rows of logits may be padded.
     size_t most_ids;
-    // The name of the transport that was taken, unix or tcp, which is the pool's; without ranks NULL.
+    // The name of the transport of rows that was taken, unix, or onesided on devices, which is the pool's; without ranks NULL.
     const char *transport;
     // 1 if steps of the assigned rows send whole rows to other ranks' devices.
     uint64_t sends_rows;

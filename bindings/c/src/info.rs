@@ -32,7 +32,7 @@ pub struct PoolInfo {
     pub end_id: usize,
     /// The most ids of a rank, to which rows of logits may be padded.
     pub most_ids: usize,
-    /// The name of the transport that was taken, unix or tcp, which is the pool's; without ranks NULL.
+    /// The name of the transport of rows that was taken, unix, or onesided on devices, which is the pool's; without ranks NULL.
     pub transport: *const c_char,
     /// 1 if steps of the assigned rows send whole rows to other ranks' devices.
     pub sends_rows: u64,

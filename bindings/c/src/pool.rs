@@ -80,8 +80,11 @@ impl From<gumball_engine::Pool> for Pool {
 impl Pool {
     fn of(home: Home) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let transport =
-            home.ranks().map_or_else(|_| CString::default(), |(_, group)| words(group.transport()));
+        let transport = match &home {
+            Home::Alone(_) => CString::default(),
+            Home::Ranks(pool) => words(pool.group().transport()),
+            Home::DeviceRanks(_) => words("onesided"),
+        };
         Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new(), transport }
     }
 }
@@ -146,7 +149,8 @@ impl PoolConfig {
         // SAFETY: the caller ensures that `ranks` points to the bytes that its `struct_size` names.
         let ranks = unsafe { read("ranks", self.ranks) }?;
         // SAFETY: the caller ensures what the fields of `ranks` point to.
-        let Joined { planner, transport, timeout } = unsafe { ranks.join(self.vocab) }?;
+        let Joined { planner, transport, timeout } =
+            unsafe { ranks.join(self.vocab, !self.device.is_null()) }?;
         Ok(match self.device.is_null() {
             true => Home::Ranks(Box::new(DistPool::new(config, planner, transport)?)),
             false => Home::DeviceRanks(Box::new(DeviceDistPool::new(config, planner, transport, timeout)?)),

@@ -60,7 +60,7 @@ pub struct Ranks {
     pub rank: usize,
     /// The number of ranks, in 1..=1024; of devices in 1..=8.
     pub world: usize,
-    /// `world` texts: where each rank listens for those above it, unix:PATH or tcp:HOST:PORT.
+    /// `world` texts: where each rank listens for those above it, unix:PATH, on one host.
     pub addresses: *const *const c_char,
     /// `world` numbers of ids that each rank has, in turn; NULL: evenly.
     pub split: *const usize,
@@ -68,7 +68,7 @@ pub struct Ranks {
     pub layouts: *const c_char,
     /// The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     pub layout: *const c_char,
-    /// auto, unix or tcp; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
+    /// auto, unix, or of devices onesided; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     pub transport: *const c_char,
     /// The least number of requests for which rows are swapped; 0: what GUMBALL_DIST_SWAP_MIN_REQUESTS says, or 16.
     pub swap_min_requests: usize,
@@ -131,7 +131,7 @@ impl Ranks {
     ///
     /// # Safety
     /// The pointers are NULL or point to what their fields say.
-    pub(crate) unsafe fn join(&self, vocab: usize) -> Result<Joined> {
+    pub(crate) unsafe fn join(&self, vocab: usize, on_device: bool) -> Result<Joined> {
         if !(1..=1024).contains(&self.world) {
             return Err(Failure::out_of_range("world", self.world, "in 1..=1024"));
         }
@@ -183,7 +183,7 @@ impl Ranks {
             given if given <= 86_400_000 => Duration::from_millis(given),
             given => return Err(Failure::out_of_range("timeout_ms", given, "in 0..=86400000")),
         };
-        let transport = dist::choose(transport, self.rank, &addresses, timeout)?;
+        let transport = dist::choose(transport, on_device, self.rank, &addresses, timeout)?;
         Ok(Joined { planner, transport, timeout })
     }
 }

@@ -33,7 +33,9 @@ pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};
 pub use share::{Ownership, Shares, VocabSplit};
 pub use survey::{Spread, SurveyRow, Surveyed, survey_rows};
+#[cfg(unix)]
+pub use transport::Sockets;
 pub use transport::{
-    Address, Bounds, DEFAULT_TIMEOUT, Patience, Sockets, Threads, Transport, TransportKind, choose, threads,
+    Address, Bounds, DEFAULT_TIMEOUT, Patience, Threads, Transport, TransportKind, choose, threads,
 };
 pub use words::{bytes_of, words_of};

@@ -193,7 +193,11 @@ static void mistakes_are_named(void) {
          "layout \"half\" is not known; known are: gather, swap, survey, replicated");
     ranks.layouts = NULL;
     ranks.transport = "nccl";
-    NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN, "transport \"nccl\" is not known; known are: auto, unix, tcp");
+    NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
+         "transport \"nccl\" is not known; known are: auto, onesided, torch, unix, threads");
+    ranks.transport = "onesided";
+    NONE(gumball_pool_new(&config), GUMBALL_UNAVAILABLE,
+         "no transport onesided: rows in host memory take unix, torch or threads");
     ranks.transport = "unix";
     ranks.rank = 1;
     NOTHING(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "rank");

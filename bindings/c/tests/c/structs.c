@@ -193,7 +193,7 @@ int main(void) {
     bell(rows, ROWS * VOCAB, 1);
     bell(weights, VOCAB * WIDTH, 3);
     STRUCTS(SIZE_SET);
-    const char *const address = "tcp:127.0.0.1:0";
+    const char *const address = "unix:./structs-socket";
     sampler_config.vocab = pool_config.vocab = trees.vocab = VOCAB;
     pool_config.threads = operators_config.threads = ranks.world = trees.trees = trees.drafts = 1;
     ranks.addresses = &address;

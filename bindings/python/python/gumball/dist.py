@@ -14,20 +14,20 @@
 Tokens, logprobs and the states of requests are those of one process with whole rows, bit for bit, whatever the layout, the
 transport, the number of processes and the split: see docs/scaling.md. Rows lie in host memory, or with `device` on GPUs of one
 host that reach each other's memory. This module needs neither numpy
-nor torch; `join` uses `torch.distributed` if the program does.
+nor torch; `join` uses `torch.distributed` if the program does, and ranks of several hosts exchange through its process group.
 
-Without torch name where each rank listens: ``DistPool(vocab, rank=rank, addresses=addresses_at("tcp:host:29600", world))``.
+Without torch name where each rank listens: ``DistPool(vocab, rank=rank, addresses=addresses_at("unix:/run/me/rank", world))``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ._gumball import (
@@ -41,7 +41,7 @@ from ._gumball import (
     LateError,
     LostError,
 )
-from .errors import CallError, InvalidValueError
+from .errors import CallError, InvalidValueError, UnavailableError
 
 __all__ = [
     "BrokenError",
@@ -59,18 +59,13 @@ __all__ = [
 
 
 def addresses_at(address: str, world: int) -> list[str]:
-    """Returns an address for each of `world` ranks of one host: the given one, with a number of its own for each rank.
+    """Returns an address for each of `world` ranks of one host: "unix:PATH" stands for PATH.0, PATH.1 and so on.
 
-    address: "tcp:HOST:PORT", whose ranks listen at PORT, PORT + 1 and so on; or "unix:PATH", at PATH.0, PATH.1 and so on. Raises
-    ValueError for anything else, and for ports beyond 65535.
+    Raises ValueError for anything else.
     """
-    if address.startswith("unix:") and address != "unix:":
-        return [f"{address}.{rank}" for rank in range(world)]
-    place, _, port = address.rpartition(":")
-    if not place.startswith("tcp:") or place == "tcp:" or not port.isdecimal() or int(port) + world > 65536:
-        text = f"address is {address!r}, but must be unix:PATH, or tcp:HOST:PORT with {world} ports from PORT on"
-        raise InvalidValueError(text)
-    return [f"{place}:{int(port) + rank}" for rank in range(world)]
+    if not address.startswith("unix:") or address == "unix:":
+        raise InvalidValueError(f"address is {address!r}, but must be unix:PATH")
+    return [f"{address}.{rank}" for rank in range(world)]
 
 
 def join(
@@ -81,34 +76,51 @@ def join(
     rank: int | None = None,
     world: int | None = None,
     address: str | None = None,
-    host: str | None = None,
+    transport: str | None = None,
+    timeout: float = 30.0,
     **options: Any,
 ) -> DistPool:
-    """Makes the DistPool of this rank, once the ranks have told each other where they listen.
+    """Makes the DistPool of this rank, once the ranks have told each other where they are.
 
     They tell each other through one of these: address, as of `addresses_at`, where all ranks know what it says; store, a
-    `torch.distributed.Store`, or anything with its `set` and `get`; otherwise torch.distributed, over group or the default process
-    group. With a store or an address rank and world are needed, unless the environment has RANK and WORLD_SIZE, as under
-    torchrun. A store serves one group: hand over a `PrefixStore` for another.
+    `torch.distributed.Store`, or anything with its `set` and `get`; otherwise a process group of torch, group or the default one,
+    whose ranks are those of the pool. With a store or an address rank and world are needed, unless the environment has RANK and
+    WORLD_SIZE, as under torchrun. A store serves one group: hand over a `PrefixStore` for another.
 
-    Ranks of one host listen at Unix sockets in a folder that only this user can read; ranks of several, or with
-    ``transport="tcp"``, at a free TCP port. host: the name or address by which other hosts reach this one; None: its host name.
-    options: all others of :class:`DistPool`.
+    Ranks of one host exchange through Unix sockets, in a folder that only this user can enter; ranks of several, or with
+    ``transport="torch"``, through the process group: gloo's on CPUs, NCCL's on GPUs. After an error of an exchange that group is of
+    no use either. options: all others of :class:`DistPool`.
 
-    Raises ValueError without a rank or a world, RuntimeError where torch.distributed is not initialised; and the errors of
-    :class:`DistPool`.
+    Raises ValueError without a rank or a world, RuntimeError where torch.distributed is not initialised, UnavailableError where no
+    transport fits; and the errors of :class:`DistPool`.
     """
+    options |= {"transport": transport, "timeout": timeout}
     if address is not None:
         rank, world = _place(rank, world)
         return DistPool(vocab, rank=rank, addresses=addresses_at(address, world), **options)
+    ranks = None
     if store is not None:
         rank, world = _place(rank, world)
         tell = _through(store, rank, world)
+    elif rank is not None or world is not None:
+        raise InvalidValueError("rank and world go with store= or address=; those of torch's process group are known")
     else:
-        torch_rank, torch_world, tell = _through_torch(group)
-        rank, world = torch_rank if rank is None else rank, torch_world if world is None else world
-    with _listening(options.get("transport"), rank, host, tell) as addresses:
-        return DistPool(vocab, rank=rank, addresses=addresses, **options)
+        ranks = _ranks_of_torch(group)
+        rank = int(ranks.rank)
+        tell = partial(ranks.agree, patience=timeout)
+    wanted = transport or os.environ.get("GUMBALL_DIST_TRANSPORT", "auto")
+    # Of one host are ranks with the same name that have been up since the same boot.
+    homes = tell(f"{socket.gethostname()} {_boot()} {hasattr(socket, 'AF_UNIX')}")
+    if len(set(homes)) == 1 and homes[0].endswith(" True") and wanted != "torch":
+        folder = tempfile.mkdtemp(prefix="gumball-")
+        try:
+            addresses = tell(f"unix:{os.path.join(folder, str(rank))}")
+            return DistPool(vocab, rank=rank, addresses=addresses, **options)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    if ranks is None:
+        raise UnavailableError("no transport: ranks of several hosts take torch's process group, and no store")
+    return DistPool(vocab, group=ranks, **options)
 
 
 def _place(rank: int | None, world: int | None) -> tuple[int, int]:
@@ -135,41 +147,15 @@ def _through(store: Any, rank: int, world: int) -> Callable[[str], list[str]]:
     return tell
 
 
-def _through_torch(group: Any) -> tuple[int, int, Callable[[str], list[str]]]:
-    """This rank, the world, and a way to tell all ranks a text, by a process group of torch."""
+def _ranks_of_torch(group: Any) -> Any:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_initialized():
         raise CallError(
             "no process group of torch: call torch.distributed.init_process_group, or pass store=, or address="
         )
+    from .torch_ranks import TorchRanks
 
-    def tell(text: str) -> list[str]:
-        got: list[Any] = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(got, text, group=group)
-        return got
-
-    return distributed.get_rank(group), distributed.get_world_size(group), tell
-
-
-@contextlib.contextmanager
-def _listening(
-    transport: str | None, rank: int, host: str | None, tell: Callable[[str], list[str]]
-) -> Iterator[Sequence[str]]:
-    """Finds a place to listen at, and yields those of all ranks. Folders of sockets are removed again."""
-    wanted = transport or os.environ.get("GUMBALL_DIST_TRANSPORT", "auto")
-    # Of one host are ranks with the same name that have been up since the same boot.
-    homes = tell(f"{socket.gethostname()} {_boot()} {hasattr(socket, 'AF_UNIX') and wanted != 'tcp'}")
-    if len(set(homes)) == 1 and homes[0].endswith(" True"):
-        folder = tempfile.mkdtemp(prefix="gumball-")
-        try:
-            yield tell(f"unix:{os.path.join(folder, str(rank))}")
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return
-    # The port is free until somebody else takes it, before this rank listens there: then that is an UnavailableError.
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
-    yield tell(f"tcp:{host or socket.gethostname()}:{port}")
+    return TorchRanks(distributed.group.WORLD if group is None else group)
 
 
 def _boot() -> str:

@@ -16,13 +16,18 @@ pub struct Signals(Arc<Mutex<Option<PyErr>>>);
 impl Signals {
     /// Returns the patience of a group whose waits look for signals.
     pub fn patience(&self, timeout: Duration) -> Patience {
-        let raised = Arc::clone(&self.0);
+        let signals = self.clone();
         Patience::from(timeout).unless(move || {
             let looked = Python::try_attach(|py| py.check_signals()).unwrap_or(Ok(()));
             let Err(error) = looked else { return false };
-            *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            signals.keep(error);
             true
         })
+    }
+
+    /// Keeps what was raised, for the error of the call that it ended.
+    pub fn keep(&self, error: PyErr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
     /// Returns what a handler raised since this was asked last.

@@ -59,9 +59,12 @@ impl Home {
         Ok(())
     }
 
-    /// Returns the name of the transport.
+    /// Returns the name of the transport of the rows.
     pub fn transport(&self) -> &'static str {
-        either!(self, pool => pool.group().transport())
+        match self {
+            Self::Host(pool) => pool.group().transport(),
+            Self::Device(_) => "onesided",
+        }
     }
 
     /// Returns the shape of a step of some slots.

@@ -5,6 +5,7 @@
 //! | `mod.rs` | the class: how it joins its group, its requests, and what it says of the group |
 //! | `home.rs` | the engine's pool behind it, on the host or on a device |
 //! | `config.rs` | the arguments that a group is made with |
+//! | `by_torch.rs` | the transport over the caller's process group of torch |
 //! | `plan.rs` | the layout of a step, decided before its logits exist |
 //! | `steps.rs` | steps and verifications |
 //! | `on_device.rs` | steps over devices: enqueued, captured, replayed, fetched |
@@ -13,6 +14,7 @@
 //!
 //! `python/gumball/dist.py` re-exports the classes, and says how processes find each other.
 
+mod by_torch;
 mod config;
 mod drafts_on_device;
 mod errors;
@@ -23,12 +25,11 @@ mod steps;
 
 use std::time::Duration;
 
-use gumball_engine::dist;
 use gumball_engine::{CudaThreadState, Place, PoolConfig, Widths};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use self::config::{Given, Joined};
+use self::config::{Given, Joined, Way};
 use self::errors::Signals;
 use self::home::{Home, either};
 pub use self::plan::DistPlan;
@@ -58,11 +59,12 @@ const UNMADE: &str = "no pool was made";
 ///     tokens = pool.step(logits, [slot]).tokens   # the same on all ranks, and what one process would draw
 ///
 /// vocab: the number of logits in a whole row. rank: this process' number. addresses: where each rank listens, by rank:
-/// "unix:PATH" or "tcp:HOST:PORT"; gumball.dist.join finds them out. split: how many ids each rank has, one number for each; None:
+/// "unix:PATH", on one host; or in place of both group: a process group of torch, whose ranks are those of the pool, on any hosts.
+/// gumball.dist.join takes what fits. split: how many ids each rank has, one number for each; None:
 /// evenly. slots, top_n, ids, kept, threads, level, route: as for Pool. layouts: which of "gather", "swap", "survey" and
 /// "replicated" steps may take; "gather" always may. ownership: who samples which requests: "blocks", or "modulo" for request % world.
 /// layout: forces one for all steps but prefill. swap_min_requests, survey_min_vocab, survey_min_rows: from where on a layout is
-/// taken. transport: "auto", "unix" or "tcp"; on devices it serves to make the group. These five are otherwise what GUMBALL_DIST_LAYOUT, .._SWAP_MIN_REQUESTS,
+/// taken. transport: how rows travel: "auto"; "unix", by addresses; "torch", by a group; on devices "onesided". These five are otherwise what GUMBALL_DIST_LAYOUT, .._SWAP_MIN_REQUESTS,
 /// .._SURVEY_MIN_VOCAB, .._SURVEY_MIN_ROWS and .._TRANSPORT say. timeout: how many seconds the other ranks are waited for: until
 /// all are connected, until all have compared what they are made with, and in each step. Signals are heard meanwhile. device, rows, history_growth, keep_histories, stream: as for Pool. With a device rows and results may lie there, and devices
 /// write into each other's memory: GPUs of one host with peer access. Then no kept sets are reported.
@@ -143,10 +145,10 @@ impl DistPool {
 impl DistPool {
     #[new]
     #[pyo3(signature = (
-        vocab, *, rank, addresses, split=None, slots=None, top_n=None, ids=None, kept=false, threads=None, level=None, route=None,
+        vocab, *, rank=None, addresses=None, group=None, split=None, slots=None, top_n=None, ids=None, kept=false, threads=None, level=None, route=None,
         layouts=None, ownership="blocks", layout=None, swap_min_requests=None, survey_min_vocab=None, survey_min_rows=None,
         transport=None, timeout=None, device=None, rows=None, history_growth=None, keep_histories=false, stream=None,
-    ), text_signature = "(vocab, *, rank, addresses, split=None, slots=256, top_n=0, ids=0, kept=False, threads=None, \
+    ), text_signature = "(vocab, *, rank=None, addresses=None, group=None, split=None, slots=256, top_n=0, ids=0, kept=False, threads=None, \
         level=None, route='race', layouts=('gather', 'swap', 'survey'), ownership='blocks', layout=None, \
         swap_min_requests=None, survey_min_vocab=None, survey_min_rows=None, transport=None, timeout=30.0, device='cpu', \
         rows=256, history_growth=4096, keep_histories=False, stream=None)")]
@@ -154,8 +156,9 @@ impl DistPool {
     fn new(
         py: Python<'_>,
         vocab: &Bound<'_, PyAny>,
-        rank: &Bound<'_, PyAny>,
-        addresses: Vec<String>,
+        rank: Option<&Bound<'_, PyAny>>,
+        addresses: Option<Vec<String>>,
+        group: Option<&Bound<'_, PyAny>>,
         split: Option<&Bound<'_, PyAny>>,
         slots: Option<&Bound<'_, PyAny>>,
         top_n: Option<&Bound<'_, PyAny>>,
@@ -181,26 +184,27 @@ impl DistPool {
         let number = |value: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
             value.map_or(Ok(default), |value| extract_int::<usize>(value, name))
         };
-        let (vocab, rank) = (extract_int(vocab, "vocab")?, extract_int(rank, "rank")?);
+        let vocab = extract_int(vocab, "vocab")?;
+        let (timeout, signals) = (config::read_timeout(timeout)?, Signals::default());
+        let way = Way::read(rank, addresses.as_deref(), group, (timeout, &signals))?;
+        let (rank, world) = way.place();
         let given = Given {
-            addresses: &addresses,
+            world,
             split,
             layouts: layouts.as_deref(),
             ownership,
             layout,
             thresholds: [swap_min_requests, survey_min_vocab, survey_min_rows],
             transport,
-            timeout,
         };
-        let config::Config { planner, addresses, transport, timeout } = given.read(vocab)?;
+        let config::Config { planner, transport } = given.read(vocab)?;
         let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
         let slots = number(slots, "slots", 256)?;
         let device = device_name(device)?;
         let stream = stream.map(stream_handle).transpose()?;
         let split = planner.split.clone();
-        let signals = Signals::default();
         let patience = signals.patience(timeout);
-        let connect = || dist::choose(transport, rank, &addresses, patience);
+        let connect = || way.connect((transport, device != "cpu"), patience);
         let failed = |error| signals.error(error);
         let (home, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
@@ -272,7 +276,7 @@ impl DistPool {
         &self.joined.device
     }
 
-    /// The transport that was taken: "unix" or "tcp".
+    /// The transport that was taken: "unix" or "torch", on devices "onesided".
     #[getter]
     fn transport(&self) -> &'static str {
         self.joined.transport

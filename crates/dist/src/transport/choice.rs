@@ -1,23 +1,32 @@
-//! Which transport a group takes: the caller's word, the environment's, or that of its addresses.
+//! Which transport a group takes: the caller's word, or the environment's.
 
-use super::{Address, Patience, Sockets, Transport};
+use super::{Address, Patience, Transport};
 use gumball_spec::{Error, RanksError, Result};
 
-/// The transports that a group of processes can be asked to take.
+/// The transports that a group can be asked to take, each of which it takes or refuses with the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TransportKind {
-    /// That of the addresses.
+    /// `OneSided` for rows on devices, and for rows in host memory what the ranks find each other by.
     #[default]
     Auto,
+    /// Stores of devices into each other's memory.
+    OneSided,
+    /// The process group of torch that a program in Python has.
+    Torch,
     /// Unix sockets between processes of one host.
     Unix,
-    /// TCP between processes.
-    Tcp,
+    /// Memory of one process, whose threads are the ranks.
+    Threads,
 }
 
 impl TransportKind {
-    const ALL: [(TransportKind, &'static str); 3] =
-        [(Self::Auto, "auto"), (Self::Unix, "unix"), (Self::Tcp, "tcp")];
+    const ALL: [(TransportKind, &'static str); 5] = [
+        (Self::Auto, "auto"),
+        (Self::OneSided, "onesided"),
+        (Self::Torch, "torch"),
+        (Self::Unix, "unix"),
+        (Self::Threads, "threads"),
+    ];
 
     /// Returns the kind of a name.
     ///
@@ -39,56 +48,83 @@ impl TransportKind {
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         variable("GUMBALL_DIST_TRANSPORT").map_or(Ok(Self::Auto), |name| Self::of_name(&name))
     }
+
+    /// Checks that the rows of a pool can travel so: on a device, or in host memory.
+    ///
+    /// # Errors
+    /// - [`RanksError::Unavailable`] with the reason.
+    pub fn check(self, on_device: bool) -> Result<()> {
+        match (self, on_device) {
+            (Self::OneSided, false) => Err(self.refused("rows in host memory take unix, torch or threads")),
+            (Self::Auto | Self::OneSided, _) | (_, false) => Ok(()),
+            (_, true) => Err(self.refused("rows on devices take onesided")),
+        }
+    }
+
+    /// Returns the error of a transport that cannot serve.
+    #[must_use]
+    pub fn refused(self, reason: &str) -> Error {
+        let name = Self::ALL.into_iter().find(|(kind, _)| *kind == self).expect("it has all").1;
+        RanksError::Unavailable { what: format!("transport {name}"), reason: reason.to_owned() }.into()
+    }
 }
 
-/// Connects a rank by the transport of a kind.
+/// Connects a rank with processes that listen at addresses, for a pool whose rows lie on a device or in host memory.
 ///
 /// # Errors
-/// - [`RanksError::Unavailable`] if that kind is forced and does not fit the addresses.
-/// - Those of [`Sockets::connect`].
+/// - [`RanksError::Unavailable`] if the kind does not serve such rows, or takes no addresses.
+/// - Those of [`Sockets::connect`](super::Sockets::connect).
 pub fn choose(
     kind: TransportKind,
+    on_device: bool,
     rank: usize,
     addresses: &[Address],
     patience: impl Into<Patience>,
 ) -> Result<Box<dyn Transport>> {
-    let unfit = |what: &str, wanted: &str| RanksError::Unavailable {
-        what: format!("transport {what}"),
-        reason: format!("it needs addresses that begin with {wanted}, for all ranks"),
-    };
+    kind.check(on_device)?;
     match kind {
-        TransportKind::Unix if !addresses.iter().all(|address| matches!(address, Address::Unix(_))) => {
-            return Err(unfit("unix", "unix:").into());
+        TransportKind::Torch => Err(kind.refused("it takes a process group of torch, and no addresses")),
+        TransportKind::Threads => Err(kind.refused("it takes ranks of `threads()`, and no addresses")),
+        #[cfg(unix)]
+        _ => Ok(Box::new(super::Sockets::connect(rank, addresses, patience)?)),
+        #[cfg(not(unix))]
+        _ => {
+            let _ = (rank, addresses, patience.into());
+            Err(TransportKind::Unix.refused("this system has no Unix sockets"))
         }
-        TransportKind::Tcp if !addresses.iter().all(|address| matches!(address, Address::Tcp(_))) => {
-            return Err(unfit("tcp", "tcp:").into());
-        }
-        _ => {}
     }
-    Ok(Box::new(Sockets::connect(rank, addresses, patience)?))
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use std::time::Duration;
 
+    use super::TransportKind::{Auto, OneSided, Threads, Torch, Unix};
     use super::*;
 
-    fn alone() -> Vec<Address> {
-        vec![Address::Unix(std::env::temp_dir().join(format!("gumball-{}-alone", std::process::id())))]
-    }
-
     #[test]
-    fn a_transport_that_does_not_fit_or_is_not_known_is_an_error_and_auto_is_that_of_the_addresses() {
-        let second = Duration::from_secs(1);
-        let error = choose(TransportKind::Tcp, 0, &alone(), second).unwrap_err();
-        let said = "no transport tcp: it needs addresses that begin with tcp:, for all ranks";
-        assert_eq!(error.to_string(), said);
-        for name in ["ucx", "onesided", "nccl"] {
-            let error = TransportKind::of_environment(|_| Some(name.to_owned())).unwrap_err();
-            let said = format!("transport {name:?} is not known; known are: auto, unix, tcp");
-            assert_eq!(error.to_string(), said);
+    fn a_transport_that_cannot_serve_is_refused_with_the_reason() {
+        let socket = std::env::temp_dir().join(format!("gumball-{}-alone", std::process::id()));
+        let connect = |kind, on_device| {
+            choose(kind, on_device, 0, &[Address::Unix(socket.clone())], Duration::from_secs(1))
+        };
+        for (kind, on_device, said) in [
+            (OneSided, false, "no transport onesided: rows in host memory take unix, torch or threads"),
+            (Torch, false, "no transport torch: it takes a process group of torch, and no addresses"),
+            (Threads, false, "no transport threads: it takes ranks of `threads()`, and no addresses"),
+            (Unix, true, "no transport unix: rows on devices take onesided"),
+            (Torch, true, "no transport torch: rows on devices take onesided"),
+            (Threads, true, "no transport threads: rows on devices take onesided"),
+        ] {
+            assert_eq!(connect(kind, on_device).unwrap_err().to_string(), said);
         }
-        assert_eq!(choose(TransportKind::Auto, 0, &alone(), second).unwrap().name(), "unix");
+        for (kind, on_device) in [(Auto, false), (Unix, false), (Auto, true), (OneSided, true)] {
+            assert_eq!(connect(kind, on_device).unwrap().name(), "unix");
+        }
+        for name in ["ucx", "tcp", "nccl"] {
+            let error = TransportKind::of_environment(|_| Some(name.to_owned())).unwrap_err();
+            let known = "known are: auto, onesided, torch, unix, threads";
+            assert_eq!(error.to_string(), format!("transport {name:?} is not known; {known}"));
+        }
     }
 }

@@ -6,9 +6,9 @@
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
-use super::address::{Listener, Stream};
 use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
+use super::unix::{Listener, Stream};
 use super::{Address, Duration};
 use gumball_spec::{Error, RanksError, Result};
 
@@ -85,7 +85,7 @@ pub(super) fn join(rank: usize, addresses: &[Address], patience: &Patience) -> R
     let mut waiting = patience.begin();
     loop {
         let left = waiting.left(patience.timeout());
-        joining.call(left)?;
+        joining.call()?;
         // A number of connections at a time, so that a flood of them does not keep this rank from looking at the clock.
         for _ in 0..MOST_SILENT {
             let Some(stream) = listener.accept().map_err(unavailable)? else { break };
@@ -118,7 +118,7 @@ impl Joining<'_> {
     }
 
     /// Connects to the ranks below that have not greeted, and reads what they say.
-    fn call(&mut self, left: Duration) -> Result<()> {
+    fn call(&mut self) -> Result<()> {
         let is_again = self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);
         if is_again {
             self.tried = Some(Instant::now());
@@ -127,7 +127,7 @@ impl Joining<'_> {
             let (call, failed) = &mut self.calls[peer];
             if call.is_none() && is_again {
                 let greeting = greeting(self.rank, self.streams.len());
-                let connected = Stream::connect(&self.addresses[peer], left).and_then(|mut stream| {
+                let connected = Stream::connect(&self.addresses[peer]).and_then(|mut stream| {
                     // A connection that was just made has room for it.
                     stream.write_all(&greeting)?;
                     Ok(stream)

@@ -5,9 +5,13 @@
 
 mod address;
 mod choice;
+#[cfg(unix)]
 mod joining;
+#[cfg_attr(not(unix), expect(dead_code, reason = "only sockets wait so"))]
 mod patience;
+#[cfg(unix)]
 mod ready;
+#[cfg(unix)]
 mod sockets;
 mod threads;
 #[cfg(unix)]
@@ -19,6 +23,7 @@ use std::time::Duration;
 pub use address::Address;
 pub use choice::{TransportKind, choose};
 pub use patience::Patience;
+#[cfg(unix)]
 pub use sockets::Sockets;
 pub use threads::{Threads, threads};
 

@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::address::{Listener, Stream};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::unix::{Listener, Stream};
 
 /// An event on a connection.
 #[derive(Debug)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix looks at the connections"))]
 pub(super) enum Wanted<'a> {
     Connection(&'a Listener),
     Bytes(&'a Stream),
@@ -16,10 +17,7 @@ pub(super) enum Wanted<'a> {
 }
 
 /// Waits until something wanted is there, or the time is over. It may end earlier.
-#[cfg(unix)]
 pub(super) fn wait(wanted: &[Wanted<'_>], longest: Duration) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
     fn poll_of<'w>(wanted: &Wanted<'w>) -> PollFd<'w> {
         match wanted {
             Wanted::Connection(listener) => PollFd::new(*listener, PollFlags::IN),
@@ -36,11 +34,4 @@ pub(super) fn wait(wanted: &[Wanted<'_>], longest: Duration) -> io::Result<()> {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Waits a moment.
-#[cfg(not(unix))]
-pub(super) fn wait(_wanted: &[Wanted<'_>], longest: Duration) -> io::Result<()> {
-    std::thread::sleep(longest.min(Duration::from_millis(1)));
-    Ok(())
 }

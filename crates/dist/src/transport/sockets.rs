@@ -1,23 +1,22 @@
-//! Ranks that are processes: a connection between each two of them.
+//! Ranks that are processes of one host: a connection between each two of them.
 //!
 //! A message is its length, 8 bytes, then its bytes. In an exchange a rank writes to all peers and reads from all, whichever is ready, so
 //! two ranks that send each other long messages do not wait for each other.
 
 use std::io::{self, Read};
 
-use super::address::Stream;
 use super::joining::join;
 use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
+use super::unix::Stream;
 use super::{Address, Bounds, Duration, Transport, left, too_long};
 use gumball_spec::{Error, RanksError, Result};
 
-/// One rank among processes.
+/// One rank among processes of one host.
 #[derive(Debug)]
 pub struct Sockets {
     rank: usize,
     patience: Patience,
-    name: &'static str,
     /// The peers by rank; `None` in this rank's place.
     peers: Vec<Option<Stream>>,
 }
@@ -37,8 +36,7 @@ impl Sockets {
             return Err(Error::out_of_range("rank", rank, format!("in 0..{world}")));
         }
         let peers = join(rank, addresses, &patience)?;
-        let is_unix = addresses.iter().all(|address| matches!(address, Address::Unix(_)));
-        Ok(Self { rank, patience, name: if is_unix { "unix" } else { "tcp" }, peers })
+        Ok(Self { rank, patience, peers })
     }
 }
 
@@ -52,7 +50,7 @@ impl Transport for Sockets {
     }
 
     fn name(&self) -> &'static str {
-        self.name
+        "unix"
     }
 
     fn timeout(&self) -> Duration {
@@ -207,7 +205,7 @@ impl Transfer {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::io::Write;
     use std::time::Instant;
@@ -237,30 +235,21 @@ mod tests {
 
     #[test]
     fn long_messages_pass_each_other() {
-        let tcp: Vec<Address> = (0..2).map(|_| free_port()).collect();
-        for addresses in [unix(3, "long"), tcp] {
-            let world = addresses.len();
-            on_each_rank(&addresses, 20_000, |mut transport| {
-                let own = transport.rank();
-                for turn in 0..3 {
-                    let message = vec![(own + turn) as u8; 3_000_000 * turn + 1];
-                    let mut receive = vec![Vec::new(); world];
-                    let bounds =
-                        Bounds { patience: transport.timeout(), most_bytes: &vec![message.len(); world] };
-                    transport.all_to_all(&vec![&message[..]; world], &mut receive, bounds).unwrap();
-                    for (from, message) in receive.iter().enumerate() {
-                        assert_eq!(message.len(), 3_000_000 * turn + 1);
-                        assert!(message.iter().all(|byte| *byte == (from + turn) as u8));
-                    }
+        let world = 3;
+        on_each_rank(&unix(world, "long"), 20_000, |mut transport| {
+            let own = transport.rank();
+            for turn in 0..3 {
+                let message = vec![(own + turn) as u8; 3_000_000 * turn + 1];
+                let mut receive = vec![Vec::new(); world];
+                let bounds =
+                    Bounds { patience: transport.timeout(), most_bytes: &vec![message.len(); world] };
+                transport.all_to_all(&vec![&message[..]; world], &mut receive, bounds).unwrap();
+                for (from, message) in receive.iter().enumerate() {
+                    assert_eq!(message.len(), 3_000_000 * turn + 1);
+                    assert!(message.iter().all(|byte| *byte == (from + turn) as u8));
                 }
-            });
-        }
-    }
-
-    /// Returns an address of this machine that was free just now.
-    fn free_port() -> Address {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Address::Tcp(format!("127.0.0.1:{port}"))
+            }
+        });
     }
 
     #[test]
@@ -330,7 +319,7 @@ mod tests {
     #[test]
     fn who_does_not_greet_as_a_rank_is_left_alone() {
         let addresses = unix(2, "stranger");
-        let Address::Unix(path) = &addresses[0] else { unreachable!() };
+        let Address::Unix(path) = &addresses[0];
         std::thread::scope(|scope| {
             let first = scope.spawn(|| Sockets::connect(0, &addresses, Duration::from_secs(20)));
             let mut stranger = loop {

@@ -1,35 +1,126 @@
-//! Unix sockets at paths: made, and removed again, without a wait and without harm to what others have there.
+//! Unix sockets at paths: made, and removed again, without a wait and without harm to what others have there; and connections.
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix};
+use rustix::net::{SocketFlags, SocketType};
+
+use super::Address;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 128;
 
+/// A connection to a rank. Reads and writes do not wait.
+#[derive(Debug)]
+pub(super) struct Stream(UnixStream);
+
+impl Stream {
+    /// Connects to an address, or fails at once if no process listens there or the queue of the one that listens is full.
+    pub fn connect(address: &Address) -> io::Result<Self> {
+        let Address::Unix(path) = address;
+        connect(path).map(Self)
+    }
+
+    /// Writes bytes that lie in two places, as many as there is room for. That the peer has gone is an error, and never a signal.
+    pub fn send(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
+        #[cfg(not(target_vendor = "apple"))]
+        let flags = SendFlags::NOSIGNAL;
+        #[cfg(target_vendor = "apple")]
+        let flags = SendFlags::empty();
+        let parts = parts.map(io::IoSlice::new);
+        Ok(net::sendmsg(&self.0, &parts, &mut SendAncillaryBuffer::default(), flags)?)
+    }
+
+    /// Returns whether bytes have come, or the connection has ended.
+    pub fn has_something(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(net::recv(&self.0, &mut [0u8; 1], flags), Err(Errno::AGAIN | Errno::INTR))
+    }
+}
+
+impl io::Read for Stream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.read(to)
+    }
+}
+
+impl io::Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.send([from, &[]])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What listens at an address, for processes of the same user.
+#[derive(Debug)]
+pub(super) struct Listener {
+    listener: UnixListener,
+    /// Removes the socket in the end.
+    _place: Place,
+}
+
+impl Listener {
+    /// Listens at an address. The socket of a process that has ended is replaced; any other file there stays, and is an error.
+    pub fn bind(address: &Address) -> io::Result<Self> {
+        let Address::Unix(path) = address;
+        listen(path).map(|(listener, _place)| Self { listener, _place })
+    }
+
+    /// Returns the next connection, if somebody has connected.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        let accepted = self.listener.accept().and_then(|(stream, _)| {
+            stream.set_nonblocking(true)?;
+            Ok(Stream(stream))
+        });
+        match accepted {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) => match error.kind() {
+                // There is no connection, or its other side has closed it again.
+                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted => Ok(None),
+                io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
 /// A socket that was made at a path, and is removed from there in the end.
 #[derive(Debug)]
-pub struct Place {
+struct Place {
     path: PathBuf,
     /// The numbers of the device and of the socket on it, by which it is told from what others put there later.
     made: Option<(u64, u64)>,
 }
 
-/// Connects to a path, or fails at once if no process listens there or the queue of the one that listens is full.
-pub fn connect(path: &Path) -> io::Result<UnixStream> {
+fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::from(socket()?);
     stream.set_nonblocking(true)?;
     net::connect(&stream, &SocketAddrUnix::new(path)?)?;
     Ok(stream)
 }
 
-/// Listens at a path, for processes of the same user.
-pub fn listen(path: &Path) -> io::Result<(UnixListener, Place)> {
+fn listen(path: &Path) -> io::Result<(UnixListener, Place)> {
     let (socket, address) = (socket()?, SocketAddrUnix::new(path)?);
     match net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
@@ -47,7 +138,7 @@ pub fn listen(path: &Path) -> io::Result<(UnixListener, Place)> {
     Ok((listener, place))
 }
 
-fn socket() -> io::Result<std::os::fd::OwnedFd> {
+fn socket() -> io::Result<OwnedFd> {
     #[cfg(not(target_vendor = "apple"))]
     let flags = SocketFlags::CLOEXEC;
     #[cfg(target_vendor = "apple")]

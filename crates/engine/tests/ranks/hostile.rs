@@ -31,7 +31,7 @@ fn addresses() -> Vec<Address> {
 }
 
 fn path(address: &Address) -> PathBuf {
-    let Address::Unix(path) = address else { unreachable!("they are paths") };
+    let Address::Unix(path) = address;
     path.clone()
 }
 

@@ -4,6 +4,9 @@
 #[path = "../../../cpu/tests/differential/cases.rs"]
 mod cases;
 
+#[path = "../../examples/05_own_transport.rs"]
+mod own_transport;
+
 mod batch;
 mod bytes;
 #[cfg(feature = "emulator")]
@@ -21,3 +24,8 @@ mod hostile;
 mod processes;
 mod steps;
 mod verifications;
+
+#[test]
+fn a_transport_of_the_programs_own_serves() {
+    own_transport::main().unwrap();
+}

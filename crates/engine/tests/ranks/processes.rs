@@ -59,7 +59,7 @@ fn a_rank_of_its_own() {
         (0..WORLD).map(|rank| Address::Unix(folder.join(format!("rank-{rank}")))).collect();
     let kind = TransportKind::of_environment(variable).unwrap();
     let timeout = Duration::from_secs(20);
-    let transport = choose(kind, own, &addresses, timeout).unwrap();
+    let transport = choose(kind, false, own, &addresses, timeout).unwrap();
     assert_eq!(transport.name(), "unix");
     let batch = batch();
     let (mut pool, slots) = batch.try_dist_pool(transport, batch.planner()).unwrap();

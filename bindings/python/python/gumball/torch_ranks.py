@@ -1,0 +1,227 @@
+"""Exchanges between ranks by the caller's own process group of torch: gloo's on CPUs, NCCL's on GPUs.
+
+A message travels as a frame of a fixed length, which has its length and its first bytes, and then its other bytes, if it has more: most
+exchanges are one frame each way. Pools of :mod:`gumball.dist` call this; it moves bytes and knows nothing of rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+
+from .errors import DistError, InvalidValueError, LateError, LostError
+
+#: The bytes of a frame, and of the length in front of it.
+FRAME, LENGTH = 1024, 8
+#: The first bytes of a message that its frame has room for.
+FIRST = FRAME - LENGTH
+#: The length in the frame of a rank that has closed its pool.
+CLOSED = (1 << 64) - 1
+#: By the second tag ranks agree on the two of a pool, of frames and of what is behind them, since gloo takes a frame for that, and
+#: ends the process if it is longer; by the first tag nothing comes. The program's own messages have others.
+NOTHING, MEETING = 0x47554D00, 0x47554D01
+#: How often a backend that cannot wait for so long and no longer is asked, in seconds.
+MOMENT = 20e-6
+
+#: "late", "lost" or "long"; which rank; what the system said, or the length of the message.
+Failure = tuple[str, int, str]
+
+#: The first tag of the last pool in this process, and of each process group what the pool that was closed last still sends.
+_last = MEETING
+_farewells: dict[str, list[Any]] = {}
+
+
+class TorchRanks:
+    """One rank of a process group of torch: all ranks make the same calls in the same turn."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.rank: int = distributed.get_rank(group)
+        if self.rank < 0:
+            raise InvalidValueError("group is one that this process is not in, but must be one of its own")
+        self.world: int = distributed.get_world_size(group)
+        self._peers = [peer for peer in range(self.world) if peer != self.rank]
+        self._global = [distributed.get_global_rank(group, peer) for peer in range(self.world)]
+        # "nccl", or "cpu:gloo,cuda:nccl".
+        names = [name.rpartition(":") for name in distributed.get_backend_config(group).split(",")]
+        backends = {device or ("cuda" if name == "nccl" else "cpu"): name for device, _, name in names}
+        self._is_gloo = backends.get("cpu") == "gloo"
+        self._device = torch.device("cpu" if "cpu" in backends else f"cuda:{torch.cuda.current_device()}")
+        self._tag = MEETING
+        self._waiters = ThreadPoolExecutor(max(1, 2 * len(self._peers)), "gumball-ranks")
+
+    def agree(self, text: str, patience: float) -> list[str]:
+        """Tells all ranks a text, returns that of each, and takes tags that no earlier pool on any of them had.
+
+        Raises LateError or LostError for a rank that does not come within patience, in seconds.
+        """
+        global _last
+        known: list[Any] = [(_last, text)] * self.world
+        if self._is_gloo:
+            message, self._tag = bytearray(f"{_last} {text}".encode()), MEETING
+            received, failure = self.exchange([message] * self.world, [FIRST] * self.world, patience)
+            if failure is not None:
+                raise raised(failure, patience)
+            known = [bytes(each or message).decode().split(" ", 1) for each in received]
+        else:
+            distributed.all_gather_object(known, known[0], self._group)
+        self._tag = _last = 2 + max(int(tag) for tag, _ in known)
+        # All ranks have come here, so none waits for the pool before this one.
+        _farewells.pop(self._group.group_name, None)
+        return [text for _, text in known]
+
+    def exchange(
+        self, send: Sequence[bytearray], most: Sequence[int], patience: float
+    ) -> tuple[list[bytearray | None], Failure | None]:
+        """Sends each rank its message; returns that of each other rank, and what went wrong.
+
+        most: the most bytes that the message of each rank may have. patience: how many seconds the ranks are waited for. Of a rank that
+        a failure names the first bytes are returned, if they have come.
+        """
+        end = time.monotonic() + patience
+        frames = {peer: bytearray(FRAME) for peer in self._peers}
+        failure = self._move({peer: framed(send[peer]) for peer in self._peers}, frames, 0, end)
+        received: list[bytearray | None] = [None] * self.world
+        rests: dict[int, bytearray] = {}
+        for peer, frame in frames.items():
+            length = int.from_bytes(frame[:LENGTH], "little")
+            if length == CLOSED:
+                continue
+            received[peer] = frame[LENGTH : LENGTH + min(length, most[peer])]
+            if length > most[peer]:
+                failure = failure or ("long", peer, str(length))
+            elif length > FIRST and failure is None:
+                received[peer] = rests[peer] = bytearray(length)
+                rests[peer][:FIRST] = frame[LENGTH:]
+        if failure is None:
+            more = {peer: send[peer] for peer in self._peers if len(send[peer]) > FIRST}
+            failure = self._move(more, rests, FIRST, end)
+        return received, failure
+
+    def leave(self) -> None:
+        """Ends the connections of the group, so that nobody waits on, here or on another rank."""
+        with contextlib.suppress(RuntimeError):
+            # So ends what gloo has waited for in vain.
+            work = distributed.irecv(torch.empty(1), self._global[self._peers[0]], self._group, NOTHING)
+            work.wait(timedelta(milliseconds=1))
+
+    def close(self) -> None:
+        """Says to the other ranks that this one has closed its pool, if it came to one; waits for none."""
+        self._waiters.shutdown(wait=False)
+        if self._is_gloo and self._tag != MEETING and distributed.is_initialized():
+            last = CLOSED.to_bytes(LENGTH, "little").ljust(FRAME)
+            with contextlib.suppress(RuntimeError, ValueError):
+                _farewells[self._group.group_name] = [self._isend(bytearray(last), 0, peer) for peer in self._peers]
+
+    def _move(
+        self, send: Mapping[int, bytearray], receive: Mapping[int, bytearray], start: int, end: float
+    ) -> Failure | None:
+        """Sends each rank what lies behind `start`, receives as much as there is room for, and waits until `end`."""
+        places = {peer: self._place(buffer, start) for peer, buffer in receive.items()}
+        if self._is_gloo:
+            failure = self._by_gloo(send, places, start, end)
+        else:
+            failure = self._by_batch(send, places, start, end)
+        if self._device.type != "cpu" and failure is None:
+            for peer, place in places.items():
+                torch.frombuffer(receive[peer], dtype=torch.uint8, offset=start).copy_(place)
+        return failure
+
+    def _place(self, buffer: bytearray, start: int) -> torch.Tensor:
+        view = torch.frombuffer(buffer, dtype=torch.uint8, offset=start)
+        return view if self._device.type == "cpu" else view.to(self._device)
+
+    def _isend(self, buffer: bytearray, start: int, peer: int) -> Any:
+        tag = self._tag + bool(start)
+        return distributed.isend(self._place(buffer, start), self._global[peer], self._group, tag)
+
+    def _by_gloo(
+        self, send: Mapping[int, bytearray], places: Mapping[int, torch.Tensor], start: int, end: float
+    ) -> Failure | None:
+        """A thread waits for each message, as the end of one connection ends no wait for another."""
+        waits: dict[Future[None], int] = {}
+        sent: list[Any] = []
+
+        def begin(peer: int, work: Any, frame: torch.Tensor | None) -> None:
+            waits[self._waiters.submit(finish, work, end, frame)] = peer
+
+        try:
+            for peer, place in places.items():
+                work = distributed.irecv(place, self._global[peer], self._group, self._tag + bool(start))
+                begin(peer, work, None if start else place)
+            for peer, buffer in send.items():
+                work = self._isend(buffer, start, peer)
+                # A frame has gone once that of its receiver has come.
+                begin(peer, work, None) if start else sent.append(work)
+            wait(waits, max(0, end - time.monotonic()) + 1, FIRST_EXCEPTION)
+        except RuntimeError as error:
+            return "lost", peer, told(error)
+        except BaseException:
+            self.leave()
+            raise
+        missing = [peer for future, peer in waits.items() if not future.done() or future.exception()]
+        if not missing:
+            return None
+        if time.monotonic() >= end:
+            return "late", min(missing), ""
+        first, peer = next(each for each in waits.items() if each[0].done() and each[0].exception())
+        return "lost", peer, told(first.exception())
+
+    def _by_batch(
+        self, send: Mapping[int, bytearray], places: Mapping[int, torch.Tensor], start: int, end: float
+    ) -> Failure | None:
+        """One group of messages, which NCCL takes at once. It has neither tags nor a wait that ends."""
+        each = [(distributed.irecv, place, peer) for peer, place in places.items()]
+        each += [(distributed.isend, self._place(buffer, start), peer) for peer, buffer in send.items()]
+        if not each:
+            return None
+        sent = [distributed.P2POp(how, tensor, self._global[peer], self._group) for how, tensor, peer in each]
+        works = distributed.batch_isend_irecv(sent)
+        while not all(work.is_completed() for work in works):
+            if time.monotonic() >= end:
+                return "late", self._peers[0], ""
+            time.sleep(MOMENT)
+        try:
+            for work in works:
+                work.wait()
+        except RuntimeError as error:
+            return "lost", self._peers[0], told(error)
+        return None
+
+
+def told(error: BaseException | None) -> str:
+    """What torch says in an error, without the line of its source and its advice."""
+    return re.sub(r"^\[[^]]*\] ", "", str(error)).split(". ")[0]
+
+
+def finish(work: Any, end: float, frame: torch.Tensor | None) -> None:
+    """Waits for a message until `end`; the frame of a rank that has closed its pool is an error."""
+    # Of no time gloo makes all time.
+    work.wait(timedelta(seconds=max(0.001, end - time.monotonic())))
+    if frame is not None and int.from_bytes(bytes(frame[:LENGTH].tolist()), "little") == CLOSED:
+        raise RuntimeError("it has closed its pool")
+
+
+def raised(failure: Failure, patience: float) -> DistError:
+    """The error of a rank that did not come."""
+    kind, rank, said = failure
+    if kind == "late":
+        late = LateError(f"rank {rank} sent nothing for {patience:g}s")
+        late.rank, late.waited = rank, patience
+        return late
+    lost = LostError(f"rank {rank} is gone: {said}")
+    lost.rank = rank
+    return lost
+
+
+def framed(message: bytearray) -> bytearray:
+    """The frame of a message."""
+    return (bytearray(len(message).to_bytes(LENGTH, "little")) + message[:FIRST]).ljust(FRAME)
