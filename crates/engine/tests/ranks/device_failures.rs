@@ -198,6 +198,9 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 3);
     let differences = [
+        ("slots", "the slots of the step"),
+        ("draw", "the seed or draw index of a request"),
+        ("shortened", "the prompt of a request"),
         ("prompt", "the prompt of a request"),
         ("length", "the prompt of a request"),
         ("pushed", "the prompt of a request"),
@@ -217,6 +220,16 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
                     pool.release(slots[1]).unwrap();
                     let prompt = if differs == "length" { vec![1; 2 + own] } else { vec![own as u32, 1] };
                     slots[1] = pool.admit(batch.requests[1].0.clone(), &prompt).unwrap();
+                }
+                "slots" => slots.rotate_left(own),
+                "draw" => {
+                    let forked = pool.fork(slots[1], own as u32).unwrap();
+                    pool.release(std::mem::replace(&mut slots[1], forked)).unwrap();
+                }
+                "shortened" => {
+                    pool.push(slots[2], 1).unwrap();
+                    pool.push(slots[2], 1).unwrap();
+                    pool.shorten(&[slots[2]], &[1 + own]).unwrap();
                 }
                 "pushed" => {
                     pool.push(slots[2], own as u32).unwrap();

@@ -95,7 +95,10 @@ fn pools_that_differ_are_told_so_at_start() {
 }
 
 /// Each thing in which the ranks differ, and its name in errors.
-const DIFFERENCES: [(&str, &str); 5] = [
+const DIFFERENCES: [(&str, &str); 8] = [
+    ("slots", "the slots of the step"),
+    ("draw", "the seed or draw index of a request"),
+    ("position", "the position of a request"),
     ("output", "the prompt of a request"),
     ("prompt", "the prompt of a request"),
     ("parameters", "the parameters of a request"),
@@ -113,6 +116,15 @@ fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn
             let mut options = Batch::default();
             let (masks, forced) = ([u32::MAX - own as u32; VOCAB.div_ceil(32)], [Some(own as u32)]);
             match differs {
+                "slots" => {
+                    let other = pool.fork(slot, 0).unwrap();
+                    slot = [slot, other][own];
+                }
+                "draw" => slot = pool.fork(slot, own as u32).unwrap(),
+                "position" => {
+                    pool.push(slot, 9).unwrap();
+                    pool.shorten(&[slot], &[own]).unwrap();
+                }
                 "output" if own == 1 => pool.push(slot, 9).unwrap(),
                 "prompt" | "parameters" => {
                     pool.release(slot).unwrap();
