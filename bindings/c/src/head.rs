@@ -99,7 +99,6 @@ impl HeadConfig {
     /// # Safety
     /// The pointers are NULL or point to what their fields say, as long as the head lives.
     unsafe fn on_host(&self) -> Result<Head> {
-        self.refuse(&["device", "rows", "fast"], "weights.memory", "it is for weights in a device's memory")?;
         let is_certified = match self.kind {
             0 => false,
             1 => true,
@@ -173,6 +172,7 @@ pub unsafe extern "C" fn gumball_head_copy(
         } else {
             // SAFETY: the C caller ensures that `weights` points to a matrix.
             let there = unsafe { plain("weights", weights) }?;
+            there.check_memory(Memory::GUMBALL_DEVICE, "a head there reads them")?;
             // SAFETY: the C caller ensures that the head's weights lie there as long as the head.
             let there = unsafe { there.on_device("weights") }?;
             gumball_engine::DeviceHead::over_weights_of(&device, head.get(), there, rows)?

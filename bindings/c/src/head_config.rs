@@ -11,7 +11,7 @@ use gumball_engine::{Device as EngineDevice, Dtype as Type, Error, Head as Engin
 use crate::device::Device;
 use crate::error::{Failure, Result};
 use crate::ffi::{list, optional_text};
-use crate::matrix::{Matrix, extent, read_row};
+use crate::matrix::{Matrix, Memory, extent, read_row};
 use crate::versioned::versioned;
 
 /// What a head computes.
@@ -207,6 +207,9 @@ impl HeadConfig {
     /// `level` is NULL or ends with a NUL. `weights` and `bias` are NULL or have as many elements as the config says, which nobody frees or writes as
     /// long as what is returned, and what is made of it, lives.
     pub(crate) unsafe fn given(&self) -> Result<Given> {
+        self.weights.check_memory(Memory::GUMBALL_HOST, "a head of this kind reads them there")?;
+        let reason = "only a head over weights in a device's memory reads it; leave it zero";
+        self.refuse(&["device", "rows", "fast"], "weights.memory", reason)?;
         // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
         let level = unsafe { optional_text("level", self.level) }?;
         let level = level.map(str::parse).transpose()?;
@@ -237,7 +240,7 @@ impl HeadConfig {
             ("clusters", self.clusters > 0),
             ("capacity", self.capacity > 0),
             ("probes", self.probes > 0),
-            ("special_ids", !self.special_ids.is_null()),
+            ("special_ids", !self.special_ids.is_null() || self.special_ids_len > 0),
             ("is_in_place", self.is_in_place > 0),
         ];
         match given.into_iter().find(|(name, is_set)| *is_set && fields.contains(name)) {

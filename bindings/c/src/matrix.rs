@@ -191,17 +191,21 @@ impl Matrix {
     /// # Safety
     /// That of [`Matrix::get`].
     pub(crate) unsafe fn hidden<'a>(&self) -> Result<HiddenStates<'a>> {
-        if memory(self.memory)? == Memory::GUMBALL_DEVICE {
-            return Err(Failure::out_of_range(
-                "memory",
-                "GUMBALL_DEVICE",
-                "GUMBALL_HOST: a head of the host reads it",
-            ));
-        }
+        self.check_memory(Memory::GUMBALL_HOST, "a head of the host reads it")?;
         let (stride, len) = extent(self.rows, self.width, self.stride)?;
         // SAFETY: the caller ensures that `data` has the described rows, which end after `len` elements.
         let data = unsafe { read_row("hidden", self.data, self.dtype, len) }?;
         Ok(HiddenStates::strided(data, self.rows, self.width, stride)?)
+    }
+
+    /// Refuses a matrix in other memory, for a reason.
+    pub(crate) fn check_memory(&self, wanted: Memory, reason: &str) -> Result<()> {
+        match memory(self.memory)? {
+            given if given == wanted => Ok(()),
+            given => {
+                Err(Failure::out_of_range("memory", format!("{given:?}"), &format!("{wanted:?}: {reason}")))
+            }
+        }
     }
 
     /// Returns a matrix in the memory of a device.
@@ -303,7 +307,8 @@ impl Ints {
 pub(crate) struct GivenMasks<'a> {
     masks: gumball_engine::Masks<'a>,
     present: Option<Vec<bool>>,
-    first: Option<&'a [u32]>,
+    /// The words, if there is one bitmask.
+    only: Option<&'a [u32]>,
 }
 
 impl<'a> GivenMasks<'a> {
@@ -324,9 +329,17 @@ impl<'a> GivenMasks<'a> {
         }
     }
 
-    /// Returns the bitmask of the first row, if it counts.
-    pub fn first(&self) -> Option<&[u32]> {
-        self.first.filter(|_| self.present.as_ref().is_none_or(|present| present[0]))
+    /// Returns the bitmask of the only row, if it counts.
+    pub fn of_one(&self) -> Result<Option<&[u32]>> {
+        let there = self.present.as_ref().is_none_or(|present| present.first() == Some(&true));
+        match (self.masks, self.only) {
+            (gumball_engine::Masks::None, _) => Ok(None),
+            (gumball_engine::Masks::Host(_), Some(words)) => Ok(Some(words).filter(|_| there)),
+            (gumball_engine::Masks::Host(_), None) => {
+                Err(Failure::out_of_range("masks.rows", "another number", "1, that of rows"))
+            }
+            _ => Err(Failure::out_of_range("masks.memory", "GUMBALL_DEVICE", "GUMBALL_HOST, for a sampler")),
+        }
     }
 }
 
@@ -338,7 +351,7 @@ impl Masks {
     /// them is done. `present` is NULL or has a byte for each.
     pub(crate) unsafe fn get<'a>(&self) -> Result<GivenMasks<'a>> {
         let (rows, width, stride) = (self.rows, self.width, stride(self.stride, self.width));
-        let absent = GivenMasks { masks: gumball_engine::Masks::None, present: None, first: None };
+        let absent = GivenMasks { masks: gumball_engine::Masks::None, present: None, only: None };
         if self.words.is_null() {
             return Ok(absent);
         }
@@ -368,7 +381,7 @@ impl Masks {
         Ok(GivenMasks {
             masks: HostMasks::new(words, rows, width, stride)?.into(),
             present: present.map(|present| present.iter().map(|there| *there != 0).collect()),
-            first: words.get(..width).filter(|_| rows > 0),
+            only: Some(words).filter(|_| rows == 1),
         })
     }
 }

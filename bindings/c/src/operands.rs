@@ -8,17 +8,11 @@ use gumball_engine::{DeviceRows, Dtype as Type, Kind, Logits, LogitsMut, RowMut,
 use crate::columns::device_address;
 use crate::error::{Failure, Result};
 use crate::ffi::{check_array, plain};
-use crate::matrix::{Matrix, Memory, dtype, extent, memory, read_row};
+use crate::matrix::{Matrix, Memory, dtype, extent, read_row};
 use crate::rows::{Rows, What};
 
-/// Checks that a matrix lies where operators work.
-fn check_memory(given: &Matrix, wanted: Memory) -> Result<()> {
-    if memory(given.memory)? == wanted {
-        return Ok(());
-    }
-    let allowed = format!("{wanted:?}, where the operators work");
-    Err(Failure::out_of_range("memory", given.memory, &allowed))
-}
+/// Why rows must lie in a memory.
+const HERE: &str = "the operators work there";
 
 fn kind(rows: &Rows) -> Result<Kind> {
     match rows.what()? {
@@ -50,7 +44,7 @@ pub(crate) unsafe fn read_rows<'a>(memory: Memory, given: *const Rows) -> Result
     // SAFETY: the caller ensures that `given` is NULL or points to rows.
     let given = unsafe { plain("logits", given) }?;
     let (kind, matrix) = (kind(&given)?, &given.matrix);
-    check_memory(matrix, memory)?;
+    matrix.check_memory(memory, HERE)?;
     let rows = match memory {
         // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`.
         Memory::GUMBALL_HOST => unsafe { here(matrix, kind) }?.into(),
@@ -77,8 +71,8 @@ pub(crate) unsafe fn read_rows_in_out<'a>(
     // SAFETY: the caller ensures that `out` is NULL or points to a matrix.
     let to = unsafe { plain("out", out) }?;
     let (kind, from) = (kind(&from)?, from.matrix);
-    check_memory(&from, memory)?;
-    check_memory(&to, memory)?;
+    from.check_memory(memory, HERE)?;
+    to.check_memory(memory, HERE)?;
     let in_place = is_same(&from, &to)?;
     let (stride, len) = extent(to.rows, to.width, to.stride)?;
     let to_type = dtype(to.dtype)?;

@@ -3,7 +3,9 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use gumball_engine::{Error, Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions};
+use gumball_engine::{
+    Error, Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, VerifyMode,
+};
 
 use crate::batch::{Batch, Lists, read_batch};
 use crate::error::{Code, Failure, Result};
@@ -187,6 +189,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             let others = [
                 ("slots", !batch.slots.is_empty()),
                 ("counts", !batch.counts.is_empty()),
+                ("mode", batch.mode != VerifyMode::default()),
                 ("row_indices", !batch.row_indices.is_empty()),
                 ("plan", given.plan.is_some()),
                 ("draft_batch", given.draft_batch != 0),
@@ -198,7 +201,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             }
             let mut edit = batch.hooks.first().copied().flatten().map(|hook| |row: &mut [f32]| hook(row));
             let with = RowOptions {
-                mask: given.masks.first(),
+                mask: given.masks.of_one()?,
                 forced: batch.forced.first().copied().flatten(),
                 kind,
                 hook: edit.as_mut().map(|edit| edit as _),

@@ -104,7 +104,10 @@ impl Work {
             other => return Err(Failure::out_of_range("kind", other, "a gumball_work_kind, 0 to 4")),
         };
         let given = [
-            ("rows", !self.rows.matrix.data.is_null() || !self.rows.head.is_null()),
+            (
+                "rows",
+                !self.rows.matrix.data.is_null() || self.rows.matrix.rows > 0 || !self.rows.head.is_null(),
+            ),
             ("masks", !self.masks.words.is_null()),
             ("drafts", !self.drafts.is_null()),
             ("ints", !self.ints.is_absent()),

@@ -166,6 +166,8 @@ static void what_is_refused(gumball_device *device, const char *name) {
     NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "weights is f32, but must be bf16 or f16, for a fast head");
     config.weights.data = NULL;
     NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "weights");
+    const gumball_matrix here = matrix_of(weights, GUMBALL_F32, VOCAB, WIDTH);
+    NOTHING(gumball_head_copy(head, device, 0, &here), GUMBALL_OUT_OF_RANGE, "memory");
     NOTHING(gumball_head_copy(NULL, device, 0, NULL), GUMBALL_OUT_OF_RANGE, "head");
     NOTHING(gumball_head_copy(head, NULL, 0, NULL), GUMBALL_OUT_OF_RANGE, "device");
     NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, NULL), GUMBALL_OUT_OF_RANGE, "rows");
@@ -199,8 +201,8 @@ static void what_is_refused(gumball_device *device, const char *name) {
     OK(assign(smaller, none, 2));
     CHECK(enqueue(smaller, &hidden) == GUMBALL_LENGTH);
     // A head of the host is not for a pool on a device.
-    const gumball_rows here = hidden_of(head, states, ROWS, WIDTH);
-    CHECK(take_step(pools[1], &here, slots, ROWS, outputs) == GUMBALL_UNAVAILABLE);
+    const gumball_rows of_host = hidden_of(head, states, ROWS, WIDTH);
+    CHECK(take_step(pools[1], &of_host, slots, ROWS, outputs) == GUMBALL_UNAVAILABLE);
     CHECK(state_of(pools[1], slots[0]).output_len == 0);
     const char *reason = NULL;
     OK(gumball_pool_needs_whole_row(pools[1], slots[3], 0, 0, &reason));

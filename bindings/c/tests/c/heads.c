@@ -305,6 +305,9 @@ static void what_is_refused_of_heads(void) {
          "capacity is 505, but must be in 1..=504, the vocabulary");
     config.kind = GUMBALL_HEAD_EXACT;
     NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE, "kind");
+    config.kind = GUMBALL_HEAD_CLUSTERED;
+    config.weights.memory = GUMBALL_DEVICE;
+    NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE, "memory");
     CHECK(gumball_head_build(NULL, 0, NULL, NULL) == NULL);
     CHECK(gumball_head_set_probes(NULL, 1) == GUMBALL_OUT_OF_RANGE);
 }

@@ -171,6 +171,15 @@ static void samples(void) {
     FAILS(SAMPLE(&batch), GUMBALL_CONFLICT, "row_indices");
     batch = batch_of(&slot, 1);
     FAILS(SAMPLE(&batch), GUMBALL_CONFLICT, "slots");
+    batch = batch_of(NULL, 0);
+    batch.mode = GUMBALL_GREEDY;
+    FAILS(SAMPLE(&batch), GUMBALL_CONFLICT, "mode");
+    batch.mode = GUMBALL_COUPLED;
+    const uint32_t words[] = {1, 1};
+    batch.masks = masks_of(words, 2, 1);
+    FAILS(SAMPLE(&batch), GUMBALL_OUT_OF_RANGE, "masks.rows");
+    batch.masks.memory = GUMBALL_DEVICE;
+    FAILS(SAMPLE(&batch), GUMBALL_OUT_OF_RANGE, "masks.memory");
     REFUSED(gumball_sampler_truncate(sampler, 1), GUMBALL_OUT_OF_RANGE, "output_len is 1, but must be in 0..=0");
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
