@@ -169,11 +169,6 @@ fn sizes_are_refused_in_words_and_masks_without_words_forbid() {
 }
 
 #[test]
-fn parameters_that_are_lists_are_refused() {
-    test("json", &["tests/c/json.c"], &[], &[C]);
-}
-
-#[test]
 fn rows_of_probabilities_are_drawn_from() {
     test("probabilities", &["tests/c/probabilities.c"], &[], &[C, CPP, SANITIZED]);
 }

@@ -58,6 +58,7 @@ static void parameters(void) {
     CHECK(gumball_params_reset(params, "topk") == GUMBALL_UNKNOWN);
     CHECK(gumball_params_set_json(params, "dry", "{\"multiplyer\": 1}") == GUMBALL_JSON);
     CHECK(gumball_params_set_json(params, "dry", "{") == GUMBALL_JSON);
+    CHECK(gumball_params_set_json(params, "dry", "[0.8]") == GUMBALL_JSON);
     CHECK(gumball_params_set(params, "\xff", 1) == GUMBALL_OUT_OF_RANGE);
     CHECK(strcmp(gumball_params_to_json(params), gumball_params_to_json(neutral)) == 0);
 
