@@ -21,39 +21,24 @@ use crate::slot::Slot;
 use crate::slots::{Copies, Slots};
 use crate::work::Work;
 
+/// A direct call.
+pub(crate) enum Call<'a> {
+    Step(Rows<'a>, &'a mut Outputs),
+    Verify(Rows<'a>, &'a Drafts<'a>, &'a mut Outputs),
+    /// Behind paths of drafts.
+    Draft(Rows<'a>, &'a [i32], &'a mut Proposals),
+    Score(Rows<'a>, &'a Scored<'a>, &'a mut Outputs),
+}
+
 /// A place where rows are computed. After an error of a call no sequence has changed.
 pub(crate) trait Backend: Copies + Any + fmt::Debug + Send + Sync {
     /// Brings the host's copy of an admitted slot's sequence up to date.
-    fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()>;
+    fn sync(&mut self, _slots: &mut Slots, _slot: Slot) -> Result<()> {
+        Ok(())
+    }
 
-    fn step(&mut self, slots: &mut Slots, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs)
-    -> Result<()>;
-
-    fn verify(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()>;
-
-    fn draft(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        paths: &[i32],
-        out: &mut Proposals,
-    ) -> Result<()>;
-
-    fn score(
-        &mut self,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        scored: &Scored<'_>,
-        out: &mut Outputs,
-    ) -> Result<()>;
+    /// Does a direct call.
+    fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()>;
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()>;
 
@@ -62,14 +47,12 @@ pub(crate) trait Backend: Copies + Any + fmt::Debug + Send + Sync {
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()>;
 
     #[cfg(feature = "cuda")]
-    fn capture<'b>(&self, slots: &Slots, work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
-        let _ = (slots, work);
+    fn capture<'b>(&self, _work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
         Err(no_graphs())
     }
 
     #[cfg(feature = "cuda")]
-    fn replay(&mut self, slots: &mut Slots, graph: &DeviceGraph<'_>) -> Result<()> {
-        let _ = (slots, graph);
+    fn replay(&mut self, _slots: &mut Slots, _graph: &DeviceGraph<'_>) -> Result<()> {
         Err(no_graphs())
     }
 }

@@ -4,6 +4,7 @@ use gumball_spec::Result;
 #[cfg(doc)]
 use gumball_spec::{Error, SamplingParams};
 
+use crate::backend::Call;
 use crate::batch::Batch;
 use crate::draft::Proposals;
 use crate::drafts::Drafts;
@@ -51,7 +52,7 @@ impl Pool {
         rows.check(batch, self.vocab)?;
         rows.check_slots(batch)?;
         batch.refuse_drafts("step")?;
-        self.backend.step(&mut self.slots, rows, batch, out)?;
+        self.backend.call(&mut self.slots, batch, Call::Step(rows, out))?;
         self.was_direct = true;
         Ok(())
     }
@@ -116,7 +117,7 @@ impl Pool {
     ) -> Result<()> {
         self.is_assigned = false;
         batch.refuse_plan()?;
-        self.backend.verify(&mut self.slots, rows, batch, drafts, out)?;
+        self.backend.call(&mut self.slots, batch, Call::Verify(rows, drafts, out))?;
         self.was_direct = true;
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Pool {
         batch.refuse_plan()?;
         rows.check(batch, self.vocab)?;
         rows.check_slots(batch)?;
-        self.backend.draft(&mut self.slots, rows, batch, paths, out)
+        self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out))
     }
 
     /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
@@ -231,6 +232,6 @@ impl Pool {
     ) -> Result<()> {
         rows.check(batch, self.vocab)?;
         scored.params.check_kind(rows.kind())?;
-        self.backend.score(rows, batch, scored, out)
+        self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
     }
 }

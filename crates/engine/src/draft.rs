@@ -119,7 +119,7 @@ struct Place<'a> {
 
 impl Host {
     /// Draws drafts from rows of logits or of hidden states.
-    pub fn propose_from(
+    pub fn draft(
         &mut self,
         slots: &Slots,
         rows: Rows<'_>,

@@ -1,20 +1,13 @@
-//! Work in order: assigned, enqueued, fetched. The host does it at once.
+//! Work in order: assigned, enqueued, captured, fetched.
 
-use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, Result};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::DeviceGraph;
-use crate::drafts::{Drafted, starts};
-use crate::host::Host;
-use crate::in_order::InOrder;
-use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
-use crate::slot::{PADDING, Slot};
-use crate::slots::Slots;
-use crate::work::{Work, masks_of_host};
+use crate::work::Work;
 
 impl Pool {
     /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with `counts` of verifications, or of the batch
@@ -123,7 +116,7 @@ impl Pool {
     /// - Those of [`Pool::enqueue`].
     #[cfg(feature = "cuda")]
     pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
-        let graph = self.backend.capture(&self.slots, work);
+        let graph = self.backend.capture(work);
         self.check_assigned(graph.is_ok() && work.iter().any(Work::is_of_pool))?;
         graph
     }
@@ -161,110 +154,4 @@ impl Pool {
 pub(crate) fn keeps_none() -> Error {
     let reason = "the pool was made to keep none; set PoolConfig::kept";
     Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason }
-}
-
-impl Host {
-    /// Assigns a batch to the rows of the next work. What was assigned before stays after an error.
-    pub fn assign_batch(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        let rows = if batch.counts.is_empty() {
-            if !batch.slots.is_empty() {
-                batch.refuse_drafts("assign")?;
-            }
-            batch.check(batch.slots.len(), self.vocab)?;
-            slots.check(batch.slots)?;
-            batch.slots.len()
-        } else {
-            Drafted::of(batch).check()?;
-            let starts = starts(batch.counts);
-            self.check_drafted(slots, batch, &starts)?;
-            starts[batch.slots.len()]
-        };
-        self.in_order.assigned.set(batch, rows);
-        Ok(())
-    }
-
-    /// Does work for what was assigned last.
-    pub fn work_in_order(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
-        let mut in_order = std::mem::take(&mut self.in_order);
-        let done = self.work_for(slots, work, &mut in_order);
-        self.in_order = in_order;
-        done
-    }
-
-    fn work_for(&mut self, slots: &mut Slots, work: &[Work<'_>], in_order: &mut InOrder) -> Result<()> {
-        let batch = &in_order.assigned.batch();
-        // A single piece is checked where it is done.
-        for work in work.iter().filter(|_| work.len() > 1) {
-            self.work(slots, work, batch, None)?;
-        }
-        let outputs = &mut in_order.outputs;
-        work.iter().try_for_each(|work| self.work(slots, work, batch, Some(outputs)))
-    }
-
-    /// Checks a piece of work, and does it if there are outputs for it.
-    fn work(
-        &mut self,
-        slots: &mut Slots,
-        work: &Work<'_>,
-        batch: &Batch<'_>,
-        out: Option<&mut Outputs>,
-    ) -> Result<()> {
-        match *work {
-            Work::Step(rows, masks) => {
-                check_work(masks, batch, false)?;
-                let source = self.check_step(slots, rows, batch)?;
-                out.map_or(Ok(()), |out| self.step_checked(slots, source, batch, out))
-            }
-            Work::Verify(rows, masks, drafts) => {
-                check_work(masks, batch, true)?;
-                let (source, drafts) = self.check_verification(slots, rows, batch, &drafts)?;
-                out.map_or(Ok(()), |out| self.verify_checked(slots, source, batch, &drafts, out))
-            }
-            Work::Shorten(counts) => {
-                let (counts, requests) = (counts.on_host("counts")?, batch.slots.len());
-                if counts.len() != requests {
-                    return Err(Error::length("counts", counts.len(), format!("one per slot, {requests}")));
-                }
-                out.map_or(Ok(()), |_| self.shorten_where_possible(slots, batch.slots, counts))
-            }
-            #[cfg(feature = "cuda")]
-            Work::Draft(..) | Work::CopyDrafts(..) => {
-                let reason = "call Pool::draft".to_owned();
-                Err(Error::Unavailable { resource: "batches of drafts on the host", reason })
-            }
-        }
-    }
-
-    fn shorten_where_possible(
-        &mut self,
-        sequences: &mut Slots,
-        slots: &[Slot],
-        counts: &[i32],
-    ) -> Result<()> {
-        for (slot, count) in slots.iter().zip(counts).filter(|(slot, _)| **slot != PADDING) {
-            let sequence = sequences.admitted(*slot);
-            // Of mirostat's limits a device has the last two.
-            let known = if sequence.params().mirostat.is_some() { 1 } else { usize::MAX };
-            let most = sequence.most_to_take_away().min(known);
-            if let Some(count) = usize::try_from(*count).ok().filter(|count| *count <= most) {
-                sequences.shorten(&[*slot], &[count], self)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Checks the masks of a step or a verification, and whether drafts were assigned to it.
-fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()> {
-    match masks {
-        Masks::None => {}
-        Masks::Host(_) => return Err(masks_of_host()),
-        #[cfg(feature = "cuda")]
-        Masks::Device(_) => return Err(crate::matrix::on_a_device("masks")),
-    }
-    if batch.counts.is_empty() != verifies || batch.slots.is_empty() {
-        Ok(())
-    } else {
-        Err(no_draft_counts())
-    }
 }

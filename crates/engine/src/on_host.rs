@@ -1,29 +1,19 @@
-//! The host as the place of a pool's rows.
+//! The host as the place of a pool's rows. Work in order is done at once.
 
-use gumball_spec::Result;
+use gumball_spec::request::no_draft_counts;
+use gumball_spec::{Error, Result};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Call};
 use crate::batch::Batch;
-use crate::draft::Proposals;
-use crate::drafts::Drafts;
+use crate::drafts::{Drafted, starts};
 use crate::host::Host;
+use crate::masks::Masks;
 use crate::outputs::Outputs;
-use crate::rows::Rows;
-use crate::score::Scored;
-use crate::sequence::Sequence;
-use crate::slot::Slot;
+use crate::slot::{PADDING, Slot};
 use crate::slots::{Copies, Slots};
-use crate::work::Work;
+use crate::work::{Work, masks_of_host};
 
 impl Copies for Host {
-    fn has_copies(&self) -> bool {
-        false
-    }
-
-    fn write(&mut self, _: Slot, _: &Sequence) -> Result<()> {
-        Ok(())
-    }
-
     fn forget(&mut self, slot: Slot) -> Result<()> {
         self.in_order.assigned.forget(slot);
         Ok(())
@@ -31,63 +21,113 @@ impl Copies for Host {
 }
 
 impl Backend for Host {
-    fn sync(&mut self, _: &mut Slots, _: Slot) -> Result<()> {
-        Ok(())
-    }
-
-    fn step(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        let source = self.check_step(slots, rows, batch)?;
-        self.step_checked(slots, source, batch, out)
-    }
-
-    fn verify(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        let (source, drafts) = self.check_verification(slots, rows, batch, drafts)?;
-        self.verify_checked(slots, source, batch, &drafts, out)
-    }
-
-    fn draft(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        paths: &[i32],
-        out: &mut Proposals,
-    ) -> Result<()> {
-        self.propose_from(slots, rows, batch, paths, out)
-    }
-
-    fn score(
-        &mut self,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        scored: &Scored<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.score_from(rows, batch, scored, out)
+    fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        match call {
+            Call::Step(rows, out) => self.step(slots, rows, batch, Some(out)),
+            Call::Verify(rows, drafts, out) => self.verify(slots, rows, batch, drafts, Some(out)),
+            Call::Draft(rows, paths, out) => self.draft(slots, rows, batch, paths, out),
+            Call::Score(rows, scored, out) => self.score(rows, batch, scored, out),
+        }
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        self.assign_batch(slots, batch)
+        let rows = if batch.counts.is_empty() {
+            if !batch.slots.is_empty() {
+                batch.refuse_drafts("assign")?;
+            }
+            batch.check(batch.slots.len(), self.vocab)?;
+            slots.check(batch.slots)?;
+            batch.slots.len()
+        } else {
+            Drafted::of(batch).check()?;
+            let starts = starts(batch.counts);
+            self.check_drafted(slots, batch, &starts)?;
+            starts[batch.slots.len()]
+        };
+        self.in_order.assigned.set(batch, rows);
+        Ok(())
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
-        self.work_in_order(slots, work)
+        let mut in_order = std::mem::take(&mut self.in_order);
+        let (batch, outputs) = (in_order.assigned.batch(), &mut in_order.outputs);
+        // A single piece is checked where it is done.
+        let mut checked = work.iter().filter(|_| work.len() > 1);
+        let done = checked
+            .try_for_each(|work| self.work(slots, work, &batch, None))
+            .and_then(|()| work.iter().try_for_each(|work| self.work(slots, work, &batch, Some(outputs))));
+        self.in_order = in_order;
+        done
     }
 
     fn fetch(&mut self, _: &mut Slots, out: &mut Outputs) -> Result<()> {
         out.copy_from(&self.in_order.outputs)
+    }
+}
+
+impl Host {
+    /// Checks a piece of work, and does it if there are outputs for it.
+    fn work(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        batch: &Batch<'_>,
+        out: Option<&mut Outputs>,
+    ) -> Result<()> {
+        match *work {
+            Work::Step(rows, masks) => {
+                check_work(masks, batch, false)?;
+                self.step(slots, rows, batch, out)
+            }
+            Work::Verify(rows, masks, drafts) => {
+                check_work(masks, batch, true)?;
+                self.verify(slots, rows, batch, &drafts, out)
+            }
+            Work::Shorten(counts) => {
+                let (counts, requests) = (counts.on_host("counts")?, batch.slots.len());
+                if counts.len() != requests {
+                    return Err(Error::length("counts", counts.len(), format!("one per slot, {requests}")));
+                }
+                out.map_or(Ok(()), |_| self.shorten_where_possible(slots, batch.slots, counts))
+            }
+            #[cfg(feature = "cuda")]
+            Work::Draft(..) | Work::CopyDrafts(..) => {
+                let reason = "call Pool::draft".to_owned();
+                Err(Error::Unavailable { resource: "batches of drafts on the host", reason })
+            }
+        }
+    }
+
+    fn shorten_where_possible(
+        &mut self,
+        sequences: &mut Slots,
+        slots: &[Slot],
+        counts: &[i32],
+    ) -> Result<()> {
+        for (slot, count) in slots.iter().zip(counts).filter(|(slot, _)| **slot != PADDING) {
+            let sequence = sequences.admitted(*slot);
+            // Of mirostat's limits a device has the last two.
+            let known = if sequence.params().mirostat.is_some() { 1 } else { usize::MAX };
+            let most = sequence.most_to_take_away().min(known);
+            if let Some(count) = usize::try_from(*count).ok().filter(|count| *count <= most) {
+                sequences.shorten(&[*slot], &[count], self)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the masks of a step or a verification, and whether drafts were assigned to it.
+fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()> {
+    match masks {
+        Masks::None => {}
+        Masks::Host(_) => return Err(masks_of_host()),
+        #[cfg(feature = "cuda")]
+        Masks::Device(_) => return Err(crate::matrix::on_a_device("masks")),
+    }
+    if batch.counts.is_empty() != verifies || batch.slots.is_empty() {
+        Ok(())
+    } else {
+        Err(no_draft_counts())
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn check_batch(batch: &Batch<'_>, rows: usize, vocab: usize) -> Resul
 
 impl Host {
     /// Scores known tokens, from rows of logits or of hidden states.
-    pub fn score_from(
+    pub fn score(
         &mut self,
         rows: Rows<'_>,
         batch: &Batch<'_>,

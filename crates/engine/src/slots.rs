@@ -37,10 +37,14 @@ pub(crate) struct Entry {
 /// Where rows are computed, as far as the table must tell it what becomes of sequences.
 pub(crate) trait Copies {
     /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and nothing is written.
-    fn has_copies(&self) -> bool;
+    fn has_copies(&self) -> bool {
+        false
+    }
 
     /// Writes a sequence to its slot.
-    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()>;
+    fn write(&mut self, _slot: Slot, _sequence: &Sequence) -> Result<()> {
+        Ok(())
+    }
 
     /// Forgets the sequence of a slot; a row that is assigned to it becomes padding.
     fn forget(&mut self, slot: Slot) -> Result<()>;

@@ -18,22 +18,18 @@ use crate::slots::Slots;
 use crate::workers::blocks_of;
 
 impl Host {
-    /// Checks a step, and returns its rows.
-    pub fn check_step<'a>(&self, slots: &mut Slots, rows: Rows<'a>, batch: &Batch<'a>) -> Result<Source<'a>> {
+    /// Checks a step, and takes it if there are outputs for it.
+    pub fn step(
+        &mut self,
+        slots: &mut Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        out: Option<&mut Outputs>,
+    ) -> Result<()> {
         let source = rows.read(batch, self.vocab)?;
         rows.check_slots(batch)?;
         self.check_rows(slots, rows.kind(), batch)?;
-        Ok(source)
-    }
-
-    /// Takes a step that was checked.
-    pub fn step_checked(
-        &mut self,
-        slots: &mut Slots,
-        source: Source<'_>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
+        let Some(out) = out else { return Ok(()) };
         match source {
             Source::Given(logits) => self.compute(slots, logits, batch, out)?,
             Source::Hidden(head, states) => self.compute_hidden(slots, head, states, batch, out)?,

@@ -26,30 +26,20 @@ use crate::verify_mode::VerifyMode;
 use crate::walk::Walk;
 
 impl Host {
-    /// Checks a verification, and returns its rows and drafts.
-    pub fn check_verification<'a>(
-        &self,
-        slots: &mut Slots,
-        rows: Rows<'a>,
-        batch: &Batch<'a>,
-        drafts: &Drafts<'a>,
-    ) -> Result<(Source<'a>, ReadDrafts<'a>)> {
-        let drafts = drafts.read(&Drafted::of(batch), self.vocab)?;
-        let source = rows.read(batch, self.vocab)?;
-        rows.check_drafted(batch, drafts.rows())?;
-        self.check_requests(slots, rows.kind(), batch, &drafts)?;
-        Ok((source, drafts))
-    }
-
-    /// Takes a verification that was checked.
-    pub fn verify_checked(
+    /// Checks a verification, and takes it if there are outputs for it.
+    pub fn verify(
         &mut self,
         slots: &mut Slots,
-        source: Source<'_>,
+        rows: Rows<'_>,
         batch: &Batch<'_>,
-        drafts: &ReadDrafts<'_>,
-        out: &mut Outputs,
+        drafts: &Drafts<'_>,
+        out: Option<&mut Outputs>,
     ) -> Result<()> {
+        let drafts = &drafts.read(&Drafted::of(batch), self.vocab)?;
+        let source = rows.read(batch, self.vocab)?;
+        rows.check_drafted(batch, drafts.rows())?;
+        self.check_requests(slots, rows.kind(), batch, drafts)?;
+        let Some(out) = out else { return Ok(()) };
         match source {
             Source::Given(logits) => self.judge(slots, logits, batch, drafts, out)?,
             Source::Hidden(head, states) => self.judge_hidden(slots, head, states, batch, drafts, out)?,

@@ -4,13 +4,9 @@ use gumball_cuda::Graph;
 use gumball_spec::Result;
 
 use super::on_gpu::OnGpu;
-use crate::backend::Backend;
+use crate::backend::{Backend, Call};
 use crate::batch::Batch;
-use crate::draft::Proposals;
-use crate::drafts::Drafts;
 use crate::outputs::Outputs;
-use crate::rows::Rows;
-use crate::score::Scored;
 use crate::slot::Slot;
 use crate::slots::Slots;
 use crate::work::Work;
@@ -20,46 +16,13 @@ impl Backend for OnGpu {
         self.catch_up(slots, slot)
     }
 
-    fn step(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.step_at_once(slots, rows, batch, out)
-    }
-
-    fn verify(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.verify_at_once(slots, rows, batch, drafts, out)
-    }
-
-    fn draft(
-        &mut self,
-        slots: &mut Slots,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        paths: &[i32],
-        out: &mut Proposals,
-    ) -> Result<()> {
-        self.draft_at_once(slots, rows, batch, paths, out)
-    }
-
-    fn score(
-        &mut self,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        scored: &Scored<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.score_at_once(rows, batch, scored, out)
+    fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        match call {
+            Call::Step(rows, out) => self.step(slots, rows, batch, out),
+            Call::Verify(rows, drafts, out) => self.verify(slots, rows, batch, drafts, out),
+            Call::Draft(rows, paths, out) => self.draft(slots, rows, batch, paths, out),
+            Call::Score(rows, scored, out) => self.score(rows, batch, scored, out),
+        }
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
@@ -74,7 +37,7 @@ impl Backend for OnGpu {
         self.fetch_last(slots, out)
     }
 
-    fn capture<'b>(&self, _: &Slots, work: &[Work<'b>]) -> Result<Graph<'b>> {
+    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
         self.capture_work(work)
     }
 

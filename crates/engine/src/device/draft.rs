@@ -18,7 +18,7 @@ use crate::work::Work;
 
 impl OnGpu {
     /// Draws drafts, once the host's rows and paths are copied to the device, and waits for them.
-    pub fn draft_at_once(
+    pub fn draft(
         &mut self,
         slots: &mut Slots,
         rows: Rows<'_>,

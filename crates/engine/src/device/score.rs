@@ -16,7 +16,7 @@ const ROWS: usize = 256;
 
 impl OnGpu {
     /// Scores known tokens. If an edit reads the history, the rows are scored one at a time.
-    pub fn score_at_once(
+    pub fn score(
         &mut self,
         rows: Rows<'_>,
         batch: &Batch<'_>,

@@ -22,7 +22,7 @@ use crate::work::Work;
 
 impl OnGpu {
     /// Takes a step, once the host's rows are copied to the device.
-    pub fn step_at_once(
+    pub fn step(
         &mut self,
         slots: &mut Slots,
         rows: Rows<'_>,

@@ -18,7 +18,7 @@ use crate::work::Work;
 
 impl OnGpu {
     /// Verifies drafts, once host's rows and drafts are copied to the device.
-    pub fn verify_at_once(
+    pub fn verify(
         &mut self,
         slots: &mut Slots,
         rows: Rows<'_>,
