@@ -121,16 +121,6 @@ impl Pool {
         Ok(self.inner.release(integer(slot, "slot")?)?)
     }
 
-    /// Takes a sequence back to its state after `output_len` output tokens.
-    pub fn truncate(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "number")] output_len: &JsValue,
-    ) -> Result<()> {
-        let mark = (integer(slot, "slot")?, integer(output_len, "output_len")?);
-        Ok(back(&mut self.inner, &[mark])?)
-    }
-
     /// Appends a token that was chosen elsewhere.
     pub fn push(
         &mut self,
@@ -216,14 +206,6 @@ impl Pool {
         Ok(state::to_js(self.sequence(slot)?))
     }
 
-    /// Returns the ids of a slot's prompt and output.
-    pub fn history(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-    ) -> Result<Vec<u32>> {
-        Ok(self.sequence(slot)?.history().ids().to_vec())
-    }
-
     /// Returns the ids that a slot has generated so far.
     pub fn output(
         &mut self,
@@ -232,40 +214,15 @@ impl Pool {
         Ok(self.sequence(slot)?.history().output().to_vec())
     }
 
-    /// Returns the number of tokens before a slot's next one, modulo 2^32.
-    pub fn position(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-    ) -> Result<u32> {
-        Ok(self.sequence(slot)?.position())
-    }
-
-    /// Returns the seed that a slot uses.
-    pub fn seed(&mut self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<u64> {
-        Ok(self.sequence(slot)?.seed())
-    }
-
     /// How many sequences are in flight.
     #[wasm_bindgen(getter)]
     pub fn length(&self) -> usize {
         self.inner.len()
     }
 
-    /// How many can be.
-    #[wasm_bindgen(getter)]
-    pub fn capacity(&self) -> usize {
-        self.inner.capacity()
-    }
-
     /// The number of ids in the vocabulary.
     #[wasm_bindgen(getter)]
     pub fn vocab(&self) -> usize {
         self.inner.vocab()
-    }
-
-    /// The lanes in use: "simd128".
-    #[wasm_bindgen(getter)]
-    pub fn level(&self) -> String {
-        self.inner.level().expect("its place is the host").name().to_owned()
     }
 }

@@ -219,7 +219,6 @@ test("a pool steps its sequences as samplers do", () => {
   const slots = params.map((one, request) => pool.admit(one, [request]));
   const samplers = params.map((one, request) => new Sampler(one, VOCAB, { prompt: [request] }));
   assert.equal(pool.length, 3);
-  assert.equal(pool.capacity, 4);
   assert.equal(pool.vocab, VOCAB);
   for (let step = 0; step < 5; step++) {
     const logits = rows(3, 10 * step);
@@ -228,17 +227,15 @@ test("a pool steps its sequences as samplers do", () => {
     assert.deepEqual([...out.tokens], expected);
     assert.deepEqual(out.kept.map((kept) => kept.length), [20, 20, 20]);
   }
-  assert.deepEqual(pool.history(slots[1]), samplers[1].history);
   assert.deepEqual(pool.output(slots[1]), samplers[1].output);
-  assert.equal(pool.position(slots[1]), samplers[1].position);
-  assert.equal(pool.seed(slots[1]), 8n);
+  assert.deepEqual(pool.state(slots[1]), samplers[1].state);
   const fork = pool.fork(slots[0], 1);
   const out = pool.step(rows(1, 99), [slots[0], fork, -1], { row_indices: [0, 0, 0] });
   assert.equal(out.tokens[1], samplers[0].fork(1).sample(row(99)));
   assert.equal(out.tokens[2], -1);
   pool.shorten([fork], [1]);
-  pool.truncate(slots[0], 5);
-  assert.deepEqual(pool.history(fork), pool.history(slots[0]));
+  pool.shorten([slots[0]], [1]);
+  assert.deepEqual(pool.output(fork), pool.output(slots[0]));
   pool.push(fork, 3);
   pool.release(fork);
   assert.equal(pool.length, 3);
@@ -260,10 +257,10 @@ test("masks, forced tokens and hooks come one a row", () => {
   assert.deepEqual([...pool.step(rows(2), slots, { masks: [null, one], forced: [4, -1] }).tokens], [4, 32]);
   const steer = (logits) => void logits.fill(-Infinity).fill(0, 40, 41);
   assert.equal(pool.step(rows(2), slots, { hooks: [steer, null] }).tokens[0], 40);
-  const before = slots.map((slot) => pool.history(slot));
+  const before = slots.map((slot) => pool.state(slot));
   const broken = () => { throw new Error("mine"); };
   assert.throws(() => pool.step(rows(2), slots, { hooks: [steer, broken] }), /^Error: mine$/);
-  assert.deepEqual(slots.map((slot) => pool.history(slot)), before);
+  assert.deepEqual(slots.map((slot) => pool.state(slot)), before);
   refuses(() => pool.step(rows(2), slots, { hooks: [steer] }), { kind: "length", parameter: "hooks" });
   refuses(() => pool.step(rows(2), slots, { masks: new Uint32Array(3) }), { kind: "length", parameter: "masks" });
   refuses(() => pool.step(rows(2), slots, { kind: "logit" }), { kind: "unknown", parameter: "kind" });
@@ -289,10 +286,10 @@ test("verified drafts are what decoding without drafts emits", () => {
   const walked = pool.verify(rows(3), [other], tree, { parents: [[-1, -1]] });
   assert.deepEqual([...walked.rows[0]], [0, 2]);
   assert.equal(walked.tokens[0][0], expected[0]);
-  pool.truncate(other, 0);
+  pool.shorten([other], [pool.output(other).length]);
   const linked = pool.verify(rows(3), [other], tree, { first_child: [[1, -1, -1]], next_sibling: [[-1, 2, -1]] });
   assert.deepEqual(linked.tokens, walked.tokens);
-  pool.truncate(other, 0);
+  pool.shorten([other], [pool.output(other).length]);
   const probs = new Float32Array(3 * VOCAB).fill(1 / VOCAB);
   const judged = pool.verify(rows(3), [other], [[7, 8]], { mode: "rejection", draft_probs: probs });
   assert.equal(judged.tokens[0].length, judged.accepted[0] + 1);
