@@ -260,6 +260,11 @@ def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
             time.sleep(2)
         else:
             found.append(ranks.exchange([message] * WORLD, [5000] * WORLD, 1.0)[1])
+        # A rank that does not come to join.
+        group = distributed.new_group(list(range(WORLD)))
+        if rank != 1:
+            found.append(said(lambda: dist.join(VOCAB, group=group, transport="torch", timeout=0.5)))
+        time.sleep(1)
         return found
     """
     found = run(tmp_path, body)
@@ -271,10 +276,14 @@ def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
         assert "group alone, must be given" in each[4][2]
         assert each[5] == 0
         assert each[6][0] == "DisagreeError" and "the prompt of a request" in each[6][2]
-        assert each[8] < 1.5, rank
+        assert each[8] < 10, rank
     assert found[0][7] == ["RangError", None, "rang"]
     assert found[2][7][:2] == ["LostError", 0]
-    assert [each[9][0] for each in found[1:]] == ["late", "late"]
+    assert found[2][9][:2] == ["late", 0]
+    # The one that times out first leaves, which the other may see before it has timed out.
+    joined = [found[0][9], found[2][10]]
+    assert ["LateError", 1, "rank 1 sent nothing for 0.5s"] in joined
+    assert {each[0] for each in joined} <= {"LateError", "LostError"}
 
 
 @pytest.mark.parametrize("transport", ["torch", "auto"])

@@ -204,8 +204,8 @@ def told(error: BaseException | None) -> str:
 
 def finish(work: Any, end: float, frame: torch.Tensor | None) -> None:
     """Waits for a message until `end`; the frame of a rank that has closed its pool is an error."""
-    # Of no time gloo makes all time.
-    work.wait(timedelta(seconds=max(0.001, end - time.monotonic())))
+    # Gloo leaves out parts of a millisecond, and makes all time of none; so it gives up behind the end and not before.
+    work.wait(timedelta(seconds=max(0, end - time.monotonic()) + 0.002))
     if frame is not None and int.from_bytes(bytes(frame[:LENGTH].tolist()), "little") == CLOSED:
         raise RuntimeError("it has closed its pool")
 
