@@ -9,7 +9,7 @@ import numpy as np
 
 from gumball import LogprobsParams, Pool, SamplingParams
 
-VOCAB, END, MOST = 1000, 0, 24
+VOCAB, END, MOST, SLOTS = 1000, 0, 24, 2
 
 generator = np.random.default_rng(1)
 TABLE = generator.normal(0, 2, (VOCAB, VOCAB)).astype(np.float32)
@@ -27,16 +27,20 @@ waiting = [
     ([8], SamplingParams(min_p=0.05, repetition_penalty=1.2, seed=8)),
     ([9], SamplingParams(top_k=50, seed=9, logprobs=LogprobsParams(mode="processed"))),
 ]
-pool = Pool(VOCAB, slots=2)
+pool = Pool(VOCAB, slots=SLOTS)
+# The slot of each row, and the last token of each slot.
 running: list[int] = []
+last = {}
 while waiting or running:
-    while waiting and len(pool) < pool.capacity:
+    while waiting and len(pool) < SLOTS:
         prompt, params = waiting.pop(0)
         running.append(pool.admit(params, prompt))
-    logits = model([pool.history(slot)[-1] for slot in running])
+        last[running[-1]] = prompt[-1]
+    logits = model([last[slot] for slot in running])
     out = pool.step(logits, running)
     for row, slot in enumerate(list(running)):
+        last[slot] = out.tokens[row]
         if out.token(row) == END or len(pool.output(slot)) == MOST:
-            print(f"slot {slot}: {pool.history(slot)}, the last with logprob {out.logprobs[row]:.3f}")
+            print(f"slot {slot}: {pool.output(slot)}, the last with logprob {out.logprobs[row]:.3f}")
             pool.release(slot)
             running.remove(slot)

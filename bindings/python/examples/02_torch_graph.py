@@ -7,7 +7,7 @@ Without a GPU the same loop runs eagerly on the CPU, to the same tokens as far a
 
 import torch
 
-from gumball import Pool, SamplingParams
+from gumball import Pool, SamplingParams, Step
 from gumball.torch import tokens_of
 
 VOCAB, HIDDEN, STEPS = 32_000, 256, 32
@@ -31,7 +31,7 @@ ids = torch.arange(4, dtype=torch.int32, device=DEVICE)
 
 if DEVICE == "cpu":
     for _ in range(STEPS):
-        pool.enqueue(model(ids))
+        pool.enqueue([Step(model(ids))])
         ids = tokens_of(pool)
 else:
     model(ids)  # Warms torch's own kernels up, as its graphs ask for.
@@ -39,14 +39,14 @@ else:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         # The graph holds only the kernels that these requests need. Capture a graph for each variant that you want.
-        captured = pool.needed_variant()
-        pool.enqueue(model(ids), variant=captured)
+        captured = pool.on_device().needed_variant()
+        pool.enqueue([Step(model(ids))], variant=captured)
         # Where the tokens lie they stay: the next replay reads what this one drew.
         ids.copy_(tokens_of(pool))
     for _ in range(STEPS):
         # Requests may be admitted, released and assigned here, as long as the number of rows stays. A request that the
         # graph's kernels do not serve is refused.
-        pool.reserve_replays(variant=captured)
+        pool.on_device().before_replay(variant=captured)
         graph.replay()
 
 for slot in slots:

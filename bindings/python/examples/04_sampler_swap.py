@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from gumball import Pool, SamplingParams
+from gumball import Batch, Pool, SamplingParams, Step
 from gumball.torch import tokens_of
 
 
@@ -34,7 +34,10 @@ class Sampler:
 
         logits: [rows, vocab]. bitmask: [rows, words] int32, as xgrammar and llguidance fill it.
         """
-        self.pool.enqueue(logits, [self.slots[request] for request in batch], masks=bitmask)
+        # Masks on the device come with the work, those of the host with the assignment.
+        slots, there = [self.slots[request] for request in batch], bitmask is not None and bitmask.is_cuda
+        self.pool.assign(Batch(slots, masks=None if there else bitmask))
+        self.pool.enqueue([Step(logits, masks=bitmask if there else None)])
         return tokens_of(self.pool)
 
 

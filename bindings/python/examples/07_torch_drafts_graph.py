@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from gumball import Pool, SamplingParams
+from gumball import Batch, Draft, Pool, SamplingParams, Verify
 
 VOCAB, HIDDEN, REQUESTS, DRAFTS, TURNS = 32_000, 256, 4, 3, 16
 ROWS = REQUESTS * (DRAFTS + 1)
@@ -36,12 +36,12 @@ params = [SamplingParams(seed=row, **filters) for row in range(REQUESTS)]
 # The device keeps the histories, as nobody fetches the tokens of each turn.
 pool = Pool(VOCAB, device=DEVICE, slots=REQUESTS, rows=ROWS, keep_histories=True)
 slots = [pool.admit(one, prompt) for one, prompt in zip(params, prompts)]
-pool.assign_drafts(slots, [DRAFTS] * REQUESTS)
+pool.assign(Batch(slots, counts=[DRAFTS] * REQUESTS))
 
 # Each draft of the chain has a batch of its own, behind as many others.
-batches = [pool.draft_batch(REQUESTS) for _ in range(DRAFTS)]
+batches = [pool.on_device().add_drafts(REQUESTS) for _ in range(DRAFTS)]
 for depth, batch in enumerate(batches):
-    batch.assign(slots, [depth] * REQUESTS)
+    batch.assign(Batch(slots, counts=[depth] * REQUESTS))
 drawn = [torch.from_dlpack(batch.drafts).flatten() for batch in batches]
 
 # What a turn leaves to the next: each request's last token.
@@ -53,7 +53,7 @@ def draft(variant: str) -> torch.Tensor:
     """Writes the drafts; returns the ids whose rows the model computes, the last token's first."""
     ids = last
     for depth, batch in enumerate(batches):
-        batch.enqueue(model(ids, draft_head), drafts, variant=variant)
+        pool.enqueue([Draft(batch, model(ids, draft_head), drafts)], variant=variant)
         ids = drawn[depth]
         drafts[:, depth] = ids
     return torch.cat([last[:, None], drafts], 1).flatten()
@@ -61,22 +61,24 @@ def draft(variant: str) -> torch.Tensor:
 
 def turn(variant: str) -> None:
     """Drafts, verifies, and makes ready for the next turn."""
-    pool.enqueue_verify(model(draft(variant)), drafts, variant=variant)
-    tokens, accepted = (torch.from_dlpack(pool.outputs_on_device(name)) for name in ("tokens", "accepted"))
+    pool.enqueue([Verify(model(draft(variant)), drafts)], variant=variant)
+    tokens, accepted = (torch.from_dlpack(pool.on_device().outputs(name)) for name in ("tokens", "accepted"))
     accepted = accepted.view(torch.int32).long()
     # A request's emitted tokens are the first of its rows: the accepted drafts, then one more.
     last.copy_(tokens.view(REQUESTS, DRAFTS + 1).gather(1, accepted[:, None]).flatten())
 
 
-model(draft(pool.needed_variant()))  # Warms torch's own kernels up, and loads ours. Nothing of a request changes.
+model(
+    draft(pool.on_device().needed_variant())
+)  # Warms torch's own kernels up, and loads ours. Nothing of a request changes.
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
-    captured = pool.needed_variant()
+    captured = pool.on_device().needed_variant()
     turn(captured)
 for _ in range(TURNS):
     # Requests may come and go here, as long as the number of rows stays.
-    pool.reserve_replays(variant=captured)
+    pool.on_device().before_replay(variant=captured)
     graph.replay()
 drafted = [pool.output(slot) for slot in slots]
 

@@ -16,7 +16,7 @@ import tempfile
 import numpy as np
 
 import gumball
-from gumball import SamplingParams, dist
+from gumball import Batch, SamplingParams, dist
 
 VOCAB, WIDTH, STEPS = 32000, 64, 20
 
@@ -37,15 +37,15 @@ def hidden(tokens: list[int]) -> np.ndarray:
     return np.stack([np.random.default_rng(token).normal(0, 1, WIDTH) for token in tokens]).astype(np.float32)
 
 
-def decode(pool: dist.DistPool) -> list[list[int]]:
-    start, end = pool.ids
+def decode(pool: gumball.Pool) -> list[list[int]]:
+    start, end = pool.ranks.ids
     columns = np.ascontiguousarray(head()[:, start:end])
     slots = [pool.admit(params, [5]) for params in REQUESTS]
     tokens = [5] * len(slots)
     for _ in range(STEPS):
         plan = pool.plan(slots)  # asked before there are logits: the head may need to know
         assert plan.layout != "replicated"
-        tokens = pool.step(hidden(tokens) @ columns, slots, plan=plan).tolist()
+        tokens = pool.step(hidden(tokens) @ columns, Batch(slots, plan=plan)).tolist()
     return [pool.output(slot) for slot in slots]
 
 
@@ -65,12 +65,13 @@ def world() -> int:
     return int(os.environ.get("WORLD_SIZE", "2"))
 
 
-def run(pool: dist.DistPool) -> None:
+def run(pool: gumball.Pool) -> None:
     texts = decode(pool)
     assert texts == alone()
-    received = sum(counted[2] for counted in pool.traffic().values())
-    print(f"{pool}: {sorted(pool.served())}, {received / STEPS:.0f} bytes received a step")
-    if pool.rank == 0:
+    counts = pool.counts()
+    received = sum(counted[2] for counted in counts["traffic"].values())
+    print(f"{pool}: {sorted(counts['layouts'])}, {received / STEPS:.0f} bytes received a step")
+    if pool.ranks.rank == 0:
         print("the same tokens as one process draws:", texts[0][:8], "...")
 
 

@@ -11,7 +11,7 @@ import importlib.util
 
 import numpy as np
 
-from gumball import Head, Pool, SamplingParams
+from gumball import Head, Hidden, Pool, SamplingParams
 
 random = np.random.default_rng(0)
 vocab, width = 8000, 256
@@ -26,8 +26,8 @@ for kind, arguments in (("exact", {}), ("certified", {}), ("clustered", clustere
     for _ in range(10):
         # What the model's last norm gives for each sequence.
         hidden = states.standard_normal((len(slots), width), dtype=np.float32) * 4
-        pool.step_hidden(head, hidden, slots)
-    print(kind, [pool.output(slot)[:5] for slot in slots], pool.head_counts())
+        pool.step(Hidden(head, hidden), slots)
+    print(kind, [pool.output(slot)[:5] for slot in slots], pool.counts()["heads"])
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
     torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from gumball import DeviceHead, Head, Pool, SamplingParams
+from gumball import DeviceHead, Head, Hidden, Pool, SamplingParams, Step
 from gumball.torch import tokens_of
 
 VOCAB, WIDTH, REQUESTS, STEPS = 32_000, 256, 4, 16
@@ -43,11 +43,11 @@ def text_of(head: DeviceHead) -> list[list[int]]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        pool.enqueue_hidden(head, model(ids))
+        pool.enqueue([Step(Hidden(head, model(ids)))])
         ids.copy_(tokens)
     for _ in range(STEPS):
         # Requests may come and go here, as long as the number of rows stays.
-        pool.reserve_replays()
+        pool.on_device().before_replay()
         graph.replay()
     return [pool.output(slot) for slot in slots]
 

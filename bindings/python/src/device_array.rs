@@ -7,50 +7,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::arrays::{Dtype, Location, interface};
-use crate::dist::DistPool;
 use crate::dlpack::{self, DataType, Device, Managed, ManagedVersioned, Tensor};
 use crate::pool::Pool;
 
-/// The pool whose memory is lent.
-#[derive(Debug)]
-pub enum Owner {
-    Pool(Py<Pool>),
-    Ranks(Py<DistPool>),
-}
-
-impl Owner {
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        match self {
-            Self::Pool(pool) => Self::Pool(pool.clone_ref(py)),
-            Self::Ranks(pool) => Self::Ranks(pool.clone_ref(py)),
-        }
-    }
-
-    fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
-        match self {
-            Self::Pool(pool) => pool.get().order_before(py, stream),
-            Self::Ranks(pool) => pool.get().order_before(py, stream),
-        }
-    }
-
-    fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        match self {
-            Self::Pool(pool) => pool.get().stream(py),
-            Self::Ranks(pool) => pool.get().stream(py),
-        }
-    }
-}
-
 /// One of a pool's outputs in the device's memory, without a copy or a synchronisation.
 ///
-/// Read it through DLPack (``torch.from_dlpack(pool.tokens)``, ``cupy.from_dlpack``) or
+/// Read it through DLPack (``torch.from_dlpack(pool.on_device().outputs("tokens"))``, ``cupy.from_dlpack``) or
 /// ``__cuda_array_interface__``. The address stays the same as long as the pool lives. Each step overwrites
 /// the elements, so copy what you want to keep. The reader's stream waits for the step before it runs what
 /// the reader enqueues on it.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct DeviceArray {
-    pool: Owner,
+    pool: Py<Pool>,
     address: usize,
     location: Location,
     dtype: Dtype,
@@ -58,7 +27,7 @@ pub struct DeviceArray {
 }
 
 impl DeviceArray {
-    pub fn new(pool: Owner, address: usize, location: Location, dtype: Dtype, shape: Vec<usize>) -> Self {
+    pub fn new(pool: Py<Pool>, address: usize, location: Location, dtype: Dtype, shape: Vec<usize>) -> Self {
         Self { pool, address, location, dtype, shape }
     }
 
@@ -81,7 +50,7 @@ impl DeviceArray {
 /// The allocations that a capsule keeps alive.
 struct Loan {
     /// Keeps the pool alive, which owns the memory.
-    _pool: Owner,
+    _pool: Py<Pool>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
@@ -198,8 +167,8 @@ impl DeviceArray {
         // The array API standard numbers the legacy default stream 1.
         match stream {
             Some(-1) => {}
-            None | Some(0 | 1) => self.pool.order_before(py, 0)?,
-            Some(stream) => self.pool.order_before(py, stream.cast_unsigned())?,
+            None | Some(0 | 1) => self.pool.get().order_before(py, 0)?,
+            Some(stream) => self.pool.get().order_before(py, stream.cast_unsigned())?,
         }
         let code = match self.dtype {
             Dtype::F32 => dlpack::FLOAT,
@@ -244,7 +213,7 @@ impl DeviceArray {
                 "it lies in the host's memory; there is __array_interface__",
             ));
         }
-        let stream = self.pool.stream(py)?;
+        let stream = self.pool.get().stream(py)?;
         interface(py, self.address, self.typestr(), &self.shape, stream)
     }
 

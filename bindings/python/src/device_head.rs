@@ -28,7 +28,7 @@ pub const ROWS: usize = 256;
 ///     head = DeviceHead(model.lm_head.weight)                         # exact, over torch's weights
 ///     head = DeviceHead(model.lm_head.weight, fast=True)              # the tensor cores compute the logits
 ///     head = Head(weight.cpu(), kind="certified").to("cuda", weights=weight)
-///     out = pool.step_hidden(head, hidden, slots)
+///     out = pool.step(Hidden(head, hidden), slots)
 ///
 /// Tokens and logprobs are those of the Head of the same kind on the host, bit for bit, but for a fast head's, which are the device's own: the same in any
 /// batch, perhaps others on another device. The head keeps memory for the logits of rows hidden states, 4 bytes for each id of each. Several pools may share a head:

@@ -75,7 +75,7 @@ pub fn draft_names(error: Error) -> Error {
         "drafts.counts" | "drafts.ids" | "ids" => "drafts",
         "paths.counts" | "paths.ids" => "paths",
         "drafts.parents" => "parents",
-        "drafts.probs" | "probs" => "draft_probs",
+        "drafts.probs" => "probs",
         name => name,
     })
 }

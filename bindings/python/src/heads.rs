@@ -37,7 +37,7 @@ const TOGETHER: usize = 64;
 /// ::
 ///
 ///     head = Head(model.lm_head.weight, kind="certified")
-///     out = pool.step_hidden(head, hidden, slots)
+///     out = pool.step(Hidden(head, hidden), slots)
 ///
 /// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. "exact" computes all of
 /// them; "certified" has a copy of the weights in 8 bits, made here, and computes those that could decide a row: the same

@@ -8,15 +8,15 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `arrays`, `dlpack` | other libraries' memory as rows or lists |
-//! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
+//! | `lists`, `params`, `state`, `values` | Python's values as the engine's |
 //! | `hooks`, `turns`, `signals` | Python's own edits of rows; one thread at a time in a sampler or a pool; Ctrl-C |
 //! | `forks` | whether this process is a child of the one that made something |
-//! | `sampler`, `pool`, `graph`, `dist` | the classes |
+//! | `sampler`, `pool`, `graph` | the classes |
 //! | `heads`, `head_weights`, `clusters`, `head_files` | LM heads; the weights of others that they are over; where clusters come from; what is wrong with files |
 //! | `device_head`, `device_weights`, `head_copies` | LM heads in a device's memory; weights that lie there; heads of the host, copied |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
-//! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
+//! | `outputs`, `device_array` | the engine's results as arrays |
 //!
 //! `operators` holds functions over arrays for work without requests, such as softmax and sampling from
 //! probabilities. `python/gumball/operators.py` gives them their public names and allocates outputs.
@@ -31,7 +31,6 @@ mod lists;
 
 mod forks;
 mod hooks;
-mod options;
 mod params;
 mod state;
 
@@ -46,11 +45,10 @@ mod device_head;
 mod device_weights;
 mod head_copies;
 mod outputs;
-mod verification;
+mod values;
 
 mod clusters;
 mod command;
-mod dist;
 mod graph;
 mod head_files;
 mod head_weights;
@@ -71,15 +69,13 @@ mod _gumball {
     #[pymodule_export]
     use super::device_head::DeviceHead;
     #[pymodule_export]
-    use super::dist::{DistPlan, DistPool};
-    #[pymodule_export]
     use super::errors::{
         BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError,
     };
     #[pymodule_export]
     use super::forks::forked;
     #[pymodule_export]
-    use super::graph::{DistGraph, Graph};
+    use super::graph::Graph;
     #[pymodule_export]
     use super::heads::Head;
     #[pymodule_export]
@@ -89,17 +85,17 @@ mod _gumball {
         emulate, judge, row_count, sample_from_pools, sample_rows, token_logprobs, write_rows,
     };
     #[pymodule_export]
-    use super::outputs::Outputs;
+    use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
     use super::params::{check_params, nearest_name, ranges};
     #[pymodule_export]
-    use super::pool::{DraftBatch, GraphBuilder, Pool};
+    use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo};
     #[pymodule_export]
     use super::sampler::Sampler;
     #[pymodule_export]
     use super::turns::set_patience;
     #[pymodule_export]
-    use super::verification::Verification;
+    use super::values::{CopyDrafts, Draft, Drafts, Hidden, Probabilities, Scored, Shorten, Step, Verify};
 
     use pyo3::prelude::*;
 

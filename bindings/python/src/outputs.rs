@@ -1,5 +1,6 @@
-//! Outputs: a step's results as numpy arrays over one buffer.
+//! Outputs: what came out of a step or a verification, as numpy arrays over one buffer.
 
+use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
@@ -8,14 +9,15 @@ use numpy::ndarray::{ArrayView1, ArrayView2};
 use numpy::{Element, PyArray1, PyArray2};
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PySlice};
 
 use crate::errors::{not_a, out_of_range};
 use crate::modules;
 
-/// The results of a step with R rows, in the order of its rows.
+/// The results of a step or a verification with R rows, in the order of its rows.
 ///
-/// The arrays are views of one buffer, which this object owns. No later step changes it.
+/// A request with n drafts has n + 1 rows. The first ones hold its emitted tokens, each with the status, logprobs and ranks of the row of logits that
+/// it comes from; the others are as of padding. request tells them by request. The arrays are views of one buffer, which this object owns. No later step changes it.
 ///
 /// ============== ===================== ============================================== =================
 /// attribute      shape, dtype          what                                           without a value
@@ -40,6 +42,38 @@ pub struct Outputs {
     words: Box<[UnsafeCell<u32>]>,
     kept: Option<Vec<Vec<u32>>>,
     is_approximate: bool,
+    /// Of a verification of drafts.
+    walks: Option<Walks>,
+}
+
+/// How many drafts of each request were accepted, the rows of the outputs that hold its tokens, and the rows of logits that these come from.
+#[derive(Debug)]
+struct Walks {
+    accepted: Vec<u32>,
+    ranges: Vec<Range<usize>>,
+    rows: Vec<Vec<u32>>,
+}
+
+/// What came out for a request.
+#[pyclass(frozen, get_all, module = "gumball")]
+#[derive(Debug)]
+pub struct Emitted {
+    /// The emitted tokens, [accepted + 1] int32: the accepted drafts and one more, which is -1 from a row without a token. None at all for padding.
+    tokens: Py<PyArray1<i32>>,
+    /// The rows of logits that the tokens come from, [accepted + 1] uint32: numbers of rows of the whole batch. These are also the rows whose keys and
+    /// values a model's cache keeps.
+    rows: Py<PyArray1<u32>>,
+    /// How many drafts were accepted.
+    accepted: u32,
+    /// The slice of the rows of the Outputs that hold the tokens.
+    places: Py<PySlice>,
+}
+
+#[pymethods]
+impl Emitted {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Emitted(tokens={}, accepted={})", self.tokens.bind(py).str()?, self.accepted))
+    }
 }
 
 // SAFETY: threads share the layout and the kept sets, which never change. numpy gets the words' address and,
@@ -55,7 +89,36 @@ impl Outputs {
             words: out.words().iter().map(|word| UnsafeCell::new(*word)).collect(),
             kept: kept.then(|| (0..layout.rows).map(|row| out.kept(row).to_vec()).collect()),
             is_approximate: out.is_approximate(),
+            walks: (out.accepted().len() != layout.rows).then(|| Walks::of(out)),
         }
+    }
+
+    /// Returns the number of requests.
+    fn requests(&self) -> usize {
+        self.walks.as_ref().map_or(self.layout.rows, |walks| walks.accepted.len())
+    }
+
+    /// Returns how many drafts of a request were accepted, the rows that hold its tokens, and the rows of logits that these come from.
+    fn walk(&self, request: usize) -> (u32, Range<usize>, Cow<'_, [u32]>) {
+        if let Some(walks) = &self.walks {
+            let Walks { accepted, ranges, rows } = walks;
+            return (accepted[request], ranges[request].clone(), Cow::Borrowed(&rows[request]));
+        }
+        // A row that was drawn without a token has a status.
+        let is_padding = self.word(self.layout.tokens(), request).cast_signed() == NONE
+            && self.word(self.layout.statuses(), request) == 0;
+        let (range, rows) = if is_padding {
+            (request..request, vec![])
+        } else {
+            (request..request + 1, vec![request as u32])
+        };
+        (0, range, Cow::Owned(rows))
+    }
+
+    /// Reads a word of a section, with the GIL.
+    fn word(&self, section: Range<usize>, index: usize) -> u32 {
+        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which callers hold.
+        unsafe { *self.words[section][index].get() }
     }
 
     /// Reads the index of a row.
@@ -63,13 +126,7 @@ impl Outputs {
     /// # Errors
     /// - `IndexError` if the index is outside 0..R; `TypeError` if the object is no integer.
     fn row_index(&self, row: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let there = match row.extract::<i64>() {
-            Ok(index) => usize::try_from(index).ok().filter(|index| *index < self.layout.rows),
-            Err(error) if error.is_instance_of::<PyOverflowError>(row.py()) => None,
-            Err(error) => return Err(not_a(error, "row", "an integer", row)),
-        };
-        let rows = self.layout.rows;
-        there.ok_or_else(|| PyIndexError::new_err(format!("row is {row}, but must be in 0..{rows}")))
+        index_of(row, "row", self.layout.rows)
     }
 
     fn address<T>(&self, section: &Range<usize>) -> *mut T {
@@ -101,6 +158,27 @@ impl Outputs {
         let view = unsafe { ArrayView2::from_shape_ptr((slf.get().layout.rows, width), address) };
         // SAFETY: the words do not move while `slf` lives, and the array keeps `slf` alive.
         Ok(unsafe { PyArray2::borrow_from_array(&view, slf.clone().into_any()) })
+    }
+}
+
+/// Reads an index below a length.
+fn index_of(index: &Bound<'_, PyAny>, name: &str, length: usize) -> PyResult<usize> {
+    let there = match index.extract::<i64>() {
+        Ok(index) => usize::try_from(index).ok().filter(|index| *index < length),
+        Err(error) if error.is_instance_of::<PyOverflowError>(index.py()) => None,
+        Err(error) => return Err(not_a(error, name, "an integer", index)),
+    };
+    there.ok_or_else(|| PyIndexError::new_err(format!("{name} is {index}, but must be in 0..{length}")))
+}
+
+impl Walks {
+    fn of(out: &EngineOutputs) -> Self {
+        let requests = || (0..out.accepted().len()).map(|request| out.request(request));
+        Self {
+            accepted: out.accepted().to_vec(),
+            ranges: requests().map(|request| request.range).collect(),
+            rows: requests().map(|request| request.rows.to_vec()).collect(),
+        }
     }
 }
 
@@ -165,10 +243,7 @@ impl Outputs {
 
     /// The tokens as a list of int, -1 where there is none. Needs no numpy.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which is
-        // held here.
-        let token = |word: &UnsafeCell<u32>| unsafe { *word.get() }.cast_signed();
-        PyList::new(py, self.words[self.layout.tokens()].iter().map(token))
+        PyList::new(py, (0..self.layout.rows).map(|row| self.word(self.layout.tokens(), row).cast_signed()))
     }
 
     /// The token of a row, or None if it has none. Needs no numpy.
@@ -176,9 +251,7 @@ impl Outputs {
     /// Raises IndexError if the row is outside 0..R.
     fn token(&self, row: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
         let row = self.row_index(row)?;
-        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which is
-        // held here.
-        let token = unsafe { *self.words[self.layout.tokens()][row].get() }.cast_signed();
+        let token = self.word(self.layout.tokens(), row).cast_signed();
         Ok(Some(token).filter(|token| *token != NONE))
     }
 
@@ -191,6 +264,39 @@ impl Outputs {
         let row = self.row_index(row)?;
         modules::load_numpy(py)?;
         Ok(PyArray1::from_slice(py, &kept[row]))
+    }
+
+    /// How many drafts of each request were accepted, [requests] uint32; of a step 0.
+    #[getter]
+    fn accepted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        modules::load_numpy(py)?;
+        Ok(match &self.walks {
+            Some(walks) => PyArray1::from_slice(py, &walks.accepted),
+            None => PyArray1::from_vec(py, vec![0; self.layout.rows]),
+        })
+    }
+
+    /// What came out for a request, by its number in the batch: an Emitted. Raises IndexError if there is no such request.
+    fn request<'py>(slf: &Bound<'py, Self>, request: &Bound<'py, PyAny>) -> PyResult<Emitted> {
+        let (py, this) = (slf.py(), slf.get());
+        let request = index_of(request, "request", this.requests())?;
+        modules::load_numpy(py)?;
+        let (accepted, range, rows) = this.walk(request);
+        let tokens = range.clone().map(|row| this.word(this.layout.tokens(), row).cast_signed());
+        Ok(Emitted {
+            tokens: PyArray1::from_vec(py, tokens.collect()).unbind(),
+            rows: PyArray1::from_slice(py, &rows).unbind(),
+            accepted,
+            places: PySlice::new(py, range.start as isize, range.end as isize, 1).unbind(),
+        })
+    }
+
+    /// The emitted tokens of each request, a list of lists of int. Needs no numpy.
+    fn emitted(&self, _py: Python<'_>) -> Vec<Vec<i32>> {
+        let tokens = |range: Range<usize>| {
+            range.map(|row| self.word(self.layout.tokens(), row).cast_signed()).collect()
+        };
+        (0..self.requests()).map(|request| tokens(self.walk(request).1)).collect()
     }
 
     fn __len__(&self) -> usize {

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import Pool, Sampler, SamplingParams
+from gumball import Batch, Pool, Sampler, SamplingParams, Step
 
 VOCAB = 900
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -79,7 +79,7 @@ def pool(device: str, rows: int = 7) -> tuple[Pool, list[int]]:
 
 def drawn(device: str, logits: Any, **options: Any) -> list[int]:
     made, slots = pool(device)
-    return made.step(logits, slots, **options).tolist()
+    return made.step(logits, Batch(slots, **options)).tolist()
 
 
 @pytest.fixture
@@ -119,11 +119,11 @@ def test_lines_say_which_row_is_read(batch: np.ndarray, device: str) -> None:
     order = [3, 3, 0, 6, 1, 1, 3]
     for lines in (order, tuple(order), np.array(order), np.array(order, np.uint32), np.array(order * 2)[:7]):
         made, slots = pool(device)
-        assert made.step(batch, slots, row_indices=lines).tolist() == drawn("cpu", batch[order])
+        assert made.step(batch, Batch(slots, row_indices=lines)).tolist() == drawn("cpu", batch[order])
     with pytest.raises(ValueError, match="7"):
-        made.step(batch, slots, row_indices=[0] * 6 + [7])
+        made.step(batch, Batch(slots, row_indices=[0] * 6 + [7]))
     with pytest.raises(ValueError, match="row_indices is -1, but must be in 0..2"):
-        made.step(batch, slots, row_indices=[-1] * 7)
+        made.step(batch, Batch(slots, row_indices=[-1] * 7))
 
 
 def test_slots_in_every_form(batch: np.ndarray, wanted: list[int], device: str) -> None:
@@ -178,9 +178,10 @@ def test_a_bad_array_changes_nothing(name: str, device: str, batch: np.ndarray) 
     array, kind, text = bad_arrays()[name]
     made, slots = pool(device)
     before = [made.state(slot) for slot in slots]
-    for call in (made.step, made.enqueue):
+    made.assign(slots)
+    for call in (lambda: made.enqueue([Step(array)]), lambda: made.step(array, slots)):
         with pytest.raises(kind) as raised:
-            call(array, slots)
+            call()
         assert text in str(raised.value)
     assert [made.state(slot) for slot in slots] == before
     assert made.step(batch, slots).tolist() == drawn("cpu", batch)
@@ -204,7 +205,7 @@ def test_bad_options_change_nothing(device: str, batch: np.ndarray) -> None:
     ]
     for options, kind, text in bad:
         with pytest.raises(kind) as raised:
-            made.step(batch, slots, **options)
+            made.step(batch, Batch(slots, **options))
         assert text in str(raised.value)
     for wrong, text in (
         ([99] * 7, "99"),
@@ -248,8 +249,8 @@ def test_an_array_of_any_integer_type_is_a_list_of_integers(dtype: type) -> None
             pool = Pool(VOCAB, slots=2)
             params = SamplingParams(seed=3, repetition_penalty=1.5, min_tokens=1, stop_ids=make(4))
             slots = make(*(pool.admit(params, make(1, 2, 1)) for _ in range(2)))
-            tokens += [pool.step(row, slots, row_indices=make(1, 0), forced=[None, 7]).tokens.tolist()]
-            tokens[-1] += pool.step(row, slots, forced=make(9, 8)).tokens.tolist()
+            tokens += [pool.step(row, Batch(slots, row_indices=make(1, 0), forced=[None, 7])).tokens.tolist()]
+            tokens[-1] += pool.step(row, Batch(slots, forced=make(9, 8))).tokens.tolist()
         assert tokens[0] == tokens[1]
     with pytest.raises(TypeError, match="prompt is of float64, but must be of integers"):
         Sampler(SamplingParams(), VOCAB, prompt=np.array([1.5]))
@@ -282,4 +283,4 @@ def test_a_row_that_is_repeated_by_its_stride_is_refused_in_words_that_help() ->
     slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(3)]
     with pytest.raises(ValueError, match="logits' stride is 0, .* name it in row_indices"):
         pool.step(np.broadcast_to(row, (3, VOCAB)), slots)
-    assert len(pool.step(row, slots, row_indices=[0] * 3).tokens) == 3
+    assert len(pool.step(row, Batch(slots, row_indices=[0] * 3)).tokens) == 3

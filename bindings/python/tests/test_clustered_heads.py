@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Head, LogprobsParams, Pool, SamplingParams
+from gumball import Batch, Head, Hidden, LogprobsParams, Pool, SamplingParams, Scored
 
 VOCAB, WIDTH, CAPACITY = 600, 40, 8
 CLUSTERS = VOCAB // CAPACITY
@@ -83,22 +83,22 @@ def test_calls_take_the_logits_of_the_probed_sets_and_say_that_they_are_approxim
     head, (of_logits, of_states, slots) = given(bias=BIAS), pools(REQUESTS)
     hidden, rows = HIDDEN[:7], [*slots[:2], -1, *slots[2:]]
     masks = np.insert(np.full((6, 19), -9, np.int32), 2, 0, axis=0)
-    wanted = of_logits.step(rows_of(head, hidden), rows, masks=masks)
-    seen = of_states.step_hidden(head, hidden, rows, masks=masks)
+    wanted = of_logits.step(rows_of(head, hidden), Batch(rows, masks=masks))
+    seen = of_states.step(Hidden(head, hidden), Batch(rows, masks=masks))
     check_same(seen, wanted)
     assert seen.is_approximate and not wanted.is_approximate
-    counts = of_states.head_counts()
+    counts = of_states.counts()["heads"]
     assert (counts["clustered_rows"], counts["centroid_reads"], counts["whole_rows"]) == (6, 1, 0)
     assert counts["clustered_logits"] > 0 and counts["weight_reads"] == 0
-    drafts = of_states.draft_hidden(head, HIDDEN[:6], slots)
+    drafts = of_states.draft(Hidden(head, HIDDEN[:6]), slots)
     assert np.array_equal(drafts, of_logits.draft(rows_of(head, HIDDEN[:6]), slots))
     hidden = np.repeat(HIDDEN[:6], 2, axis=0)
-    seen = of_states.verify_hidden(head, hidden, slots, drafts)
+    seen = of_states.verify(Hidden(head, hidden), slots, drafts)
     assert seen.tolist() == of_logits.verify(rows_of(head, hidden), slots, drafts).tolist()
-    assert seen.outputs.is_approximate
+    assert seen.is_approximate
     ids = random.integers(0, VOCAB, 40)
-    wanted = of_logits.score(rows_of(head, HIDDEN[:30]), REQUESTS[5], ids, start=4)
-    seen = of_states.score_hidden(head, HIDDEN[:30], REQUESTS[5], ids, start=4)
+    wanted = of_logits.score(rows_of(head, HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4))
+    seen = of_states.score(Hidden(head, HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4))
     assert seen.logprobs.tobytes() == wanted.logprobs.tobytes() and seen.is_approximate
 
 
@@ -110,7 +110,7 @@ def test_probes_change_between_calls() -> None:
         assert head.probes == probes
         of_logits, of_states, slots = pools(REQUESTS[:1])
         wanted = of_logits.step(rows_of(head, HIDDEN[:1]), slots)
-        check_same(of_states.step_hidden(head, HIDDEN[:1], slots), wanted)
+        check_same(of_states.step(Hidden(head, HIDDEN[:1]), slots), wanted)
     for probes, text in ((0, "probes is 0, but must be in 1..=75"), (76, "probes is 76"), (-1, "probes is -1")):
         with pytest.raises(ValueError, match=text):
             head.probes = probes
@@ -131,7 +131,7 @@ def test_probes_do_not_change_during_a_call() -> None:
         with pytest.raises(RuntimeError, match="a call is using the head"):
             head.probes = 1
 
-    pool.step_hidden(head, HIDDEN[:1], slots, hooks=[hook])
+    pool.step(Hidden(head, HIDDEN[:1]), Batch(slots, hooks=[hook]))
     assert seen == [(len(probed_ids(head, HIDDEN[0])), 6, 1)]
     head.probes = 1
 
@@ -300,7 +300,7 @@ def test_rows_are_permuted_in_place_where_that_is_asked_for() -> None:
     gc.collect()
     for step in range(4):
         hidden = HIDDEN[step : step + len(slots)]
-        check_same(of_rows.step_hidden(head, hidden, slots), of_copy.step_hidden(copied, hidden, slots))
+        check_same(of_rows.step(Hidden(head, hidden), slots), of_copy.step(Hidden(copied, hidden), slots))
     weights = WEIGHTS.copy()
     for wrong, text in (({"probes": 0}, "probes is 0"), ({"level": "mmx"}, "mmx"), ({"clusters": IDS[1:]}, "shape")):
         with pytest.raises(ValueError, match=text):
@@ -423,7 +423,7 @@ class TestTorch:
                 tokens = torch.tensor([pool.state(slot).prompt + pool.state(slot).output])
                 with torch.no_grad():
                     hidden = model.model(tokens).last_hidden_state[0, -1]
-                out = pool.step_hidden(head, hidden, [slot])
+                out = pool.step(Hidden(head, hidden), [slot])
                 assert out.tokens[0] in probed_ids(head, hidden.numpy())
             assert pool.state(slot).output == seen[0, 3:].tolist()
         assert model.lm_head is layer

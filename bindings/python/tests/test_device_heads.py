@@ -12,7 +12,19 @@ import pytest
 
 import gumball
 from conftest import DEVICES
-from gumball import DeviceHead, Head, LogprobsParams, Mirostat, Pool, SamplingParams, UnavailableError
+from gumball import (
+    Batch,
+    DeviceHead,
+    Head,
+    Hidden,
+    LogprobsParams,
+    Mirostat,
+    Pool,
+    SamplingParams,
+    Step,
+    UnavailableError,
+    Verify,
+)
 
 VOCAB, WIDTH, CAPACITY = 600, 48, 8
 
@@ -63,6 +75,11 @@ def pools(place: str, **config: Any) -> tuple[Pool, Pool, list[int]]:
     return host, there, slots
 
 
+def enqueue(pool: Pool, head: Any, states: Any, slots: list[int], masks: Any = None) -> None:
+    pool.assign(slots)
+    pool.enqueue([Step(Hidden(head, states), masks=masks)])
+
+
 def check_same(seen: Any, wanted: Any) -> None:
     for name in FIELDS:
         assert getattr(seen, name).tobytes() == getattr(wanted, name).tobytes(), name
@@ -80,14 +97,14 @@ def test_steps_are_the_hosts(place: str, kind: str, borrowed: bool) -> None:
     host, pool, slots = pools(place, kept=True)
     for step in range(3):
         hidden = HIDDEN[step : step + len(slots)]
-        wanted = host.step_hidden(head, hidden, slots)
+        wanted = host.step(Hidden(head, hidden), slots)
         if step == 0:  # rows of the host are copied up
-            seen = pool.step_hidden(there, hidden, slots)
+            seen = pool.step(Hidden(there, hidden), slots)
         elif step == 1:
-            seen = pool.step_hidden(there, on(place, hidden), slots)
+            seen = pool.step(Hidden(there, on(place, hidden)), slots)
         else:
             wide = on(place, np.repeat(hidden, 2, axis=0).reshape(len(slots), 2 * WIDTH))
-            pool.enqueue_hidden(there, wide[:, WIDTH:], slots)
+            enqueue(pool, there, wide[:, WIDTH:], slots)
             seen = pool.fetch()
         check_same(seen, wanted)
         assert seen.is_approximate == (kind == "clustered")
@@ -114,7 +131,7 @@ def test_a_head_over_weights_of_any_type(place: str, dtype: str) -> None:
     assert (there.kind, there.dtype, there.is_borrowed, there.rows) == ("exact", dtype, True, 256)
     host, pool, slots = pools(place)
     rows = slice(3, 3 + len(slots))
-    check_same(pool.step_hidden(there, lying[1][rows], slots), host.step_hidden(head, hidden[rows], slots))
+    check_same(pool.step(Hidden(there, lying[1][rows]), slots), host.step(Hidden(head, hidden[rows]), slots))
 
 
 def test_a_fast_head_is_asked_for_by_name(place: str) -> None:
@@ -122,7 +139,7 @@ def test_a_fast_head_is_asked_for_by_name(place: str) -> None:
     head = DeviceHead(half, fast=True, rows=16, device=place)
     assert head.kind == "fast" and not head.is_approximate
     pool = Pool(VOCAB, device=place, rows=16)
-    seen = pool.step_hidden(head, hidden[:9], [pool.admit(SamplingParams(temperature=0)) for _ in range(9)])
+    seen = pool.step(Hidden(head, hidden[:9]), [pool.admit(SamplingParams(temperature=0)) for _ in range(9)])
     assert seen.tolist() == (HIDDEN[:9] @ WEIGHTS.T).argmax(1).tolist()
     with pytest.raises(ValueError, match="weights is of float32, but must be of bfloat16 or float16 for a fast head"):
         DeviceHead(on(place, WEIGHTS), fast=True, device=place)
@@ -135,11 +152,11 @@ def test_masks_and_forced_tokens_reach_the_rows(place: str) -> None:
     words = random.integers(-(2**31), 2**31, (len(slots), -(-VOCAB // 32)), np.int64).astype(np.int32)
     present, forced = [True, False] * 3 + [True], [None, 3, None, None, None, None, 9]
     options: dict[str, Any] = dict(masks=words, mask_present=present, forced=forced)
-    wanted = host.step_hidden(head, HIDDEN[:7], slots, **options)
-    check_same(pool.step_hidden(there, HIDDEN[:7], slots, **options), wanted)
+    wanted = host.step(Hidden(head, HIDDEN[:7]), Batch(slots, **options))
+    check_same(pool.step(Hidden(there, HIDDEN[:7]), Batch(slots, **options)), wanted)
     assert wanted.token(1) == 3 and wanted.token(6) == 9
-    wanted = host.step_hidden(head, HIDDEN[7:14], slots, masks=words)
-    pool.enqueue_hidden(there, on(place, HIDDEN[7:14]), slots, masks=on(place, words))
+    wanted = host.step(Hidden(head, HIDDEN[7:14]), Batch(slots, masks=words))
+    enqueue(pool, there, on(place, HIDDEN[7:14]), slots, masks=on(place, words))
     check_same(pool.fetch(), wanted)
 
 
@@ -149,24 +166,19 @@ def test_graphs_replay_steps_from_hidden_states(place: str) -> None:
     host, pool, slots = pools(place)
     hidden = [on(place, HIDDEN[start : start + len(slots)].copy()) for start in (0, 20)]
     pool.assign(slots)
-    pool.enqueue_hidden(there, hidden[0])
-    check_same(pool.fetch(), host.step_hidden(head, HIDDEN[: len(slots)], slots))
-    one = pool.capture_hidden(there, hidden[0])
-    two = pool.capture_hidden(there, hidden)
+    pool.enqueue([Step(Hidden(there, hidden[0]))])
+    check_same(pool.fetch(), host.step(Hidden(head, HIDDEN[: len(slots)]), slots))
+    one = pool.capture([Step(Hidden(there, hidden[0]))])
+    two = pool.capture([Step(Hidden(there, each)) for each in hidden])
     for graph, starts in ((one, (0,)), (two, (0, 20))):
         pool.replay(graph)
         for start in starts:
-            wanted = host.step_hidden(head, HIDDEN[start : start + len(slots)], slots)
+            wanted = host.step(Hidden(head, HIDDEN[start : start + len(slots)]), slots)
         check_same(pool.fetch(), wanted)
     # What a replay reads is what lies there then.
     hidden[0][:] = on(place, HIDDEN[40 : 40 + len(slots)])
     pool.replay(one)
-    check_same(pool.fetch(), host.step_hidden(head, HIDDEN[40 : 40 + len(slots)], slots))
-    built = pool.graph_builder().step_hidden(there, hidden[0]).step_hidden(there, hidden[1]).capture()
-    pool.replay(built)
-    for start in (40, 20):
-        wanted = host.step_hidden(head, HIDDEN[start : start + len(slots)], slots)
-    check_same(pool.fetch(), wanted)
+    check_same(pool.fetch(), host.step(Hidden(head, HIDDEN[40 : 40 + len(slots)]), slots))
 
 
 def test_drafts_are_verified_from_hidden_states(place: str) -> None:
@@ -175,14 +187,15 @@ def test_drafts_are_verified_from_hidden_states(place: str) -> None:
     host, pool, slots = pools(place)
     slots, chains = slots[:4], [[5, 6], [], [7, 8, 9], [3]]
     hidden, ids = on(place, HIDDEN[:10].copy()), on(place, np.array([5, 6, 7, 8, 9, 3]))
-    pool.assign_drafts(slots, [2, 0, 3, 1])
-    captured = pool.graph_builder().verify_hidden(there, hidden, ids).capture()
-    for call in (lambda: pool.enqueue_verify_hidden(there, hidden, ids), lambda: pool.replay(captured)):
-        wanted = host.verify_hidden(head, HIDDEN[:10], slots, chains)
+    pool.assign(Batch(slots, counts=[2, 0, 3, 1]))
+    work = [Verify(Hidden(there, hidden), ids)]
+    captured = pool.capture(work)
+    for call in (lambda: pool.enqueue(work), lambda: pool.replay(captured)):
+        wanted = host.verify(Hidden(head, HIDDEN[:10]), slots, chains)
         call()
-        seen = pool.fetch_verification()
-        assert seen.tolist() == wanted.tolist() and seen.accepted.tolist() == wanted.accepted.tolist()
-        check_same(seen.outputs, wanted.outputs)
+        seen = pool.fetch()
+        assert seen.emitted() == wanted.emitted() and seen.accepted.tolist() == wanted.accepted.tolist()
+        check_same(seen, wanted)
 
 
 def test_pools_share_a_head_from_several_threads(place: str) -> None:
@@ -194,7 +207,7 @@ def test_pools_share_a_head_from_several_threads(place: str) -> None:
         pool = Pool(VOCAB, device=place, rows=8, slots=8)
         slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
         found[index] = [
-            pool.step_hidden(there, on(place, HIDDEN[step : step + 4]), slots).tolist() for step in range(12)
+            pool.step(Hidden(there, on(place, HIDDEN[step : step + 4])), slots).tolist() for step in range(12)
         ]
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
@@ -205,7 +218,7 @@ def test_pools_share_a_head_from_several_threads(place: str) -> None:
     for index in range(3):
         pool = Pool(VOCAB, slots=8)
         slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
-        assert found[index] == [pool.step_hidden(head, HIDDEN[step : step + 4], slots).tolist() for step in range(12)]
+        assert found[index] == [pool.step(Hidden(head, HIDDEN[step : step + 4]), slots).tolist() for step in range(12)]
 
 
 def test_replays_of_pools_that_share_a_head_take_turns(place: str) -> None:
@@ -217,7 +230,7 @@ def test_replays_of_pools_that_share_a_head_take_turns(place: str) -> None:
     def work(index: int) -> None:
         pool = Pool(VOCAB, device=place, rows=4, slots=4)
         pool.assign([pool.admit(SamplingParams(temperature=0)) for _ in range(4)])
-        graph = pool.capture_hidden(there, [hidden[index]] * 2)
+        graph = pool.capture([Step(Hidden(there, hidden[index]))] * 2)
         for _ in range(40):
             pool.replay(graph)
             wrong[index] += pool.fetch().tolist() != wanted[index]
@@ -239,9 +252,11 @@ def test_a_call_that_failed_leaves_no_shape_of_another_assignment(place: str) ->
     for assigned, failing in ((slots, slots[:1]), (slots[:1], slots)):
         pool.assign(assigned)
         with pytest.raises(ValueError, match="hidden has length 40"):
-            pool.enqueue_hidden(there, narrow[: len(failing)], failing)
-        pool.enqueue_hidden(there, states[: len(failing)])
-        assert len(pool.tokens) == len(failing) and pool.fetch().tolist() == wanted[: len(failing)]
+            enqueue(pool, there, narrow[: len(failing)], failing)
+        pool.enqueue([Step(Hidden(there, states[: len(failing)]))])
+        assert (
+            len(pool.on_device().outputs("tokens")) == len(failing) and pool.fetch().tolist() == wanted[: len(failing)]
+        )
 
 
 class Counted(np.ndarray):  # type: ignore[type-arg]
@@ -258,11 +273,11 @@ def test_graphs_of_a_screen_whose_weights_were_written_are_refused(place: str) -
     pool = Pool(VOCAB, device=place, rows=4, slots=1)
     pool.assign([pool.admit(SamplingParams(temperature=0))])
     hidden = HIDDEN[:1].copy()
-    graph = pool.capture_hidden(there, hidden)
-    builder = pool.graph_builder().step_hidden(there, hidden)
+    graph = pool.capture([Step(Hidden(there, hidden))])
+    work = [Step(Hidden(there, hidden))]
     weights *= -1
     weights._version += 1
-    for call in (lambda: pool.replay(graph), builder.capture, lambda: pool.enqueue_hidden(there, hidden)):
+    for call in (lambda: pool.replay(graph), lambda: pool.capture(work), lambda: pool.enqueue(work)):
         with pytest.raises(RuntimeError, match="the weights of the head were written since it was made"):
             call()
     assert pool.output(0) == []
@@ -276,7 +291,7 @@ def test_graphs_keep_heads_and_heads_keep_weights(place: str) -> None:
     pool = Pool(VOCAB, device=place, rows=4, slots=4)
     slot = pool.admit(SamplingParams(temperature=0))
     pool.assign([slot])
-    graph = pool.capture_hidden(head, on(place, HIDDEN[:1].copy()))
+    graph = pool.capture([Step(Hidden(head, on(place, HIDDEN[:1].copy())))])
     del weights, head
     gc.collect()
     assert alive() is not None and weights_alive() is not None
@@ -295,7 +310,7 @@ def test_weights_may_be_written_between_steps_of_an_exact_head_alone(place: str)
     for scale in (1.0, -1.0, 2.0):
         weights[:] = on(place, WEIGHTS * np.float32(scale))
         wanted = int(Head(WEIGHTS * np.float32(scale)).logits(HIDDEN[0])[0].argmax())
-        assert pool.step_hidden(head, on(place, HIDDEN[:1]), [slot]).tolist() == [wanted]
+        assert pool.step(Hidden(head, on(place, HIDDEN[:1])), [slot]).tolist() == [wanted]
 
 
 def test_mistakes_are_named_and_change_nothing(place: str) -> None:
@@ -306,30 +321,25 @@ def test_mistakes_are_named_and_change_nothing(place: str) -> None:
     states = [pool.state(slot) for slot in slots]
     rows = on(place, HIDDEN[:5])
     with pytest.raises(ValueError, match=f"head is on {place}, but must be on cpu, as the pool"):
-        Pool(VOCAB).step_hidden(there, HIDDEN[:1], [0])
-    with pytest.raises(TypeError, match="head"):
-        pool.enqueue_hidden(head, rows[:1], slots[:1])  # type: ignore[arg-type]
-    with pytest.raises(UnavailableError):
-        pool.step_hidden(head, HIDDEN[:1], slots[:1])
+        Pool(VOCAB).step(Hidden(there, HIDDEN[:1]), [0])
+    for call in (enqueue, lambda pool, head, states, slots: pool.step(Hidden(head, states), slots)):
+        with pytest.raises(UnavailableError, match="no head of the host on a device: copy it there"):
+            call(pool, head, rows[:1], slots[:1])
     with pytest.raises(TypeError, match="head must be a Head or a DeviceHead, not str"):
-        pool.step_hidden("head", HIDDEN[:1], slots[:1])  # type: ignore[arg-type]
+        pool.step(Hidden("head", HIDDEN[:1]), slots[:1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="4"):
-        pool.enqueue_hidden(there, rows, slots)
+        enqueue(pool, there, rows, slots)
     with pytest.raises(ValueError, match="hidden"):
-        pool.enqueue_hidden(there, on(place, HIDDEN[:2, :40].copy()), slots[:2])
+        enqueue(pool, there, on(place, HIDDEN[:2, :40].copy()), slots[:2])
     with pytest.raises(ValueError, match="hidden"):
-        pool.step_hidden(there, HIDDEN[:2, :40].copy(), slots[:2])
+        pool.step(Hidden(there, HIDDEN[:2, :40].copy()), slots[:2])
     with pytest.raises(ValueError):
-        pool.enqueue_hidden(there, rows[:2], slots[:3])
+        enqueue(pool, there, rows[:2], slots[:3])
     other = Pool(VOCAB + 1, device=place, rows=4, slots=1)
     with pytest.raises(ValueError, match="vocab"):
-        other.enqueue_hidden(there, rows[:1], [other.admit(SamplingParams())])
-    with pytest.raises(UnavailableError, match="no hooks on a device: a hook runs on the host"):
-        pool.step_hidden(there, rows[:1], slots[:1], hooks=[print])
-    with pytest.raises(TypeError, match="mask_present"):
-        pool.enqueue_hidden(there, rows[:1], mask_present=[True])
-    with pytest.raises(ValueError, match="masks has length 1, but must have one for each of hidden, 2"):
-        pool.capture_hidden(there, [rows[:1], rows[1:2]], masks=[on(place, np.zeros((1, 19), np.int32))])
+        enqueue(other, there, rows[:1], [other.admit(SamplingParams())])
+    with pytest.raises(UnavailableError, match="no hooks on a device: row 0 has one"):
+        pool.step(Hidden(there, rows[:1]), Batch(slots[:1], hooks=[print]))
     assert [pool.state(slot) for slot in slots] == states
 
     with pytest.raises(ValueError, match=r"device is '?\"?cpu"):
@@ -354,9 +364,6 @@ def test_mistakes_are_named_and_change_nothing(place: str) -> None:
         DeviceHead(weights, softcap=-1.0, device=place)
     with pytest.raises(ValueError, match=r"weights.shape\[1\] is 65537, but must be in 1..=2\^16"):
         DeviceHead(on(place, np.zeros((1, 65537), np.float32)), device=place)
-    if place.startswith("cuda"):
-        with pytest.raises(ValueError, match="Pool.step_hidden copies hidden states of the host up"):
-            pool.enqueue_hidden(there, HIDDEN[:1], slots[:1])
 
 
 def test_a_screen_of_weights_that_were_written_is_refused(place: str) -> None:
@@ -368,7 +375,7 @@ def test_a_screen_of_weights_that_were_written_is_refused(place: str) -> None:
     slot = pool.admit(SamplingParams())
     weights.mul_(2)
     with pytest.raises(RuntimeError, match="the weights of the head were written since it was made"):
-        pool.step_hidden(there, on(place, HIDDEN[:1]), [slot])
+        pool.step(Hidden(there, on(place, HIDDEN[:1])), [slot])
 
 
 def test_a_head_on_a_device_is_refused_where_there_is_none() -> None:

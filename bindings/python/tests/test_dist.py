@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Pool, SamplingParams, UnavailableError, dist
+from gumball import Batch, Drafts, Pool, Ranks, SamplingParams, Shorten, Step, UnavailableError, Verify, dist
 from gumball._gumball import EMULATOR
 
 VOCAB = 900
@@ -32,7 +32,7 @@ PARAMS = [
 
 COMMON = f"""
 import json, sys, numpy as np, gumball
-from gumball import SamplingParams, dist
+from gumball import Batch, SamplingParams, dist
 rank, world, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 given = json.loads(sys.argv[4])
 VOCAB = {VOCAB}
@@ -77,22 +77,22 @@ def answers(ended: list[subprocess.CompletedProcess[str]]) -> list[Any]:
 STEPS = """
     pool = dist.join(VOCAB, rank=rank, world=world, address=address, top_n=2, slots=8, survey_min_vocab=1, swap_min_requests=1, **given)
     slots = [pool.admit(params, [3, 7]) for params in PARAMS]
-    start, end = pool.ids
+    start, end = pool.ranks.ids
     found = []
     for step in range(4):
         whole, plan = rows(step, 5), pool.plan(slots)
         logits = whole[plan.requests] if plan.layout == "replicated" else whole[:, start:end]
-        out = pool.step(logits, slots, plan=plan)
+        out = pool.step(logits, Batch(slots, plan=plan))
         found.append([out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()])
     drafts = [[4, 5], [], [6], [7], [8]]
     whole, plan = rows(9, 10), pool.plan(slots, drafts=2)
     starts = np.cumsum([0] + [len(each) + 1 for each in drafts])
     own = [row for request in plan.requests for row in range(starts[request], starts[request + 1])]
-    verified = pool.verify(whole[own] if plan.layout == "replicated" else whole[:, start:end], slots, drafts, plan=plan)
+    verified = pool.verify(whole[own] if plan.layout == "replicated" else whole[:, start:end], Batch(slots, plan=plan), drafts)
     pool.shorten(slots[:1], [1])
-    found.append(verified.tolist())
+    found.append(verified.emitted())
     found.append([pool.output(slot) for slot in slots])
-    found.append([sorted({layout for layout, _ in pool.served()}), pool.transport])
+    found.append([sorted({layout for layout, _ in pool.counts()["layouts"]}), pool.ranks.transport])
     print(json.dumps(found))
 """
 
@@ -111,7 +111,7 @@ def alone() -> list[Any]:
         found.append([out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()])
     verified = pool.verify(rows(9, 10), slots, [[4, 5], [], [6], [7], [8]])
     pool.shorten(slots[:1], [1])
-    return [*found, verified.tolist(), [pool.output(slot) for slot in slots]]
+    return [*found, verified.emitted(), [pool.output(slot) for slot in slots]]
 
 
 def same(seen: list[Any], wanted: list[Any]) -> None:
@@ -148,8 +148,8 @@ def test_ranks_find_each_other_through_a_store() -> None:
                 return open(path, "rb").read()
         pool = dist.join(VOCAB, store=Files(), rank=rank, world=world)
         slot = pool.admit(PARAMS[0])
-        start, end = pool.ids
-        found = [pool.transport, pool.step(rows(1, 1)[:, start:end], [slot]).tolist()]
+        start, end = pool.ranks.ids
+        found = [pool.ranks.transport, pool.step(rows(1, 1)[:, start:end], [slot]).tolist()]
         # As if each rank were on a host of its own.
         dist._boot = lambda: str(rank)
         given["folder"] += "/other"
@@ -183,7 +183,7 @@ def test_ranks_say_what_is_wrong_with_others() -> None:
         found.append(said(lambda: make("a", top_n=rank)))
         # Another step, and what follows.
         pool = make("b", layouts=["gather"])
-        start, end = pool.ids
+        start, end = pool.ranks.ids
         slots = [pool.admit(SamplingParams(seed=7 + rank))]
         step = lambda: pool.step(rows(1, 1)[:, start:end], slots)
         found += [said(step), said(step)]
@@ -215,10 +215,11 @@ def test_ranks_say_what_is_wrong_with_others() -> None:
 
 
 def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
-    def make(**given: Any) -> dist.DistPool:
-        return dist.DistPool(VOCAB, **{"rank": 0, "addresses": [f"unix:{tmp_path}/0"]} | given)
+    def make(slots: int = 256, **given: Any) -> Pool:
+        return Pool(VOCAB, slots=slots, ranks=Ranks(**{"rank": 0, "addresses": [f"unix:{tmp_path}/0"]} | given))
 
     for kind, text, given in (
+        (TypeError, "rank must be an integer, not str", {"rank": "0"}),
         (ValueError, "address is udp:1, but must be", {"addresses": ["udp:1"]}),
         (ValueError, r"rank is 1, but must be in 0\.\.1", {"rank": 1}),
         (ValueError, 'layout "half" is not known; known are: gather, swap', {"layouts": ["half"]}),
@@ -237,7 +238,15 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         with pytest.raises(kind, match=text):
             make(**given)
     pool = make(layouts=["replicated"], slots=2)
-    assert (pool.rank, pool.world, pool.ids, pool.width, pool.timeout) == (0, 1, (0, VOCAB), VOCAB, 30)
+    ranks = pool.ranks
+    assert (ranks.rank, ranks.world, ranks.ids, ranks.width, ranks.timeout) == (0, 1, (0, VOCAB), VOCAB, 30)
+    assert repr(ranks) == 'RanksInfo(rank=0 of 1, transport="unix")'
+    with pytest.raises(UnavailableError, match="no ranks: the pool was made without"):
+        Pool(VOCAB).plan([])
+    with pytest.raises(UnavailableError, match="no ranks: the pool was made without"):
+        print(Pool(VOCAB).ranks)
+    with pytest.raises(TypeError, match="ranks must be a gumball.Ranks, not int"):
+        Pool(VOCAB, ranks=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="seed is absent, but must be given"):
         pool.admit(SamplingParams())
     slot = pool.admit(SamplingParams(seed=1))
@@ -248,14 +257,17 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="logits has length 899"):
         pool.step(np.zeros((1, 899), np.float32), [slot])
     with pytest.raises(ValueError, match="slots has length 1, but must have 2, as many as were planned for"):
-        pool.step(np.zeros((1, VOCAB), np.float32), [slot], plan=pool.plan([slot, -1]))
+        pool.step(np.zeros((1, VOCAB), np.float32), Batch([slot], plan=pool.plan([slot, -1])))
     with pytest.raises(ValueError, match="drafts"):
         pool.verify(np.zeros((66, VOCAB), np.float32), [slot], [[1] * 65])
-    assert pool.output(slot) == [] and pool.traffic() == {"Parameters": (1, 0, 0)}
+    assert pool.output(slot) == [] and pool.counts()["traffic"] == {"Parameters": (1, 0, 0)}
     assert pool.step(np.eye(1, VOCAB, 5, dtype=np.float32) * 99, [slot]).tolist() == [5]
-    assert pool.served() == {("gather", 1): 1} and repr(pool).startswith("DistPool(900, rank=0 of 1")
+    assert (
+        pool.counts()["layouts"] == {("gather", 1): 1}
+        and repr(pool) == 'Pool(900, device="cpu", rank=0 of 1, transport="unix")'
+    )
     rows = np.eye(VOCAB, dtype=np.float32)[[6, 0, 7]] * 99
-    assert pool.verify(rows, [slot], [[5, 6]], parents=[[-1, -1]]).tolist() == [[6, 7]]
+    assert pool.verify(rows, [slot], Drafts([[5, 6]], parents=[[-1, -1]])).emitted() == [[6, 7]]
     with pool:
         pass
     pool.close()
@@ -306,19 +318,19 @@ def test_devices_draw_what_one_process_draws(tmp_path: Path) -> None:
         slots = [pool.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
         plan = pool.plan(slots)
         assert plan.layout == "replicated" and pool.device == "emulated"
-        found = [pool.step(batches[0][plan.requests], slots, plan=plan).tolist()]
+        found = [pool.step(batches[0][plan.requests], Batch(slots, plan=plan)).tolist()]
         # What lies in the device's memory, enqueued and in a graph.
         logits = batches[1][plan.requests]
-        pool.assign(slots, plan=plan)
-        graph = pool.capture(logits)
+        pool.assign(Batch(slots, plan=plan))
+        graph = pool.capture([Step(logits)])
         assert graph.steps == 1
-        pool.enqueue(logits)
+        pool.enqueue([Step(logits)])
         found.append(pool.fetch().tolist())
         for batch in batches[2:]:
             logits[:] = batch[plan.requests]
             pool.replay(graph)
             found.append(pool.fetch().tolist())
-        assert pool.served() == {("replicated", 4): 4}
+        assert pool.counts()["layouts"] == {("replicated", 4): 4}
         return [found, [pool.output(slot) for slot in slots]]
 
     alone = Pool(VOCAB, slots=8)
@@ -340,62 +352,64 @@ def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_pa
         given = {"layouts": [layout], "layout": layout, "rows": 16, "slots": 8, "ownership": "modulo"}
         pool = dist.join(VOCAB, address=address, rank=rank, world=2, device="emulated", **given)
         slots = [pool.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
-        start, end = pool.ids
+        start, end = pool.ranks.ids
         plan = pool.plan(slots, drafts=2)
         assert plan.layout == layout
 
         def own(batch: np.ndarray) -> np.ndarray:
             return np.ascontiguousarray(batch[:, start:end])
 
-        verified = pool.verify(own(batches[0]), slots, drafts, parents=parents, mode=mode, plan=plan)
-        found = [[verified.tolist(), verified.accepted.tolist(), [verified.rows(i).tolist() for i in range(4)]]]
+        verified = pool.verify(own(batches[0]), Batch(slots, mode=mode, plan=plan), Drafts(drafts, parents=parents))
+        found = [
+            [verified.emitted(), verified.accepted.tolist(), [verified.request(i).rows.tolist() for i in range(4)]]
+        ]
         # What lies in the device's memory, enqueued and in a graph.
         logits, ids = own(batches[1]), np.array(sum(drafts, []), np.int64)
         columns = {"parents": np.array(sum(parents, []), np.int32)}
-        pool.assign_drafts(slots, [len(each) for each in drafts], mode=mode, plan=plan)
-        graph = pool.capture_verify(logits, ids, **columns)
+        pool.assign(Batch(slots, counts=[len(each) for each in drafts], mode=mode, plan=plan))
+        graph = pool.capture([Verify(logits, Drafts(ids, **columns))])
         assert graph.steps == 1
-        pool.enqueue_verify(logits, ids, **columns)
-        found.append(pool.fetch_verification().tolist())
+        pool.enqueue([Verify(logits, Drafts(ids, **columns))])
+        found.append(pool.fetch().emitted())
         for batch in batches[2:]:
             logits[:] = own(batch)
             pool.replay(graph)
-            verified = pool.fetch_verification()
-            found.append(verified.tolist())
+            verified = pool.fetch()
+            found.append(verified.emitted())
             # What lies on the device, of the whole batch.
-            seen = {name: np.asarray(pool.outputs_on_device(name)) for name in ("tokens", "accepted", "rows")}
-            assert seen["tokens"].tolist() == verified.outputs.tokens.tolist()
+            seen = {name: np.asarray(pool.on_device().outputs(name)) for name in ("tokens", "accepted", "rows")}
+            assert seen["tokens"].tolist() == verified.tokens.tolist()
             assert seen["accepted"].tolist() == verified.accepted.tolist()
-            assert seen["rows"][verified.places(0)].tolist() == verified.rows(0).tolist()
-        assert pool.served() == {(layout, 4): 4}
+            assert seen["rows"][verified.request(0).places].tolist() == verified.request(0).rows.tolist()
+        assert pool.counts()["layouts"] == {(layout, 4): 4}
         # A verification is not surveyed, and a graph has as many rows of each rank as when it was captured.
         with pytest.raises(ValueError, match="counts has length 3, but must have one per slot, 4"):
-            pool.assign_drafts(slots, [0] * 3, plan=plan)
-        pool.assign_drafts(slots, [1, 2, 0, 2], mode=mode, plan=plan)
+            pool.assign(Batch(slots, counts=[0] * 3, plan=plan))
+        pool.assign(Batch(slots, counts=[1, 2, 0, 2], mode=mode, plan=plan))
         if layout != "gather":
             with pytest.raises(ValueError, match="captured with another layout, or other numbers of rows"):
                 pool.replay(graph)
-        pool.reserve_replays(0)
+        pool.on_device().before_replay(0)
         found.append([pool.output(slot) for slot in slots])
         pool.shorten(slots[:2], [1, 0])
         if layout == "gather":
-            pool.assign(slots, plan=pool.plan(slots))
-            pool.enqueue_shorten(np.array([0, 1, 0, 1], np.int64))
+            pool.assign(Batch(slots, plan=pool.plan(slots)))
+            pool.enqueue([Shorten(np.array([0, 1, 0, 1], np.int64))])
         else:
             # Ranks own every second request.
             with pytest.raises(ValueError, match="ownership cannot be combined with counts"):
-                pool.assign(slots, plan=pool.plan(slots))
-                pool.enqueue_shorten(np.array([0, 1, 0, 1], np.int64))
+                pool.assign(Batch(slots, plan=pool.plan(slots)))
+                pool.enqueue([Shorten(np.array([0, 1, 0, 1], np.int64))])
             pool.shorten(slots, [0, 1, 0, 1])
         found.append([pool.output(slot) for slot in slots])
         return found
 
     alone = Pool(VOCAB, slots=8)
     slots = [alone.admit(SamplingParams(**params), [3, 7]) for params in PARAMS[:4]]
-    all_verified = [alone.verify(batch, slots, drafts, parents=parents, mode=mode) for batch in batches]
+    all_verified = [alone.verify(batch, Batch(slots, mode=mode), Drafts(drafts, parents=parents)) for batch in batches]
     first = all_verified[0]
-    wanted = [[first.tolist(), first.accepted.tolist(), [first.rows(i).tolist() for i in range(4)]]]
-    wanted += [verified.tolist() for verified in all_verified[1:]]
+    wanted = [[first.emitted(), first.accepted.tolist(), [first.request(i).rows.tolist() for i in range(4)]]]
+    wanted += [verified.emitted() for verified in all_verified[1:]]
     assert sum(sum(verified.accepted.tolist()) for verified in all_verified) > 0
     outputs = [alone.output(slot) for slot in slots]
     alone.shorten(slots, [1, 1, 0, 1])
@@ -403,35 +417,31 @@ def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_pa
     assert on_ranks(2, work) == [wanted] * 2
 
 
-def test_a_pool_of_the_host_has_no_steps_on_a_device(tmp_path: Path) -> None:
-    pool = dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/0"])
-    slot = pool.admit(SamplingParams(seed=1))
+def test_a_pool_of_the_host_over_ranks_does_all_at_once(tmp_path: Path) -> None:
+    pool = Pool(VOCAB, ranks=Ranks(0, [f"unix:{tmp_path}/0"]))
+    slot, rows = pool.admit(SamplingParams(seed=1)), np.zeros((1, VOCAB), np.float32)
     for call in (
         lambda: pool.assign([slot]),
-        lambda: pool.enqueue(np.zeros((1, VOCAB), np.float32)),
-        lambda: pool.capture(np.zeros((1, VOCAB), np.float32)),
+        lambda: pool.enqueue([Step(rows)]),
         pool.fetch,
-        lambda: pool.assign_drafts([slot], [0]),
-        lambda: pool.enqueue_verify(np.zeros((1, VOCAB), np.float32), np.zeros(0, np.int32)),
-        lambda: pool.capture_verify(np.zeros((1, VOCAB), np.float32), np.zeros(0, np.int32)),
-        pool.fetch_verification,
-        pool.reserve_replays,
-        lambda: pool.enqueue_shorten(np.zeros(0, np.int32)),
-        lambda: pool.outputs_on_device("tokens"),
+        lambda: pool.draft(rows, [slot]),
+        lambda: pool.capture([Step(rows)]),
+        pool.on_device,
     ):
-        with pytest.raises(UnavailableError, match="no steps in the memory of a device: the pool is on cpu"):
+        with pytest.raises(UnavailableError):
             call()
+    ranks = Ranks(0, [f"unix:{tmp_path}/1"])
     with pytest.raises(ValueError, match="device is" if not EMULATOR else "there is no|device"):
-        dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/1"], device="tpu")
+        Pool(VOCAB, ranks=ranks, device="tpu")
     with pytest.raises(ValueError, match='kept is for device="cpu", but device is "cuda:0"'):
-        dist.DistPool(VOCAB, rank=0, addresses=[f"unix:{tmp_path}/1"], device="cuda:0", kept=True)
+        Pool(VOCAB, ranks=ranks, device="cuda:0", kept=True)
 
 
 def test_what_lies_at_an_address_stays_unless_a_process_that_ended_left_it(tmp_path: Path) -> None:
     weights = tmp_path / "model.gguf"
     weights.write_text("weights")
     with pytest.raises(UnavailableError, match="there is a file that is no socket"):
-        dist.DistPool(64, rank=0, addresses=[f"unix:{weights}", f"unix:{tmp_path}/1"], timeout=0.3)
+        Pool(64, ranks=Ranks(0, [f"unix:{weights}", f"unix:{tmp_path}/1"], timeout=0.3))
     assert weights.read_text() == "weights"
 
 
@@ -457,14 +467,14 @@ def test_a_signal_is_heard_while_ranks_are_waited_for(tmp_path: Path, alarm: Cal
     for rank in range(2):
         alarm()
         with pytest.raises(RangError):
-            dist.DistPool(VOCAB, rank=rank, addresses=addresses, timeout=600)
-    other: list[dist.DistPool] = []
-    thread = threading.Thread(target=lambda: other.append(dist.DistPool(VOCAB, rank=1, addresses=addresses)))
+            Pool(VOCAB, ranks=Ranks(rank, addresses, timeout=600))
+    other: list[Pool] = []
+    thread = threading.Thread(target=lambda: other.append(Pool(VOCAB, ranks=Ranks(1, addresses))))
     thread.start()
-    pool = dist.DistPool(VOCAB, rank=0, addresses=addresses, timeout=600)
+    pool = Pool(VOCAB, ranks=Ranks(0, addresses, timeout=600))
     thread.join()
     slot = pool.admit(SamplingParams(seed=1))
-    start, end = pool.ids
+    start, end = pool.ranks.ids
     alarm()
     with pytest.raises(RangError):
         pool.step(np.zeros((1, end - start), np.float32), [slot])
@@ -477,9 +487,9 @@ def test_ranks_that_are_forced_to_other_tokens_are_told_so() -> None:
     body = """
         pool = dist.join(VOCAB, rank=rank, world=world, address=address, layouts=[given["layout"]], survey_min_vocab=1)
         slot = pool.admit(SamplingParams(seed=7))
-        start, end = pool.ids
+        start, end = pool.ranks.ids
         try:
-            pool.step(rows(1, 1)[:, start:end], [slot], forced=[5 + rank])
+            pool.step(rows(1, 1)[:, start:end], Batch([slot], forced=[5 + rank]))
         except dist.DisagreeError as error:
             print(json.dumps([error.what, pool.output(slot)]))
     """

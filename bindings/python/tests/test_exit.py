@@ -14,8 +14,8 @@ CALLS = {
     "Sampler.sample": "sampler.sample(rows[0])",
     "softmax": "gumball.softmax(rows)",
     "a hook": "sampler.sample(rows[0], hook=hook)",
-    "hooks of a step": "made.step(rows, slots, hooks=[hook] * 64)",
-    "hooks over threads": "over.step(rows, slots, hooks=[hook] * 64)",
+    "hooks of a step": "made.step(rows, Batch(slots, hooks=[hook] * 64))",
+    "hooks over threads": "over.step(rows, Batch(slots, hooks=[hook] * 64))",
 }
 
 
@@ -24,7 +24,7 @@ def test_a_program_ends_well_while_daemon_threads_are_in_calls(name: str) -> Non
     program = f"""
         import threading, time
         import numpy as np, gumball
-        from gumball import Pool, Sampler, SamplingParams
+        from gumball import Batch, Pool, Sampler, SamplingParams
         rows = np.zeros((64, 32000), np.float32)
         made, over = Pool(32000, slots=64, threads=1), Pool(32000, slots=64, threads=2)
         slots = [pool.admit(SamplingParams(seed=1)) for pool in (made, over) for _ in range(64)][:64]

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams
+from gumball import Batch, Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams
 from rows import bell, grid, model_like
 
 CONFORMANCE = Path(os.environ.get("GUMBALL_CONFORMANCE", Path(__file__).parents[3] / "proof/conformance"))
@@ -91,6 +91,6 @@ def test_a_pool_draws_the_pinned_tokens_of_all_requests_at_once(stream: str, dev
         pytest.skip("left out: takes too long on the emulator")
     pool = Pool(steps.shape[1], device=device, slots=len(PARAMS), rows=len(PARAMS))
     slots = [pool.admit(SamplingParams(seed=SEED, **params), PROMPT) for params in PARAMS.values()]
-    seen = np.stack([pool.step(row, slots, row_indices=[0] * len(slots)).tokens for row in steps], 1)
+    seen = np.stack([pool.step(row, Batch(slots, row_indices=[0] * len(slots))).tokens for row in steps], 1)
     pinned = [PINNED[f"{stream} {name}"][1::2] for name in PARAMS]
     assert seen.tolist() == pinned

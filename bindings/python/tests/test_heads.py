@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Head, LogprobsParams, Pool, SamplingParams
+from gumball import Batch, Drafts, Head, Hidden, LogprobsParams, Pool, SamplingParams, Scored
 
 VOCAB, WIDTH = 600, 40
 
@@ -56,34 +56,33 @@ def test_each_call_takes_hidden_states_in_the_place_of_logits(kind: str) -> None
     (a, slots), (b, _) = pool_of(REQUESTS, kept=True), pool_of(REQUESTS, kept=True)
     hidden, rows = HIDDEN[:7], [*slots[:2], -1, *slots[2:]]
     masks = np.insert(np.full((6, 19), -9, np.int32), 2, 0, axis=0)
-    expected, seen = a.step(head.logits(hidden), rows, masks=masks), b.step_hidden(head, hidden, rows, masks=masks)
+    expected, seen = (
+        a.step(head.logits(hidden), Batch(rows, masks=masks)),
+        b.step(Hidden(head, hidden), Batch(rows, masks=masks)),
+    )
     for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "top_ids", "top_logprobs"):
         assert getattr(seen, name).tobytes() == getattr(expected, name).tobytes(), name
-    assert b.tokens.tolist() == seen.tokens.tolist() and not seen.is_approximate
+    assert not seen.is_approximate
     assert all(np.array_equal(seen.kept(row), expected.kept(row)) for row in range(7))
-    counts = b.head_counts()
+    counts = b.counts()["heads"]
     assert counts["whole_rows"] + counts["certified_rows"] == 6
     assert (counts["certified_rows"] > 0) == (counts["screen_reads"] == 1) == (kind == "certified")
     assert (counts["clustered_rows"], counts["clustered_logits"], counts["centroid_reads"]) == (0, 0, 0)
 
-    more: dict[str, Any] = dict(mode="block", paths=[[3, 1]] * 6)
-    drafts, probs = b.draft_hidden(head, HIDDEN[:6], slots, **more, probs=True)
-    for one, other in zip((drafts, probs), a.draft(head.logits(HIDDEN[:6]), slots, **more, probs=True)):
+    block, paths = Batch(slots, mode="block"), [[3, 1]] * 6
+    drafts, probs = b.draft(Hidden(head, HIDDEN[:6]), block, paths, probs=True)
+    for one, other in zip((drafts, probs), a.draft(head.logits(HIDDEN[:6]), block, paths, probs=True)):
         assert np.array_equal(one, other)
-    siblings = b.draft_hidden(head, HIDDEN[:6], slots, siblings=3)
+    siblings = b.draft(Hidden(head, HIDDEN[:6]), slots, siblings=3)
     assert np.array_equal(siblings, a.draft(head.logits(HIDDEN[:6]), slots, siblings=3))
-    hidden, more = np.repeat(HIDDEN[:6], 2, axis=0), dict(mode="block", draft_probs=np.repeat(probs, 2, axis=0))
-    verified, wanted = (
-        b.verify_hidden(head, hidden, slots, drafts, **more),
-        a.verify(head.logits(hidden), slots, drafts, **more),
-    )
-    assert verified.tolist() == wanted.tolist() and verified.accepted.tolist() == wanted.accepted.tolist()
-    assert [verified.rows(i).tolist() for i in range(6)] == [wanted.rows(i).tolist() for i in range(6)]
+    hidden, given = np.repeat(HIDDEN[:6], 2, axis=0), Drafts(drafts, probs=np.repeat(probs, 2, axis=0))
+    verified, wanted = b.verify(Hidden(head, hidden), block, given), a.verify(head.logits(hidden), block, given)
+    assert verified.emitted() == wanted.emitted() and verified.accepted.tolist() == wanted.accepted.tolist()
 
     ids = random.integers(0, VOCAB, 40)
-    scores = a.score(head.logits(HIDDEN[:30]), REQUESTS[5], ids, start=4)
+    scores = a.score(head.logits(HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4))
     for chunk_rows in (1, 64):
-        seen = b.score_hidden(head, HIDDEN[:30], REQUESTS[5], ids, start=4, chunk_rows=chunk_rows)
+        seen = b.score(Hidden(head, HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4, chunk_rows=chunk_rows))
         assert seen.logprobs.tobytes() == scores.logprobs.tobytes() and seen.ranks.tobytes() == scores.ranks.tobytes()
 
 
@@ -95,25 +94,25 @@ def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
         row[:] = -np.inf
         row[7] = 0
 
-    out = pool.step_hidden(head, HIDDEN[:3], slots, forced=[5, None, -1], hooks=[None, only_seven, None])
+    out = pool.step(Hidden(head, HIDDEN[:3]), Batch(slots, forced=[5, None, -1], hooks=[None, only_seven, None]))
     assert out.tokens[:2].tolist() == [5, 7]
-    assert pool.head_counts()["whole_rows"] == 1
+    assert pool.counts()["heads"]["whole_rows"] == 1
 
 
 def test_what_needs_the_whole_row_is_said_before() -> None:
     hot = SamplingParams(temperature=0.5, logprobs=LogprobsParams(mode="raw"))
     pool, slots = pool_of([*REQUESTS[:5], hot])
-    reasons = [pool.needs_whole_row(slot) for slot in slots]
+    reasons = [Head.needs_whole_row(pool, slot) for slot in slots]
     assert reasons == [None, None, None, None, "top_p", "logprobs"]
-    assert pool.needs_whole_row(slots[0], hooked=True) == "hook"
+    assert Head.needs_whole_row(pool, slots[0], hooked=True) == "hook"
     pool, [slot] = pool_of(REQUESTS[:1], kept=True)
-    assert pool.needs_whole_row(slot) == "kept"
+    assert Head.needs_whole_row(pool, slot) == "kept"
     pool, [slot] = pool_of(REQUESTS[:1], route="oracle")
-    assert pool.needs_whole_row(slot) is None
+    assert Head.needs_whole_row(pool, slot) is None
     pool, [slot] = pool_of(REQUESTS[:1], route="probabilities")
-    assert pool.needs_whole_row(slot) == "route"
+    assert Head.needs_whole_row(pool, slot) == "route"
     with pytest.raises(ValueError, match="slot is 9"):
-        pool.needs_whole_row(9)
+        Head.needs_whole_row(pool, 9)
 
 
 def test_weights_are_borrowed_where_rows_follow_each_other() -> None:
@@ -165,12 +164,12 @@ def test_what_does_not_fit_is_refused() -> None:
         (HIDDEN[:2].astype(np.float64), "hidden is of float64"),
     ]:
         with pytest.raises((ValueError, TypeError), match=text):
-            pool.step_hidden(head, hidden, slots)
+            pool.step(Hidden(head, hidden), slots)
     with pytest.raises(ValueError, match="chunk_rows is 0"):
-        pool.score_hidden(head, HIDDEN[:1], SamplingParams(), [1, 2], chunk_rows=0)
+        pool.score(Hidden(head, HIDDEN[:1]), SamplingParams(), Scored([1, 2], chunk_rows=0))
     with pytest.raises(ValueError, match="logits has length 600, but must have 7 elements"):
-        Pool(7).step_hidden(head, HIDDEN[:0], [])
-    assert [pool.position(slot) for slot in slots] == [3, 3]
+        Pool(7).step(Hidden(head, HIDDEN[:0]), [])
+    assert [pool.state(slot).position for slot in slots] == [3, 3]
 
 
 def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
@@ -182,8 +181,8 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
     tokens = []
     for head in (made, read):
         pool, slots = pool_of(REQUESTS[:3])
-        tokens.append([pool.step_hidden(head, HIDDEN[i : i + 3], slots).tolist() for i in range(9)])
-        assert pool.head_counts()["certified_rows"] == 27
+        tokens.append([pool.step(Hidden(head, HIDDEN[i : i + 3]), slots).tolist() for i in range(9)])
+        assert pool.counts()["heads"]["certified_rows"] == 27
     assert tokens[0] == tokens[1]
     with pytest.raises(ValueError, match="file cannot be used: it is of another head: the bias it was built from"):
         Head(WEIGHTS, kind="certified", file=str(path))
@@ -234,7 +233,7 @@ class TestTorch:
                 near = linear.float()(hidden.float()).numpy()
             assert np.allclose(head.logits(hidden), near, atol=1e-4)
         pool, slots = pool_of(REQUESTS)
-        assert len(pool.step_hidden(head, hidden.repeat(2, 1)[:6], slots).tokens) == 6
+        assert len(pool.step(Hidden(head, hidden.repeat(2, 1)[:6]), slots).tokens) == 6
 
     def test_memory_outlives_a_parameter_whose_data_are_changed(self, torch: Any) -> None:
         linear = torch.nn.Linear(WIDTH, VOCAB, bias=False)
@@ -254,7 +253,7 @@ class TestTorch:
             head.logits(HIDDEN[:1])
         pool, slots = pool_of(REQUESTS[:1])
         with pytest.raises(RuntimeError, match="were written since"):
-            pool.step_hidden(head, HIDDEN[:1], slots)
+            pool.step(Hidden(head, HIDDEN[:1]), slots)
 
     def test_tensors_of_inference_mode_have_no_count(self, torch: Any) -> None:
         with torch.inference_mode():
@@ -324,7 +323,7 @@ class TestTransformers:
             for _ in range(12):
                 with torch.no_grad():
                     hidden = model.model(torch.tensor([pool.state(slot).prompt + pool.state(slot).output]))
-                pool.step_hidden(head, hidden.last_hidden_state[0, -1], [slot])
+                pool.step(Hidden(head, hidden.last_hidden_state[0, -1]), [slot])
             assert pool.state(slot).output == seen["exact"][1, 3:].tolist()
 
     def test_a_prompt_may_be_read_in_chunks(self, torch: Any, model: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Pool, Sampler, SamplingParams
+from gumball import Batch, Pool, Sampler, SamplingParams
 from gumball._gumball import set_patience
 
 VOCAB = 900
@@ -76,14 +76,14 @@ def test_a_hook_of_another_pools_step_is_refused_what_the_outer_one_holds() -> N
         inner, inner_slots = pool(threads=threads)
 
         def asks(logits: np.ndarray) -> None:
-            outer.position(outer_slots[0])
+            outer.state(outer_slots[0])
 
         def steps(logits: np.ndarray) -> None:
-            inner.step(ROWS, inner_slots, hooks=[asks] * 4)
+            inner.step(ROWS, Batch(inner_slots, hooks=[asks] * 4))
 
-        found = ends(lambda: outer.step(ROWS, outer_slots, hooks=[steps, None, None, None]))
+        found = ends(lambda: outer.step(ROWS, Batch(outer_slots, hooks=[steps, None, None, None])))
         assert isinstance(found[0], RuntimeError) and "must not use" in str(found[0])
-        assert [made.position(slot) for made in (outer, inner) for slot in range(4)] == [0] * 8
+        assert [made.state(slot).position for made in (outer, inner) for slot in range(4)] == [0] * 8
 
 
 def test_hooks_of_two_threads_that_ask_each_others_pools_are_refused() -> None:
@@ -93,13 +93,13 @@ def test_hooks_of_two_threads_that_ask_each_others_pools_are_refused() -> None:
     def asks(other: Pool) -> Callable[[np.ndarray], None]:
         def hook(logits: np.ndarray) -> None:
             inside.wait(20)
-            other.position(0)
+            other.state(0)
 
         return hook
 
     found = ends(
-        lambda: a.step(ROWS[:1], a_slots[:1], hooks=[asks(b)]),
-        lambda: b.step(ROWS[:1], b_slots[:1], hooks=[asks(a)]),
+        lambda: a.step(ROWS[:1], Batch(a_slots[:1], hooks=[asks(b)])),
+        lambda: b.step(ROWS[:1], Batch(b_slots[:1], hooks=[asks(a)])),
     )
     refused = [error for error in found if error is not None]
     assert len(refused) == 1 and "hooks wait for each other" in str(refused[0])
@@ -124,7 +124,7 @@ def test_a_hook_over_threads_may_use_operators_and_other_pools() -> None:
 
     def hook(logits: np.ndarray) -> None:
         gumball.softmax(ROWS)
-        other.step(ROWS, other_slots, hooks=[None] * 4)
+        other.step(ROWS, Batch(other_slots, hooks=[None] * 4))
 
-    assert ends(lambda: [made.step(ROWS, slots, hooks=[hook] * 4) for _ in range(20)]) == [None]
-    assert other.position(0) == 80
+    assert ends(lambda: [made.step(ROWS, Batch(slots, hooks=[hook] * 4)) for _ in range(20)]) == [None]
+    assert other.state(0).position == 80

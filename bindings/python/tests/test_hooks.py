@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import LogprobsParams, Pool, Sampler, SamplingParams, UnavailableError
+from gumball import Batch, LogprobsParams, Pool, Probabilities, Sampler, SamplingParams, UnavailableError
 
 VOCAB = 900
 Hook = Callable[[np.ndarray], None]
@@ -65,14 +65,14 @@ def test_hooks_of_a_pool_are_one_a_row(batch: np.ndarray) -> None:
         pool, twin = Pool(VOCAB, slots=7, threads=threads), Pool(VOCAB, slots=7)
         slots = [made.admit(SamplingParams(seed=seed)) for seed in range(7) for made in (pool, twin)][::2]
         hooks = [None, lift(8), None, lift(9), lift(10), None, None]
-        tokens, plain = pool.step(batch, slots, hooks=hooks).tolist(), twin.step(batch, slots).tolist()
+        tokens, plain = pool.step(batch, Batch(slots, hooks=hooks)).tolist(), twin.step(batch, slots).tolist()
         assert tokens == [plain[0], 8, plain[2], 9, 10, plain[5], plain[6]]
         # They come with each step; nothing of them stays.
         for slot, token in enumerate(tokens):
-            twin.truncate(slot, 0)
+            twin.shorten([slot], [len(twin.output(slot))])
             twin.push(slot, token)
-        assert pool.step(batch).tolist() == twin.step(batch).tolist()
-        assert pool.step(batch, hooks=hooks).tolist()[3:5] == [9, 10]
+        assert pool.step(batch, slots).tolist() == twin.step(batch, slots).tolist()
+        assert pool.step(batch, Batch(slots, hooks=hooks)).tolist()[3:5] == [9, 10]
 
 
 def test_a_hook_that_reshapes_or_keeps_its_array_does_no_harm(batch: np.ndarray) -> None:
@@ -115,8 +115,8 @@ def test_what_a_hook_raises_comes_out_and_changes_nothing(batch: np.ndarray) -> 
         slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
         for hooks in ([None] * 6 + [fails], [fails] * 7):
             with pytest.raises(Mine, match="on purpose"):
-                pool.step(batch, slots, hooks=hooks)
-        assert [pool.position(slot) for slot in slots] == [0] * 7
+                pool.step(batch, Batch(slots, hooks=hooks))
+        assert [pool.state(slot).position for slot in slots] == [0] * 7
         twins = [Sampler(SamplingParams(seed=seed), VOCAB) for seed in range(7)]
         assert pool.step(batch, slots).tolist() == [one.sample(row) for one, row in zip(twins, batch, strict=True)]
 
@@ -130,10 +130,10 @@ def test_scores_are_of_rows_that_hooks_changed(batch: np.ndarray) -> None:
     changed = batch[:3].copy()
     changed[1, 9] = 50
     plain, hooked = (pool.score(rows, params, ids) for rows in (batch[:3], changed))
-    seen = pool.score(batch[:3], params, ids, hooks=[None, lift(9), None])
+    seen = pool.score(batch[:3], params, ids, Batch(hooks=[None, lift(9), None]))
     assert (seen.logprobs == hooked.logprobs).all() and seen.logprobs[1] != plain.logprobs[1]
     with pytest.raises(Mine):
-        pool.score(batch[:3], params, ids, hooks=[None, fails, None])
+        pool.score(batch[:3], params, ids, Batch(hooks=[None, fails, None]))
 
 
 def test_mistakes_with_hooks_are_told(batch: np.ndarray, device: str) -> None:
@@ -142,35 +142,39 @@ def test_mistakes_with_hooks_are_told(batch: np.ndarray, device: str) -> None:
     sampler = Sampler(SamplingParams(seed=1), VOCAB)
     doubled: Any = lambda logits: logits * 2  # noqa: E731
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: pool.step(batch, slots, hooks=[3] * 7), TypeError, "hooks' element must be callable, not int"),
-        (lambda: pool.step(batch, slots, hooks=lift(3)), TypeError, "hooks must be a list of callables and None, not"),
+        (lambda: pool.step(batch, Batch(slots, hooks=[3] * 7)), TypeError, "hooks' element must be callable, not int"),
+        (
+            lambda: pool.step(batch, Batch(slots, hooks=lift(3))),
+            TypeError,
+            "hooks must be a list of callables and None, not",
+        ),
         (lambda: sampler.sample(batch[0], hook="x"), TypeError, "hook must be callable, not str"),
         (lambda: sampler.sample(batch[0], hook=doubled), TypeError, "return None, not ndarray"),
         (lambda: sampler.sample(batch[0], hook=lambda: None), TypeError, "argument"),
     ]
     if device == "cpu":
         cases += [
-            (lambda: pool.step(batch, slots, hooks=[None] * 6), ValueError, "hooks has length 6"),
+            (lambda: pool.step(batch, Batch(slots, hooks=[None] * 6)), ValueError, "hooks has length 6"),
             (
-                lambda: pool.step(batch, slots, hooks=[lift(1)] * 7, kind="probabilities"),
+                lambda: pool.step(Probabilities(batch), Batch(slots, hooks=[lift(1)] * 7)),
                 ValueError,
                 "a hook edits logits",
             ),
         ]
     else:
-        cases += [(lambda: pool.step(batch, slots, hooks=[lift(1)] * 7), UnavailableError, "hooks on a device")]
+        cases += [(lambda: pool.step(batch, Batch(slots, hooks=[lift(1)] * 7)), UnavailableError, "hooks on a device")]
     for call, kind, text in cases:
         with pytest.raises(kind, match=text):
             call()
-    assert [pool.position(slot) for slot in slots] == [0] * 7 and sampler.position == 0
+    assert [pool.state(slot).position for slot in slots] == [0] * 7 and sampler.position == 0
 
 
 def test_a_hook_that_uses_what_it_is_run_for_is_told_and_does_not_wait(batch: np.ndarray) -> None:
     pool, sampler = Pool(VOCAB, slots=1), Sampler(SamplingParams(seed=1), VOCAB)
     slot = pool.admit(SamplingParams(seed=1))
-    for use in (lambda: pool.history(slot), lambda: pool.step(batch[0], [slot]), lambda: len(pool)):
+    for use in (lambda: pool.output(slot), lambda: pool.step(batch[0], [slot]), lambda: len(pool)):
         with pytest.raises(RuntimeError, match="must not use the sampler or the pool"):
-            pool.step(batch[0], [slot], hooks=[lambda logits, use=use: use() and None])
+            pool.step(batch[0], Batch([slot], hooks=[lambda logits, use=use: use() and None]))
     for use in (lambda: sampler.output, lambda: sampler.sample(batch[0])):
         with pytest.raises(RuntimeError, match="must not use the sampler or the pool"):
             sampler.sample(batch[0], hook=lambda logits, use=use: use() and None)
@@ -180,7 +184,7 @@ def test_a_hook_that_uses_what_it_is_run_for_is_told_and_does_not_wait(batch: np
         logits[sampler.sample(logits) or 0] = 40
 
     token = Sampler(SamplingParams(seed=1), VOCAB).sample(batch[0])
-    assert pool.step(batch[0], [slot], hooks=[other]).tolist() == [token] and sampler.output == [token]
+    assert pool.step(batch[0], Batch([slot], hooks=[other])).tolist() == [token] and sampler.output == [token]
     with pytest.raises(RuntimeError, match="must not use"):
-        round = lambda logits: pool.position(slot) and None  # noqa: E731
-        pool.step(batch[0], [slot], hooks=[lambda logits: sampler.sample(logits, hook=round) and None])
+        round = lambda logits: pool.state(slot).position and None  # noqa: E731
+        pool.step(batch[0], Batch([slot], hooks=[lambda logits: sampler.sample(logits, hook=round) and None]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State
+from gumball import Batch, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State, Step
 from test_running import CALLS, holds
 
 VOCAB = 16
@@ -73,7 +73,7 @@ def test_loans_by_dlpack_end() -> None:
         gumball.sampling_from_probs(lent, seed=1)
         pool.step(lent, slots)
         for slot in slots:
-            pool.truncate(slot, 0)
+            pool.shorten([slot], [len(pool.output(slot))])
 
     holds(work, lent, array, pool, calls=CALLS // 2)
 
@@ -122,10 +122,13 @@ def test_hooks_leak_nothing() -> None:
     def work() -> None:
         sampler.sample(row[0], hook=hook)
         sampler.truncate(0)
-        pool.step(row, slots, hooks=hooks)
+        pool.step(row, Batch(slots, hooks=hooks))
         for slot in slots:
-            pool.truncate(slot, 0)
-        for call in (lambda: sampler.sample(row[0], hook=fails), lambda: pool.step(row, slots, hooks=[fails] * 2)):
+            pool.shorten([slot], [len(pool.output(slot))])
+        for call in (
+            lambda: sampler.sample(row[0], hook=fails),
+            lambda: pool.step(row, Batch(slots, hooks=[fails] * 2)),
+        ):
             try:
                 call()
             except KeyError:
@@ -145,24 +148,24 @@ def test_parts_of_samplers_and_pools_leak_nothing() -> None:
     sampler, row = Sampler(params, VOCAB, prompt=[1]), np.zeros(VOCAB, np.float32)
     pool = Pool(VOCAB, slots=2, threads=1, top_n=2, ids=1, kept=True)
     slot = pool.admit(SamplingParams(seed=1, mirostat=Mirostat(3, 0.1)), [1])
-    pool.assign([slot])
-    graph = pool.capture(row)
+    batch, work = Batch([slot]), [Step(row)]
     sampler.keep_ids(True)
 
-    def work() -> None:
+    def calls() -> None:
         sampler.sample_n(row, 2)
         sampler.sample(row)
         assert sampler.logprobs is not None and sampler.kept and sampler.history and isinstance(sampler.state, State)
         sampler.fork(1)
         Sampler.resume(params, VOCAB, sampler.state)
         sampler.reset([1])
-        pool.replay(graph)
-        pool.capture([row, row])
+        pool.assign(batch)
+        pool.enqueue(work)
         outputs = pool.fetch()
         assert outputs.tokens.size and outputs.kept(0).size and outputs.top_ids.size
-        pool.truncate(slot, 0)
+        assert outputs.emitted() and outputs.request(0).tokens.size
+        pool.shorten([slot], [len(pool.output(slot))])
 
-    holds(work, params, sampler, pool, row, graph, calls=CALLS // 10)
+    holds(calls, params, sampler, pool, row, batch, work, calls=CALLS // 10)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Pool, Sampler, SamplingParams, State
+from gumball import Batch, Pool, Sampler, SamplingParams, State
 from gumball._gumball import break_off
 
 VOCAB = 64
@@ -159,12 +159,12 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
         lambda: pool.step(ROW, bad),
         lambda: pool.step(ROW, [bad]),
         lambda: pool.step(ROW, Interface()),
-        lambda: pool.step(ROW, [0], row_indices=Interface()),
-        lambda: pool.step(ROW, [0], hooks=bad),
-        lambda: pool.step(ROW, [0], forced=[bad]),
-        lambda: pool.step(ROW, [0], forced=(bad,)),
-        lambda: pool.draft(ROW, [0], forced=[bad]),
-        lambda: pool.verify(np.stack([ROW, ROW]), [0], [[1]], forced=[None, bad]),
+        lambda: pool.step(ROW, Batch([0], row_indices=Interface())),
+        lambda: pool.step(ROW, Batch([0], hooks=bad)),
+        lambda: pool.step(ROW, Batch([0], forced=[bad])),
+        lambda: pool.step(ROW, Batch([0], forced=(bad,))),
+        lambda: pool.draft(ROW, Batch([0], forced=[bad])),
+        lambda: pool.verify(np.stack([ROW, ROW]), Batch([0], forced=[None, bad]), [[1]]),
         lambda: Sampler(SamplingParams(temperature=bad), VOCAB),
         lambda: Sampler(SamplingParams(seed=bad), VOCAB),
         lambda: Sampler(SamplingParams(logit_bias=bad), VOCAB),
@@ -178,13 +178,13 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
     for call in calls:
         with pytest.raises(kind):
             call()
-    assert pool.position(0) == 0 and sampler.position == 0
+    assert pool.state(0).position == 0 and sampler.position == 0
 
 
 def test_forced_tokens_may_stand_in_a_tuple_as_in_a_list() -> None:
     pool = Pool(VOCAB, slots=2)
     slots = [pool.admit(SamplingParams(seed=seed)) for seed in (1, 2)]
-    assert pool.step(np.stack([ROW, ROW]), slots, forced=(3, None)).tolist()[0] == 3
+    assert pool.step(np.stack([ROW, ROW]), Batch(slots, forced=(3, None))).tolist()[0] == 3
 
 
 def test_threads_beyond_their_range_are_refused_at_once() -> None:

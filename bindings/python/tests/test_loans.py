@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import Pool, Sampler, SamplingParams, State
+from gumball import Batch, Pool, Sampler, SamplingParams, State, Step
 from producers import LENT, Fresh
 
 VOCAB, ROWS = 900, 3
@@ -44,42 +44,46 @@ def sampler(**options: Any) -> Sampler:
 def stepped(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
     return pool.step(
-        lend(rows()), lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), row_indices=lend(np.array([2, 1, 0]))
+        lend(rows()),
+        Batch(lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), row_indices=lend(np.array([2, 1, 0]))),
     ).tolist()
 
 
 def forced(lend: Any, device: str) -> Any:
     pool, slots = greedy(device)
-    return pool.step(lend(rows()), slots, forced=lend(np.array([-1, 7, -1]))).tolist()
+    return pool.step(lend(rows()), Batch(slots, forced=lend(np.array([-1, 7, -1])))).tolist()
 
 
 def enqueued(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
-    pool.enqueue(lend(rows()), lend(np.arange(ROWS)), masks=lend(masks()))
+    pool.assign(Batch(lend(np.arange(ROWS)), masks=lend(masks())))
+    pool.enqueue([Step(lend(rows()))])
     return pool.fetch().tolist()
 
 
 def assigned(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
-    pool.assign(lend(np.arange(ROWS)), masks=lend(masks()), row_indices=lend(np.array([0, 0, 2])))
-    pool.enqueue(lend(rows()))
+    pool.assign(Batch(lend(np.arange(ROWS)), masks=lend(masks()), row_indices=lend(np.array([0, 0, 2]))))
+    pool.enqueue([Step(lend(rows()))])
     return pool.fetch().tolist()
 
 
 def replayed(lend: Any, device: str) -> Any:
-    pool, slots = greedy(device, **({} if device == "cpu" else {"keep_histories": True}))
+    if device == "cpu":
+        return None
+    pool, slots = greedy(device, keep_histories=True)
     pool.assign(slots)
-    graph = pool.capture([lend(rows()), lend(rows()[::-1].copy())])
+    graph = pool.capture([Step(lend(rows())), Step(lend(rows()[::-1].copy()))])
     gc.collect()
     pool.replay(graph)
     pool.replay(graph)
-    return [pool.fetch().tolist(), [pool.history(slot) for slot in slots]]
+    return [pool.fetch().tolist(), [pool.output(slot) for slot in slots]]
 
 
 def scored(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
     ids = lend(np.array([1, 777, 5, 300]))
-    return pool.score(lend(rows()), SamplingParams(), ids, masks=lend(masks() | -1)).logprobs.tolist()
+    return pool.score(lend(rows()), SamplingParams(), ids, Batch(masks=lend(masks() | -1))).logprobs.tolist()
 
 
 def prompted(lend: Any, device: str) -> Any:
@@ -88,7 +92,7 @@ def prompted(lend: Any, device: str) -> Any:
     slot = pool.admit(SamplingParams(banned_ids=lend(np.array([4, 5]))), lend(np.arange(50)))
     pool.release(1)
     other = pool.resume(SamplingParams(), State(lend(np.arange(40)), lend(np.array([3])), seed=1))
-    return [pool.history(slot), pool.history(other)]
+    return [(pool.state(each).prompt, pool.output(each)) for each in (slot, other)]
 
 
 POOLS = [stepped, forced, enqueued, assigned, replayed, scored, prompted]

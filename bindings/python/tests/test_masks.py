@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gumball import Pool, Sampler, SamplingParams, Status
+from gumball import Batch, Pool, Sampler, SamplingParams, Status, Step
 
 VOCAB = 900
 NOTHING = np.zeros((2, 0), np.int32)
@@ -23,28 +23,22 @@ def pool(device: str) -> tuple[Pool, list[int]]:
 
 def stepped(device: str, masks: Any) -> Any:
     made, slots = pool(device)
-    return made.step(ROWS, slots, masks=masks)
-
-
-def enqueued(device: str, masks: Any) -> Any:
-    made, slots = pool(device)
-    made.enqueue(ROWS, slots, masks=masks)
-    return made.fetch()
+    return made.step(ROWS, Batch(slots, masks=masks))
 
 
 def assigned(device: str, masks: Any) -> Any:
     made, slots = pool(device)
-    made.assign(slots, masks=masks)
-    made.enqueue(ROWS)
+    made.assign(Batch(slots, masks=masks))
+    made.enqueue([Step(ROWS)])
     return made.fetch()
 
 
 def scored(device: str, masks: Any) -> Any:
     made, _ = pool(device)
-    return made.score(ROWS, SamplingParams(), [1, 2, 3], masks=masks)
+    return made.score(ROWS, SamplingParams(), [1, 2, 3], Batch(masks=masks))
 
 
-CALLS = [stepped, enqueued, assigned, scored]
+CALLS = [stepped, assigned, scored]
 
 
 @pytest.mark.parametrize("call", CALLS)

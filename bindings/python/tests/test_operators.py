@@ -10,7 +10,7 @@ import pytest
 
 import gumball
 from float64 import softmax64
-from gumball import LogprobsParams, Pool, Sampler, SamplingParams, Status
+from gumball import Batch, LogprobsParams, Pool, Probabilities, Sampler, SamplingParams, Status
 
 VOCAB = 900
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -154,17 +154,14 @@ def test_every_pool_steps_over_probabilities(device: str, batch: np.ndarray, pro
     pool, host = Pool(VOCAB, device=device, slots=7, rows=7), Pool(VOCAB, slots=7, rows=7)
     for made in (pool, host):
         assert [made.admit(SamplingParams(seed=seed, top_p=0.9, top_k=40), [1, 2]) for seed in range(7)] == [*range(7)]
-    for kind, rows in (("probabilities", probs), ("logits", batch), ("probabilities", probs)):
-        wanted = host.step(rows, range(7), kind=kind)
-        assert pool.step(rows, range(7), kind=kind).tolist() == wanted.tolist()
-    with pytest.raises(ValueError, match="kind is probs"):
-        pool.step(probs, range(7), kind="probs")
+    for rows in (Probabilities(probs), batch, Probabilities(probs)):
+        assert pool.step(rows, range(7)).tolist() == host.step(rows, range(7)).tolist()
     for made in (pool, host):
         made.release(6)
         assert made.admit(SamplingParams(seed=1, temperature=0.7)) == 6
         with pytest.raises(ValueError, match="temperature"):
-            made.step(probs, range(7), kind="probabilities")
-        assert made.position(6) == 0
+            made.step(Probabilities(probs), range(7))
+        assert made.state(6).position == 0
 
 
 def test_chains_come_back_with_their_counts(probs: np.ndarray) -> None:
@@ -319,7 +316,7 @@ def test_logprobs_of_tokens_come_with_ranks_and_statuses(batch: np.ndarray) -> N
     tokens = [3, 4, 5, -1, 899, 7, 7]
     pool, asked = Pool(VOCAB, slots=7), SamplingParams(logprobs=LogprobsParams(mode="raw"))
     slots = [pool.admit(asked) for _ in range(7)]
-    seen = pool.step(batch, slots, forced=[token if token >= 0 else None for token in tokens])
+    seen = pool.step(batch, Batch(slots, forced=[token if token >= 0 else None for token in tokens]))
     for rows, ids in ((batch, np.array(tokens)), (batch.astype(ml_dtypes.bfloat16), tokens)):
         found = gumball.selected_logprobs(rows, ids, return_ranks=True, return_statuses=True)
         assert [array.dtype for array in found] == [np.float32, np.uint32, np.uint32]

@@ -7,7 +7,22 @@ import pickle
 import numpy as np
 import pytest
 
-from gumball import LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams, State, Status, UnavailableError
+from gumball import (
+    Batch,
+    LogprobsParams,
+    Mirostat,
+    Outputs,
+    Pool,
+    Probabilities,
+    Sampler,
+    SamplingParams,
+    Scored,
+    State,
+    Status,
+    Step,
+    UnavailableError,
+    Verify,
+)
 
 VOCAB = 900
 SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs id_logprobs id_ranks".split()
@@ -28,14 +43,13 @@ def test_steps_come_to_the_same_everywhere(device: str, requests: list[SamplingP
     pools = [make("cpu", level="scalar", threads=1), make(device)]
     slots = [[pool.admit(params, [1, 2, 1]) for params in requests] for pool in pools]
     assert slots[0] == slots[1] and len(pools[1]) == len(requests)
-    wanted, seen = [pool.step(batch, slots[0], forced=[None, 7] + [-1] * 5) for pool in pools]
+    wanted, seen = [pool.step(batch, Batch(slots[0], forced=[None, 7] + [-1] * 5)) for pool in pools]
     same(seen, wanted)
     assert seen.tokens[1] == 7
     for slot in slots[0]:
         states = [pool.state(slot) for pool in pools]
         assert states[0] == states[1] and states[0].position == 4
-        assert pools[1].history(slot) == [1, 2, 1, *pools[1].output(slot)]
-        assert (pools[1].seed(slot), pools[1].position(slot)) == (states[1].seed, 4)
+        assert [*states[1].prompt, *states[1].output] == [1, 2, 1, *pools[1].output(slot)]
 
 
 def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> None:
@@ -66,11 +80,11 @@ def test_masks_of_both_layouts(device: str, batch: np.ndarray) -> None:
     for masks in (words, words.view(np.int32), wide[:, :29]):
         pool = make(device)
         slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
-        seen.append(pool.step(batch, slots, masks=masks).tolist())
+        seen.append(pool.step(batch, Batch(slots, masks=masks)).tolist())
         assert set(seen[-1]) <= {3, 77, 500}
         # Missing words forbid.
-        assert set(pool.step(batch, slots, masks=masks[:, :3]).tolist()) <= {3, 77}
-        present = pool.step(batch, slots, masks=masks * 0, mask_present=[False] + [True] * 6)
+        assert set(pool.step(batch, Batch(slots, masks=masks[:, :3])).tolist()) <= {3, 77}
+        present = pool.step(batch, Batch(slots, masks=masks * 0, mask_present=[False] + [True] * 6))
         assert present.token(0) is not None and present.tolist()[1:] == [-1] * 6
         assert Status(int(present.statuses[1])) == Status.EMPTY and present.statuses[0] == 0
     assert seen[0] == seen[1] == seen[2]
@@ -84,7 +98,7 @@ def test_a_row_that_is_hostile_says_so(device: str, batch: np.ndarray) -> None:
     assert [Status(int(status)) for status in out.statuses] == [0, Status.EMPTY, Status.NAN, Status.INF]
     assert out.token(1) is None and out.token(3) == 9
     # The row without a token left its sequence as it was.
-    assert (pool.output(slots[1]), pool.position(slots[0])) == ([], 1)
+    assert (pool.output(slots[1]), pool.state(slots[0]).position) == ([], 1)
 
 
 def test_requests_come_and_go(device: str, batch: np.ndarray) -> None:
@@ -93,13 +107,13 @@ def test_requests_come_and_go(device: str, batch: np.ndarray) -> None:
     with pytest.raises(ValueError, match="slots is 3, but must be at most 2, all taken"):
         pool.admit(SamplingParams())
     pool.release(first)
-    assert len(pool) == 1 and pool.capacity == 2 and pool
+    assert len(pool) == 1 and bool(pool)
     with pytest.raises(ValueError, match=f"slot is {first}, but must be an admitted slot"):
         pool.release(first)
     with pytest.raises(ValueError, match="admitted slot"):
         pool.step(batch[:1], [first])
     third = pool.fork(second, 1)
-    out = pool.step(batch[:1], [second, third], row_indices=[0, 0])
+    out = pool.step(batch[:1], Batch([second, third], row_indices=[0, 0]))
     draws = Sampler(SamplingParams(seed=2), VOCAB).sample_n(batch[0], 2)
     assert out.tolist() == draws
     with pytest.raises(ValueError, match="draw is -1"):
@@ -110,11 +124,11 @@ def test_steps_can_be_taken_back_and_tokens_pushed(device: str, batch: np.ndarra
     pool = make(device)
     slot = pool.admit(SamplingParams(seed=3, mirostat=Mirostat(3, 0.2)), [5])
     tokens = [pool.step(row, [slot]).token(0) for row in batch[:3]]
-    pool.truncate(slot, 1)
+    pool.shorten([slot], [2])
     pool.push(slot, 42)
-    assert pool.output(slot) == [tokens[0], 42] and pool.position(slot) == 3
-    with pytest.raises(ValueError, match="output_len is 3, but must be in 0..=2"):
-        pool.truncate(slot, 3)
+    assert pool.output(slot) == [tokens[0], 42] and pool.state(slot).position == 3
+    with pytest.raises(ValueError, match=r"counts is 3 of slot 0, but must be in 0\.\.=2"):
+        pool.shorten([slot], [3])
 
 
 def test_a_sequence_moves_between_devices(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
@@ -131,85 +145,93 @@ def test_a_sequence_moves_between_devices(device: str, requests: list[SamplingPa
         there.resume(requests[0], {})  # type: ignore[arg-type]
 
 
-def test_enqueue_fetch_and_replay(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
     if device.startswith("cuda"):
         pytest.skip("left out: arrays of the host")
-    plain, pool = make("cpu"), make(device)
+    plain, pool, logits = make("cpu"), make(device), batch.copy()
     slots = [[pool.admit(params, [1, 2]) for params in requests] for pool in (plain, pool)]
+    with pytest.raises(ValueError, match="assign"):
+        plain.enqueue([Step(logits)])
+    # A value may be assigned many times, and so may a list.
+    forced = [7] + [None] * 6
+    value = Batch(slots[1], forced=forced)
+    for assigned, told in ((value, forced), (slots[1], [-1] * 7), (value, forced)):
+        pool.assign(assigned)
+        pool.enqueue([Step(logits)])
+        same(pool.fetch(), plain.step(batch, Batch(slots[0], forced=told)))
     pool.assign(slots[1])
-    assert len(pool.tokens) == (7 if device != "cpu" else 0)
-    logits = batch.copy()
-    pool.enqueue(logits)
+    pool.enqueue([Step(logits), Step(batch)])
+    plain.step(batch, slots[0])
+    same(pool.fetch(), plain.step(batch, slots[0]))
+    for work, kind, text in (
+        (Step(logits), TypeError, "work must be a list of Step, Verify, Draft, CopyDrafts and Shorten, not Step"),
+        ([logits], TypeError, "work must be of Step, Verify, Draft, CopyDrafts and Shorten, not ndarray"),
+        ([Step(logits.astype(np.float64))], TypeError, "logits is of float64"),
+        ([Verify(logits, [1])], ValueError, "counts"),
+    ):
+        with pytest.raises(kind, match=text):
+            pool.enqueue(work)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="hooks cannot be combined with assign"):
+        pool.assign(Batch(slots[1], hooks=[print] * 7))
+    if device == "cpu":
+        for call in (pool.on_device, lambda: pool.capture([Step(logits)])):
+            with pytest.raises(UnavailableError, match="no graphs and memory of a device in a pool of the host"):
+                call()
+        with pytest.raises(UnavailableError, match="in a pool of the host"):
+            pool.enqueue([Step(logits)], variant="full")
+        return
+    there = pool.on_device()
     wanted = plain.step(batch, slots[0])
-    same(pool.fetch(), wanted)
-    np.testing.assert_array_equal(np.asarray(pool.tokens), wanted.tokens)
-    np.testing.assert_array_equal(np.from_dlpack(pool.outputs_on_device("top_ids")), wanted.top_ids)
-    np.testing.assert_array_equal(np.asarray(pool.outputs_on_device("top_logprobs")), wanted.top_logprobs)
-    graph = pool.capture([logits, logits])
+    pool.enqueue([Step(logits)])
+    np.testing.assert_array_equal(np.asarray(there.outputs("tokens")), wanted.tokens)
+    np.testing.assert_array_equal(np.from_dlpack(there.outputs("top_ids")), wanted.top_ids)
+    np.testing.assert_array_equal(np.asarray(there.outputs("top_logprobs")), wanted.top_logprobs)
+    graph = pool.capture([Step(logits), Step(Probabilities(logits))])
     assert graph.steps == 2
     # The graph reads what lies there at the time.
-    logits[:] = np.roll(batch, 1, 1)
+    for each, own in ((plain, slots[0]), (pool, slots[1])):
+        for slot in own[1:]:
+            each.release(slot)
+    logits[:] = np.exp(np.roll(batch, 1, 1))
+    pool.assign([slots[1][0]] + [-1] * 6)
     pool.replay(graph)
-    plain.step(logits, slots[0])
-    same(pool.fetch(), plain.step(logits, slots[0]))
-    other = make(device)
-    with pytest.raises(ValueError, match="graph is another pool's"):
-        other.replay(graph)
-    with pytest.raises(TypeError, match="forced comes with slots"):
-        pool.enqueue(logits, forced=[1] * 7)
+    plain.step(logits, [slots[0][0]] + [-1] * 6)
+    same(pool.fetch(), plain.step(Probabilities(logits), [slots[0][0]] + [-1] * 6))
+    with pytest.raises(ValueError, match="another pool's"):
+        make(device).replay(graph)
     with pytest.raises(ValueError, match="name is words, but must be an attribute of Outputs"):
-        pool.outputs_on_device("words")
-
-
-def test_what_is_enqueued_and_captured_may_hold_probabilities(device: str, batch: np.ndarray) -> None:
-    if device.startswith("cuda"):
-        pytest.skip("left out: arrays of the host")
-    plain, pool, probs = make("cpu"), make(device), np.exp(batch)
-    params = [SamplingParams(seed=seed, top_p=0.9, top_k=40) for seed in range(7)]
-    slots = [[each.admit(it, [1, 2]) for it in params] for each in (plain, pool)]
-    pool.assign(slots[1])
-    pool.enqueue(probs, kind="probabilities")
-    same(pool.fetch(), plain.step(probs, slots[0], kind="probabilities"))
-    graph = pool.capture([probs, probs], kind="probabilities")
-    pool.enqueue(batch)
-    plain.step(batch, slots[0])
-    pool.replay(graph)
-    plain.step(probs, slots[0], kind="probabilities")
-    same(pool.fetch(), plain.step(probs, slots[0], kind="probabilities"))
-    for work in (pool.enqueue, pool.capture):
-        with pytest.raises(ValueError, match="kind is scores"):
-            work(probs, kind="scores")
+        there.outputs("words")
 
 
 def test_a_variant_that_is_named_serves_the_rows_or_is_refused(device: str, batch: np.ndarray) -> None:
-    if device.startswith("cuda"):
-        pytest.skip("left out: arrays of the host")
+    if device != "emulated":
+        pytest.skip("left out: a device's, with arrays of the host")
     plain, pool, logits = make("cpu", kept=False), make(device, kept=False), batch[:3]
+    there = pool.on_device()
     requests = [SamplingParams(seed=1), SamplingParams(seed=2, min_p=0.1), SamplingParams(seed=3, top_k=9, top_p=0.9)]
     slots = [[each.admit(params) for params in requests] for each in (plain, pool)]
-    names = [variant.name for variant in pool.variants()]
-    assert names == ["no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits", "full"]
-    assert all(variant.serves and variant.steps == 0 for variant in pool.variants())
+    names = ["no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits", "full"]
+    assert pool.counts() == {"variants": dict.fromkeys(names, 0)} and list(pool.counts()["variants"]) == names
     # A warm-up before a capture steps over padding, which every variant serves.
     pool.assign([-1, -1, -1])
-    assert pool.needed_variant() == "no_filter"
-    pool.enqueue(logits, variant="no_filter")
+    assert there.needed_variant() == "no_filter"
+    pool.enqueue([Step(logits)], variant="no_filter")
     pool.assign(slots[1])
-    assert pool.needed_variant() == "top_k_top_p"
+    assert there.needed_variant() == "top_k_top_p"
     message = "variant is min_p, but must be top_k_top_p or top_p or edits or full, for the request of row 2 in slot 2"
-    for refused in (pool.reserve_replays, lambda variant: pool.enqueue(logits, variant=variant)):
+    for refused in (there.before_replay, lambda variant: pool.enqueue([Step(logits)], variant=variant)):
         with pytest.raises(ValueError, match=message):
             refused(variant="min_p")
         with pytest.raises(ValueError, match='variant "greedy" is not known; known are: no_filter, min_p'):
             refused(variant="greedy")
-    assert [pool.position(slot) for slot in slots[1]] == [0, 0, 0]
+    assert [pool.output(slot) for slot in slots[1]] == [[], [], []]
     for name in names[4:6]:
-        pool.enqueue(logits, variant=name)
+        pool.enqueue([Step(logits)], variant=name)
         assert pool.fetch().tolist() == plain.step(logits, slots[0]).tolist()
     pool.release(slots[1][2])
-    assert pool.needed_variant() == "min_p"
-    pool.enqueue(logits)
-    assert [variant.steps for variant in pool.variants()] == [1, 1, 0, 0, 1, 1, 0]
+    assert there.needed_variant() == "min_p"
+    pool.enqueue([Step(logits)])
+    assert list(pool.counts()["variants"].values()) == [1, 1, 0, 0, 1, 1, 0]
 
 
 def test_the_route_probabilities_is_asked_for_by_name(device: str, batch: np.ndarray) -> None:
@@ -224,20 +246,20 @@ def test_the_route_probabilities_is_asked_for_by_name(device: str, batch: np.nda
         with pytest.raises(ValueError, match="repetition_penalty cannot be combined with route: on a device"):
             pools[1].admit(edited)
         with pytest.raises(ValueError, match="kind cannot be combined with route: rows of probabilities"):
-            pools[1].step(np.exp(batch[:3]), slots[1], kind="probabilities")
-        with pytest.raises(ValueError, match='route "oracle" is not known; known are: race, probabilities'):
+            pools[1].step(Probabilities(np.exp(batch[:3])), slots[1])
+        with pytest.raises(UnavailableError, match="a device takes race and probabilities, and not oracle"):
             make(device, route="oracle")
 
 
 def test_scores_are_outputs_of_known_tokens(device: str, batch: np.ndarray) -> None:
     params = SamplingParams(seed=1, repetition_penalty=1.3, logprobs=LogprobsParams("edited", 3, [5, 9]))
     pool, ids = make(device), [1, 2, 7, 9, 9, 30, 31, 32]
-    scores = pool.score(batch[:5], params, ids, prompt_len=3, start=3)
-    step = pool.step(batch[0], [pool.admit(params, ids[:3])], forced=[9])
+    scores = pool.score(batch[:5], params, Scored(ids, prompt_len=3, start=3))
+    step = pool.step(batch[0], Batch([pool.admit(params, ids[:3])], forced=[9]))
     assert len(scores) == 5 and (scores.logprobs[0], scores.ranks[0]) == (step.logprobs[0], step.ranks[0])
     np.testing.assert_array_equal(scores.top_ids[0], step.top_ids[0])
     with pytest.raises(ValueError, match="ids has length 8"):
-        pool.score(batch, params, ids, prompt_len=3, start=3)
+        pool.score(batch, params, Scored(ids, prompt_len=3, start=3))
 
 
 def test_what_a_pool_cannot_be_is_told() -> None:

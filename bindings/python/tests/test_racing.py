@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gumball
-from gumball import FILTERS, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams
+from gumball import FILTERS, DynamicTemperature, LogprobsParams, Mirostat, Pool, Probabilities, Sampler, SamplingParams
 
 # What these meet depends on chance, so they run in `ci/long python` for as long as one likes, and not in every run.
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def test_a_pool_over_rows_that_are_written_meanwhile_goes_on(threads: int) -> No
         rows = np.zeros((len(params), VOCAB), np.float32)
         slots = [pool.admit(one) for one in params.values()]
         with written(rows, kind == "probabilities"):
-            until(lambda: pool.step(rows, slots, kind=kind))
+            until(lambda: pool.step(Probabilities(rows) if kind == "probabilities" else rows, slots))
         for slot in slots:
             pool.release(slot)
 

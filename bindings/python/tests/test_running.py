@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gumball import Pool, Sampler, SamplingParams
+from gumball import Batch, Pool, Sampler, SamplingParams
 
 CALLS = 100_000
 
@@ -41,9 +41,9 @@ def test_steps_leak_nothing() -> None:
     masks = np.full((1, 1), -1, np.int32)
 
     def work() -> None:
-        out = pool.step(logits, slots, masks=masks, forced=forced)
+        out = pool.step(logits, Batch(slots, masks=masks, forced=forced))
         assert out.tokens[0] == 3 and out.top_ids.shape == (1, 2)
-        pool.truncate(slots[0], 0)
+        pool.shorten(slots[:1], [1])
 
     holds(work, pool, slots, logits, forced, masks)
 
@@ -85,14 +85,14 @@ def test_loans_of_device_arrays_end() -> None:
     pool.assign([pool.admit(SamplingParams(seed=1))])
 
     def work() -> None:
-        tokens = pool.tokens
+        tokens = pool.on_device().outputs("tokens")
         np.from_dlpack(tokens)
         tokens.__dlpack__(max_version=(1, 0))  # A capsule that nobody takes up.
         tokens.__dlpack__()
         np.asarray(tokens)
 
     holds(work, pool)
-    view = np.from_dlpack(pool.tokens)
+    view = np.from_dlpack(pool.on_device().outputs("tokens"))
     assert sys.getrefcount(pool) == 3
     del view
     assert sys.getrefcount(pool) == 2

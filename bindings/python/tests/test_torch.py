@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gumball import Pool, Sampler, SamplingParams
+import gumball
+from gumball import Batch, Pool, Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
@@ -46,11 +47,13 @@ def test_masks_and_lists_are_tensors_too(batch: np.ndarray) -> None:
     masks[:, 2] = 1 << 3
     out = made.step(
         torch.from_numpy(batch),
-        torch.tensor(slots, dtype=torch.int32),
-        masks=masks,
-        mask_present=torch.tensor([True] * 6 + [False]),
-        forced=torch.tensor([-1] * 5 + [9, -1]),
-        row_indices=torch.zeros(7, dtype=torch.int64),
+        Batch(
+            torch.tensor(slots, dtype=torch.int32),
+            masks=masks,
+            mask_present=torch.tensor([True] * 6 + [False]),
+            forced=torch.tensor([-1] * 5 + [9, -1]),
+            row_indices=torch.zeros(7, dtype=torch.int64),
+        ),
     )
     assert out.tolist()[:6] == [67] * 5 + [9] and out.tolist()[6] >= 0
 
@@ -153,9 +156,9 @@ def test_an_emulated_device_lends_its_tokens(batch: np.ndarray, wanted: list[int
         pytest.skip("no emulator")
     made, slots = pool("emulated")
     made.assign(slots)
-    tokens = torch.from_dlpack(made.tokens)
-    made.enqueue(torch.from_numpy(batch))
-    assert tokens.tolist() == wanted and tokens.data_ptr() == made.tokens.data_ptr
+    tokens = torch.from_dlpack(made.on_device().outputs("tokens"))
+    made.enqueue([gumball.Step(torch.from_numpy(batch))])
+    assert tokens.tolist() == wanted and tokens.data_ptr() == made.on_device().outputs("tokens").data_ptr
 
 
 def test_a_loan_may_end_within_a_call(batch: np.ndarray) -> None:
@@ -167,7 +170,7 @@ def test_a_loan_may_end_within_a_call(batch: np.ndarray) -> None:
     sampler = Sampler(SamplingParams(seed=0), VOCAB)
     for _ in range(20):
         # The tensor alone keeps its pool.
-        held = [torch.from_dlpack(pool("emulated")[0].tokens)]
+        held = [torch.from_dlpack(pool("emulated")[0].on_device().outputs("tokens"))]
         sampler.sample(batch[0], hook=lambda logits, held=held: held.clear())
         assert not held
 
@@ -180,8 +183,8 @@ def test_tensors_leak_nothing() -> None:
     masks, lines = torch.full((1, 1), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
 
     def work() -> None:
-        torch.from_numpy(made.step(logits, slots, masks=masks, row_indices=lines).tokens)
-        made.truncate(slots[0], 0)
+        torch.from_numpy(made.step(logits, Batch(slots, masks=masks, row_indices=lines)).tokens)
+        made.shorten(slots[:1], [1])
 
     holds(work, made, logits, masks, lines)
 

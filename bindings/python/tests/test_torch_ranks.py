@@ -48,11 +48,13 @@ def start(rank):
 def step(pool, slots, number, layout):
     plan = pool.plan(slots)
     assert plan.layout == layout
-    whole, (first, end) = rows(number), pool.ids
-    return pool.step(whole[plan.requests] if layout == "replicated" else whole[:, first:end], slots, plan=plan).tolist()
+    whole, (first, end) = rows(number), pool.ranks.ids
+    return pool.step(whole[plan.requests] if layout == "replicated" else whole[:, first:end], gumball.Batch(slots, plan=plan)).tolist()
 
 def made(group, layout, timeout=20.0):
-    return dist.DistPool(VOCAB, group=group, layouts=[layout], layout=layout, survey_min_vocab=1, timeout=timeout, slots=8)
+    return gumball.Pool(VOCAB, slots=8, ranks=gumball.Ranks(
+        group=group, layouts=[layout], layout=layout, survey_min_vocab=1, timeout=timeout
+    ))
 """
 
 MAIN = """
@@ -93,14 +95,14 @@ def test_ranks_draw_what_one_process_draws_and_pools_follow_each_other(tmp_path:
             # Sockets on one host unless told otherwise; the pool before has not been waited for.
             pool = dist.join(VOCAB, transport="torch", layouts=[layout], layout=layout, survey_min_vocab=1, slots=8)
             slots = [pool.admit(params, [3, 7]) for params in PARAMS]
-            found.append([pool.transport, [step(pool, slots, number, layout) for number in range(4)]])
-        found.append(dist.join(VOCAB).transport)
+            found.append([pool.ranks.transport, [step(pool, slots, number, layout) for number in range(4)]])
+        found.append(dist.join(VOCAB).ranks.transport)
         pair = distributed.new_group([0, 2])
         if rank == 1:
-            found.append(said(lambda: dist.DistPool(VOCAB, group=pair)))
+            found.append(said(lambda: gumball.Pool(VOCAB, ranks=gumball.Ranks(group=pair))))
         else:
-            pool = dist.DistPool(VOCAB, group=pair)
-            found.append([pool.rank, pool.world, pool.ids])
+            pool = gumball.Pool(VOCAB, ranks=gumball.Ranks(group=pair))
+            found.append([pool.ranks.rank, pool.ranks.world, pool.ranks.ids])
         # The program's own messages go on beside ours.
         distributed.barrier()
         distributed.destroy_process_group()
@@ -154,9 +156,9 @@ def test_a_rank_that_fails_at_any_exchange_is_told_and_a_new_group_goes_on(tmp_p
                 exchange_number, most = 0, 1
                 while exchange_number < most:
                     pool, slots = resumed(layout, 20.0)
-                    before = sum(each[0] for each in pool.traffic().values())
+                    before = sum(each[0] for each in pool.counts()["traffic"].values())
                     tokens.append(step(pool, slots, number, layout))
-                    most = sum(each[0] for each in pool.traffic().values()) - before
+                    most = sum(each[0] for each in pool.counts()["traffic"].values()) - before
                     number, states = number + 1, [pool.state(slot) for slot in slots]
                     pool, slots = resumed(layout, 20.0 if kind == "dies" else 0.5)
                     at, since = exchange_number if rank == 1 else None, time.monotonic()
@@ -227,7 +229,7 @@ def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
         world = distributed.group.WORLD
         found = [said(lambda: dist.join(VOCAB, rank=0))]
         for given in (dict(transport="unix"), dict(transport="threads"), dict(transport="onesided"), dict(rank=0)):
-            found.append(said(lambda: dist.DistPool(VOCAB, group=world, **given)))
+            found.append(said(lambda: gumball.Pool(VOCAB, ranks=gumball.Ranks(group=world, **given))))
         pool = made(world, "gather", 60.0)
         slots = [pool.admit(params, [3, 7]) for params in PARAMS]
         step(pool, slots, 0, "gather")
@@ -293,5 +295,5 @@ def test_torchrun_starts_the_ranks(tmp_path: Path, transport: str) -> None:
     given = os.environ | {"GUMBALL_DIST_TRANSPORT": transport}
     done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("DistPool(32000, rank=") == 2 and "the same tokens as one process draws" in done.stdout
+    assert done.stdout.count("Pool(32000, device=") == 2 and "the same tokens as one process draws" in done.stdout
     assert done.stdout.count(f'transport="{"torch" if transport == "torch" else "unix"}"') == 2

@@ -142,7 +142,6 @@ def test_graphs_over_ranks_have_one_variant() -> None:
     for call in (
         lambda: pool.enqueue(None, variant="top_k"),
         lambda: pool.enqueue_verify(None, None, variant="top_k"),
-        lambda: pool.reserve_replays(variant="top_k"),
     ):
         with pytest.raises(RefusedError, match="variant is 'top_k', but must be 'full', .*; leave it out"):
             call()

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from gumball.compat.tokenspeed import ranks
 from test_tokenspeed import INFO, REQUESTS, VOCAB, backend, model, on, output, request, wanted_tokens
 
-from gumball import dist
+from gumball import Pool, dist
 from gumball._gumball import EMULATOR
 from gumball.compat import tokenspeed
 
@@ -84,7 +84,7 @@ def on_ranks(world: int, work: Any) -> list[Any]:
 def meet_at(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ranks on threads find each other without torch's process groups."""
 
-    def join(topology: Any, vocab: int, **options: Any) -> dist.DistPool:
+    def join(topology: Any, vocab: int, **options: Any) -> Pool:
         place = {"rank": topology.tp_rank, "world": topology.tp_size, "address": f"unix:{path}/ranks"}
         return dist.join(vocab, **place, **options)
 

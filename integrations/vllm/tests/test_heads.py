@@ -23,6 +23,7 @@ from vllm.v1.worker.gpu_worker import Worker
 
 import gumball
 from conftest import closing
+from gumball import Hidden
 from gumball_compat.vllm import params_of
 from gumball_compat.vllm.heads import HEAD, chosen_head
 
@@ -120,7 +121,7 @@ def test_tokens_are_those_of_the_head(served: Any, monkeypatch: Any) -> None:
         assert len(line.token_ids) == LENGTH
         for j, token in enumerate(line.token_ids):
             hidden = states[i, j][None]
-            drawn = pool.step_hidden(head, hidden, [slot])
+            drawn = pool.step(Hidden(head, hidden), [slot])
             assert drawn.tokens[0] == token
             if line.logprobs:
                 assert line.logprobs[j][token].logprob == drawn.logprobs[0]

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import torch
 
-from gumball import DeviceHead, Head, Pool, SamplingParams
+from gumball import DeviceHead, Head, Hidden, Pool, SamplingParams, Step
 from gumball.torch import tokens_of
 
 VOCAB, CONTEXT, STEPS, REPLAYS = 151936, 256, 8, 12
@@ -132,18 +132,18 @@ def by_pool(model, rows, setting, head):
     pool.assign(slots)
     ids, tokens = torch.arange(1, rows + 1, device="cuda"), tokens_of(pool)
     # Of a step from logits the kernels that these requests need are captured.
-    captured = {"variant": pool.needed_variant()} if head is None else {}
+    captured = {"variant": pool.on_device().needed_variant()} if head is None else {}
 
     def step():
         states = model.states(ids)
         if head is None:
-            pool.enqueue(states @ model.weight.T, **captured)
+            pool.enqueue([Step(states @ model.weight.T)], **captured)
         else:
-            pool.enqueue_hidden(head, states)
+            pool.enqueue([Step(Hidden(head, states))])
         ids.copy_(tokens)
 
     def before_replay():
-        pool.reserve_replays(STEPS, **captured)
+        pool.on_device().before_replay(STEPS, **captured)
 
     us = measure(step, before_replay)
     return us, [pool.output(slot) for slot in slots]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError
-from .params import Logprobs, SamplingParams, State, Variant
+from .params import Logprobs, Ranks, SamplingParams, State, Threshold
 
 # Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__, __cuda_array_interface__ or __array_interface__.
 _Array: TypeAlias = Any
@@ -16,46 +16,61 @@ _Array: TypeAlias = Any
 _Integers: TypeAlias = Sequence[int] | _Array
 # Edits a row of logits in its place.
 _Hook: TypeAlias = Callable[[NDArray[np.float32]], None]
+# A list of integers for each request, or the integers of all of them; an array of one dimension or two.
+_IntegerLists: TypeAlias = Sequence[_Integers] | _Integers
+# Logits, or what stands in their place.
+_Rows: TypeAlias = _Array
 # A CUDA stream's handle, or an object that holds one (torch's, CuPy's).
 _Stream: TypeAlias = int | Any
+# A piece of work.
+_Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 
 __all__ = [
+    "Batch",
     "BrokenError",
+    "CopyDrafts",
     "CorruptError",
     "DeviceArray",
     "DeviceHead",
     "DisagreeError",
     "DistError",
-    "DistGraph",
-    "DistPlan",
-    "DistPool",
+    "Draft",
     "DraftBatch",
+    "Drafts",
+    "EMULATOR",
+    "Emitted",
+    "Graph",
+    "Head",
+    "Hidden",
     "LateError",
     "LostError",
+    "OnDevice",
+    "Outputs",
+    "Plan",
+    "Pool",
+    "Probabilities",
+    "RanksInfo",
+    "Sampler",
+    "Scored",
+    "Shorten",
+    "Step",
     "UnavailableError",
-    "forked",
-    "Graph",
-    "GraphBuilder",
-    "Head",
+    "Verify",
+    "__version__",
     "break_off",
+    "check_params",
+    "command",
     "emulate",
+    "forked",
     "judge",
+    "nearest_name",
+    "ranges",
     "row_count",
     "sample_from_pools",
     "sample_rows",
-    "write_rows",
-    "Outputs",
-    "check_params",
-    "nearest_name",
-    "ranges",
-    "command",
-    "Pool",
-    "Sampler",
     "set_patience",
     "token_logprobs",
-    "Verification",
-    "__version__",
-    "EMULATOR",
+    "write_rows",
 ]
 
 __version__: Final[str]
@@ -177,45 +192,91 @@ class Outputs:
     def tolist(self) -> list[int]: ...
     def token(self, row: int) -> int | None: ...
     def kept(self, row: int) -> NDArray[np.uint32]: ...
-    def __len__(self) -> int: ...
-
-@final
-class Verification:
-    @property
-    def outputs(self) -> Outputs: ...
     @property
     def accepted(self) -> NDArray[np.uint32]: ...
-    def tokens(self, request: int) -> NDArray[np.int32]: ...
-    def rows(self, request: int) -> NDArray[np.uint32]: ...
-    def places(self, request: int) -> slice: ...
-    def tolist(self) -> list[list[int]]: ...
+    def request(self, request: int) -> Emitted: ...
+    def emitted(self) -> list[list[int]]: ...
     def __len__(self) -> int: ...
 
 @final
-class DraftBatch:
-    def assign(
-        self,
-        slots: _Integers,
-        counts: _Integers | None = None,
+class Emitted:
+    @property
+    def tokens(self) -> NDArray[np.int32]: ...
+    @property
+    def rows(self) -> NDArray[np.uint32]: ...
+    @property
+    def accepted(self) -> int: ...
+    @property
+    def places(self) -> slice: ...
+
+@final
+class Batch:
+    def __new__(
+        cls,
+        slots: _Integers = (),
         *,
-        mode: str = "coupled",
+        counts: _Integers | None = None,
+        mode: str | Threshold = "coupled",
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
         row_indices: _Integers | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
-    def enqueue(
-        self,
-        logits: _Array,
-        paths: _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
+        plan: Plan | None = None,
+    ) -> Batch: ...
+    def __len__(self) -> int: ...
+
+@final
+class Probabilities:
+    def __new__(cls, rows: _Array) -> Probabilities: ...
+
+@final
+class Hidden:
+    def __new__(cls, head: Head | DeviceHead, states: _Array) -> Hidden: ...
+
+@final
+class Drafts:
+    def __new__(
+        cls,
+        ids: _IntegerLists,
         *,
-        masks: _Array | None = None,
-        kind: str = "logits",
-        variant: str | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
-    def copy(self, to: _Array, column: int = 0, *, stream: _Stream | None = None) -> None: ...
+        parents: _IntegerLists | None = None,
+        first_child: _IntegerLists | None = None,
+        next_sibling: _IntegerLists | None = None,
+        probs: _Array | None = None,
+    ) -> Drafts: ...
+
+@final
+class Scored:
+    def __new__(
+        cls, ids: _Integers, *, prompt_len: int | None = None, start: int = 1, chunk_rows: int | None = None
+    ) -> Scored: ...
+
+@final
+class Step:
+    def __new__(cls, rows: _Rows, *, masks: _Array | None = None) -> Step: ...
+
+@final
+class Verify:
+    def __new__(cls, rows: _Rows, drafts: Drafts | _IntegerLists, *, masks: _Array | None = None) -> Verify: ...
+
+@final
+class Draft:
+    def __new__(
+        cls, batch: DraftBatch, rows: _Rows, paths: _Array | None = None, *, masks: _Array | None = None
+    ) -> Draft: ...
+
+@final
+class CopyDrafts:
+    def __new__(cls, batch: DraftBatch, to: _Array, column: int = 0) -> CopyDrafts: ...
+
+@final
+class Shorten:
+    def __new__(cls, counts: _Integers) -> Shorten: ...
+
+@final
+class DraftBatch:
+    def assign(self, batch: Batch | _Integers, *, stream: _Stream | None = None) -> None: ...
     def fetch(
         self, *, stream: _Stream | None = None
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]: ...
@@ -226,12 +287,14 @@ class DraftBatch:
     def free(self) -> None: ...
 
 @final
-class DistGraph:
-    @property
-    def steps(self) -> int: ...
+class OnDevice:
+    def outputs(self, name: str) -> DeviceArray: ...
+    def needed_variant(self) -> str: ...
+    def before_replay(self, steps: int = 1, *, variant: str = "full", stream: _Stream | None = None) -> None: ...
+    def add_drafts(self, rows: int, *, siblings: int = 1, probs: bool = False) -> DraftBatch: ...
 
 @final
-class DistPlan:
+class Plan:
     @property
     def layout(self) -> str: ...
     @property
@@ -240,38 +303,7 @@ class DistPlan:
     def batch(self) -> int: ...
 
 @final
-class DistPool:
-    def __new__(
-        cls,
-        vocab: int,
-        *,
-        rank: int | None = None,
-        addresses: Sequence[str] | None = None,
-        group: Any = None,
-        split: _Integers | None = None,
-        slots: int = 256,
-        top_n: int = 0,
-        ids: int = 0,
-        kept: bool = False,
-        threads: int | None = None,
-        level: str | None = None,
-        route: str = "race",
-        layouts: Sequence[str] = ("gather", "swap", "survey"),
-        ownership: str = "blocks",
-        layout: str | None = None,
-        swap_min_requests: int | None = None,
-        survey_min_vocab: int | None = None,
-        survey_min_rows: int | None = None,
-        transport: str | None = None,
-        timeout: float = 30.0,
-        device: Any = "cpu",
-        rows: int = 256,
-        history_growth: int = 4096,
-        keep_histories: bool = False,
-        stream: _Stream | None = None,
-    ) -> DistPool: ...
-    @property
-    def vocab(self) -> int: ...
+class RanksInfo:
     @property
     def rank(self) -> int: ...
     @property
@@ -281,160 +313,9 @@ class DistPool:
     @property
     def width(self) -> int: ...
     @property
-    def device(self) -> str: ...
-    @property
     def transport(self) -> str: ...
     @property
     def timeout(self) -> float: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> DistPool: ...
-    def __exit__(self, _kind: object, _error: object, _trace: object) -> None: ...
-    def served(self) -> dict[tuple[str, int], int]: ...
-    def traffic(self, *, reset: bool = False) -> dict[str, tuple[int, int, int]]: ...
-    def admit(self, params: SamplingParams, prompt: _Integers = ()) -> int: ...
-    def resume(self, params: SamplingParams, state: State) -> int: ...
-    def fork(self, slot: int, draw: int) -> int: ...
-    def release(self, slot: int) -> None: ...
-    def truncate(self, slot: int, output_len: int) -> None: ...
-    def push(self, slot: int, id: int) -> None: ...
-    def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
-    def state(self, slot: int) -> State: ...
-    def history(self, slot: int) -> list[int]: ...
-    def output(self, slot: int) -> list[int]: ...
-    def plan(
-        self,
-        slots: _Integers,
-        *,
-        drafts: int = 0,
-        step: str | None = None,
-        data_parallel: bool = False,
-        captured: int | None = None,
-    ) -> DistPlan: ...
-    def assign(
-        self,
-        slots: _Integers,
-        *,
-        plan: DistPlan | None = None,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-    ) -> None: ...
-    def enqueue(self, logits: _Array, *, kind: str = "logits") -> None: ...
-    def capture(self, logits: _Array | Sequence[_Array], *, kind: str = "logits") -> DistGraph: ...
-    def replay(self, graph: DistGraph) -> None: ...
-    def fetch(self) -> Outputs: ...
-    def assign_drafts(
-        self,
-        slots: _Integers,
-        counts: _Integers,
-        *,
-        plan: DistPlan | None = None,
-        mode: str = "coupled",
-        threshold_single: float = 1.0,
-        threshold_acc: float = 1.0,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-    ) -> None: ...
-    def enqueue_verify(
-        self,
-        logits: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        kind: str = "logits",
-    ) -> None: ...
-    def capture_verify(
-        self,
-        logits: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        kind: str = "logits",
-    ) -> DistGraph: ...
-    def fetch_verification(self) -> Verification: ...
-    def reserve_replays(self, steps: int = 1) -> None: ...
-    def enqueue_shorten(self, counts: _Array) -> None: ...
-    def outputs_on_device(self, name: str) -> DeviceArray: ...
-    def step(
-        self,
-        logits: _Array,
-        slots: _Integers,
-        *,
-        plan: DistPlan | None = None,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-        kind: str = "logits",
-    ) -> Outputs: ...
-    def verify(
-        self,
-        logits: _Array,
-        slots: _Integers,
-        drafts: Sequence[_Integers] | _Array,
-        *,
-        plan: DistPlan | None = None,
-        parents: Sequence[_Integers] | _Array | None = None,
-        first_child: Sequence[_Integers] | _Array | None = None,
-        next_sibling: Sequence[_Integers] | _Array | None = None,
-        draft_probs: _Array | None = None,
-        mode: str = "coupled",
-        threshold_single: float = 1.0,
-        threshold_acc: float = 1.0,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-        kind: str = "logits",
-    ) -> Verification: ...
-
-@final
-class GraphBuilder:
-    def step(self, logits: _Array, *, masks: _Array | None = None, kind: str = "logits") -> GraphBuilder: ...
-    def step_hidden(self, head: DeviceHead, hidden: _Array, *, masks: _Array | None = None) -> GraphBuilder: ...
-    def verify_hidden(
-        self,
-        head: DeviceHead,
-        hidden: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        masks: _Array | None = None,
-    ) -> GraphBuilder: ...
-    def verify(
-        self,
-        logits: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        masks: _Array | None = None,
-        kind: str = "logits",
-    ) -> GraphBuilder: ...
-    def draft(
-        self,
-        batch: DraftBatch,
-        logits: _Array,
-        paths: _Array | None = None,
-        *,
-        masks: _Array | None = None,
-        kind: str = "logits",
-    ) -> GraphBuilder: ...
-    def copy_drafts(self, batch: DraftBatch, to: _Array, column: int = 0) -> GraphBuilder: ...
-    def shorten(self, counts: _Array) -> GraphBuilder: ...
-    def capture(self) -> Graph: ...
 
 @final
 class DeviceArray:
@@ -547,303 +428,83 @@ class Pool:
         level: str | None = None,
         route: str = "race",
         stream: _Stream | None = None,
+        ranks: Ranks | None = None,
     ) -> Pool: ...
     @property
     def vocab(self) -> int: ...
     @property
     def device(self) -> str: ...
     @property
-    def capacity(self) -> int: ...
-    @property
-    def tokens(self) -> DeviceArray | NDArray[np.int32]: ...
+    def ranks(self) -> RanksInfo: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def admit(self, params: SamplingParams, prompt: _Integers = ()) -> int: ...
     def resume(self, params: SamplingParams, state: State) -> int: ...
     def fork(self, slot: int, draw: int) -> int: ...
     def release(self, slot: int) -> None: ...
-    def truncate(self, slot: int, output_len: int) -> None: ...
     def push(self, slot: int, id: int) -> None: ...
+    def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
     def state(self, slot: int) -> State: ...
-    def history(self, slot: int) -> list[int]: ...
     def output(self, slot: int) -> list[int]: ...
-    def position(self, slot: int) -> int: ...
-    def seed(self, slot: int) -> int: ...
-    def step(
-        self,
-        logits: _Array,
-        slots: _Integers | None = None,
-        *,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-        kind: str = "logits",
-        stream: _Stream | None = None,
-    ) -> Outputs: ...
-    def enqueue(
-        self,
-        logits: _Array,
-        slots: _Integers | None = None,
-        *,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        kind: str = "logits",
-        variant: str | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
-    def assign(
-        self,
-        slots: _Integers,
-        *,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
+    def step(self, rows: _Rows, batch: Batch | _Integers, *, stream: _Stream | None = None) -> Outputs: ...
     def verify(
         self,
-        logits: _Array,
-        slots: _Integers,
-        drafts: Sequence[_Integers] | _Array,
+        rows: _Rows,
+        batch: Batch | _Integers,
+        drafts: Drafts | _IntegerLists,
         *,
-        parents: Sequence[_Integers] | _Array | None = None,
-        first_child: Sequence[_Integers] | _Array | None = None,
-        next_sibling: Sequence[_Integers] | _Array | None = None,
-        draft_probs: _Array | None = None,
-        mode: str = "coupled",
-        threshold_single: float = 1.0,
-        threshold_acc: float = 1.0,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-        kind: str = "logits",
         stream: _Stream | None = None,
-    ) -> Verification: ...
+    ) -> Outputs: ...
     @overload
     def draft(
         self,
-        logits: _Array,
-        slots: _Integers,
+        rows: _Rows,
+        batch: Batch | _Integers,
+        paths: _IntegerLists | None = None,
         *,
-        paths: Sequence[_Integers] | _Array | None = None,
         siblings: int = 1,
-        mode: str = "coupled",
         probs: Literal[False] = False,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-        kind: str = "logits",
         stream: _Stream | None = None,
     ) -> NDArray[np.int32]: ...
     @overload
     def draft(
         self,
-        logits: _Array,
-        slots: _Integers,
+        rows: _Rows,
+        batch: Batch | _Integers,
+        paths: _IntegerLists | None = None,
         *,
-        paths: Sequence[_Integers] | _Array | None = None,
         siblings: int = 1,
-        mode: str = "coupled",
         probs: Literal[True],
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-        kind: str = "logits",
         stream: _Stream | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
-    def draft_batch(self, rows: int, *, siblings: int = 1, probs: bool = False) -> DraftBatch: ...
-    def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
-    def enqueue_shorten(self, counts: list[int] | _Array, *, stream: _Stream | None = None) -> None: ...
-    def assign_drafts(
-        self,
-        slots: _Integers,
-        counts: _Integers,
-        *,
-        mode: str = "coupled",
-        threshold_single: float = 1.0,
-        threshold_acc: float = 1.0,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        row_indices: _Integers | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
-    def enqueue_verify(
-        self,
-        logits: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        masks: _Array | None = None,
-        kind: str = "logits",
-        variant: str | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
-    def capture_verify(
-        self,
-        logits: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        masks: _Array | None = None,
-        kind: str = "logits",
-        stream: _Stream | None = None,
-    ) -> Graph: ...
-    def fetch_verification(self, *, stream: _Stream | None = None) -> Verification: ...
-    def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
-    def variants(self) -> list[Variant]: ...
-    def needed_variant(self) -> str: ...
-    def reserve_replays(self, steps: int = 1, *, variant: str = "full", stream: _Stream | None = None) -> None: ...
-    def capture(
-        self,
-        logits: _Array | Sequence[_Array],
-        *,
-        masks: _Array | Sequence[_Array] | None = None,
-        kind: str = "logits",
-        stream: _Stream | None = None,
-    ) -> Graph: ...
-    def graph_builder(self, *, stream: _Stream | None = None) -> GraphBuilder: ...
-    def replay(self, graph: Graph, *, stream: _Stream | None = None) -> None: ...
-    def outputs_on_device(self, name: str) -> DeviceArray | NDArray[Any]: ...
     def score(
         self,
-        logits: _Array,
+        rows: _Rows,
         params: SamplingParams,
-        ids: _Integers,
+        ids: Scored | _Integers,
+        batch: Batch | None = None,
         *,
-        prompt_len: int | None = None,
-        start: int = 1,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-    ) -> Outputs: ...
-    def step_hidden(
-        self,
-        head: Head | DeviceHead,
-        hidden: _Array,
-        slots: _Integers,
-        *,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-    ) -> Outputs: ...
-    def enqueue_hidden(
-        self,
-        head: DeviceHead,
-        hidden: _Array,
-        slots: _Integers | None = None,
-        *,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
         stream: _Stream | None = None,
-    ) -> None: ...
-    def enqueue_verify_hidden(
-        self,
-        head: DeviceHead,
-        hidden: _Array,
-        drafts: _Array,
-        *,
-        parents: _Array | None = None,
-        first_child: _Array | None = None,
-        next_sibling: _Array | None = None,
-        draft_probs: _Array | None = None,
-        masks: _Array | None = None,
-        stream: _Stream | None = None,
-    ) -> None: ...
-    def capture_hidden(
-        self,
-        head: DeviceHead,
-        hidden: _Array | Sequence[_Array],
-        *,
-        masks: _Array | Sequence[_Array] | None = None,
-        stream: _Stream | None = None,
-    ) -> Graph: ...
-    def verify_hidden(
-        self,
-        head: Head,
-        hidden: _Array,
-        slots: _Integers,
-        drafts: Sequence[_Integers] | _Array,
-        *,
-        parents: Sequence[_Integers] | _Array | None = None,
-        first_child: Sequence[_Integers] | _Array | None = None,
-        next_sibling: Sequence[_Integers] | _Array | None = None,
-        draft_probs: _Array | None = None,
-        mode: str = "coupled",
-        threshold_single: float = 1.0,
-        threshold_acc: float = 1.0,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-    ) -> Verification: ...
-    @overload
-    def draft_hidden(
-        self,
-        head: Head,
-        hidden: _Array,
-        slots: _Integers,
-        *,
-        paths: Sequence[_Integers] | _Array | None = None,
-        siblings: int = 1,
-        mode: str = "coupled",
-        probs: Literal[False] = False,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-    ) -> NDArray[np.int32]: ...
-    @overload
-    def draft_hidden(
-        self,
-        head: Head,
-        hidden: _Array,
-        slots: _Integers,
-        *,
-        paths: Sequence[_Integers] | _Array | None = None,
-        siblings: int = 1,
-        mode: str = "coupled",
-        probs: Literal[True],
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        forced: Sequence[int | None] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
-    def score_hidden(
-        self,
-        head: Head,
-        hidden: _Array,
-        params: SamplingParams,
-        ids: _Integers,
-        *,
-        prompt_len: int | None = None,
-        start: int = 1,
-        chunk_rows: int = 64,
-        masks: _Array | None = None,
-        mask_present: Sequence[bool] | _Array | None = None,
-        hooks: Sequence[_Hook | None] | None = None,
     ) -> Outputs: ...
-    def needs_whole_row(self, slot: int, *, hooked: bool = False) -> str | None: ...
-    def head_counts(self) -> dict[str, int]: ...
+    def assign(self, batch: Batch | _Integers, *, stream: _Stream | None = None) -> None: ...
+    def enqueue(self, work: Sequence[_Work], *, variant: str | None = None, stream: _Stream | None = None) -> None: ...
+    def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
+    def capture(self, work: Sequence[_Work], *, stream: _Stream | None = None) -> Graph: ...
+    def replay(self, graph: Graph, *, stream: _Stream | None = None) -> None: ...
+    def on_device(self) -> OnDevice: ...
+    def counts(self) -> dict[str, dict[Any, Any]]: ...
+    def plan(
+        self,
+        slots: _Integers,
+        *,
+        drafts: int = 0,
+        step: str | None = None,
+        data_parallel: bool = False,
+        captured: int | None = None,
+    ) -> Plan: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Pool: ...
+    def __exit__(self, _kind: object, _error: object, _trace: object) -> None: ...
 
 @final
 class Head:
@@ -906,6 +567,8 @@ class Head:
     def logits(self, hidden: _Array) -> NDArray[np.float32]: ...
     def save(self, path: str | PathLike[str], *, name: str = "lm_head.weight") -> None: ...
     def to(self, device: Any, *, rows: int = 256, weights: _Array | None = None) -> DeviceHead: ...
+    @staticmethod
+    def needs_whole_row(pool: Pool, slot: int, *, hooked: bool = False) -> str | None: ...
     @staticmethod
     def replace(model: Any, **arguments: Any) -> Any: ...
 

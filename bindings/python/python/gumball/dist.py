@@ -8,7 +8,7 @@
     torch.distributed.init_process_group("gloo")       # under torchrun
     pool = dist.join(vocab)                            # the ranks find each other through torch
     slot = pool.admit(SamplingParams(temperature=0.8, seed=7), prompt)
-    start, end = pool.ids                              # the ids that this rank's head computes
+    start, end = pool.ranks.ids                         # the ids that this rank's head computes
     tokens = pool.step(logits[:, start:end], [slot]).tokens
 
 Tokens, logprobs and the states of requests are those of one process with whole rows, bit for bit, whatever the layout, the
@@ -16,7 +16,7 @@ transport, the number of processes and the split: see docs/scaling.md. Rows lie 
 host that reach each other's memory. This module needs neither numpy
 nor torch; `join` uses `torch.distributed` if the program does, and ranks of several hosts exchange through its process group.
 
-Without torch name where each rank listens: ``DistPool(vocab, rank=rank, addresses=addresses_at("unix:/run/me/rank", world))``.
+Without torch name where each rank listens: ``Pool(vocab, ranks=Ranks(rank, addresses_at("unix:/run/me/rank", world)))``.
 """
 
 from __future__ import annotations
@@ -30,27 +30,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ._gumball import (
-    BrokenError,
-    CorruptError,
-    DisagreeError,
-    DistError,
-    DistGraph,
-    DistPlan,
-    DistPool,
-    LateError,
-    LostError,
-)
+from ._gumball import BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, Pool
 from .errors import CallError, InvalidValueError, UnavailableError
+from .params import Ranks
 
 __all__ = [
     "BrokenError",
     "CorruptError",
     "DisagreeError",
     "DistError",
-    "DistGraph",
-    "DistPlan",
-    "DistPool",
     "LateError",
     "LostError",
     "addresses_at",
@@ -79,8 +67,8 @@ def join(
     transport: str | None = None,
     timeout: float = 30.0,
     **options: Any,
-) -> DistPool:
-    """Makes the DistPool of this rank, once the ranks have told each other where they are.
+) -> Pool:
+    """Makes the pool of this rank, once the ranks have told each other where they are.
 
     They tell each other through one of these: address, as of `addresses_at`, where all ranks know what it says; store, a
     `torch.distributed.Store`, or anything with its `set` and `get`; otherwise a process group of torch, group or the default one,
@@ -89,15 +77,15 @@ def join(
 
     Ranks of one host exchange through Unix sockets, in a folder that only this user can enter; ranks of several, or with
     ``transport="torch"``, through the process group: gloo's on CPUs, NCCL's on GPUs. After an error of an exchange that group is of
-    no use either. options: all others of :class:`DistPool`.
+    no use either. options: all others of :class:`gumball.Ranks` and of :class:`gumball.Pool`.
 
     Raises ValueError without a rank or a world, RuntimeError where torch.distributed is not initialised, UnavailableError where no
-    transport fits; and the errors of :class:`DistPool`.
+    transport fits; and the errors of :class:`gumball.Pool`.
     """
     options |= {"transport": transport, "timeout": timeout}
     if address is not None:
         rank, world = _place(rank, world)
-        return DistPool(vocab, rank=rank, addresses=addresses_at(address, world), **options)
+        return _made(vocab, options, rank=rank, addresses=addresses_at(address, world))
     ranks = None
     if store is not None:
         rank, world = _place(rank, world)
@@ -115,12 +103,17 @@ def join(
         folder = tempfile.mkdtemp(prefix="gumball-")
         try:
             addresses = tell(f"unix:{os.path.join(folder, str(rank))}")
-            return DistPool(vocab, rank=rank, addresses=addresses, **options)
+            return _made(vocab, options, rank=rank, addresses=addresses)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if ranks is None:
         raise UnavailableError("no transport: ranks of several hosts take torch's process group, and no store")
-    return DistPool(vocab, group=ranks, **options)
+    return _made(vocab, options, group=ranks)
+
+
+def _made(vocab: int, options: dict[str, Any], **ranks: Any) -> Pool:
+    ranks |= {name: options.pop(name) for name in Ranks.__dataclass_fields__ if name in options}
+    return Pool(vocab, ranks=Ranks(**ranks), **options)
 
 
 def _place(rank: int | None, world: int | None) -> tuple[int, int]:

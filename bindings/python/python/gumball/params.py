@@ -1,4 +1,4 @@
-"""What is plain data: parameters of a request, its state, logprobs, status bits.
+"""What is plain data: parameters of a request, its state, logprobs, status bits, and what ranks are made with.
 
 All of it compares by value, prints as it is made, and can be pickled.
 """
@@ -22,11 +22,12 @@ __all__ = [
     "Logprobs",
     "LogprobsParams",
     "Mirostat",
+    "Ranks",
     "SamplingParams",
     "State",
     "Status",
+    "Threshold",
     "TokenLogprob",
-    "Variant",
 ]
 
 
@@ -281,14 +282,41 @@ class State:
     mu: float = 0.0
 
 
-class Variant(NamedTuple):
-    """A variant of a step that a program captures in a graph of its own: its name, the requests that it serves besides those
-    of the variants before it, in words, and the number of steps that it has served in a pool.
+class Threshold(NamedTuple):
+    """How drafts are judged that are accepted more often than the distribution warrants: those of at least the probability `single`, and others by a
+    coin times `acc`; both in 0..=1.
     """
 
-    name: str
-    serves: str
-    steps: int
+    single: float = 1.0
+    acc: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """What a pool over several processes is made with: :class:`gumball.Pool`, whose ``ranks`` it is; :func:`gumball.dist.join` finds addresses out.
+
+    rank: this process' number. addresses: where each rank listens, by rank: "unix:PATH", on one host; or in place of both group: a process group of torch,
+    whose ranks are those of the pool, on any hosts. split: how many ids each rank has, one
+    number for each; None: evenly. layouts: which of "gather", "swap", "survey" and "replicated" steps may take; "gather" always may. None: the first three.
+    ownership: who samples which requests: "blocks", or "modulo" for request % world. layout: forces one for all steps but prefill.
+    swap_min_requests, survey_min_vocab, survey_min_rows: from where on a layout is taken. transport: how rows travel: "auto"; "unix", by
+    addresses; "torch", by a group; on devices "onesided". The last five are otherwise what GUMBALL_DIST_LAYOUT, .._SWAP_MIN_REQUESTS, .._SURVEY_MIN_VOCAB, .._SURVEY_MIN_ROWS and .._TRANSPORT
+    say. timeout: how many seconds the other ranks are waited for: until all are connected, until all have compared what they are made with, and in each
+    step.
+    """
+
+    rank: int | None = None
+    addresses: Sequence[str] | None = None
+    group: Any = None
+    split: Sequence[int] | None = None
+    layouts: Sequence[str] | None = None
+    ownership: str = "blocks"
+    layout: str | None = None
+    swap_min_requests: int | None = None
+    survey_min_vocab: int | None = None
+    survey_min_rows: int | None = None
+    transport: str | None = None
+    timeout: float = 30.0
 
 
 class TokenLogprob(NamedTuple):

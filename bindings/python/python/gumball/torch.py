@@ -33,6 +33,7 @@ import weakref
 import torch
 
 from ._gumball import Pool
+from ._gumball import Step as StepOfRows
 from .torch_operators import OPERATORS
 
 __all__ = [
@@ -68,14 +69,16 @@ _POOLS: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
 
 
 def tokens_of(pool: Pool) -> torch.Tensor:
-    """Returns the last step's tokens, [rows] int32, without a copy or a wait. Each step overwrites them."""
-    return torch.as_tensor(pool.tokens) if pool.device == "cpu" else torch.from_dlpack(pool.tokens)
+    """Returns the tokens of the last step that was enqueued, [rows] int32; on a device without a copy or a wait, and each step overwrites them."""
+    if pool.device == "cpu":
+        return torch.as_tensor(pool.fetch().tokens)
+    return torch.from_dlpack(pool.on_device().outputs("tokens"))
 
 
 @torch.library.custom_op("gumball::enqueue", mutates_args=("tokens",))
 def _enqueue(logits: torch.Tensor, tokens: torch.Tensor, pool: int) -> None:
     taken = _POOLS[pool]
-    taken.enqueue(logits)
+    taken.enqueue([StepOfRows(logits)])
     tokens.copy_(tokens_of(taken))
 
 

@@ -378,19 +378,6 @@ impl Matrix {
         unsafe { DeviceMatrix::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
     }
 
-    /// Returns rows of a kind, on the host or on a device. The caller has checked the type of the elements.
-    ///
-    /// # Safety
-    /// For `'a`, nobody frees or writes the elements, those of a device while work on them runs.
-    pub unsafe fn rows_there<'a>(&self, kind: Kind) -> Result<Rows<'a>> {
-        match self.location {
-            // SAFETY: the elements lie on the host, and the caller ensures that nobody frees or writes them for `'a`.
-            Location::Host => unsafe { self.rows_of(kind) },
-            // SAFETY: the elements lie on a device, and the caller ensures that nobody frees or writes them while work on them runs.
-            _ => Ok(unsafe { self.device_logits() }?.with_kind(kind).into()),
-        }
-    }
-
     /// Returns the rows as bitmasks on the host. The caller has checked that the elements are 32-bit words.
     ///
     /// # Safety
@@ -401,19 +388,6 @@ impl Matrix {
         let words = unsafe { self.elements::<u32>() };
         let masks = HostMasks::new(words, self.rows, self.width, self.stride)?;
         Ok(if present.is_empty() { masks } else { masks.with_present(present)? }.into())
-    }
-
-    /// Returns the words of all rows, row by row.
-    ///
-    /// # Safety
-    /// The elements are 32-bit words in the host's memory. While the iterator lives, nobody frees or writes
-    /// them.
-    pub unsafe fn rows_of_words(&self) -> impl Iterator<Item = u32> {
-        // SAFETY: the caller ensures that the words lie on the host, neither freed nor written meanwhile. i32
-        // is read as u32.
-        let words = unsafe { self.elements::<u32>() };
-        let (stride, width) = (self.stride, self.width);
-        (0..self.rows).flat_map(move |row| words[row * stride..][..width].iter().copied())
     }
 
     /// Returns the rows as bitmasks on a device. The caller has checked that the elements are 32-bit words.

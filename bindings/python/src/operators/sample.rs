@@ -12,7 +12,7 @@ use super::run::run;
 use crate::arrays::{Dtype, Matrix};
 use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::lists::{self, LONGEST};
-use crate::{modules, options};
+use crate::{modules, values};
 
 /// Reads the array that receives `count` tokens.
 pub fn tokens_out<'py>(
@@ -94,7 +94,7 @@ pub fn sample_rows<'py>(
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut input = Input::read(rows, name, stream)?;
-    let kind = options::kind(kind)?;
+    let kind = values::kind(kind)?;
     let filters = Filters::read(&mut input, filters)?;
     let n: Option<usize> = n.map(|n| lists::extract_int(n, "n")).transpose()?;
     let row_indices = match (indices, n) {
@@ -149,7 +149,7 @@ pub fn sample_from_pools<'py>(
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut input = Input::read(rows, name, stream)?;
-    let kind = options::kind(kind)?;
+    let kind = values::kind(kind)?;
     let filters = Filters::read(&mut input, filters)?;
     let slots: Value<u32> = Value::unsigned(&mut input, slots, "slots")?;
     let rows_per_slot = lists::extract_int(rows_per_slot, "rows_per_slot")?;

@@ -9,7 +9,7 @@ use super::input::{Input, rows_in, words_out};
 use super::run::run;
 use super::sample::column_out;
 use crate::arrays::{Dtype, Matrix};
-use crate::options;
+use crate::values;
 
 /// Returns the logprob of one token of each row. If ranks or statuses are wanted, a tuple of logprobs and these.
 ///
@@ -29,7 +29,7 @@ pub fn token_logprobs<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut input = Input::read(rows, name, stream)?;
-    let kind = options::kind(kind)?;
+    let kind = values::kind(kind)?;
     let tokens = Value::tokens(&mut input, tokens)?;
     let (from, on_device, count) = (input.matrix, input.is_on_device(), input.matrix.rows);
     let out = match out {

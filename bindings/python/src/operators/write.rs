@@ -8,7 +8,7 @@ use super::input::{Input, rows_in_out, words_out};
 use super::params::Filters;
 use super::run::run;
 use crate::arrays::Dtype;
-use crate::options;
+use crate::values;
 
 /// Writes rows by the operator "softmax", "probabilities" or "mask_logits"; returns out, or (out, statuses).
 ///
@@ -29,7 +29,7 @@ pub fn write_rows<'py>(
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut input = Input::read(rows, name, stream)?;
-    let kind = options::kind(kind)?;
+    let kind = values::kind(kind)?;
     let filters = Filters::read(&mut input, filters)?;
     let out = match out {
         Some(out) => out.clone(),

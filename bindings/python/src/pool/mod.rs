@@ -1,47 +1,43 @@
-//! The pool: many requests, on the host or on a device, in one class.
+//! The pool: many requests, on the host or on a device, in one process or over ranks, in one class.
 //!
 //! | file | what is in it |
 //! | --- | --- |
 //! | `mod.rs` | the class: its construction, lock and streams |
-//! | `backend.rs` | the engine's pool behind it, on the host or on a device |
-//! | `requests.rs` | admission, release, fork, truncation, state |
-//! | `steps.rs` | steps, assignments, outputs, scores |
-//! | `verify.rs` | drafts: verified, and tokens taken away |
-//! | `draft.rs` | drafts drawn from rows of a draft model, by batches on a device too |
-//! | `drafts.rs` | drafts on a device: assigned, enqueued, captured, fetched |
-//! | `graphs.rs` | captured and replayed steps |
-//! | `graph_builder.rs` | graphs that draft, verify and advance |
-//! | `hidden.rs` | steps, drafts and scores from hidden states |
-//! | `device_hidden.rs` | steps and verifications from hidden states on a device, captured too |
-//! | `variants.rs` | the variants of steps in graphs of the host program |
+//! | `place.rs` | the engine's pool behind it |
+//! | `requests.rs` | admission, release, fork, state |
+//! | `batch.rs`, `rows.rs`, `lists.rs` | what a call is handed: batches, rows with their heads, drafts and paths |
+//! | `calls.rs` | direct calls: steps, verifications, drafts, scores |
+//! | `work.rs` | work in order: assigned, enqueued, fetched, captured, replayed |
+//! | `on_device.rs` | what only a device can do |
+//! | `ranks.rs`, `plan.rs`, `signals.rs` | ranks, what they agree on, and signals while they wait |
+//! | `by_torch.rs` | the transport over the caller's process group of torch |
 
-mod backend;
-mod device_hidden;
-mod draft;
-mod draft_lists;
-mod drafts;
-mod graph_builder;
-mod graphs;
-mod hidden;
+mod batch;
+mod by_torch;
+mod calls;
+mod lists;
+mod on_device;
+mod place;
+mod plan;
+mod ranks;
 mod requests;
-mod steps;
-mod variants;
-mod verify;
+mod rows;
+mod signals;
+mod work;
 
 use gumball_engine::{
-    CudaThreadState, Error, Gpu, Outputs as EngineOutputs, Place, Pool as EnginePool, PoolConfig, Result,
-    Widths,
+    CudaThreadState, DeviceDistPool, DistPool, Error, Gpu, Outputs as EngineOutputs, Place as EnginePlace,
+    Pool as EnginePool, PoolConfig, Result, Widths,
 };
 use pyo3::prelude::*;
 
-use self::backend::{Backend, HostPool};
-pub use self::draft::DraftBatch;
-pub use self::draft_lists::{DraftLists, DraftProbs};
-pub use self::drafts::{Arrays as DraftArrays, DraftReader, Given as GivenDrafts};
-pub use self::graph_builder::GraphBuilder;
-pub use self::steps::OutputPlace;
-pub use self::verify::mode as verify_mode;
-use crate::arrays::{Location, torch_stream};
+pub use self::batch::Batch;
+pub use self::on_device::{DraftBatch, OnDevice};
+use self::place::{Place, unavailable};
+pub use self::plan::Plan;
+pub use self::ranks::RanksInfo;
+use self::signals::Signals;
+use crate::arrays::{Array, Location, Matrix, torch_stream};
 use crate::devices;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::forks;
@@ -55,6 +51,7 @@ use crate::turns::{Caller, Turns};
 const UNTOUCHED: &str = "no sequence has moved";
 const UNMADE: &str = "no pool was made";
 const UNKNOWN: &str = "which sequences have moved on the device is not known: release them";
+const BROKEN: &str = "the group is broken: make new pools";
 
 /// The requests in flight, each in a slot that keeps its history, seed and position.
 ///
@@ -64,14 +61,13 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 ///     slot = pool.admit(SamplingParams(temperature=0.8, seed=7), prompt=[1, 2])
 ///     tokens = pool.step(logits, [slot]).tokens
 ///
-/// On a device, `enqueue` returns before the device has finished, `tokens` are the tokens in the device's
-/// memory, and `fetch` waits. On the host the same methods exist and are done on return. The tokens are the
-/// same on both.
+/// step, verify, draft and score are done on return. Work in order is not waited for on a device: assign says whose rows they are, enqueue
+/// returns before the device has finished, and fetch waits. On the host it is done on return. The tokens are the same on both.
 ///
 /// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: the
 /// number of requests that can be in flight. rows: the number of rows that a step on a device can have.
 /// top_n, ids: the number of most likely tokens, and of ids named by requests, whose logprobs can be
-/// reported. kept: whether steps report the kept sets. history_growth: the number of tokens by which a
+/// reported. kept: whether steps report the kept sets; not over ranks on devices. history_growth: the number of tokens by which a
 /// history on a device grows before it is moved. keep_histories: whether a device keeps the histories of all
 /// requests; set it to replay steps without fetching each and still read the sequences back. threads, level:
 /// for the host only: the number of threads for the rows (None: one per core), and the SIMD level. route:
@@ -80,8 +76,13 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 /// which must live as long as the pool and every DeviceHead that it was used with. If None, each call uses torch's current stream if torch is loaded,
 /// otherwise a stream of the pool's own.
 ///
+/// ranks: a gumball.Ranks makes this a pool of every process of a group, each of which has the logits of a part of the vocabulary. All ranks make the
+/// same calls in the same turn, and get what one process with whole rows would. gumball.dist.join finds the addresses out. Signals are heard while ranks
+/// wait for each other. With a device rows and results may lie there, and devices write into each other's memory: GPUs of one host with peer access.
+///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its
-/// driver or NVRTC is missing or too old, or has not enough memory.
+/// driver or NVRTC is missing or too old, or has not enough memory, for a transport that is not there, or an address that cannot be listened at;
+/// LateError or LostError if a rank does not come or ends; DisagreeError if ranks differ in what they are made with.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Pool {
@@ -95,32 +96,46 @@ pub struct Pool {
     kept: bool,
     /// The stream that was named when the pool was made.
     stream: Option<usize>,
+    ranks: Option<RanksInfo>,
+    signals: Signals,
 }
 
 /// The part of a pool that its lock protects.
 #[derive(Debug)]
 struct Inner {
-    backend: Backend,
-    /// The number of rows in the last assignment, and of its requests if these have drafts on a device.
-    rows: usize,
-    requests: usize,
+    /// `None` once the pool is closed.
+    place: Option<Place>,
+    /// What came out last, in memory that is kept.
     out: EngineOutputs,
-    /// Whether these are of the last direct call of a device's pool: a step of rows of the host.
-    has_stepped: bool,
 }
 
 impl Inner {
+    /// Returns the engine's pool.
+    fn place(&mut self) -> Result<&mut Place> {
+        self.place.as_mut().ok_or_else(|| unavailable("pool", "this one was closed; make another"))
+    }
+
     /// Returns the pool for calls that copy to the device or wait for it; refuses them while the host program
     /// captures a graph. The graph would copy stale bytes, and a wait would invalidate the capture.
-    fn outside_a_capture(&mut self) -> Result<&mut Backend> {
-        if let Backend::Device(pool) = &self.backend
-            && let Some(device) = pool.device()
+    fn outside_a_capture(&mut self) -> Result<&mut Place> {
+        let place = self.place()?;
+        if let Some(device) = place.device()
             && device.runtime().is_capturing()?
         {
-            let reason = "a graph holds enqueue, enqueue_hidden, enqueue_verify and enqueue_verify_hidden without slots, or enqueue of a batch of drafts; admit and assign before, fetch after a replay";
+            let reason = "a graph holds what enqueue launches; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
         }
-        Ok(&mut self.backend)
+        Ok(place)
+    }
+
+    /// Makes the pool's stream wait for those on which the owners of arrays write them, if they name one.
+    fn order_after(&mut self, streams: &[Option<usize>]) -> Result<()> {
+        let Some(gpu) = self.place()?.gpu() else { return Ok(()) };
+        for stream in streams.iter().flatten() {
+            // SAFETY: the array's owner names the live stream of this device on which it writes the array.
+            unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }?;
+        }
+        Ok(())
     }
 }
 
@@ -137,7 +152,7 @@ impl Pool {
             forks::refuse_gpu_of(self.process)?;
         }
         let work = |inner: &mut Inner| {
-            let gpu = inner.backend.gpu();
+            let gpu = inner.place()?.gpu();
             let _state = gpu.and_then(|_| CudaThreadState::save());
             if let (Some(gpu), Some(stream)) = (gpu, stream) {
                 // SAFETY: torch's streams live until the process ends. `Pool` and its methods require that a
@@ -146,8 +161,12 @@ impl Pool {
             }
             work(inner)
         };
-        let untouched = if self.device == "cpu" { UNTOUCHED } else { UNKNOWN };
-        self.inner.with(py, untouched, work)?.map_err(to_py_err)
+        let untouched = match (&self.ranks, &*self.device) {
+            (Some(_), _) => BROKEN,
+            (None, "cpu") => UNTOUCHED,
+            (None, _) => UNKNOWN,
+        };
+        self.inner.with(py, untouched, work)?.map_err(|error| self.signals.error(error))
     }
 
     /// Returns the objects whose turns a call of this thread keeps while its hooks run.
@@ -167,12 +186,12 @@ impl Pool {
 
     /// Returns the handle of the stream in use; `None` on the host.
     pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.with(py, None, |inner| Ok(inner.backend.gpu().map(Gpu::stream)))
+        self.with(py, None, |inner| Ok(inner.place()?.gpu().map(Gpu::stream)))
     }
 
     /// Makes later work on another stream wait for the work enqueued here.
     pub fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
-        self.with(py, None, |inner| match inner.backend.gpu() {
+        self.with(py, None, |inner| match inner.place()?.gpu() {
             // SAFETY: the reader of a device array names the live stream of this device on which it will
             // read.
             Some(gpu) => unsafe { gpu.order_before(stream) }.map_err(Error::from),
@@ -195,9 +214,9 @@ impl Pool {
     #[new]
     #[pyo3(signature = (
         vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, history_growth=None, keep_histories=false,
-        threads=None, level=None, route=None, stream=None,
+        threads=None, level=None, route=None, stream=None, ranks=None,
     ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, history_growth=4096, \
-        keep_histories=False, threads=None, level=None, route='race', stream=None)")]
+        keep_histories=False, threads=None, level=None, route='race', stream=None, ranks=None)")]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         py: Python<'_>,
@@ -214,6 +233,7 @@ impl Pool {
         level: Option<&str>,
         route: Option<&str>,
         stream: Option<&Bound<'_, PyAny>>,
+        ranks: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let number = |value: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
             value.map_or(Ok(default), |value| extract_int::<usize>(value, name))
@@ -223,23 +243,33 @@ impl Pool {
         let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
         let slots = number(slots, "slots", 256)?;
         let stream = stream.map(stream_handle).transpose()?;
-        let (backend, location) = if device == "cpu" {
-            let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
-            config.place = Place::Host {
+        let signals = Signals::default();
+        let config = ranks.map(|ranks| ranks::Config::read(ranks, vocab, &signals)).transpose()?;
+        let ((place, ranks), location) = if device == "cpu" {
+            let mut host = PoolConfig { slots, widths, kept, ..PoolConfig::new(vocab) };
+            host.place = EnginePlace::Host {
                 threads: threads.map(|threads| extract_int(threads, "threads")).transpose()?,
                 level: level.map(|level| level.parse().map_err(to_py_err)).transpose()?,
             };
-            config.route = route.map_or(Ok(config.route), str::parse).map_err(to_py_err)?;
-            let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(to_py_err)?;
-            (Backend::Host(Box::new(HostPool::new(pool))), Location::Host)
+            host.route = route.map_or(Ok(host.route), str::parse).map_err(to_py_err)?;
+            let make = || -> Result<(Place, Option<RanksInfo>)> {
+                let Some(ranks) = config else {
+                    return Ok((Place::One(Box::new(EnginePool::new(host)?)), None));
+                };
+                let (transport, planner, info) = ranks.connect(false, &signals)?;
+                Ok((Place::HostRanks(Box::new(DistPool::new(host, planner, transport)?)), Some(info)))
+            };
+            (py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?, Location::Host)
         } else {
             if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
                 return Err(out_of_range("device", format!("{device:?}"), "\"cpu\", \"cuda\" or \"cuda:N\""));
             }
-            if let Some(name) = [("threads", threads.is_some()), ("level", level.is_some())]
-                .iter()
-                .find_map(|(name, is_set)| is_set.then_some(name))
-            {
+            let of_host = [
+                ("threads", threads.is_some()),
+                ("level", level.is_some()),
+                ("kept", kept && ranks.is_some()),
+            ];
+            if let Some((name, _)) = of_host.iter().find(|(_, is_set)| *is_set) {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(InvalidValueError::new_err(text));
             }
@@ -247,26 +277,36 @@ impl Pool {
             let history_growth = number(history_growth, "history_growth", 4096)?;
             let default = PoolConfig::new(vocab);
             let route = route.map_or(Ok(default.route), str::parse).map_err(to_py_err)?;
-            let place = |device| Place::Device { device, rows, history_growth, keep_histories };
-            let config = |device| PoolConfig { vocab, slots, widths, kept, route, place: place(device) };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 devices::locate(py)?;
             }
-            let opened = py.detach(|| caught(UNMADE, || backend::open(&device, config)))?;
-            let pool = opened.map_err(to_py_err)?;
-            let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
-            (Backend::Device(Box::new(pool)), location)
+            let make = || -> Result<(Place, Option<RanksInfo>)> {
+                let (device, _state) = place::open(&device)?;
+                let place = EnginePlace::Device { device, rows, history_growth, keep_histories };
+                let there = PoolConfig { vocab, slots, widths, kept, route, place };
+                let Some(ranks) = config else {
+                    return Ok((Place::One(Box::new(EnginePool::new(there)?)), None));
+                };
+                let timeout = ranks.timeout;
+                let (transport, planner, info) = ranks.connect(true, &signals)?;
+                let pool = DeviceDistPool::new(there, planner, transport, timeout)?;
+                Ok((Place::DeviceRanks(Box::new(pool)), Some(info)))
+            };
+            let place = py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?;
+            (place, ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32)))
         };
         let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
         Ok(Self {
-            inner: Turns::new(Inner { backend, rows: 0, requests: 0, out, has_stepped: false }),
+            inner: Turns::new(Inner { place: Some(place), out }),
             process: forks::count(),
             vocab,
             device,
             location,
             kept,
             stream,
+            ranks,
+            signals,
         })
     }
 
@@ -282,51 +322,70 @@ impl Pool {
         &self.device
     }
 
-    /// The number of requests that can be in flight.
-    #[getter]
-    fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, None, |inner| {
-            Ok(match &inner.backend {
-                Backend::Host(host) => host.pool.capacity(),
-                Backend::Device(pool) => pool.capacity(),
-            })
-        })
-    }
-
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, None, |inner| Ok(inner.backend.len()))
+        self.with(py, None, |inner| Ok(inner.place()?.len()))
     }
 
     fn __bool__(&self) -> bool {
         true
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let (len, capacity) = (self.__len__(py)?, self.capacity(py)?);
-        Ok(format!("Pool({}, device={:?}, {len} of {capacity} slots taken)", self.vocab, self.device))
+    /// Ends the pool with its sequences, and frees its memory. A step of other ranks is a LostError then; on devices it waits for them to end
+    /// theirs, for timeout at most, since they may still write here. Deleting the pool does the same.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.inner.with(py, BROKEN, |inner| drop(inner.place.take()))?;
+        self.signals.raised().map_or(Ok(()), Err)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let ranks = self.ranks.iter().map(|ranks| format!(", {}", ranks.described()));
+        format!("Pool({}, device={:?}{})", self.vocab, self.device, ranks.collect::<String>())
+    }
+}
+
+impl Drop for Pool {
+    /// Ends a pool over ranks without the GIL: the rank that it waits for may be a thread of this process.
+    fn drop(&mut self) {
+        if self.ranks.is_some() {
+            Python::try_attach(|py| self.close(py).ok());
+        }
     }
 }
 
 impl Pool {
     /// Returns an error if an array lies in memory that this pool cannot read.
     fn check_location(&self, name: &str, location: Location, remedy: &str) -> PyResult<()> {
-        check_location(name, location, self.location, remedy)
+        if location == self.location {
+            return Ok(());
+        }
+        Err(out_of_range(name, format!("on {location}"), format!("on {}{remedy}", self.location)))
     }
-}
 
-/// Returns an error if an array does not lie where a pool is.
-pub fn check_location(name: &str, location: Location, pool: Location, remedy: &str) -> PyResult<()> {
-    if location == pool {
-        return Ok(());
+    /// Reads a batch's masks, which lie on the host or on the pool's device.
+    fn read_masks<'py>(
+        &self,
+        py: Python<'py>,
+        batch: &Batch,
+        stream: Option<usize>,
+    ) -> PyResult<(Option<Matrix>, Option<Array<'py>>)> {
+        let (masks, array): (Option<Matrix>, _) = batch.masks(py, stream)?.unzip();
+        if let Some(masks) = masks.filter(|masks| masks.location != Location::Host) {
+            self.check_location("masks", masks.location, "")?;
+        }
+        Ok((masks, array))
     }
-    Err(out_of_range(name, format!("on {location}"), format!("on {pool}{remedy}")))
-}
-
-/// Calls the shape of hidden states by their name, and not by that of logits.
-fn of_rows(name: &str, error: Error) -> Error {
-    error.with_parameter(|parameter| match parameter {
-        "vocab" if name == "hidden" => "hidden.shape[1]",
-        "stride" if name == "hidden" => "hidden.stride",
-        other => other,
-    })
 }

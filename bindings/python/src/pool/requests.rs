@@ -1,8 +1,9 @@
-//! Requests of a pool: admission, release, fork, truncation, and their state.
+//! Requests of a pool: admission, release, fork, tokens that are taken away, and their state.
 
 use pyo3::prelude::*;
 
 use super::Pool;
+use super::place::each;
 use crate::lists::{extract_int, integers};
 use crate::params;
 use crate::state::OwnedState;
@@ -15,7 +16,7 @@ impl Pool {
     /// params: SamplingParams. prompt: ids, a list or an integer array.
     ///
     /// Raises ValueError for a parameter outside its range, if all slots are taken, or if the request wants
-    /// more logprobs than the pool can report.
+    /// more logprobs than the pool can report; over ranks without a seed, as ranks that each took one would draw different tokens.
     #[pyo3(signature = (params, prompt=None), text_signature = "($self, params, prompt=())")]
     fn admit(
         &self,
@@ -26,7 +27,7 @@ impl Pool {
         let params = params::read(params)?;
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.admit(params, &prompt))
+        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.admit(params, &prompt)))
     }
 
     /// Continues a sequence from a state of this or any other pool, and returns its slot.
@@ -35,7 +36,11 @@ impl Pool {
     fn resume(&self, py: Python<'_>, params: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (params, state) = (params::read(params)?, OwnedState::read(state)?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.resume(params, state.state()))
+        self.with(
+            py,
+            stream,
+            |inner| each!(inner.outside_a_capture()?, pool => pool.resume(params, state.state())),
+        )
     }
 
     /// Copies a sequence to another slot, with another draw index, and returns that slot.
@@ -46,7 +51,7 @@ impl Pool {
     fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (slot, draw) = (extract_int(slot, "slot")?, extract_int(draw, "draw")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
+        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.fork(slot, draw)))
     }
 
     /// Ends a sequence. Its slot becomes vacant, and rows that are assigned to it become padding.
@@ -55,21 +60,25 @@ impl Pool {
     fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
         let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
+        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.release(slot)))
     }
 
-    /// Restores a sequence's state after output_len output tokens, mirostat's limit included.
+    /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops behind a token that more were emitted after.
     ///
-    /// Raises ValueError if the slot is vacant or the output has fewer tokens.
-    fn truncate(
-        &self,
-        py: Python<'_>,
-        slot: &Bound<'_, PyAny>,
-        output_len: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let (slot, output_len) = (extract_int(slot, "slot")?, extract_int(output_len, "output_len")?);
+    /// The sequence is then as it was when the remaining tokens had been emitted. slots, counts: lists or integer arrays of the same length. On a
+    /// device the states go through the host, which may have to wait; the work Shorten waits for nothing.
+    ///
+    /// Raises ValueError for a slot that is vacant or occurs twice, for more tokens than the output has, and with mirostat for more than the limits
+    /// that are known. After an error no sequence has changed.
+    fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
+        let slots: Vec<i32> = integers(slots, "slots")?;
+        let counts: Vec<usize> = integers(counts, "counts")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.truncate(slot, output_len))
+        self.with(
+            py,
+            stream,
+            |inner| each!(inner.outside_a_capture()?, pool => pool.shorten(&slots, &counts)),
+        )
     }
 
     /// Appends a token that the caller chose; mirostat's limit stays.
@@ -78,10 +87,11 @@ impl Pool {
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let (slot, id) = (extract_int(slot, "slot")?, extract_int(id, "id")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
+        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.push(slot, id)))
     }
 
-    /// What the next token of a slot depends on besides its row and the parameters: a gumball.State.
+    /// What the next token of a slot depends on besides its row and the parameters: a gumball.State, over ranks the same on all. Its seed is that
+    /// of the parameters, or the fresh one that was drawn if they have none.
     ///
     /// A device pool waits for the device if the host does not know the last tokens yet. Raises ValueError if
     /// the slot is vacant, UnavailableError if tokens were neither fetched nor kept on the device.
@@ -89,16 +99,9 @@ impl Pool {
         let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
-            Ok(OwnedState::new(inner.outside_a_capture()?.sequence(slot)?.state()))
+            each!(inner.outside_a_capture()?, pool => Ok(OwnedState::new(pool.sequence(slot)?.state())))
         })?
         .python(py)
-    }
-
-    /// The ids of a slot's prompt and output, a list of int. Waits and raises as state does.
-    fn history(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        let slot = extract_int(slot, "slot")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.history().ids().to_vec()))
     }
 
     /// The ids that a slot generated, a list of int. Waits and raises as state does.
@@ -106,22 +109,7 @@ impl Pool {
         let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
-            Ok(inner.outside_a_capture()?.sequence(slot)?.history().output().to_vec())
+            each!(inner.outside_a_capture()?, pool => Ok(pool.sequence(slot)?.history().output().to_vec()))
         })
-    }
-
-    /// The number of tokens before a slot's next one, modulo 2**32. Waits and raises as state does.
-    fn position(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u32> {
-        let slot = extract_int(slot, "slot")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.position()))
-    }
-
-    /// The seed of a slot: that of its parameters, or the fresh one that was drawn if they have none. Raises
-    /// ValueError if the slot is vacant.
-    fn seed(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let slot = extract_int(slot, "slot")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.seed()))
     }
 }

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import gumball
-from gumball import LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams
+from gumball import Batch, LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams
 from gumball.torch import Step, tokens_of
 
 VOCAB, ROWS, STEPS = 32_000, 6, 16
@@ -62,7 +62,7 @@ def same(seen: Outputs, wanted: Outputs) -> None:
 
 def follow(host: Pool, slots: list[int], logits: torch.Tensor, tokens: torch.Tensor, **options: Any) -> None:
     """Takes a step on the host, and holds the GPU's tokens to its."""
-    wanted = host.step(logits.cpu(), slots, **options).tolist()
+    wanted = host.step(logits.cpu(), Batch(slots, **options)).tolist()
     assert tokens.tolist() == wanted, (tokens.tolist(), wanted)
 
 
@@ -77,13 +77,13 @@ def eager() -> str:
                 tokens, (hidden, weights), seen = tokens_of(device), head(dtype, 8), []
                 for _ in range(STEPS):
                     logits = model(hidden, weights, tokens)[:, 5 : VOCAB + 5]
-                    device.enqueue(logits)
+                    device.enqueue([Step(logits)])
                     seen.append((logits, tokens.clone()))
                 for logits, drawn in seen:
                     follow(host, slots, logits, drawn)
-                assert tokens.data_ptr() == device.tokens.data_ptr
+                assert tokens.data_ptr() == device.on_device().outputs("tokens").data_ptr
                 for slot in slots:
-                    assert host.history(slot)[-1] == tokens[slots.index(slot)].item()
+                    assert host.output(slot)[-1] == tokens[slots.index(slot)].item()
     return f"{len(DTYPES) * 2 * STEPS * ROWS} tokens"
 
 
@@ -100,8 +100,8 @@ def across_streams() -> str:
         stream.wait_stream(last)
         with torch.cuda.stream(stream):
             logits = model(hidden, weights, tokens)
-            device.enqueue(logits)
-            follow(host, slots, logits, torch.from_dlpack(device.tokens))
+            device.enqueue([Step(logits)])
+            follow(host, slots, logits, tokens_of(device))
         last = stream
     fixed = Pool(VOCAB, device="cuda:0", slots=1, rows=1, stream=streams[1])
     with torch.cuda.stream(streams[1]):
@@ -121,14 +121,14 @@ def in_a_graph_of_torch() -> str:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         logits = model(hidden, weights, tokens)
-        device.enqueue(logits)
+        device.enqueue([Step(logits)])
     for step in range(STEPS):
         if step == STEPS // 2:
             for pool in (device, host):
                 pool.release(slots[1])
                 assert pool.admit(SamplingParams(seed=77, top_k=9)) == slots[1]
             device.assign(slots)
-        device.reserve_replays()
+        device.on_device().before_replay()
         graph.replay()
         follow(host, slots, logits, tokens)
     same(device.fetch(), host.fetch())
@@ -142,25 +142,25 @@ def in_a_graph_of_torch_for_each_variant() -> str:
     requests.append(SamplingParams(seed=4, presence_penalty=0.5))
     device = Pool(VOCAB, device="cuda:0", slots=4, rows=1)
     host, (hidden, weights) = Pool(VOCAB, slots=4), head()
-    names = [variant.name for variant in device.variants()]
+    names = list(device.counts()["variants"])
     logits = (hidden[:1] @ weights).contiguous()
     device.assign([-1])
     graphs = {}
     for name in names:
-        device.enqueue(logits, variant=name)
+        device.enqueue([Step(logits)], variant=name)
         torch.cuda.synchronize()
         graphs[name] = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graphs[name]):
-            device.enqueue(logits, variant=name)
+            device.enqueue([Step(logits)], variant=name)
     replays = 0
     for params in requests:
         slot = device.admit(params)
         assert host.admit(params) == slot
         device.assign([slot])
-        needed = names.index(device.needed_variant())
+        needed = names.index(device.on_device().needed_variant())
         for place, name in enumerate(names):
             try:
-                device.reserve_replays(variant=name)
+                device.on_device().before_replay(variant=name)
             except ValueError as error:
                 assert place < needed and f"variant is {name}" in str(error)
                 continue
@@ -182,21 +182,21 @@ def what_a_graph_cannot_hold() -> str:
     with torch.cuda.graph(graph):
         logits = hidden @ weights
         calls: list[Callable[[], object]] = [
-            lambda: device.step(logits),
+            lambda: device.step(logits, slots),
             device.fetch,
             lambda: device.admit(PARAMS[0]),
             lambda: device.assign(slots[::-1]),
-            lambda: device.enqueue(logits, slots),
+            lambda: device.enqueue([Step(logits.cpu())]),
         ]
         for call in calls:
             try:
                 call()
             except ValueError as error:
                 refused += "the capture of a graph" in str(error)
-        device.enqueue(logits)
+        device.enqueue([Step(logits)])
     assert refused == 5, refused
     for _ in range(STEPS):
-        device.reserve_replays()
+        device.on_device().before_replay()
         graph.replay()
         follow(host, slots, logits, tokens_of(device))
     return f"{refused} calls, {STEPS * ROWS} tokens"
@@ -211,7 +211,7 @@ def in_a_graph_of_ours() -> str:
             device.assign(slots)
             hidden, weights = head()
             logits = (hidden @ weights).contiguous()
-            graph = device.capture([logits, logits])
+            graph = device.capture([Step(logits), Step(logits)])
             for step in range(STEPS):
                 logits.mul_(0.97)
                 device.replay(graph)
@@ -219,7 +219,7 @@ def in_a_graph_of_ours() -> str:
                 wanted = host.step(logits.cpu(), slots)
                 if step % 3 == 0:
                     same(device.fetch(), wanted)
-            assert [device.history(slot) for slot in slots] == [host.history(slot) for slot in slots]
+            assert [device.output(slot) for slot in slots] == [host.output(slot) for slot in slots]
     return f"{4 * STEPS * ROWS} tokens"
 
 
@@ -231,12 +231,17 @@ def options() -> str:
     logits = hidden @ weights
     words = torch.randint(-(2**31), 2**31 - 1, (ROWS, VOCAB // 32 + 3), dtype=torch.int32, device="cuda")
     for masks in (words, words[:, : VOCAB // 32], words.cpu()):
-        device.enqueue(logits, slots, masks=masks)
-        same(device.fetch(), host.step(logits.cpu(), slots, masks=masks.cpu()))
+        device.assign(Batch(slots, masks=None if masks.is_cuda else masks))
+        device.enqueue([Step(logits, masks=masks if masks.is_cuda else None)])
+        same(device.fetch(), host.step(logits.cpu(), Batch(slots, masks=masks.cpu())))
     same(
-        device.step(logits, slots, forced=[7, None] + [-1] * 4), host.step(logits.cpu(), slots, forced=[7] + [None] * 5)
+        device.step(logits, Batch(slots, forced=[7, None] + [-1] * 4)),
+        host.step(logits.cpu(), Batch(slots, forced=[7] + [None] * 5)),
     )
-    same(device.step(logits, slots, row_indices=[2] * 6), host.step(logits.cpu(), slots, row_indices=[2] * 6))
+    same(
+        device.step(logits, Batch(slots, row_indices=[2] * 6)),
+        host.step(logits.cpu(), Batch(slots, row_indices=[2] * 6)),
+    )
     padded = [slots[0], -1, *slots[2:]]
     same(device.step(logits.cpu(), padded), host.step(logits.cpu(), padded))
     same(device.step(logits.cpu().numpy(), slots), host.step(logits.cpu(), slots))
@@ -251,17 +256,25 @@ def mistakes() -> str:
     device, host, slots = pools()
     good = torch.zeros(ROWS, VOCAB, device="cuda")
     before = [device.state(slot) for slot in slots]
+    device.assign(slots)
+
+    def enqueue(rows: torch.Tensor, **options: Any) -> None:
+        device.enqueue([Step(rows, **options)])
+
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: device.enqueue(good.cpu(), slots), ValueError, "logits is on cpu, but must be on cuda:0"),
         (lambda: host.step(good, slots), ValueError, "logits is on cuda:0, but must be on cpu"),
-        (lambda: device.enqueue(good.double(), slots), TypeError, "logits is of float64"),
-        (lambda: device.enqueue(good[:, :-1], slots), ValueError, "31999"),
-        (lambda: device.enqueue(good[:4], slots), ValueError, "4"),
-        (lambda: device.enqueue(torch.zeros(VOCAB, ROWS, device="cuda").t(), slots), ValueError, "apart in a row"),
-        (lambda: device.enqueue(good, slots, masks=good), TypeError, "masks is of float32"),
-        (lambda: device.enqueue(good, [99] * ROWS), ValueError, "99"),
-        (lambda: device.step(good.cpu(), slots, masks=good.int()), ValueError, "masks is on cuda:0"),
-        (lambda: device.enqueue(good, slots, masks=good.int(), mask_present=[True] * ROWS), ValueError, "mask_present"),
+        (lambda: enqueue(good.double()), TypeError, "logits is of float64"),
+        (lambda: enqueue(good[:, :-1]), ValueError, "31999"),
+        (lambda: enqueue(good[:4]), ValueError, "4"),
+        (lambda: enqueue(torch.zeros(VOCAB, ROWS, device="cuda").t()), ValueError, "apart in a row"),
+        (lambda: enqueue(good, masks=good), TypeError, "masks is of float32"),
+        (lambda: device.assign([99] * ROWS), ValueError, "99"),
+        (lambda: device.step(good.cpu(), Batch(slots, masks=good.int())), ValueError, "masks"),
+        (
+            lambda: device.step(good, Batch(slots, masks=good.int(), mask_present=[True] * ROWS)),
+            ValueError,
+            "mask_present",
+        ),
         (lambda: gumball.Sampler(PARAMS[0], VOCAB).sample(good[0]), ValueError, "use Pool"),
         (lambda: Pool(VOCAB, device="cuda:99"), gumball.UnavailableError, "99"),
     ]
@@ -286,7 +299,7 @@ def on_another_device() -> str:
         logits[0, 7] = 1
         out = pool.step(logits, [pool.admit(PARAMS[0])])
         assert out.token(0) == 7 and torch.cuda.current_device() == 0
-        assert torch.from_dlpack(pool.tokens).device == logits.device
+        assert tokens_of(pool).device == logits.device
     return f"cuda:{last} of {last + 1}"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import gumball.torch
-from gumball import Pool, SamplingParams
+from gumball import Pool, SamplingParams, Step
 
 VOCAB, WARM, RUNS = 151_936, 50, 400
 
@@ -52,10 +52,11 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
         pool = Pool(VOCAB, device="cuda:0", slots=rows, rows=rows, history_growth=8192)
         slots = [pool.admit(params) for _ in range(rows)]
         pool.assign(slots)
-        found[f"gumball enqueue, {name}"] = lambda pool=pool: pool.enqueue(logits)
-        found[f"gumball enqueue with slots, {name}"] = lambda pool=pool, slots=slots: pool.enqueue(logits, slots)
+        found[f"gumball enqueue, {name}"] = lambda pool=pool: pool.enqueue([Step(logits)])
+        batch = gumball.Batch(slots)
+        found[f"gumball assign, {name}"] = lambda pool=pool, batch=batch: pool.assign(batch)
         found[f"gumball step, {name}"] = lambda pool=pool, slots=slots: pool.step(logits, slots).tokens
-        graph = pool.capture(logits)
+        graph = pool.capture([Step(logits)])
         found[f"gumball replay, {name}"] = lambda pool=pool, graph=graph: pool.replay(graph)
     one = torch.zeros(1, device="cuda")
     found["torch add_ of one element: a launch"] = lambda: one.add_(1)

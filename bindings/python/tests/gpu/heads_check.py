@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from check import run, same
 
-from gumball import DeviceHead, Head, LogprobsParams, Pool, SamplingParams
+from gumball import Batch, DeviceHead, Head, Hidden, LogprobsParams, Pool, SamplingParams, Step, Verify
 from gumball.torch import tokens_of
 
 VOCAB, WIDTH, ROWS, STEPS = 32_000, 256, 6, 12
@@ -78,8 +78,8 @@ def eager() -> str:
                     device, host, slots = pools()
                     for step in range(STEPS):
                         hidden = hidden_of(dtype, seed=step)
-                        wanted = host.step_hidden(head, hidden.cpu(), slots)
-                        same(device.step_hidden(there, hidden, slots), wanted)
+                        wanted = host.step(Hidden(head, hidden.cpu()), slots)
+                        same(device.step(Hidden(there, hidden), slots), wanted)
                         tokens += ROWS
                 counts = there.counts()
                 assert counts["whole_rows"] + counts["certified_rows"] + counts["clustered_rows"] == STEPS * ROWS
@@ -101,12 +101,12 @@ def a_head_over_a_parameter() -> str:
             layer.weight.mul_(1.01)
         hidden = hidden_of(torch.bfloat16, seed=step)
         head = Head(layer.weight.detach().cpu(), bias=layer.bias.detach().float().cpu().numpy())
-        same(device.step_hidden(there, hidden, slots), host.step_hidden(head, hidden.cpu(), slots))
+        same(device.step(Hidden(there, hidden), slots), host.step(Hidden(head, hidden.cpu()), slots))
     certified = Head(layer.weight.detach().cpu(), kind="certified").to("cuda", weights=layer.weight)
     with torch.no_grad():
         layer.weight.mul_(2)
     try:
-        device.step_hidden(certified, hidden, slots)
+        device.step(Hidden(certified, hidden), slots)
     except RuntimeError as error:
         assert "were written since it was made" in str(error)
     else:
@@ -123,13 +123,15 @@ def replayed() -> str:
         device, host, slots = pools()
         hidden = [hidden_of(torch.bfloat16, seed=seed) for seed in range(3)]
         device.assign(slots)
-        one, three = device.capture_hidden(there, hidden[0]), device.capture_hidden(there, hidden)
-        built = device.graph_builder().step_hidden(there, hidden[1]).step_hidden(there, hidden[0]).capture()
-        for graph, order in ((one, [0]), (three, [0, 1, 2]), (built, [1, 0])) * 3:
+        one, three = (
+            device.capture([Step(Hidden(there, hidden[0]))]),
+            device.capture([Step(Hidden(there, each)) for each in hidden]),
+        )
+        for graph, order in ((one, [0]), (three, [0, 1, 2])) * 3:
             hidden[0].mul_(1.25)
             device.replay(graph)
             for index in order:
-                wanted = host.step_hidden(head, hidden[index].cpu(), slots)
+                wanted = host.step(Hidden(head, hidden[index].cpu()), slots)
                 tokens += ROWS
             same(device.fetch(), wanted)
     return f"{tokens} tokens"
@@ -153,12 +155,12 @@ def in_a_graph_of_torch() -> str:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             hidden = model()
-            device.enqueue_hidden(there, hidden)
+            device.enqueue([Step(Hidden(there, hidden))])
         for _ in range(STEPS):
-            device.reserve_replays()
+            device.on_device().before_replay()
             graph.replay()
             seen = drawn.tolist()
-            assert seen == host.step_hidden(head, hidden.cpu(), slots).tolist(), kind
+            assert seen == host.step(Hidden(head, hidden.cpu()), slots).tolist(), kind
             tokens += ROWS
     return f"{tokens} tokens"
 
@@ -175,19 +177,19 @@ def verified() -> str:
         drafts = torch.arange(sum(counts), device="cuda") * 37
         chains = np.split(drafts.cpu().numpy(), np.cumsum(counts)[:-1])
         hidden = hidden_of(torch.bfloat16, rows=total)
-        device.assign_drafts(slots, counts)
-        graph = device.graph_builder().verify_hidden(there, hidden, drafts).capture()
+        device.assign(Batch(slots, counts=counts))
+        graph = device.capture([Verify(Hidden(there, hidden), drafts)])
         for turn in range(STEPS):
             hidden.copy_(hidden_of(torch.bfloat16, rows=total, seed=turn))
-            wanted = host.verify_hidden(head, hidden.cpu(), slots, chains)
+            wanted = host.verify(Hidden(head, hidden.cpu()), slots, chains)
             if turn % 2:
                 device.replay(graph)
             else:
-                device.enqueue_verify_hidden(there, hidden, drafts)
-            seen = device.fetch_verification()
-            assert seen.tolist() == wanted.tolist(), kind
-            same(seen.outputs, wanted.outputs)
-            tokens += sum(map(len, seen.tolist()))
+                device.enqueue([Verify(Hidden(there, hidden), drafts)])
+            seen = device.fetch()
+            assert seen.emitted() == wanted.emitted(), kind
+            same(seen, wanted)
+            tokens += sum(map(len, seen.emitted()))
     return f"{tokens} tokens"
 
 
@@ -205,7 +207,8 @@ def shared() -> str:
             slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
             drawn = []
             for step in range(STEPS):
-                pool.enqueue_hidden(there, states[step : step + 4], slots)
+                pool.assign(slots)
+                pool.enqueue([Step(Hidden(there, states[step : step + 4]))])
                 drawn.append(pool.fetch().tolist())
             found[index] = drawn
 
@@ -217,7 +220,7 @@ def shared() -> str:
     for index in range(4):
         pool = Pool(VOCAB, slots=8)
         slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
-        wanted = [pool.step_hidden(head, states[step : step + 4].cpu(), slots).tolist() for step in range(STEPS)]
+        wanted = [pool.step(Hidden(head, states[step : step + 4].cpu()), slots).tolist() for step in range(STEPS)]
         assert found[index] == wanted, index
     return f"{4 * STEPS * 4} tokens"
 
@@ -235,7 +238,7 @@ def shared_replays() -> str:
         with torch.cuda.stream(torch.cuda.Stream()):
             pool = Pool(VOCAB, device="cuda:0", rows=4, slots=4)
             pool.assign([pool.admit(SamplingParams(temperature=0)) for _ in range(4)])
-            graph = pool.capture_hidden(there, [states[index]] * 4)
+            graph = pool.capture([Step(Hidden(there, [states[index]] * 4))])
             for _ in range(100):
                 pool.replay(graph)
                 wrong[index] += pool.fetch().tolist() != wanted[index]
@@ -262,10 +265,10 @@ def after_a_capture() -> str:
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.stream(other):
-        pools[0].enqueue_hidden(there, states)
+        pools[0].enqueue([Step(Hidden(there, states))])
         assert pools[0].fetch().tolist() == wanted
     with torch.cuda.graph(graph, stream=captured):
-        pools[1].enqueue_hidden(there, states)
+        pools[1].enqueue([Step(Hidden(there, states))])
         try:
             there.counts()
         except ValueError as error:
@@ -274,9 +277,9 @@ def after_a_capture() -> str:
             raise AssertionError("counts in a capture was not refused")
     for _ in range(50):
         with torch.cuda.stream(other):
-            pools[0].enqueue_hidden(there, states)
+            pools[0].enqueue([Step(Hidden(there, states))])
         with torch.cuda.stream(captured):
-            pools[1].enqueue_hidden(there, states)
+            pools[1].enqueue([Step(Hidden(there, states))])
             assert pools[1].fetch().tolist() == wanted
         with torch.cuda.stream(other):
             assert pools[0].fetch().tolist() == wanted

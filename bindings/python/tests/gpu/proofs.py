@@ -194,10 +194,10 @@ def steps_leak_nothing() -> str:
     pool.assign(slots)
 
     def work() -> None:
-        torch.from_dlpack(pool.tokens)
+        torch.from_dlpack(pool.on_device().outputs("tokens"))
         assert len(pool.step(logits, slots)) == 2
         for slot in slots:
-            pool.truncate(slot, 0)
+            pool.shorten([slot], [1])
 
     held("step", work, CALLS // 2)
     double = logits.double()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import gumball
-from gumball import Pool, SamplingParams, dist
+from gumball import Batch, Pool, SamplingParams, dist
 
 VOCAB, STEPS = 32003, 3
 PARAMS = [
@@ -45,18 +45,18 @@ def texts(pool: Any, device: str, dtype: torch.dtype, layout: str | None) -> lis
             found.append(pool.step(whole.to(device), slots).tolist())
             continue
         plan = pool.plan(slots)
-        start, end = pool.ids
+        start, end = pool.ranks.ids
         part = whole[list(plan.requests)] if plan.layout == "replicated" else whole[:, start:end].contiguous()
-        found.append(pool.step(part.to(device), slots, plan=plan).tolist())
+        found.append(pool.step(part.to(device), Batch(slots, plan=plan)).tolist())
     whole = rows(STEPS, 9, dtype)
     if layout is None:
-        found.append(pool.verify(whole.to(device), slots, DRAFTS).tolist())
+        found.append(pool.verify(whole.to(device), slots, DRAFTS).emitted())
     else:
         plan = pool.plan(slots, drafts=2)
-        start, end = pool.ids
+        start, end = pool.ranks.ids
         own = [row for request in plan.requests for row in range(STARTS[request], STARTS[request + 1])]
         part = whole[own] if plan.layout == "replicated" else whole[:, start:end].contiguous()
-        found.append(pool.verify(part.to(device), slots, DRAFTS, plan=plan).tolist())
+        found.append(pool.verify(part.to(device), Batch(slots, plan=plan), DRAFTS).emitted())
     return [found, [pool.output(slot) for slot in slots]]
 
 
@@ -75,7 +75,7 @@ def killed(rank: int, address: str, answers: Any) -> None:
         VOCAB, address=address, rank=rank, world=2, device=f"cuda:{rank}", layouts=["gather"], rows=16, slots=8
     )
     slots = [pool.admit(SamplingParams(seed=1), [3])]
-    start, end = pool.ids
+    start, end = pool.ranks.ids
     part = rows(0, 1, torch.float32)[:, start:end].contiguous().to(f"cuda:{rank}")
     pool.step(part, slots)
     if rank == 1:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gumball import Step
+
 VOCAB, ROWS = 151_936, 8
 ANY: dict[str, Any] = {"temperature": 0.8, "seed": 1}
 PENALISED = {"repetition_penalty": 1.1, "frequency_penalty": 0.1, "logit_bias": {5: 1.0}}
@@ -41,7 +43,7 @@ def step(rows: Any, params: dict[str, Any], capture: bool = False) -> Callable[[
         if not capture:
             return pool.step(rows, slots)
         pool.assign(slots)
-        return pool.replay(pool.capture(rows))
+        return pool.replay(pool.capture([Step(rows)]))
 
     return call
 

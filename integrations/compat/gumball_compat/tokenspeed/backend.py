@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gumball import Pool
+from gumball import Batch, Drafts, Pool, Shorten, Step, Verify
 
 from ..errors import CallerError
 from ..states import admit
@@ -54,7 +54,7 @@ class GumballSamplingBackend:
 
     **Ranks.** Under TokenSpeed's `--dp-sampling` each rank of the tensor-parallel group verifies a part of the requests, of which TokenSpeed
     hands it the whole rows. `configure_dp_sampling` then makes the pool one over these ranks, with the layout "replicated" of
-    :class:`gumball.dist.DistPool`: on GPUs of one host, which write what came out into each other's memory, without a wait for the host.
+    :class:`gumball.Pool`: on GPUs of one host, which write what came out into each other's memory, without a wait for the host.
     Steps of smaller batches go the same way. All ranks have the same tokens and states, so nothing is broadcast. Graphs have one variant.
 
     **Seeds.** A request without a seed takes one from the config's `random_seed` and its id, the same on all ranks.
@@ -106,7 +106,7 @@ class GumballSamplingBackend:
         # The slots of the step's rows; the variant that a warm-up or a capture launches; the variants captured for each
         # batch size, and the one whose replay is reserved.
         self._rows: list[int] = []
-        self._variants = [variant.name for variant in self.pool.variants()]
+        self._variants = [FULL] if self._on_host() else list(self.pool.counts()["variants"])
         self._variant: str | None = None
         self._captured: dict[int, set[str]] = {}
         self._reserved: str | None = None
@@ -128,7 +128,7 @@ class GumballSamplingBackend:
 
         runtime: TokenSpeed's DpSamplingRuntimeConfig. Call it before the first request. Raises RuntimeError for one that is incomplete or of
         another group than the config's, for more requests or candidates than the config allows, and behind a request; and the errors of
-        :class:`gumball.dist.DistPool`.
+        :class:`gumball.Pool`.
         """
         if not runtime.enabled:
             return
@@ -156,13 +156,13 @@ class GumballSamplingBackend:
         if not self._on_host():
             options |= {"rows": most_bs * self.most, "keep_histories": self.most > 1, "device": self.pool.device}
         pool = ranks.join_ranks(topology, config.vocab_size, **options)
-        if (pool.rank, pool.world) != (topology.tp_rank, world):
+        if (pool.ranks.rank, pool.ranks.world) != (topology.tp_rank, world):
             found = f"{topology.tp_rank} of {world}"
             raise RuntimeError(
-                f"tp_rank is {found}, but must be that of the process group, {pool.rank} of {pool.world}"
+                f"tp_rank is {found}, but must be that of the process group, {pool.ranks.rank} of {pool.ranks.world}"
             )
         self.pool = ranks.RankPool(pool)
-        self._variants = [variant.name for variant in self.pool.variants()]
+        self._variants = [FULL]
         self._group = None
         self._views.clear()
 
@@ -186,7 +186,7 @@ class GumballSamplingBackend:
         lists of unequal length, for an index outside the pool, and for parameters outside their range. Over ranks it raises a
         :class:`gumball.dist.DistError` if an exchange of the steps before has failed, as with a rank that ended.
         """
-        if isinstance(self.pool, ranks.RankPool):
+        if self._over_ranks():
             self.pool.refuse_lost()
         lengths = len(request_ids), len(request_pool_indices), len(sampling_params_list)
         if len(set(lengths)) != 1:
@@ -254,7 +254,10 @@ class GumballSamplingBackend:
             self.pool.shorten(slots, counts.tolist() if isinstance(counts, torch.Tensor) else counts)
         elif slots:
             self.pool.assign(slots)
-            self.pool.enqueue_shorten(counts)
+            if self._over_ranks():
+                self.pool.enqueue_shorten(counts)
+            else:
+                self.pool.enqueue([Shorten(counts)])
 
     def _on_device(self, numbers: list[int]) -> torch.Tensor:
         """Returns indices on the pool's device. A GPU copies them from page-locked memory, for which nothing waits."""
@@ -300,10 +303,13 @@ class GumballSamplingBackend:
         if self._reserved is None and held:
             bs = min(held)
             self._assign(self._rows + [PADDING] * (bs - len(self._rows)), num_tokens_per_req)
-            needed = self._variants.index(self.pool.needed_variant())
-            captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
-            self._reserved = captured[0] if captured else FULL
-            self.pool.reserve_replays(variant=self._reserved)
+            self._reserved = FULL
+            if not self._on_host():
+                there = (self.pool.pool if self._over_ranks() else self.pool).on_device()
+                needed = self._variants.index(there.needed_variant())
+                captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
+                self._reserved = captured[0] if captured else FULL
+                there.before_replay(variant=self._reserved)
         return CUDA_GRAPH_VARIANT_DEFAULT if self._reserved in (None, FULL) else self._reserved
 
     def reset_capture_state(self) -> None:
@@ -318,12 +324,17 @@ class GumballSamplingBackend:
     def _on_host(self) -> bool:
         return str(self.pool.device) == "cpu"
 
+    def _over_ranks(self) -> bool:
+        return isinstance(self.pool, ranks.RankPool)
+
     def _assign(self, rows: list[int], width: int) -> None:
         """Assigns a step's rows, with their drafts if it has any. A pool of the host is given both when it verifies."""
-        if width == 1:
-            self.pool.assign(rows)
-        elif not self._on_host():
-            self.pool.assign_drafts(rows, [width - 1] * len(rows))
+        if width > 1 and self._on_host():
+            return
+        if self._over_ranks():
+            self.pool.assign(rows, width - 1)
+        else:
+            self.pool.assign(rows if width == 1 else Batch(rows, counts=[width - 1] * len(rows)))
 
     def _started(self, logits_output: Any, sampling_info: Any, bs: int, width: int) -> tuple[Any, int, list[int]]:
         """Returns a step's masked logits, [bs * width, vocab], the first of its requests, and the slots of all of them.
@@ -341,7 +352,7 @@ class GumballSamplingBackend:
             raise ValueError(f"next_token_logits has {logits.shape[0]} rows, but must have {row_count}")
         if mask is not None:
             sampling_info.apply_vocab_mask(logits=logits, vocab_mask=mask)
-        if isinstance(self.pool, ranks.RankPool):
+        if self._over_ranks():
             # Heads of ranks may be padded.
             logits = logits[:, : self.config.vocab_size]
         first = getattr(sampling_info, "batch_row_offset", 0)
@@ -353,11 +364,11 @@ class GumballSamplingBackend:
 
     def _check_layout_plan(self, plan: Any, bs: int, width: int) -> slice:
         """Checks TokenSpeed's plan of a verification over ranks, and returns this rank's requests."""
-        if not isinstance(self.pool, ranks.RankPool):
+        if not self._over_ranks():
             raise RuntimeError(
                 "logits_layout_plan is given, but configure_dp_sampling has spread no requests over ranks"
             )
-        world, rank = self.pool.pool.world, self.pool.pool.rank
+        world, rank = self.pool.pool.ranks.world, self.pool.pool.ranks.rank
         found = plan.effective_bs, plan.bucket_bs, plan.tp_size, plan.num_tokens_per_req
         wanted = bs, bs + -bs % world, world, width
         if found != wanted:
@@ -377,7 +388,10 @@ class GumballSamplingBackend:
         """Takes a step of the pool; a row without a token, or of padding, gets token 0."""
         logits, first, _ = self._started(logits_output, sampling_info, bs, 1)
         self._returned = {row: pair for row, pair in self._returned.items() if not first <= row < first + bs}
-        self.pool.enqueue(logits, variant=self._variant)
+        if self._over_ranks():
+            self.pool.enqueue(logits, variant=self._variant)
+        else:
+            self.pool.enqueue([Step(logits)], variant=None if self._on_host() else self._variant)
         tokens, lengths = self._tokens[first : first + bs], self._lengths[first : first + bs]
         torch.clamp(self._output("tokens", bs, bs), min=0, out=tokens)
         self._write_logprobs(logits_output, lambda: self._output("logprobs", bs, bs))
@@ -387,10 +401,11 @@ class GumballSamplingBackend:
         """Returns one of the outputs of the pool's last step, without a copy on a device."""
         count = requests if name == "accepted" else rows
         if self._on_host():
-            return torch.as_tensor(self.pool.outputs_on_device(name))[:count]
+            return torch.as_tensor(getattr(self.pool.fetch(), name))[:count]
         key = name, rows, requests
         if (view := self._views.get(key)) is None:
-            view = torch.from_dlpack(self.pool.outputs_on_device(name))
+            pool = self.pool.pool if self._over_ranks() else self.pool
+            view = torch.from_dlpack(pool.on_device().outputs(name))
             view = view.view(torch.int32) if view.dtype is torch.uint32 else view
             # Over ranks there may be padding behind the batch.
             self._views[key] = view = view[:count]
@@ -455,15 +470,18 @@ class GumballSamplingBackend:
     ) -> None:
         (tokens, lengths, path), width = out, candidates.shape[1]
         above = None if parents is None else (parents[:, 1:] - 1).contiguous()
-        verified = self.pool.verify(logits, rows, candidates[:, 1:].contiguous(), parents=above)
-        outputs = verified.outputs
+        drafts = candidates[:, 1:].contiguous()
+        if self._over_ranks():
+            outputs = self.pool.verify(logits, rows, drafts, parents=above)
+        else:
+            outputs = self.pool.verify(logits, rows, Drafts(drafts, parents=above))
         # Over ranks there may be padding behind the batch.
         torch.clamp(torch.from_numpy(outputs.tokens)[: len(tokens)], min=0, out=tokens)
-        lengths.copy_(torch.from_numpy(verified.accepted.astype("int32") + 1)[: len(lengths)])
+        lengths.copy_(torch.from_numpy(outputs.accepted.astype("int32") + 1)[: len(lengths)])
         if parents is not None:
             path.fill_(-1)
             for request in range(len(rows)):
-                nodes = torch.from_numpy(verified.rows(request).astype("int32")) - request * width
+                nodes = torch.from_numpy(outputs.request(request).rows.astype("int32")) - request * width
                 path[request, : len(nodes)] = nodes
         self._write_logprobs(logits_output, lambda: torch.from_numpy(outputs.logprobs)[: len(tokens)])
 
@@ -479,7 +497,10 @@ class GumballSamplingBackend:
             # Node 0 is the last token; the pool numbers drafts from 0, and the last token is -1.
             above = self._parents[:count].view(bs, width - 1)
             torch.sub(parents[:, 1:], 1, out=above)
-        self.pool.enqueue_verify(logits, drafts, parents=above, variant=self._variant)
+        if self._over_ranks():
+            self.pool.enqueue_verify(logits, drafts, parents=above, variant=self._variant)
+        else:
+            self.pool.enqueue([Verify(logits, Drafts(drafts, parents=above))], variant=self._variant)
         torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
         torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
         if parents is not None:

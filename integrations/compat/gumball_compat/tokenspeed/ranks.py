@@ -1,7 +1,7 @@
 """The backend's pool over tensor-parallel ranks: each verifies its own requests, and all get what came out.
 
 TokenSpeed hands every rank the whole rows of a part of the requests, `bucket_bs / tp_size` neighbours, and wants the results of all of
-them. That is a :class:`gumball.dist.DistPool` with the layout "replicated". Steps for which every rank has all rows go the same way: a rank
+them. That is a :class:`gumball.Pool` over ranks with the layout "replicated". Steps for which every rank has all rows go the same way: a rank
 takes those of its own requests.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from gumball import dist
-from gumball.params import SamplingParams, State, Variant
+from gumball import Batch, Drafts, Pool, Shorten, Step, Verify, dist
+from gumball.params import SamplingParams, State
 
 from ..errors import RefusedError
 
@@ -21,7 +21,7 @@ __all__ = ["RankPool", "join_ranks"]
 PADDING = -1
 
 
-def join_ranks(topology: Any, vocab: int, **options: Any) -> dist.DistPool:
+def join_ranks(topology: Any, vocab: int, **options: Any) -> Pool:
     """Makes the pool of this rank of TokenSpeed's tensor-parallel group, once all its ranks have come."""
     from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
 
@@ -30,12 +30,12 @@ def join_ranks(topology: Any, vocab: int, **options: Any) -> dist.DistPool:
 
 
 class RankPool:
-    """A DistPool with those calls of :class:`gumball.Pool` that the backend makes.
+    """A pool over ranks behind the calls that the backend makes.
 
     pool: one whose layout is "replicated", with owners in blocks. Batches are padded to a multiple of the ranks, so that each owns as many requests.
     """
 
-    def __init__(self, pool: dist.DistPool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.device = pool.device
         # The slots of the assigned requests, with the padding, the tokens of each, and their plan.
@@ -56,7 +56,7 @@ class RankPool:
         first = next((row for row, slot in enumerate(self._rows) if slot != PADDING), None)
         if first is None or self.device == "cpu":
             return
-        token = torch.from_dlpack(self.pool.outputs_on_device("tokens"))[first * self._width]
+        token = torch.from_dlpack(self.pool.on_device().outputs("tokens"))[first * self._width]
         if not token.is_cuda:
             none = int(token) < 0
         else:
@@ -89,50 +89,35 @@ class RankPool:
         """Takes tokens of the assigned requests away; those of padding keep theirs."""
         if not isinstance(counts, torch.Tensor):
             counts = torch.tensor(counts, dtype=torch.int64, device=_place(self.device))
-        self.pool.enqueue_shorten(_padded(counts, len(self._rows)))
-
-    def variants(self) -> list[Any]:
-        """Returns the one variant that graphs over ranks have."""
-        return [Variant("full", "all requests", sum(self.pool.served().values()))]
-
-    def needed_variant(self) -> str:
-        return "full"
-
-    def reserve_replays(self, steps: int = 1, *, variant: str = "full") -> None:
-        _check_variant(variant)
-        if self.device != "cpu":
-            self.pool.reserve_replays(steps)
+        self.pool.enqueue([Shorten(_padded(counts, len(self._rows)))])
 
     def _plan_of(self, rows: list[int], drafts: int) -> None:
-        world = self.pool.world
+        world = self.pool.ranks.world
         self._rows, self._width = rows + [PADDING] * (-len(rows) % world), drafts + 1
         self._plan = self.pool.plan(self._rows, drafts=drafts, step="verify" if drafts else "decode")
 
-    def assign(self, rows: list[int]) -> None:
-        self._plan_of(rows, 0)
+    def assign(self, rows: list[int], drafts: int = 0) -> None:
+        """Assigns requests, each of which has as many drafts."""
+        self._plan_of(rows, drafts)
         if self.device != "cpu":
-            self.pool.assign(self._rows, plan=self._plan)
-
-    def assign_drafts(self, rows: list[int], counts: list[int]) -> None:
-        self._plan_of(rows, max(counts, default=0))
-        counts = counts + [max(counts, default=0)] * (len(self._rows) - len(rows))
-        self.pool.assign_drafts(self._rows, counts, plan=self._plan)
+            counts = [drafts] * len(self._rows) if drafts else None
+            self.pool.assign(Batch(self._rows, counts=counts, plan=self._plan))
 
     def _own(self, logits: torch.Tensor, width: int) -> torch.Tensor:
         """Returns the rows of this rank's requests, of which there may be more than the batch has."""
-        count = len(self._rows) // self.pool.world * width
+        count = len(self._rows) // self.pool.ranks.world * width
         if logits.shape[0] == count:
             return logits
-        own = logits[self.pool.rank * count :][:count]
+        own = logits[self.pool.ranks.rank * count :][:count]
         return _padded(own, count)
 
     def enqueue(self, logits: torch.Tensor, *, variant: str | None = None) -> None:
         _check_variant(variant)
         own = self._own(logits, 1)
         if self.device == "cpu":
-            self._outputs = self.pool.step(own, self._rows, plan=self._plan)
+            self._outputs = self.pool.step(own, Batch(self._rows, plan=self._plan))
         else:
-            self.pool.enqueue(own)
+            self.pool.enqueue([Step(own)])
 
     def enqueue_verify(
         self, logits: torch.Tensor, drafts: torch.Tensor, *, parents: Any = None, variant: str | None = None
@@ -140,16 +125,19 @@ class RankPool:
         _check_variant(variant)
         own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
         above = None if parents is None else _padded(parents, requests, -1)
-        self.pool.enqueue_verify(own, _padded(drafts, requests), parents=above)
+        self.pool.enqueue([Verify(own, Drafts(_padded(drafts, requests), parents=above))])
 
     def verify(self, logits: torch.Tensor, rows: list[int], drafts: torch.Tensor, *, parents: Any = None) -> Any:
         self._plan_of(rows, drafts.shape[1])
         own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
         above = None if parents is None else _padded(parents, requests, -1)
-        return self.pool.verify(own, self._rows, _padded(drafts, requests), parents=above, plan=self._plan)
+        return self.pool.verify(
+            own, Batch(self._rows, plan=self._plan), Drafts(_padded(drafts, requests), parents=above)
+        )
 
-    def outputs_on_device(self, name: str) -> Any:
-        return getattr(self._outputs, name) if self.device == "cpu" else self.pool.outputs_on_device(name)
+    def fetch(self) -> Any:
+        """Returns what came out on the host."""
+        return self._outputs
 
 
 def _check_variant(variant: str | None) -> None:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .heads import over
-from .listed import Lists, upload
+from gumball import Batch, Outputs, Step, Verify
+
+from .heads import rows_of
+from .listed import Copied, Lists, upload
 from .requests import Requests
 
 __all__ = ["Drawn", "biased", "draw", "verify"]
@@ -49,13 +51,15 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
     assert pool is not None
     asked = None if width is None else batch.asked(width)
     if not requests.on_host:
-        over(pool, requests.head, "enqueue")(logits, *requests.to_assign(batch, slots))
+        if requests.to_assign(batch, slots):
+            pool.assign(slots)
+        pool.enqueue([Step(rows_of(logits, requests.head))])
         requests.advance()
         drawn = requests.outputs("tokens", len(slots)).clamp(min=0)
         if asked is None:
             return Drawn(drawn, None)
         return Drawn(drawn, Lists(requests.outputs.copied(len(slots), asked.named is not None), asked, batch.owners))
-    out = over(pool, requests.head, "step")(logits, slots)
+    out = pool.step(rows_of(logits, requests.head), slots)
     requests.advance()
     tokens = out.tokens
     if tokens.min(initial=0) < 0:
@@ -81,8 +85,8 @@ def verify(
     logits = chains.chosen(logits)
     if requests.on_host:
         ids = drafts.numpy()[chains.drafts]
-        outcome = over(pool, requests.head, "verify")(logits, slots, np.split(ids, np.cumsum(chains.looked_at)[:-1]))
-        emitted = outcome.tolist()
+        verified = pool.verify(rows_of(logits, requests.head), Batch(slots, counts=chains.looked_at), ids)
+        emitted = verified.emitted()
         requests.advance([len(some) for some in emitted])
         tokens = np.full(chains.lines.shape, -1, np.int32)
         for row, some in enumerate(emitted):
@@ -90,14 +94,17 @@ def verify(
                 some[-1] = 0
                 pool.push(slots[row], 0)
             tokens[row, : len(some)] = some
-        drawn, outputs = torch.from_numpy(tokens), outcome.outputs
+        drawn = torch.from_numpy(tokens)
+        outputs: Outputs | Copied | None = verified
     else:
         if requests.to_assign(chains, slots):
-            pool.assign_drafts(slots, chains.looked_at)
+            pool.assign(Batch(slots, counts=chains.looked_at))
         if len(chains.drafts) < len(drafts):
             drafts = drafts[upload(chains.drafts, drafts)]
-        over(pool, requests.head, "enqueue_verify")(logits, drafts)
+        pool.enqueue([Verify(rows_of(logits, requests.head), drafts)])
         requests.advance(chains.grown)
         drawn, _ = chains.emitted(requests.outputs, requests.zero)
         outputs = None if asked is None else requests.outputs.copied(len(chains.rows), asked.named is not None)
-    return Drawn(drawn, None if asked is None else Lists(outputs, asked, chains.owners, lines=chains.lines.ravel()))
+    if asked is None or outputs is None:
+        return Drawn(drawn, None)
+    return Drawn(drawn, Lists(outputs, asked, chains.owners, lines=chains.lines.ravel()))

@@ -5,17 +5,15 @@ This module needs no vLLM; `gumball_vllm.heads` makes the head and puts it into 
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gumball import DeviceHead, Head, Pool
+from gumball import DeviceHead, Head, Hidden
 from gumball.errors import RefusedError
 
 from .params import TOP_LIMIT, bias_first
 
-__all__ = ["HEAD", "AnyHead", "chosen_head", "over", "refuse_head", "refuse_without_logits"]
+__all__ = ["HEAD", "AnyHead", "chosen_head", "refuse_head", "refuse_without_logits", "rows_of"]
 
 AnyHead = Head | DeviceHead
 
@@ -52,9 +50,9 @@ def refuse_head(reason: str) -> NoReturn:
     raise ValueError(f"{HEAD} is {os.environ.get(HEAD)!r}, but {reason}; change it, or leave it out")
 
 
-def over(pool: Pool, head: AnyHead | None, name: str) -> Callable[..., Any]:
-    """A method of the pool over rows of logits, or, with a head, the one over rows of hidden states."""
-    return getattr(pool, name) if head is None else functools.partial(getattr(pool, f"{name}_hidden"), head)
+def rows_of(rows: Any, head: AnyHead | None) -> Any:
+    """Rows of logits, or, with a head, the hidden states that it makes logits of."""
+    return rows if head is None else Hidden(head, rows)
 
 
 def refuse_without_logits(theirs: Any, kind: str) -> None:

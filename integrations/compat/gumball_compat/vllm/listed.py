@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gumball import DeviceArray, Outputs, Pool
+from gumball import Outputs, Pool
 
 __all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "upload"]
 
@@ -44,9 +44,7 @@ class OnDevice:
         """An output of a step. rows: how many it has. requests: how many, if it verified drafts."""
         found = self._made.get((name, rows, requests))
         if found is None:
-            array = self.pool.outputs_on_device(name)
-            assert isinstance(array, DeviceArray), "a pool on the host has its outputs in its steps' results"
-            found = torch.from_dlpack(array)
+            found = torch.from_dlpack(self.pool.on_device().outputs(name))
             # Torch does little with unsigned numbers.
             found = found.view(torch.int32) if found.dtype == torch.uint32 else found
             self._made[name, rows, requests] = found

@@ -19,12 +19,13 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
-from gumball import Pool
+import gumball
+from gumball import Pool, Step, Verify
 from gumball.params import SamplingParams
 
 from ..states import admit, mirostat_start
 from .batches import Batch, Chains
-from .heads import AnyHead, over
+from .heads import AnyHead, rows_of
 from .listed import Apart, Lists, OnDevice, upload
 from .params import BUILT_IN, IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
@@ -257,9 +258,10 @@ class _Pooled:
             sequences.batch = known if known.all_draw else None
         edited = self._edited(logits, batch, known)
         if rows == batch.num_reqs:
-            new = () if sequences.assigned is known else (known.slots,)
-            over(sequences.pool, sequences.head, "enqueue")(edited, *new)
-            sequences.assigned = known
+            if sequences.assigned is not known:
+                sequences.pool.assign(known.slots)
+                sequences.assigned = known
+            sequences.pool.enqueue([Step(rows_of(edited, sequences.head))])
             tokens = torch.maximum(sequences.outputs.column(rows), sequences.zero)
             count, rejected, lines = known.ones, known.zeros, known.limited
         else:
@@ -282,9 +284,10 @@ class _Pooled:
         if invalid is not None:
             ids = ids.masked_fill(invalid, -1)
         if sequences.assigned is not chains:
-            sequences.pool.assign_drafts(known.slots, chains.looked_at)
+            sequences.pool.assign(gumball.Batch(known.slots, counts=chains.looked_at))
             sequences.assigned = chains
-        over(sequences.pool, sequences.head, "enqueue_verify")(chains.chosen(logits), ids[chains.draft_rows])
+        rows = rows_of(chains.chosen(logits), sequences.head)
+        sequences.pool.enqueue([Verify(rows, ids[chains.draft_rows])])
         return chains.emitted(sequences.outputs, sequences.zero)
 
     def _edited(self, logits: torch.Tensor, batch: Any, known: _Batch) -> torch.Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gumball import Pool
+from gumball import Pool, Shorten
 from gumball.params import SamplingParams
 
 from ..states import admit
@@ -229,8 +229,7 @@ class Requests:
         counts = self.batch.counts
         counts -= surplus
         if self.on_host:
-            for row in np.flatnonzero(surplus):
-                self.pool.truncate(int(slots[row]), int(counts[row]))
+            self.pool.shorten(slots[surplus > 0], surplus[surplus > 0])
             return
         for row in np.flatnonzero(surplus > 1):
             request = self.rows[row]
@@ -241,7 +240,7 @@ class Requests:
                 counts[row], surplus[row] = self._counts[slots[row]], 0
         self.pool.assign(slots)
         self._assigned = None
-        self.pool.enqueue_shorten(surplus.tolist())
+        self.pool.enqueue([Shorten(surplus.tolist())])
 
     def _made(self, logits: torch.Tensor) -> Pool:
         rows = self.most_rows * (1 + self.most_drafts)
@@ -259,7 +258,7 @@ class Requests:
     def _admitted(self, request: Request) -> int:
         pool = self.pool
         assert pool is not None
-        if len(pool) == pool.capacity:
+        if len(pool) == 2 * self.most_rows:
             _, vacated = self._parked.popitem(last=False)
             pool.release(vacated)
         output = list(request.output)

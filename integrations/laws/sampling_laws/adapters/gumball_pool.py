@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gumball
+from gumball import Batch, Drafts
 
 from ..engine import FEATURES, Drawn, Engine, Floats, Request
 
@@ -60,7 +61,7 @@ class Gumball(Engine):
             np.stack([_mask(request.allowed or (), logits.shape[2]) for request in requests]) if any(given) else None
         )
         for step in logits:
-            out = pool.step(step, slots, masks=masks, mask_present=None if masks is None else given)
+            out = pool.step(step, Batch(slots, masks=masks, mask_present=None if masks is None else given))
             top = [tuple(zip(ids, probs)) for ids, probs in zip(out.top_ids.tolist(), out.top_logprobs.tolist())]
             yield [Drawn(*drawn) for drawn in zip(out.tokens.tolist(), out.logprobs.tolist(), top or [()] * len(slots))]
 
@@ -72,8 +73,10 @@ class Gumball(Engine):
         if probs is not None:  # A row for each row of logits, of which the last of a request is not read.
             whole = np.concatenate([probs, probs[:, -1:]], axis=1).reshape(-1, target.shape[2])
         mode = "coupled" if probs is None else "rejection"
-        found = pool.verify(target.reshape(-1, target.shape[2]), slots, list(drafts), draft_probs=whole, mode=mode)
-        return [found.tokens(request).tolist() for request in range(len(slots))]
+        rows = target.reshape(-1, target.shape[2])
+        emitted: Sequence[Sequence[int]]
+        emitted = pool.verify(rows, Batch(slots, mode=mode), Drafts(list(drafts), probs=whole)).emitted()
+        return emitted
 
 
 def _mask(allowed: Sequence[int], vocab: int) -> NDArray[np.uint32]:

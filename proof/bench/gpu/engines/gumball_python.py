@@ -29,8 +29,8 @@ def step(rows, vocab, **params):
     pool.assign([pool.admit(params) for _ in range(rows)])
 
     def call(logits):
-        pool.enqueue(logits)
-        return pool.tokens
+        pool.enqueue([gumball.Step(logits)])
+        return pool.on_device().outputs("tokens")
 
     return call
 

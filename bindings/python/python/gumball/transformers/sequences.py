@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import Head, Outputs, Pool
+from .. import Batch, Head, Hidden, Outputs, Pool
 from ..params import SamplingParams
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
@@ -117,19 +116,19 @@ class Sequences:
         """Draws the token of each row that takes part. logits: [rows, vocab], float32, bfloat16 or float16; with a head its hidden states."""
         slots = [slot if part else -1 for slot, part in zip(self.slots, takes_part, strict=True)]
         hooks, edited = self._hooks(len(slots))
-        step = self.pool.step if head is None else functools.partial(self.pool.step_hidden, head)
-        outputs = step(self._rows(logits), slots, hooks=hooks)
+        rows = self._rows(logits)
+        outputs = self.pool.step(rows if head is None else Hidden(head, rows), Batch(slots, hooks=hooks))
         tokens = torch.from_numpy(outputs.tokens.astype(np.int64)).to(logits.device)
         return Drawn(tokens, self._scores(outputs, range(len(slots)), edited, logits), outputs, range(len(slots)))
 
     def verify(self, logits: torch.Tensor, drafts: Sequence[int]) -> Drawn:
         """Draws the tokens of the only row while they equal its drafts, and one more (rule S3). logits: [1 + drafts, vocab]."""
         hooks, edited = self._hooks(1 + len(drafts))
-        outcome = self.pool.verify(self._rows(logits), self.slots, [list(drafts)], hooks=hooks)
-        emitted = outcome.tolist()[0]
-        places = range(outcome.places(0).start, outcome.places(0).start + len(emitted))
+        outputs = self.pool.verify(self._rows(logits), Batch(self.slots, hooks=hooks), [list(drafts)])
+        emitted = outputs.emitted()[0]
+        places = range(len(emitted))
         tokens = torch.tensor(emitted, dtype=torch.int64, device=logits.device)
-        return Drawn(tokens, self._scores(outcome.outputs, places, edited, logits), outcome.outputs, places)
+        return Drawn(tokens, self._scores(outputs, places, edited, logits), outputs, places)
 
     def shorten(self, count: int) -> None:
         """Takes the last tokens of the only row back."""
@@ -138,7 +137,7 @@ class Sequences:
 
     def draft(self, logits: torch.Tensor, path: Sequence[int]) -> int:
         """Returns the token that the only row would draw from these logits behind its history and a path, which changes nothing."""
-        return int(self.pool.draft(self._rows(logits), self.slots, paths=[list(path)]).item())
+        return int(self.pool.draft(self._rows(logits), self.slots, [list(path)]).item())
 
     def _rows(self, logits: torch.Tensor) -> torch.Tensor:
         rows = logits.detach()

@@ -7,7 +7,7 @@ use gumball_engine::{RanksError, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyList};
 
-use super::errors::Signals;
+use super::signals::Signals;
 use crate::forks;
 
 /// What came from each other rank; and what went wrong, with whom, and what torch says.

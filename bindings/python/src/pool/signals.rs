@@ -7,7 +7,7 @@ use gumball_engine::dist::Patience;
 use gumball_engine::{Error, RanksError};
 use pyo3::prelude::*;
 
-use crate::errors::{draft_names, to_py_err};
+use crate::errors::to_py_err;
 
 /// Ends waits for other ranks when the handler of a signal raises, and keeps what it raised.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +35,9 @@ impl Signals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns the exception for an error of a group.
+    /// Returns the exception for an error of a pool.
     pub fn error(&self, error: Error) -> PyErr {
         let raised = if error.of_ranks() == Some(&RanksError::Interrupted) { self.raised() } else { None };
-        raised.unwrap_or_else(|| to_py_err(draft_names(error)))
+        raised.unwrap_or_else(|| to_py_err(error))
     }
 }

@@ -1,24 +1,24 @@
 //! Plans: the layout of a step, decided before its logits exist, and who samples which requests.
 
 use gumball_engine::Slot;
-use gumball_engine::dist::{Plan, StepKind, StepShape};
+use gumball_engine::dist::{Plan as EnginePlan, StepKind, StepShape};
 use pyo3::prelude::*;
 
-use super::DistPool;
-use super::home::either;
+use super::Pool;
+use super::place::ranks;
 use crate::errors::out_of_range;
 use crate::lists::{extract_int, integers};
 
 /// The layout of a step, and the requests that this rank samples. Pool.plan makes it.
-#[pyclass(frozen, module = "gumball.dist")]
+#[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
-pub struct DistPlan {
-    pub plan: Plan,
+pub struct Plan {
+    pub plan: EnginePlan,
     rank: usize,
 }
 
 #[pymethods]
-impl DistPlan {
+impl Plan {
     /// "gather", "swap", "survey" or "replicated".
     #[getter]
     fn layout(&self) -> &'static str {
@@ -39,7 +39,7 @@ impl DistPlan {
     }
 
     fn __repr__(&self) -> String {
-        format!("DistPlan(layout={:?}, requests={:?})", self.layout(), self.requests())
+        format!("Plan(layout={:?}, requests={:?})", self.layout(), self.requests())
     }
 }
 
@@ -57,15 +57,15 @@ fn step_kind(name: &str) -> PyResult<StepKind> {
 }
 
 #[pymethods]
-impl DistPool {
-    /// Decides the layout of a step of these slots, before its logits exist, and returns a DistPlan. All ranks that ask the same get the
+impl Pool {
+    /// Decides the layout of a step of these slots, before its logits exist, and returns a Plan. All ranks that ask the same get the
     /// same; nothing is sent.
     ///
     /// slots: as for step. drafts: the most drafts of a request. step: "prefill", "decode" or "verify"; None: "verify" if there are
     /// drafts. data_parallel: whether each rank has the hidden states of its own requests only. captured: the number of requests,
     /// padding included, that the graph was captured for, if the step replays one.
     ///
-    /// Raises ValueError for a vacant slot, for a layout that is forced and was not configured, and for more requests than captured.
+    /// Raises UnavailableError for a pool without ranks; ValueError for a vacant slot, for a layout that is forced and was not configured, and for more requests than captured.
     #[pyo3(
         signature = (slots, *, drafts=None, step=None, data_parallel=false, captured=None),
         text_signature = "($self, slots, *, drafts=0, step=None, data_parallel=False, captured=None)"
@@ -78,17 +78,16 @@ impl DistPool {
         step: Option<&str>,
         data_parallel: bool,
         captured: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<DistPlan> {
+    ) -> PyResult<Plan> {
         let slots: Vec<Slot> = integers(slots, "slots")?;
         let drafts = drafts.map_or(Ok(0), |drafts| extract_int::<usize>(drafts, "drafts"))?;
         let kind = step_kind(step.unwrap_or(if drafts > 0 { "verify" } else { "decode" }))?;
         let captured = captured.map(|captured| extract_int::<usize>(captured, "captured")).transpose()?;
-        let rank = self.rank();
-        self.with(py, |home| {
-            let shape = home.shape(&slots, drafts, kind)?;
-            let shape = StepShape { data_parallel, captured, ..shape };
-            let plan = either!(home, pool => pool.plan(&shape))?;
-            Ok(DistPlan { plan, rank })
+        self.with(py, None, |inner| {
+            ranks!(inner.place()?, pool => {
+                let shape = StepShape { data_parallel, captured, ..pool.shape(&slots, drafts, kind)? };
+                Plan { plan: pool.plan(&shape)?, rank: pool.group().rank() }
+            })
         })
     }
 }

@@ -1,0 +1,228 @@
+//! What only a device can do: outputs where they lie, graphs of the host program, and batches of drafts.
+
+use gumball_engine::{DraftBatch as EngineDraftBatch, DraftBatchLimits, Layout, Proposals};
+use pyo3::prelude::*;
+
+use super::Pool;
+use super::calls::to_arrays;
+use super::place::Place;
+use crate::arrays::Dtype;
+use crate::device_array::DeviceArray;
+use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
+use crate::lists::extract_int;
+
+/// What a pool on a device can do, and none on the host. Pool.on_device makes it.
+#[pyclass(frozen, module = "gumball")]
+#[derive(Debug)]
+pub struct OnDevice {
+    pool: Py<Pool>,
+}
+
+#[pymethods]
+impl Pool {
+    /// What only a pool on a device can do. Raises UnavailableError for a pool of the host.
+    fn on_device(slf: &Bound<'_, Self>) -> PyResult<OnDevice> {
+        slf.get().with(slf.py(), None, |inner| inner.place()?.needed_variant().map(drop))?;
+        Ok(OnDevice { pool: slf.clone().unbind() })
+    }
+}
+
+/// Returns where one of a batch's outputs lies among them, its type and its shape; `requests` are those of a verification.
+fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtype, Vec<usize>)> {
+    let (rows, widths, end) = (layout.rows, layout.widths, layout.words());
+    let (section, dtype, width) = match name {
+        "tokens" => (layout.tokens(), Dtype::I32, None),
+        "statuses" => (layout.statuses(), Dtype::U32, None),
+        "logprobs" => (layout.logprobs(), Dtype::F32, None),
+        "ranks" => (layout.ranks(), Dtype::U32, None),
+        "temperatures" => (layout.temperatures(), Dtype::F32, None),
+        "mirostat_mu" => (layout.mirostat_mu(), Dtype::F32, None),
+        "top_ids" => (layout.top_ids(), Dtype::I32, Some(widths.top_n)),
+        "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
+        "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),
+        "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
+        // Of drafts, behind the outputs.
+        "rows" => (end..end + rows, Dtype::U32, None),
+        "accepted" => (end + rows..end + rows + requests, Dtype::U32, None),
+        _ => return Err(out_of_range("name", name, "an attribute of Outputs")),
+    };
+    let shape = std::iter::once(if name == "accepted" { requests } else { rows }).chain(width).collect();
+    Ok((section.start, dtype, shape))
+}
+
+#[pymethods]
+impl OnDevice {
+    /// One of the last step's outputs, by its name in Outputs: a DeviceArray whose address stays, with as many rows as are assigned, over ranks those of
+    /// the whole batch; it needs no copy and no wait. Of drafts also "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was
+    /// emitted, and "accepted", [requests] uint32.
+    ///
+    /// Raises ValueError for another name.
+    fn outputs(&self, py: Python<'_>, name: &str) -> PyResult<DeviceArray> {
+        let pool = self.pool.get();
+        let (address, layout, requests) = pool.with(py, None, |inner| match inner.place()? {
+            Place::DeviceRanks(pool) => {
+                let (layout, requests) = pool.results_layout();
+                Ok((pool.results_address(), layout, requests))
+            }
+            place => {
+                let there = place.on_device()?;
+                let shape = there.assigned(None)?;
+                let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
+                Ok((there.outputs_address(), layout, shape.requests))
+            }
+        })?;
+        let (start, dtype, shape) = section(name, layout, requests)?;
+        let address = address as usize + start * size_of::<u32>();
+        Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, dtype, shape))
+    }
+
+    /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. Over ranks "full". Pool.counts lists
+    /// all, in ascending order; each serves the requests of those before it, too.
+    fn needed_variant(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.pool.get().with(py, None, |inner| Ok(inner.place()?.needed_variant()?.name()))
+    }
+
+    /// Prepares for replays of the program's own graph, one of torch say, that take steps steps of this pool in all, with the current assignment.
+    ///
+    /// variant: the one that the steps were captured under; "full" if none was named. Call it again after each assignment: no other call compares the
+    /// rows with the graph's variant. Waits for the device if histories need more memory, which happens once in history_growth tokens.
+    ///
+    /// Raises ValueError if the variant does not serve an assigned row, with the row, its slot and the variants that do. Nothing has changed then.
+    #[pyo3(signature = (steps=None, *, variant="full", stream=None), text_signature = "($self, steps=1, *, variant='full', stream=None)")]
+    fn before_replay(
+        &self,
+        py: Python<'_>,
+        steps: Option<&Bound<'_, PyAny>>,
+        variant: &str,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
+        let (pool, variant) = (self.pool.get(), variant.parse().map_err(to_py_err)?);
+        let stream = pool.on(py, stream)?;
+        pool.with(py, stream, |inner| inner.place()?.reserve_replays(steps, variant))
+    }
+
+    /// Makes a DraftBatch: rows of a draft model in the memory of the pool's device, from which drafts are drawn without a wait.
+    ///
+    /// rows: the most rows it may have, at most the pool's. siblings: drafts of a row, 1 for chains, at most 64. probs: if True, the
+    /// probabilities that drafts are drawn from are written as well, 4 bytes for each id of each row. Its memory is taken
+    /// here; the pool keeps it until free is called.
+    ///
+    /// Raises UnavailableError over ranks, on the route "probabilities", and if the device has not enough memory; ValueError for a number outside its range.
+    #[pyo3(signature = (rows, *, siblings=None, probs=false), text_signature = "($self, rows, *, siblings=1, probs=False)")]
+    fn add_drafts(
+        &self,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        siblings: Option<&Bound<'_, PyAny>>,
+        probs: bool,
+    ) -> PyResult<DraftBatch> {
+        let rows = extract_int::<u32>(rows, "rows")? as usize;
+        let siblings = siblings.map_or(Ok(1), |siblings| extract_int::<u32>(siblings, "siblings"))? as usize;
+        let limits = DraftBatchLimits { rows, siblings, probs };
+        let inner = self
+            .pool
+            .get()
+            .with(py, None, |inner| inner.outside_a_capture()?.on_device()?.add_draft_batch(limits))?;
+        Ok(DraftBatch { pool: self.pool.clone_ref(py), inner })
+    }
+}
+
+/// Rows of a draft model in the memory of a pool's device, with memory of their own for what is assigned to them and what is
+/// drawn. A graph may hold several, and the verification behind them.
+///
+/// ::
+///
+///     batch = pool.on_device().add_drafts(len(slots))
+///     batch.assign(slots)
+///     pool.enqueue([Draft(batch, logits)])        # on the device; waits for nothing
+///     ids = torch.from_dlpack(batch.drafts)       # [rows, siblings], overwritten by the next drafts
+#[pyclass(frozen, module = "gumball")]
+#[derive(Debug)]
+pub struct DraftBatch {
+    pool: Py<Pool>,
+    inner: EngineDraftBatch,
+}
+
+impl DraftBatch {
+    /// Returns the engine's batch, which must be one of a pool.
+    pub(super) fn of(batch: &Bound<'_, PyAny>, pool: &Bound<'_, Pool>) -> PyResult<EngineDraftBatch> {
+        let batch = batch.cast::<Self>().map_err(|_| wrong_type("batch", "a DraftBatch", batch))?.get();
+        if batch.pool.is(pool) {
+            return Ok(batch.inner);
+        }
+        Err(InvalidValueError::new_err(
+            "batch is another pool's, but must be one of the pool that the work is for",
+        ))
+    }
+
+    fn array(&self, py: Python<'_>, address: usize, dtype: Dtype, shape: Vec<usize>) -> DeviceArray {
+        DeviceArray::new(self.pool.clone_ref(py), address, self.pool.get().location, dtype, shape)
+    }
+}
+
+#[pymethods]
+impl DraftBatch {
+    /// Assigns a batch to the rows, for the next drafts, those of captured graphs included.
+    ///
+    /// batch: as for Pool.assign, with one slot for each row; a slot may stand there several times. Batch.counts: for each row how many drafts are in
+    /// front of it, 0 to 63; None: none of any. A forced token is the only draft of its row. Waits for nothing, and copies nothing if it is what was
+    /// assigned already. The rows of a slot that is released are padding until they are assigned again.
+    ///
+    /// Raises the errors of Pool.draft.
+    #[pyo3(signature = (batch, *, stream=None))]
+    fn assign(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.pool.get().assign_to(py, Some(self.inner), batch, stream)
+    }
+
+    /// Waits for the enqueued work and returns the last drafts, [rows, siblings] int32, -1 where there are no more; of a batch
+    /// with probabilities a pair with these, [rows, vocab] float32, zeros for padding.
+    #[pyo3(signature = (*, stream=None))]
+    fn fetch<'py>(&self, py: Python<'py>, stream: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let pool = self.pool.get();
+        let stream = pool.on(py, stream)?;
+        let DraftBatchLimits { siblings, probs, .. } = self.inner.limits();
+        let drafted = pool.with(py, stream, |inner| {
+            let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
+            inner.outside_a_capture()?.on_device()?.fetch_drafts(self.inner, &mut out)?;
+            Ok(out)
+        })?;
+        to_arrays(py, &drafted, siblings, probs.then_some(pool.vocab))
+    }
+
+    /// The drafts of the assigned rows in the device's memory: a DeviceArray [rows, siblings] of int32. Its address stays the
+    /// same; the next drafts overwrite it.
+    #[getter]
+    fn drafts(&self, py: Python<'_>) -> PyResult<DeviceArray> {
+        let (address, rows) = self.pool.get().with(py, None, |inner| {
+            let there = inner.place()?.on_device()?;
+            Ok((there.drafts_address(self.inner)?, there.assigned(Some(self.inner))?.rows))
+        })?;
+        Ok(self.array(py, address as usize, Dtype::I32, vec![rows, self.inner.limits().siblings]))
+    }
+
+    /// The probabilities that the drafts were drawn from, in the device's memory: a DeviceArray [rows, stride] of float32, of which
+    /// the first vocab numbers of a row count, as rows of Drafts.probs. Rows of padding are not written.
+    ///
+    /// Raises ValueError if the batch was made without.
+    #[getter]
+    fn probs(&self, py: Python<'_>) -> PyResult<DeviceArray> {
+        let (address, rows, stride) = self.pool.get().with(py, None, |inner| {
+            let rows = inner.place()?.on_device()?.draft_probs(self.inner)?;
+            Ok((rows.address(), rows.rows(), rows.stride()))
+        })?;
+        Ok(self.array(py, address as usize, Dtype::F32, vec![rows, stride]))
+    }
+
+    /// Frees the batch's memory. Graphs that hold it must not run any more.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        self.pool
+            .get()
+            .with(py, None, |inner| inner.outside_a_capture()?.on_device()?.remove_draft_batch(self.inner))
+    }
+}

@@ -1,0 +1,165 @@
+//! The engine's pool: on the host or on a device, in one process or over ranks.
+
+use gumball_engine::{
+    Batch, CudaThreadState, Device, DeviceDistPool, DeviceGraph, DistPool, Error, Gpu, OnDevice, Outputs,
+    Pool, Result, StepVariant, Work,
+};
+
+use crate::devices;
+
+/// The pool and where it runs.
+#[derive(Debug)]
+pub enum Place {
+    /// In one process, on the host or on a device.
+    One(Box<Pool>),
+    HostRanks(Box<DistPool>),
+    DeviceRanks(Box<DeviceDistPool>),
+}
+
+/// Evaluates an expression with the pool of any kind, whose methods have the same names.
+macro_rules! each {
+    ($place:expr, $pool:ident => $body:expr) => {
+        match $place {
+            crate::pool::place::Place::One($pool) => $body,
+            crate::pool::place::Place::HostRanks($pool) => $body,
+            crate::pool::place::Place::DeviceRanks($pool) => $body,
+        }
+    };
+}
+pub(super) use each;
+
+/// Evaluates an expression with a pool of several ranks.
+macro_rules! ranks {
+    ($place:expr, $pool:ident => $body:expr) => {
+        match $place {
+            crate::pool::place::Place::HostRanks($pool) => Ok($body),
+            crate::pool::place::Place::DeviceRanks($pool) => Ok($body),
+            _ => Err(crate::pool::place::no_ranks()),
+        }
+    };
+}
+pub(super) use ranks;
+
+/// Returns the error of what a pool does not have.
+pub fn unavailable(resource: &'static str, reason: &str) -> Error {
+    Error::Unavailable { resource, reason: reason.to_owned() }
+}
+
+impl Place {
+    /// Returns the device that the pool works on, if it is on one.
+    pub fn device(&self) -> Option<&Device> {
+        match self {
+            Place::One(pool) => pool.device(),
+            Place::HostRanks(_) => None,
+            Place::DeviceRanks(pool) => pool.pool().device(),
+        }
+    }
+
+    /// Returns the GPU that the pool works on, if it is on one.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.device().and_then(Device::gpu)
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Place::One(pool) => pool.len(),
+            Place::HostRanks(pool) => pool.pool().len(),
+            Place::DeviceRanks(pool) => pool.pool().len(),
+        }
+    }
+
+    /// Returns the pool of one process.
+    pub fn one(&mut self) -> Result<&mut Pool> {
+        match self {
+            Place::One(pool) => Ok(pool),
+            _ => Err(unavailable("this call over ranks", "make a pool without ranks for it")),
+        }
+    }
+
+    /// Returns what only a device can do, in one process.
+    pub fn on_device(&mut self) -> Result<OnDevice<'_>> {
+        self.one()?.on_device()
+    }
+
+    pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
+        match self {
+            Place::One(pool) => pool.assign(batch),
+            Place::HostRanks(_) => Err(at_once()),
+            Place::DeviceRanks(pool) => pool.assign(batch),
+        }
+    }
+
+    /// Enqueues work, with the kernels of a variant if one is named.
+    pub fn enqueue(&mut self, work: &[Work<'_>], variant: Option<StepVariant>) -> Result<()> {
+        match (self, variant) {
+            (Place::One(pool), Some(variant)) => pool.on_device()?.enqueue_variant(work, variant),
+            (Place::One(pool), None) => pool.enqueue(work),
+            (Place::DeviceRanks(pool), None | Some(StepVariant::Full)) => pool.enqueue(work),
+            (Place::DeviceRanks(_), Some(_)) => Err(only_full()),
+            (Place::HostRanks(_), _) => Err(at_once()),
+        }
+    }
+
+    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        match self {
+            Place::One(pool) => pool.fetch(out),
+            Place::HostRanks(_) => Err(at_once()),
+            Place::DeviceRanks(pool) => pool.fetch(out),
+        }
+    }
+
+    pub fn capture(&mut self, work: &[Work<'static>]) -> Result<DeviceGraph<'static>> {
+        match self {
+            Place::One(pool) => pool.capture(work),
+            Place::DeviceRanks(pool) => pool.capture(work),
+            Place::HostRanks(_) => Err(at_once()),
+        }
+    }
+
+    pub fn replay(&mut self, graph: &DeviceGraph<'_>) -> Result<()> {
+        match self {
+            Place::One(pool) => pool.replay(graph),
+            Place::DeviceRanks(pool) => pool.replay(graph),
+            Place::HostRanks(_) => Err(at_once()),
+        }
+    }
+
+    /// Returns the smallest variant that serves the assigned rows.
+    pub fn needed_variant(&mut self) -> Result<StepVariant> {
+        match self {
+            Place::DeviceRanks(_) => Ok(StepVariant::Full),
+            _ => Ok(self.on_device()?.needed_variant()),
+        }
+    }
+
+    pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
+        match (self, variant) {
+            (Place::DeviceRanks(pool), StepVariant::Full) => pool.reserve_replays(steps),
+            (Place::DeviceRanks(_), _) => Err(only_full()),
+            (place, _) => place.on_device()?.reserve_replays(steps, variant),
+        }
+    }
+}
+
+/// Returns the error of a pool without ranks.
+pub fn no_ranks() -> Error {
+    unavailable("ranks", "the pool was made without; hand over ranks then")
+}
+
+fn at_once() -> Error {
+    unavailable("work in order over ranks on cpu", "call step or verify, which do all at once")
+}
+
+fn only_full() -> Error {
+    Error::out_of_range("variant", "another", "\"full\", the only one that graphs over ranks have")
+}
+
+/// Opens a device; a GPU gets a stream of its own.
+pub fn open(name: &str) -> Result<(Device, Option<CudaThreadState>)> {
+    let Some(ordinal) = devices::ordinal(name) else {
+        // An emulated device, or an unknown name.
+        return Ok((Device::open(name)?, None));
+    };
+    let state = CudaThreadState::save();
+    Ok((Device::from(devices::gpu(ordinal)?.on_new_stream()?), state))
+}

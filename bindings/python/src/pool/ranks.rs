@@ -1,0 +1,256 @@
+//! The ranks of a pool: what they are made with, and what a pool says of them.
+
+use std::time::Duration;
+
+use gumball_engine::Result;
+use gumball_engine::dist::{
+    Address, DEFAULT_TIMEOUT, LogitsLayout, Ownership, PlannerConfig, Transport, TransportKind, VocabSplit,
+    choose,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::Pool;
+use super::by_torch::ByTorch;
+use super::place::{Place, no_ranks, ranks};
+use super::signals::Signals;
+use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
+use crate::lists::{extract_int, integers, number};
+
+/// What a gumball.Ranks says, and the environment where it says nothing.
+pub struct Config {
+    pub planner: PlannerConfig,
+    rank: usize,
+    world: usize,
+    way: Way,
+    transport: TransportKind,
+    pub timeout: Duration,
+}
+
+/// How a rank reaches the others.
+enum Way {
+    Addresses(Vec<Address>),
+    Torch(ByTorch),
+}
+
+/// What a pool is among its ranks.
+#[pyclass(frozen, get_all, module = "gumball")]
+#[derive(Clone, Debug)]
+pub struct RanksInfo {
+    /// The number of this process.
+    rank: usize,
+    /// How many processes there are.
+    world: usize,
+    /// The first id that this rank has the logits of, and the one behind the last.
+    ids: (usize, usize),
+    /// The most ids of a rank: rows of logits may be padded to this width.
+    width: usize,
+    /// The transport that was taken: "unix" or "torch", on devices "onesided".
+    transport: &'static str,
+    /// How many seconds a rank is waited for.
+    timeout: f64,
+}
+
+/// Reads a variable of the environment.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+impl Config {
+    /// Reads a gumball.Ranks for a vocabulary.
+    pub fn read(ranks: &Bound<'_, PyAny>, vocab: usize, signals: &Signals) -> PyResult<Self> {
+        let py = ranks.py();
+        let of = |name: &str| {
+            let value = ranks.getattr(PyString::intern(py, name));
+            Ok::<_, PyErr>(
+                Some(value.map_err(|_| wrong_type("ranks", "a gumball.Ranks", ranks))?)
+                    .filter(|it| !it.is_none()),
+            )
+        };
+        let texts = |name: &str| of(name)?.map(|it| it.extract::<Vec<String>>()).transpose();
+        let text = |name: &str| of(name)?.map(|it| it.extract::<String>()).transpose();
+        let timeout = match of("timeout")? {
+            None => DEFAULT_TIMEOUT,
+            Some(given) => {
+                let seconds = number(&given, "timeout")?;
+                if !(0.001..=86_400.0).contains(&seconds) {
+                    return Err(out_of_range("timeout", seconds, "in 0.001..=86400 seconds"));
+                }
+                Duration::from_millis((f64::from(seconds) * 1000.0).round() as u64)
+            }
+        };
+        let (rank, world, way) = match (of("rank")?, texts("addresses")?, of("group")?) {
+            (Some(rank), Some(addresses), None) => {
+                let addresses = addresses.iter().map(|address| Address::parse(address).map_err(to_py_err));
+                let addresses = addresses.collect::<PyResult<Vec<_>>>()?;
+                (extract_int(&rank, "rank")?, addresses.len(), Way::Addresses(addresses))
+            }
+            (None, None, Some(group)) => {
+                let torch = ByTorch::new(&group, timeout, signals)?;
+                (torch.rank(), torch.world(), Way::Torch(torch))
+            }
+            _ => return Err(InvalidValueError::new_err("rank and addresses, or group alone, must be given")),
+        };
+        let split = match of("split")? {
+            None => VocabSplit::even(vocab, world).map_err(to_py_err)?,
+            Some(sizes) => {
+                let sizes: Vec<u32> = integers(&sizes, "split")?;
+                let sizes: Vec<usize> = sizes.into_iter().map(|size| size as usize).collect();
+                if sizes.len() != world {
+                    let allowed = format!("one number for each rank, {world}");
+                    let found = format!("of {} numbers", sizes.len());
+                    return Err(out_of_range("split", found, allowed));
+                }
+                VocabSplit::of_sizes(&sizes).map_err(to_py_err)?
+            }
+        };
+        let mut planner = PlannerConfig::new(split).with_environment(variable).map_err(to_py_err)?;
+        let layout = |name: &str| LogitsLayout::of_name(name).map_err(to_py_err);
+        if let Some(names) = texts("layouts")? {
+            let layouts = names.iter().map(|name| layout(name)).collect::<PyResult<Vec<_>>>()?;
+            planner.layouts = layouts.into_iter().filter(|layout| *layout != LogitsLayout::Gather).collect();
+        }
+        if let Some(name) = text("layout")?.filter(|name| name != "auto") {
+            planner.forced = Some(layout(&name)?);
+        }
+        planner.ownership = match text("ownership")?.as_deref() {
+            None | Some("blocks") => Ownership::Blocks,
+            Some("modulo") => Ownership::Modulo,
+            Some(other) => {
+                return Err(out_of_range("ownership", format!("{other:?}"), "\"blocks\" or \"modulo\""));
+            }
+        };
+        let thresholds = &mut planner.thresholds;
+        for (name, place) in [
+            ("swap_min_requests", &mut thresholds.swap_min_requests),
+            ("survey_min_vocab", &mut thresholds.survey_min_vocab),
+            ("survey_min_rows", &mut thresholds.survey_min_rows),
+        ] {
+            if let Some(given) = of(name)? {
+                *place = extract_int(&given, name)?;
+            }
+        }
+        let transport = match text("transport")? {
+            Some(name) => TransportKind::of_name(&name),
+            None => TransportKind::of_environment(variable),
+        };
+        Ok(Self { planner, rank, world, way, transport: transport.map_err(to_py_err)?, timeout })
+    }
+
+    /// Connects this rank to the others, and waits for them, for rows on a device or in host memory. Returns what the pool will say of them, too.
+    pub fn connect(
+        self,
+        on_device: bool,
+        signals: &Signals,
+    ) -> Result<(Box<dyn Transport>, PlannerConfig, RanksInfo)> {
+        let kind = self.transport;
+        let transport: Box<dyn Transport> = match self.way {
+            Way::Addresses(addresses) => {
+                choose(kind, on_device, self.rank, &addresses, signals.patience(self.timeout))?
+            }
+            Way::Torch(_) if kind == TransportKind::Threads || kind == TransportKind::Unix => {
+                return Err(kind.refused("the ranks were given by a process group of torch"));
+            }
+            Way::Torch(ranks) => {
+                kind.check(on_device)?;
+                ranks.meet()?;
+                Box::new(ranks)
+            }
+        };
+        let (ids, width) = (self.planner.split.ids(self.rank), self.planner.split.width());
+        let info = RanksInfo {
+            rank: self.rank,
+            world: self.world,
+            ids: (ids.start, ids.end),
+            width,
+            transport: if on_device { "onesided" } else { transport.name() },
+            timeout: self.timeout.as_secs_f64(),
+        };
+        Ok((transport, self.planner, info))
+    }
+}
+
+impl RanksInfo {
+    /// Returns what a pool's representation says of its ranks.
+    pub fn described(&self) -> String {
+        format!("rank={} of {}, transport={:?}", self.rank, self.world, self.transport)
+    }
+}
+
+#[pymethods]
+impl RanksInfo {
+    fn __repr__(&self) -> String {
+        format!("RanksInfo({})", self.described())
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// What the pool is among its ranks, a RanksInfo. Raises UnavailableError for a pool that was made without.
+    #[getter]
+    fn ranks(&self) -> PyResult<RanksInfo> {
+        self.ranks.clone().ok_or_else(|| to_py_err(no_ranks()))
+    }
+
+    /// What the pool has done since it was made, as a dict of dicts. "heads", on the host: whole_rows, rows whose logits were all computed; certified_rows,
+    /// rows that a part of their logits decided; certified_logits, how many these took in all; clustered_rows, rows of which the probed clusters alone were
+    /// computed; clustered_logits, how many these took in all; weight_reads, screen_reads and centroid_reads, how often all weights, a certified head's
+    /// copy, and centroids were read. DeviceHead.counts says it of heads on devices.
+    ///
+    /// "variants", on a device: how many steps each variant has served, in ascending order. Steps reserved for replays count under the variant that was
+    /// named, all others under the one that was named or the smallest that serves their rows.
+    ///
+    /// Over ranks "layouts": {(layout, requests): steps}, by the number of requests that decided it; and "traffic", the exchanges of this rank by
+    /// their purpose: {name: (exchanges, bytes sent, bytes received)}, without the 44 bytes in front of each message; on a device nothing is counted in
+    /// steps, whose bytes the host does not see.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        let (heads, variants, of_ranks) = self.with(py, None, |inner| {
+            let place = inner.place()?;
+            let heads = match &*place {
+                Place::One(pool) if pool.device().is_none() => Some(pool.head_counts()),
+                _ => None,
+            };
+            let variants = place.on_device().ok().map(|there| there.variants());
+            let of_ranks =
+                ranks!(place, pool => (pool.planner().served().clone(), pool.group().traffic().clone())).ok();
+            Ok((heads, variants, of_ranks))
+        })?;
+        if let Some(counts) = heads {
+            let named = PyDict::new(py);
+            for (name, count) in [
+                ("whole_rows", counts.whole_rows),
+                ("certified_rows", counts.certified_rows),
+                ("certified_logits", counts.certified_logits),
+                ("clustered_rows", counts.clustered_rows),
+                ("clustered_logits", counts.clustered_logits),
+                ("weight_reads", counts.weight_reads),
+                ("screen_reads", counts.screen_reads),
+                ("centroid_reads", counts.centroid_reads),
+            ] {
+                named.set_item(name, count)?;
+            }
+            found.set_item("heads", named)?;
+        }
+        if let Some(variants) = variants {
+            let named = PyDict::new(py);
+            variants.iter().try_for_each(|(variant, steps)| named.set_item(variant.name(), steps))?;
+            found.set_item("variants", named)?;
+        }
+        if let Some((served, traffic)) = of_ranks {
+            let (layouts, exchanges) = (PyDict::new(py), PyDict::new(py));
+            for ((layout, batch), steps) in served {
+                layouts.set_item((layout.name(), batch), steps)?;
+            }
+            for (what, counted) in traffic {
+                exchanges.set_item(
+                    format!("{what:?}"),
+                    (counted.exchanges, counted.sent_bytes, counted.received_bytes),
+                )?;
+            }
+            found.set_item("layouts", layouts)?;
+            found.set_item("traffic", exchanges)?;
+        }
+        Ok(found)
+    }
+}
