@@ -109,7 +109,7 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
             end_id: vocab,
             most_ids: vocab,
             transport: ptr::null(),
-            sends_rows: pool.home.sends_rows().into(),
+            sends_rows: pool.home.0.ranks().is_some_and(|ranks| ranks.sends_rows).into(),
         };
         if let Ok((planner, group)) = pool.home.ranks() {
             let (split, ids) = (&planner.config().split, planner.split().ids(group.rank()));

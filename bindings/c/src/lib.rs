@@ -11,7 +11,7 @@
 //! | `version` | what a program was built with |
 //! | `params`, `names` | parameters, by name and from JSON |
 //! | `matrix`, `rows`, `batch`, `drafts`, `state`, `ranks` | the values that calls take |
-//! | `home` | the engine's pools behind one |
+//! | `home` | the engine's pool, with errors that name what C has |
 //! | `pool`, `calls`, `work`, `draft_batches`, `plans` | many sequences: requests, direct calls, work in order |
 //! | `outputs`, `info` | what came out, what is known and counted |
 //! | `sampler` | one sequence |

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::{DeviceDistPool, DistPool, DraftBatch, Error, Place, Slot, Widths};
+use gumball_engine::{DraftBatch, Error, Place, Slot, Widths};
 
 use crate::device::Device;
 use crate::error::{Code, Result, words};
@@ -73,17 +73,17 @@ versioned!(PoolConfig, "gumball_pool_config", history_growth: usize);
 #[doc(hidden)]
 impl From<gumball_engine::Pool> for Pool {
     fn from(pool: gumball_engine::Pool) -> Self {
-        Self::of(Home::Alone(Box::new(pool)))
+        Self::of(Home(pool))
     }
 }
 
 impl Pool {
     fn of(home: Home) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let transport = match &home {
-            Home::Alone(_) => CString::default(),
-            Home::Ranks(pool) => words(pool.group().transport()),
-            Home::DeviceRanks(_) => words("onesided"),
+        let transport = match home.ranks() {
+            Err(_) => CString::default(),
+            Ok(_) if home.device().is_some() => words("onesided"),
+            Ok((_, group)) => words(group.transport()),
         };
         Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new(), transport }
     }
@@ -144,17 +144,15 @@ impl PoolConfig {
         // SAFETY: the caller ensures what the fields point to.
         let config = unsafe { self.get() }?;
         if self.ranks.is_null() {
-            return Ok(Home::Alone(Box::new(gumball_engine::Pool::new(config)?)));
+            return Ok(Home(gumball_engine::Pool::new(config)?));
         }
         // SAFETY: the caller ensures that `ranks` points to the bytes that its `struct_size` names.
         let ranks = unsafe { read("ranks", self.ranks) }?;
         // SAFETY: the caller ensures what the fields of `ranks` point to.
         let Joined { planner, transport, timeout } =
             unsafe { ranks.join(self.vocab, !self.device.is_null()) }?;
-        Ok(match self.device.is_null() {
-            true => Home::Ranks(Box::new(DistPool::new(config, planner, transport)?)),
-            false => Home::DeviceRanks(Box::new(DeviceDistPool::new(config, planner, transport, timeout)?)),
-        })
+        let ranks = gumball_engine::Ranks { planner, transport, timeout };
+        Ok(Home(gumball_engine::Pool::over(config, ranks)?))
     }
 }
 
@@ -305,7 +303,7 @@ pub extern "C" fn gumball_pool_needs_whole_row(
 ) -> Code {
     call(|| {
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
-        let whole = pool.home.alone("heads over ranks")?.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
+        let whole = pool.home.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
         reason.write(whole.map_or(ptr::null(), |whole| name(whole.name()).as_ptr()));
         Ok(())
     })

@@ -311,5 +311,5 @@ pub extern "C" fn gumball_pool_before_replay(
     variant: VariantNumber,
     steps: usize,
 ) -> Code {
-    call(|| Ok(require("pool", pool)?.home.before_replay(steps, self::variant(variant)?)?))
+    call(|| Ok(require("pool", pool)?.home.on_device()?.reserve_replays(steps, self::variant(variant)?)?))
 }

@@ -277,7 +277,7 @@ def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
         assert each[3][2].startswith("no transport onesided: rows in host memory take")
         assert "group alone, must be given" in each[4][2]
         assert each[5] == 0
-        assert each[6][0] == "DisagreeError" and "the prompt of a request" in each[6][2]
+        assert each[6][0] == "DisagreeError" and "the output or position of a request" in each[6][2]
         assert each[8] < 10, rank
     assert found[0][7] == ["RangError", None, "rang"]
     assert found[2][7][:2] == ["LostError", 0]

@@ -11,9 +11,9 @@ pub enum StepPart {
     Parameters,
     /// Their seeds and draw indices.
     Seeds,
-    /// Their prompts, and the caller's later changes to them.
+    /// Their prompts.
     Prompts,
-    /// Their positions, and last tokens.
+    /// Their output as the caller has placed or changed it, their positions, and last tokens.
     Positions,
     /// The rows' masks.
     Masks,
@@ -46,7 +46,7 @@ impl StepPart {
             Self::Parameters => "the parameters of a request",
             Self::Seeds => "the seed or draw index of a request",
             Self::Prompts => "the prompt of a request",
-            Self::Positions => "the position of a request",
+            Self::Positions => "the output or position of a request",
             Self::Masks => "the masks of the step",
             Self::Forced => "the forced tokens of the step",
             Self::Drafts => "the drafts of the step",

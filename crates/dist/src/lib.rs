@@ -12,7 +12,7 @@
 //! | gather or swap logits | [`whole_rows`] |
 //! | sample from parts of rows where they are | [`survey_rows`] |
 //!
-//! The crate knows ranks and no requests: `DistPool` of `gumball-engine` is what engines use. Rows lie in host memory; its `DeviceDistPool`
+//! The crate knows ranks and no requests: `Pool::over` of `gumball-engine` is what engines use. Rows lie in host memory; a pool on devices
 //! decides and agrees through this crate, and exchanges rows between GPUs itself.
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::{Bounds, PlannerConfig, Transport, VocabSplit};
-use gumball_engine::{Batch, DistPool, Outputs, PoolConfig, RanksError, Result, Rows, SamplingParams};
+use gumball_engine::{Batch, Outputs, Pool, PoolConfig, Ranks, RanksError, Result, Rows, SamplingParams};
 
 const VOCAB: usize = 1000;
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -72,7 +72,9 @@ impl Transport for Tcp {
 fn decode(transport: Tcp) -> Result<Vec<i32>> {
     let split = VocabSplit::even(VOCAB, transport.world())?;
     let ids = split.ids(transport.rank());
-    let mut pool = DistPool::new(PoolConfig::new(VOCAB), PlannerConfig::new(split), Box::new(transport))?;
+    let timeout = gumball_engine::dist::DEFAULT_TIMEOUT;
+    let ranks = Ranks { planner: PlannerConfig::new(split), transport: Box::new(transport), timeout };
+    let mut pool = Pool::over(PoolConfig::new(VOCAB), ranks)?;
     let slot = pool.admit(SamplingParams { seed: Some(7), ..Default::default() }, &[1])?;
     let (mut out, mut tokens) = (Outputs::new(), Vec::new());
     for step in 0..3 {

@@ -1,25 +1,39 @@
-//! Where a pool's rows are computed: on the host, on a device.
+//! Where a pool's rows are computed: on the host, on a device, and over ranks on either.
 //!
 //! The pool has the table of sequences, and lends it to each call. It has checked what does not depend on the place.
 
-use std::any::Any;
 use std::fmt;
 
+use gumball_dist::{Group, Planner};
 #[cfg(feature = "cuda")]
 use gumball_spec::Error;
 use gumball_spec::Result;
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
-use crate::device::DeviceGraph;
+use crate::device::{AssignedShape, DeviceGraph, OnGpu, StepVariant};
 use crate::draft::Proposals;
 use crate::drafts::Drafts;
+use crate::host::Host;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::score::Scored;
 use crate::slot::Slot;
 use crate::slots::{Copies, Slots};
 use crate::work::Work;
+
+/// The ranks of a pool, as it says what they do.
+#[derive(Clone, Copy, Debug)]
+pub struct RanksInfo<'a> {
+    /// What decides the layouts of steps, and counts them.
+    pub planner: &'a Planner,
+    /// The ranks, and what they exchanged.
+    pub group: &'a Group,
+    /// Whether steps of the assigned rows send whole rows: all of them under `Gather` and `Swap`, none under `Replicated`. Under `Survey` on a device
+    /// rows of logits are swapped that need more than a winner or a list of each rank: those with edits, masks or logprobs, and those of which
+    /// a filter weighs the whole row. Probabilities are swapped always.
+    pub sends_rows: bool,
+}
 
 /// A direct call.
 pub(crate) enum Call<'a> {
@@ -31,7 +45,7 @@ pub(crate) enum Call<'a> {
 }
 
 /// A place where rows are computed. After an error of a call no sequence has changed.
-pub(crate) trait Backend: Copies + Any + fmt::Debug + Send + Sync {
+pub(crate) trait Backend: Copies + fmt::Debug + Send {
     /// Brings the host's copy of an admitted slot's sequence up to date.
     fn sync(&mut self, _slots: &mut Slots, _slot: Slot) -> Result<()> {
         Ok(())
@@ -45,6 +59,59 @@ pub(crate) trait Backend: Copies + Any + fmt::Debug + Send + Sync {
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()>;
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()>;
+
+    fn ranks(&self) -> Option<RanksInfo<'_>> {
+        None
+    }
+
+    fn group_mut(&mut self) -> Option<&mut Group> {
+        None
+    }
+
+    /// Returns what computes on the host, on this rank.
+    fn host(&self) -> Option<&Host> {
+        None
+    }
+
+    /// Returns what computes on a device, on this rank.
+    #[cfg(feature = "cuda")]
+    fn gpu(&self) -> Option<&OnGpu> {
+        None
+    }
+
+    #[cfg(feature = "cuda")]
+    fn gpu_mut(&mut self) -> Option<&mut OnGpu> {
+        None
+    }
+
+    /// Enqueues work of a device with the kernels of a variant.
+    #[cfg(feature = "cuda")]
+    fn enqueue_variant(
+        &mut self,
+        _slots: &mut Slots,
+        _work: &[Work<'_>],
+        _variant: StepVariant,
+    ) -> Result<()> {
+        Err(no_graphs())
+    }
+
+    /// Prepares for replays of a graph of the host program that take `steps` steps, captured under a variant.
+    #[cfg(feature = "cuda")]
+    fn reserve(&mut self, _slots: &mut Slots, _steps: usize, _variant: StepVariant) -> Result<()> {
+        Err(no_graphs())
+    }
+
+    /// Returns how much is assigned to the pool's own rows.
+    #[cfg(feature = "cuda")]
+    fn assigned(&self) -> AssignedShape {
+        AssignedShape::default()
+    }
+
+    /// Returns where the outputs of the last step lie in the memory of the device.
+    #[cfg(feature = "cuda")]
+    fn outputs_address(&self) -> u64 {
+        0
+    }
 
     #[cfg(feature = "cuda")]
     fn capture<'b>(&self, _work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {

@@ -1,8 +1,8 @@
 //! Direct calls of a pool: checked, computed, and known to the host on return.
 
-use gumball_spec::Result;
 #[cfg(doc)]
-use gumball_spec::{Error, SamplingParams};
+use gumball_spec::SamplingParams;
+use gumball_spec::{Error, Result};
 
 use crate::backend::Call;
 use crate::batch::Batch;
@@ -48,9 +48,11 @@ impl Pool {
     /// caller's own, what it holds is unspecified.
     pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
         self.is_assigned = false;
-        batch.refuse_plan()?;
-        rows.check(batch, self.vocab)?;
-        rows.check_slots(batch)?;
+        if !self.has_ranks {
+            batch.refuse_plan()?;
+            rows.check(batch, self.vocab)?;
+            rows.check_slots(batch)?;
+        }
         batch.refuse_drafts("step")?;
         self.backend.call(&mut self.slots, batch, Call::Step(rows, out))?;
         self.was_direct = true;
@@ -116,7 +118,9 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         self.is_assigned = false;
-        batch.refuse_plan()?;
+        if !self.has_ranks {
+            batch.refuse_plan()?;
+        }
         self.backend.call(&mut self.slots, batch, Call::Verify(rows, drafts, out))?;
         self.was_direct = true;
         Ok(())
@@ -178,6 +182,7 @@ impl Pool {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
+        self.refuse_ranks("drafts over ranks")?;
         batch.refuse_plan()?;
         rows.check(batch, self.vocab)?;
         rows.check_slots(batch)?;
@@ -230,8 +235,14 @@ impl Pool {
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
+        self.refuse_ranks("scores over ranks")?;
         rows.check(batch, self.vocab)?;
         scored.params.check_kind(rows.kind())?;
         self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
+    }
+
+    fn refuse_ranks(&self, resource: &'static str) -> Result<()> {
+        let reason = || "call it in a pool of one process".to_owned();
+        if self.has_ranks { Err(Error::Unavailable { resource, reason: reason() }) } else { Ok(()) }
     }
 }

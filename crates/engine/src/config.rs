@@ -1,6 +1,9 @@
 //! What a pool is made for, and where its rows are computed.
 
+use std::time::Duration;
+
 use gumball_cpu::Level;
+use gumball_dist::{PlannerConfig, Transport};
 use gumball_spec::layout::Widths;
 
 #[cfg(feature = "cuda")]
@@ -101,4 +104,15 @@ impl Place {
     pub fn device(device: Device, rows: usize) -> Self {
         Self::Device { device, rows, history_growth: 4096, keep_histories: false }
     }
+}
+
+/// The ranks that a pool is spread over: see [`Pool::over`](crate::Pool::over).
+#[derive(Debug)]
+pub struct Ranks {
+    /// How the vocabulary is split, and which layouts steps may have.
+    pub planner: PlannerConfig,
+    /// The connection to the other ranks. Over devices it serves to make the group, and to end it.
+    pub transport: Box<dyn Transport>,
+    /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps compile kernels need a while.
+    pub timeout: Duration,
 }

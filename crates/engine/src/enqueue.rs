@@ -46,7 +46,9 @@ impl Pool {
     ///
     /// What was assigned before stays then.
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
-        batch.refuse_plan()?;
+        if !self.has_ranks {
+            batch.refuse_plan()?;
+        }
         batch.refuse_hooks()?;
         self.backend.assign(&mut self.slots, batch)?;
         self.is_assigned |= batch.is_of_pool();

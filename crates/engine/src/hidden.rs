@@ -55,7 +55,7 @@ impl Pool {
     /// A head of a device [counts](crate::DeviceHead::counts) for itself.
     #[must_use]
     pub fn head_counts(&self) -> HeadCounts {
-        self.on_host().map(|host| host.head.counts).unwrap_or_default()
+        self.backend.host().map(|host| host.head.counts).unwrap_or_default()
     }
 }
 

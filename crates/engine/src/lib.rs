@@ -11,7 +11,7 @@
 //! | go from hidden states to tokens | [`Rows::Hidden`], [`head`] |
 //! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Tree`] |
 //! | draw drafts from the rows of a draft model | [`Pool::draft`], [`Proposals`] |
-//! | decode a batch whose logits are spread over several processes | [`DistPool`], [`dist`] |
+//! | decode a batch whose logits are spread over several processes | [`Pool::over`], [`Ranks`], [`dist`] |
 //! | get the logprobs of given tokens | [`Pool::score`], [`Scored`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
@@ -147,13 +147,14 @@ pub use gumball_spec::{
 };
 pub use half::{bf16, f16};
 
+pub use backend::RanksInfo;
 pub use batch::{Batch, RowHook, StepOptions};
-pub use config::{Place, PoolConfig};
+pub use config::{Place, PoolConfig, Ranks};
 #[cfg(feature = "cuda")]
 pub use device::{
-    AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDistPool, DeviceGraph,
-    DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceRows,
-    DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, StepVariant,
+    AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceHead,
+    DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceRows, DeviceSlice,
+    DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, StepVariant,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};
@@ -173,7 +174,6 @@ pub use operators::{
 };
 pub use outputs::{Emitted, Outputs};
 pub use pool::Pool;
-pub use ranks::DistPool;
 pub use route::{Route, Stages};
 pub use rows::Rows;
 pub use sampler::{Sampler, Token};

@@ -60,6 +60,10 @@ impl Backend for Host {
         done
     }
 
+    fn host(&self) -> Option<&Host> {
+        Some(self)
+    }
+
     fn fetch(&mut self, _: &mut Slots, out: &mut Outputs) -> Result<()> {
         out.copy_from(&self.in_order.outputs)
     }
@@ -67,7 +71,7 @@ impl Backend for Host {
 
 impl Host {
     /// Checks a piece of work, and does it if there are outputs for it.
-    fn work(
+    pub(crate) fn work(
         &mut self,
         slots: &mut Slots,
         work: &Work<'_>,
@@ -118,7 +122,7 @@ impl Host {
 }
 
 /// Checks the masks of a step or a verification, and whether drafts were assigned to it.
-fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()> {
+pub(crate) fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()> {
     match masks {
         Masks::None => {}
         Masks::Host(_) => return Err(masks_of_host()),

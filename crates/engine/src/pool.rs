@@ -2,17 +2,17 @@
 //!
 //! What does not depend on where rows are computed is here, in `calls.rs` and in `enqueue.rs`. A [`Backend`] does the rest.
 
-use std::any::Any;
-
 use gumball_cpu::Level;
+use gumball_dist::{Plan, StepKind, StepShape};
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::backend::Backend;
-use crate::config::{Place, PoolConfig};
+use crate::backend::{Backend, RanksInfo};
+use crate::config::{Place, PoolConfig, Ranks};
 #[cfg(feature = "cuda")]
-use crate::device::OnGpu;
+use crate::device::{GpuRanks, OnGpu};
 use crate::host::Host;
+use crate::ranks::HostRanks;
 use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
@@ -34,6 +34,7 @@ pub struct Pool {
     pub(crate) kept: bool,
     pub(crate) slots: Slots,
     pub(crate) backend: Box<dyn Backend>,
+    pub(crate) has_ranks: bool,
     /// Whether a batch is assigned to the rows of work: a direct call ends that.
     pub(crate) is_assigned: bool,
     /// Whether what came out last came out of a direct call.
@@ -49,16 +50,70 @@ impl Pool {
     /// - [`Error::Unavailable`] if the threads cannot be started, the system or the device refuses the memory, or the device does not take
     ///   the route.
     pub fn new(config: PoolConfig) -> Result<Self> {
+        Self::made(config, None)
+    }
+
+    /// Makes an empty pool on each rank of a transport, once all ranks have come.
+    ///
+    /// All ranks hold all sequences and make the same calls in the same turn, and each has a part of the logits. What comes out is the same
+    /// everywhere, and what one process with the whole logits would have got. Devices must reach each other's memory: GPUs of one host with peer
+    /// access, of one process or of several. There the host takes part when a group is made, and not in its steps.
+    ///
+    /// A caller's mistake is found before anything is sent; as all ranks make the same calls, all find it. After any other error of a step the
+    /// group is broken: no sequence was changed on this rank by that step on the host, but other ranks may have completed it. A device says so in
+    /// the next [`Pool::fetch`]: the host's copies stay as they were at the last one then, and the states on the devices are not to be used. A
+    /// device waits for at most `timeout`, but each wait of a turn has a clock of its own; that a rank is gone is seen by its connection, at once.
+    /// To go on, make new pools of a new group, and [resume](Pool::resume) from the states of one rank.
+    ///
+    /// # Shapes and units
+    /// A batch is the whole one, the same on all ranks, and so are drafts and counts; [`Batch::plan`](crate::Batch::plan) is that of
+    /// [`Pool::plan`] for its slots, which is asked if there is none. Rows are this rank's part: one for each slot, or for each request and draft, of
+    /// the ids that the split gives it, which may be followed by padding up to [`VocabSplit::width`](gumball_dist::VocabSplit::width); under
+    /// `Replicated` whole rows, those of this rank's share of the requests, in turn. Outputs are of the whole batch, on every rank; what they hold
+    /// after an error of the group is unspecified.
+    ///
+    /// Calls refuse a layout that was not configured, row indices, hidden states, drafts and scores; `Survey` for verifications, hooks and
+    /// probabilities; on devices kept sets and hooks, and [`Work::Shorten`](crate::Work::Shorten) if the requests of ranks are no neighbours in the
+    /// batch. A graph takes the layout, the mode and the numbers of requests and of rows of each rank of its capture.
+    ///
+    /// # Errors
+    /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and [`Group::join`](gumball_dist::Group::join): ranks must agree on
+    ///   the pool's vocabulary, slots, rows, widths, route and timeout, and on all of `planner`.
+    /// - [`Error::Length`] if the split is not of the pool's vocabulary.
+    /// - On devices [`Error::OutOfRange`] for more than 8 ranks, [`Error::Conflict`] for the route `probabilities` and for kept sets, which are
+    ///   not spread over devices, and [`RanksError::Unavailable`](crate::RanksError::Unavailable) on all ranks if a device cannot reach another's
+    ///   memory.
+    pub fn over(config: PoolConfig, ranks: Ranks) -> Result<Self> {
+        Self::made(config, Some(ranks))
+    }
+
+    fn made(config: PoolConfig, ranks: Option<Ranks>) -> Result<Self> {
         let PoolConfig { vocab, widths, kept, ref route, .. } = config;
+        if let Some(Ranks { planner, .. }) = &ranks
+            && planner.split.vocab() != vocab
+        {
+            let allowed = format!("{vocab} ids, the vocabulary of the pool");
+            return Err(Error::length("split", planner.split.vocab(), allowed));
+        }
         SamplingParams::default().validate(vocab)?;
         let slots = Slots::new(config.slots)?;
+        let has_ranks = ranks.is_some();
         let backend: Box<dyn Backend> = match &config.place {
-            Place::Host { threads, level } => Box::new(Host::new(&config, *threads, *level)?),
+            Place::Host { threads, level } => {
+                let host = Host::new(&config, *threads, *level)?;
+                match ranks {
+                    None => Box::new(host),
+                    Some(ranks) => Box::new(HostRanks::new(host, &config, ranks)?),
+                }
+            }
             #[cfg(feature = "cuda")]
-            Place::Device { .. } => Box::new(OnGpu::new(&config)?),
+            Place::Device { .. } => match ranks {
+                None => Box::new(OnGpu::new(&config)?),
+                Some(ranks) => Box::new(GpuRanks::new(&config, ranks)?),
+            },
         };
         let (is_assigned, was_direct, route) = (false, false, route.clone());
-        Ok(Self { vocab, widths, route, kept, slots, backend, is_assigned, was_direct })
+        Ok(Self { vocab, widths, route, kept, slots, backend, has_ranks, is_assigned, was_direct })
     }
 
     /// Admits a request and returns its slot. A device is not waited for, and captured graphs stay valid.
@@ -70,7 +125,11 @@ impl Pool {
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option that no kernel implements, or if
     ///   it has not enough memory.
     /// - [`Error::Conflict`] on a device for a parameter that the route `probabilities` does not take there.
+    /// - Over ranks [`Error::OutOfRange`] if there is no seed: ranks that each took one would draw different tokens.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        if self.has_ranks && params.seed.is_none() {
+            return Err(Error::out_of_range("seed", "absent", "given, so that all ranks have the same"));
+        }
         self.place(Sequence::new(params, self.vocab, prompt)?)
     }
 
@@ -173,23 +232,46 @@ impl Pool {
     /// Returns the SIMD level in use; `None` on a device.
     #[must_use]
     pub fn level(&self) -> Option<Level> {
-        self.on_host().map(|host| host.workers.level())
+        self.backend.host().map(|host| host.workers.level())
+    }
+
+    /// Returns the ranks that the pool is spread over; `None` in one process.
+    #[must_use]
+    pub fn ranks(&self) -> Option<RanksInfo<'_>> {
+        self.backend.ranks()
+    }
+
+    /// Begins to count what ranks exchange from nothing.
+    pub fn reset_traffic(&mut self) {
+        self.backend.group_mut().into_iter().for_each(gumball_dist::Group::reset_traffic);
+    }
+
+    /// Returns the shape of a step of these slots, for [`Pool::plan`]: what their requests need, without a graph. `drafts`: the most drafts of a
+    /// request.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vacant slot.
+    pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
+        self.slots.shape(slots, drafts, kind, self.vocab)
+    }
+
+    /// Decides the layout of a step over ranks, before its logits exist: as [`Planner::plan`](gumball_dist::Planner::plan) does.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] in one process.
+    /// - Those of [`Planner::plan`](gumball_dist::Planner::plan).
+    pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
+        let Some(ranks) = self.ranks() else {
+            let reason = "one process has all rows; make the pool by Pool::over".to_owned();
+            return Err(Error::Unavailable { resource: "layouts of rows over ranks", reason });
+        };
+        ranks.planner.plan(shape)
     }
 
     /// Returns the route in use.
     #[must_use]
     pub fn route(&self) -> &Route {
         &self.route
-    }
-
-    /// Returns the parts of a pool that is on the host.
-    pub(crate) fn host_parts(&mut self) -> (&mut Slots, &mut Host) {
-        let host = (&mut *self.backend as &mut dyn Any).downcast_mut().expect("it is on the host");
-        (&mut self.slots, host)
-    }
-
-    pub(crate) fn on_host(&self) -> Option<&Host> {
-        (&*self.backend as &dyn Any).downcast_ref()
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {

@@ -3,6 +3,7 @@
 //! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before anything here reads or
 //! changes the sequence (`device/catch_up.rs`).
 
+use gumball_dist::{Needs, StepKind, StepShape};
 use gumball_spec::request::check_hook;
 use gumball_spec::{Error, Kind, NONE, Result, memory};
 
@@ -36,12 +37,12 @@ pub(crate) struct Entry {
 
 /// Where rows are computed, as far as the table must tell it what becomes of sequences.
 pub(crate) trait Copies {
-    /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and nothing is written.
+    /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and `write` cannot fail.
     fn has_copies(&self) -> bool {
         false
     }
 
-    /// Writes a sequence to its slot.
+    /// Writes a sequence to its slot, as the caller has placed or changed it.
     fn write(&mut self, _slot: Slot, _sequence: &Sequence) -> Result<()> {
         Ok(())
     }
@@ -242,7 +243,8 @@ impl Slots {
         copies: &mut (impl Copies + ?Sized),
     ) -> Result<()> {
         if !copies.has_copies() {
-            return change(self.admitted_mut(slot));
+            change(self.admitted_mut(slot))?;
+            return copies.write(slot, self.admitted(slot));
         }
         let mut sequence = self.admitted(slot).clone();
         change(&mut sequence)?;
@@ -279,6 +281,19 @@ impl Slots {
         }
         self.sequence(slot)?.params().check_kind(kind)?;
         check_hook(kind, hooked)
+    }
+
+    /// Returns the shape of a step of these slots: what their requests need, without a graph.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vacant slot.
+    pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind, vocab: usize) -> Result<StepShape> {
+        let mut needs = Needs::default();
+        for slot in slots.iter().filter(|slot| **slot != PADDING) {
+            needs = needs.max(Needs::of(self.sequence(*slot)?.params(), vocab));
+        }
+        let (data_parallel, captured) = (false, None);
+        Ok(StepShape { requests: slots.len(), drafts, kind, needs, data_parallel, captured })
     }
 
     /// Appends the tokens of a step to the sequences.

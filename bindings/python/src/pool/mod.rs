@@ -26,8 +26,8 @@ mod signals;
 mod work;
 
 use gumball_engine::{
-    CudaThreadState, DeviceDistPool, DistPool, Error, Gpu, Outputs as EngineOutputs, Place as EnginePlace,
-    Pool as EnginePool, PoolConfig, Result, Widths,
+    CudaThreadState, Error, Gpu, Outputs as EngineOutputs, Place as EnginePlace, Pool as EnginePool,
+    PoolConfig, Ranks, Result, Widths,
 };
 use pyo3::prelude::*;
 
@@ -256,8 +256,10 @@ impl Pool {
                 let Some(ranks) = config else {
                     return Ok((Place::One(Box::new(EnginePool::new(host)?)), None));
                 };
+                let timeout = ranks.timeout;
                 let (transport, planner, info) = ranks.connect(false, &signals)?;
-                Ok((Place::HostRanks(Box::new(DistPool::new(host, planner, transport)?)), Some(info)))
+                let over = Ranks { planner, transport, timeout };
+                Ok((Place::HostRanks(Box::new(EnginePool::over(host, over)?)), Some(info)))
             };
             (py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?, Location::Host)
         } else {
@@ -290,7 +292,7 @@ impl Pool {
                 };
                 let timeout = ranks.timeout;
                 let (transport, planner, info) = ranks.connect(true, &signals)?;
-                let pool = DeviceDistPool::new(there, planner, transport, timeout)?;
+                let pool = EnginePool::over(there, Ranks { planner, transport, timeout })?;
                 Ok((Place::DeviceRanks(Box::new(pool)), Some(info)))
             };
             let place = py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?;

@@ -61,8 +61,10 @@ impl OnDevice {
         let pool = self.pool.get();
         let (address, layout, requests) = pool.with(py, None, |inner| match inner.place()? {
             Place::DeviceRanks(pool) => {
-                let (layout, requests) = pool.results_layout();
-                Ok((pool.results_address(), layout, requests))
+                let there = pool.on_device()?;
+                let shape = there.assigned(None)?;
+                let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
+                Ok((there.outputs_address(), layout, shape.requests))
             }
             place => {
                 let there = place.on_device()?;

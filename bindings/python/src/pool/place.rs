@@ -1,8 +1,8 @@
 //! The engine's pool: on the host or on a device, in one process or over ranks.
 
 use gumball_engine::{
-    Batch, CudaThreadState, Device, DeviceDistPool, DeviceGraph, DistPool, Error, Gpu, OnDevice, Outputs,
-    Pool, Result, StepVariant, Work,
+    Batch, CudaThreadState, Device, DeviceGraph, Error, Gpu, OnDevice, Outputs, Pool, Result, StepVariant,
+    Work,
 };
 
 use crate::devices;
@@ -12,8 +12,8 @@ use crate::devices;
 pub enum Place {
     /// In one process, on the host or on a device.
     One(Box<Pool>),
-    HostRanks(Box<DistPool>),
-    DeviceRanks(Box<DeviceDistPool>),
+    HostRanks(Box<Pool>),
+    DeviceRanks(Box<Pool>),
 }
 
 /// Evaluates an expression with the pool of any kind, whose methods have the same names.
@@ -51,7 +51,7 @@ impl Place {
         match self {
             Place::One(pool) => pool.device(),
             Place::HostRanks(_) => None,
-            Place::DeviceRanks(pool) => pool.pool().device(),
+            Place::DeviceRanks(pool) => pool.device(),
         }
     }
 
@@ -63,8 +63,7 @@ impl Place {
     pub fn len(&self) -> usize {
         match self {
             Place::One(pool) => pool.len(),
-            Place::HostRanks(pool) => pool.pool().len(),
-            Place::DeviceRanks(pool) => pool.pool().len(),
+            Place::HostRanks(pool) | Place::DeviceRanks(pool) => pool.len(),
         }
     }
 
@@ -134,7 +133,9 @@ impl Place {
 
     pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
         match (self, variant) {
-            (Place::DeviceRanks(pool), StepVariant::Full) => pool.reserve_replays(steps),
+            (Place::DeviceRanks(pool), StepVariant::Full) => {
+                pool.on_device()?.reserve_replays(steps, StepVariant::Full)
+            }
             (Place::DeviceRanks(_), _) => Err(only_full()),
             (place, _) => place.on_device()?.reserve_replays(steps, variant),
         }

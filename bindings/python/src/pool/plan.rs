@@ -86,7 +86,7 @@ impl Pool {
         self.with(py, None, |inner| {
             ranks!(inner.place()?, pool => {
                 let shape = StepShape { data_parallel, captured, ..pool.shape(&slots, drafts, kind)? };
-                Plan { plan: pool.plan(&shape)?, rank: pool.group().rank() }
+                Plan { plan: pool.plan(&shape)?, rank: pool.ranks().expect("it has ranks").group.rank() }
             })
         })
     }

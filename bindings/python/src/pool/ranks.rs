@@ -212,8 +212,11 @@ impl Pool {
                 _ => None,
             };
             let variants = place.on_device().ok().map(|there| there.variants());
-            let of_ranks =
-                ranks!(place, pool => (pool.planner().served().clone(), pool.group().traffic().clone())).ok();
+            let of_ranks = ranks!(place, pool => {
+                let ranks = pool.ranks().expect("it has ranks");
+                (ranks.planner.served().clone(), ranks.group.traffic().clone())
+            })
+            .ok();
             Ok((heads, variants, of_ranks))
         })?;
         if let Some(counts) = heads {

@@ -120,19 +120,16 @@ impl OnGpu {
         Err(Error::Unavailable { resource: "drafts on a device on the route probabilities", reason })
     }
 
-    /// Returns how much is assigned to the pool's own rows, or to those of a batch of drafts.
-    pub fn assigned_shape(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
+    /// Returns how much is assigned to the pool's own rows.
+    pub fn assigned_shape(&self) -> AssignedShape {
         let requests = self.assigned.slots.len();
-        Ok(match (of, self.assigned.counts()) {
-            (Some(of), _) => {
-                AssignedShape { rows: self.workspace.batch(Some(of.id))?.paths().count(), requests: 0 }
-            }
-            (None, None) => AssignedShape { rows: requests, requests: 0 },
-            (None, Some(counts)) => {
+        match self.assigned.counts() {
+            None => AssignedShape { rows: requests, requests: 0 },
+            Some(counts) => {
                 let drafts: usize = counts.iter().map(|count| *count as usize).sum();
                 AssignedShape { rows: requests + drafts, requests }
             }
-        })
+        }
     }
 
     /// Assigns a batch to `rows` rows: one of each slot, or with drafts one more than the slot has drafts.

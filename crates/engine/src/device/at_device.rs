@@ -1,8 +1,9 @@
 //! A device as the place of a pool's rows.
 
-use gumball_cuda::Graph;
+use gumball_cuda::{Graph, StepVariant};
 use gumball_spec::Result;
 
+use super::assign::AssignedShape;
 use super::on_gpu::OnGpu;
 use crate::backend::{Backend, Call};
 use crate::batch::Batch;
@@ -35,6 +36,30 @@ impl Backend for OnGpu {
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
         self.fetch_last(slots, out)
+    }
+
+    fn gpu(&self) -> Option<&OnGpu> {
+        Some(self)
+    }
+
+    fn gpu_mut(&mut self) -> Option<&mut OnGpu> {
+        Some(self)
+    }
+
+    fn enqueue_variant(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
+        self.enqueue_all(slots, work, Some(variant))
+    }
+
+    fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
+        self.reserve_steps(slots, steps, variant)
+    }
+
+    fn assigned(&self) -> AssignedShape {
+        self.assigned_shape()
+    }
+
+    fn outputs_address(&self) -> u64 {
+        self.workspace.results().address()
     }
 
     fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {

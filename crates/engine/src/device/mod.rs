@@ -40,7 +40,7 @@ pub use gumball_cuda::{
 };
 pub use head::DeviceHead;
 pub(crate) use on_gpu::OnGpu;
-pub use ranks::DeviceDistPool;
+pub(crate) use ranks::GpuRanks;
 pub use route::DeviceRoute;
 pub use view::OnDevice;
 

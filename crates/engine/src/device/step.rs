@@ -78,7 +78,12 @@ impl OnGpu {
     }
 
     /// Prepares for replays of a graph of the host program that take `steps` steps, captured under a variant.
-    pub(super) fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
+    pub(super) fn reserve_steps(
+        &mut self,
+        slots: &mut Slots,
+        steps: usize,
+        variant: StepVariant,
+    ) -> Result<()> {
         self.workspace.rows().check_variant(variant)?;
         self.grow_histories(steps)?;
         self.workspace.reserve_replays(steps as u64, variant)?;

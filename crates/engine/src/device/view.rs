@@ -1,7 +1,5 @@
 //! What a pool does on a device only: graphs of the host program, batches of drafts, and the addresses of what came out.
 
-use std::any::Any;
-
 use gumball_cuda::{DraftBatchLimits, Rows as DeviceMatrix, StepVariant};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result};
@@ -13,12 +11,7 @@ use super::on_gpu::OnGpu;
 use crate::backend::no_graphs;
 use crate::draft::Proposals;
 use crate::pool::Pool;
-use crate::slots::Slots;
 use crate::work::Work;
-
-pub(super) fn gpu_of(pool: &Pool) -> &OnGpu {
-    (&*pool.backend as &dyn Any).downcast_ref().expect("it is on a device")
-}
 
 /// A pool on a device, for what only a device does.
 #[derive(Debug)]
@@ -38,23 +31,17 @@ impl Pool {
     /// Returns the device; `None` on the host.
     #[must_use]
     pub fn device(&self) -> Option<&Device> {
-        (&*self.backend as &dyn Any).downcast_ref::<OnGpu>().map(|gpu| &gpu.device)
-    }
-
-    /// Returns the parts of a pool that is on a device.
-    pub(super) fn gpu_parts(&mut self) -> (&mut Slots, &mut OnGpu) {
-        let gpu = (&mut *self.backend as &mut dyn Any).downcast_mut().expect("it is on a device");
-        (&mut self.slots, gpu)
+        self.backend.gpu().map(|gpu| &gpu.device)
     }
 }
 
 impl<'a> OnDevice<'a> {
-    fn parts(&mut self) -> (&mut Slots, &mut OnGpu) {
-        self.pool.gpu_parts()
+    fn gpu_mut(&mut self) -> &mut OnGpu {
+        self.pool.backend.gpu_mut().expect("a view is of a device")
     }
 
     fn gpu(&self) -> &OnGpu {
-        gpu_of(self.pool)
+        self.pool.backend.gpu().expect("a view is of a device")
     }
 
     /// Enqueues work with the kernels of a named variant.
@@ -69,8 +56,8 @@ impl<'a> OnDevice<'a> {
     /// - Those of [`Pool::enqueue`].
     pub fn enqueue_variant(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
         self.pool.check_assigned(work.iter().any(Work::is_of_pool))?;
-        let (slots, gpu) = self.parts();
-        gpu.enqueue_all(slots, work, Some(variant))?;
+        let Pool { slots, backend, .. } = &mut *self.pool;
+        backend.enqueue_variant(slots, work, variant)?;
         self.pool.was_direct &= !work.iter().any(Work::has_outputs);
         Ok(())
     }
@@ -107,8 +94,8 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
         self.pool.check_assigned(steps > 0)?;
-        let (slots, gpu) = self.parts();
-        gpu.reserve(slots, steps, variant)?;
+        let Pool { slots, backend, .. } = &mut *self.pool;
+        backend.reserve(slots, steps, variant)?;
         self.pool.was_direct &= steps == 0;
         Ok(())
     }
@@ -118,7 +105,9 @@ impl<'a> OnDevice<'a> {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch.
     pub fn assigned(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
-        self.gpu().assigned_shape(of)
+        let Some(of) = of else { return Ok(self.pool.backend.assigned()) };
+        let rows = self.gpu().workspace.batch(Some(of.id))?.paths().count();
+        Ok(AssignedShape { rows, requests: 0 })
     }
 
     /// Makes a batch of rows of a draft model. All its memory is allocated here, but for what rows copy of the histories and counts
@@ -128,7 +117,11 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings or more than 64.
     /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route `probabilities`.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
-        self.parts().1.add_batch(limits)
+        if self.pool.has_ranks {
+            let reason = "draw drafts on each rank alone, in a pool of its own".to_owned();
+            return Err(Error::Unavailable { resource: "batches of drafts over ranks", reason });
+        }
+        self.gpu_mut().add_batch(limits)
     }
 
     /// Frees a batch. Captured graphs that hold it must not run any more.
@@ -136,7 +129,7 @@ impl<'a> OnDevice<'a> {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have it.
     pub fn remove_draft_batch(&mut self, batch: DraftBatch) -> Result<()> {
-        self.parts().1.workspace.remove_draft_batch(batch.id)
+        self.gpu_mut().workspace.remove_draft_batch(batch.id)
     }
 
     /// Waits for the enqueued work, and copies the last drafts of a batch, and their probabilities if `out` collects some, into `out`.
@@ -146,7 +139,7 @@ impl<'a> OnDevice<'a> {
     ///   probabilities that the batch does not write.
     /// - [`Error::Unavailable`] if the device fails, or failed before; or if the system refuses the memory.
     pub fn fetch_drafts(&mut self, batch: DraftBatch, out: &mut Proposals) -> Result<()> {
-        self.parts().1.read_drafted(batch, out)
+        self.gpu_mut().read_drafted(batch, out)
     }
 
     /// Returns the address, in the device's memory, of a batch's drafts: `[rows, siblings]` of i32 without gaps, the rows as they are
@@ -165,7 +158,7 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::OutOfRange`] if this pool does not have the batch, or it writes none.
     pub fn draft_probs(self, batch: DraftBatch) -> Result<DeviceMatrix<'a>> {
         let pool: &'a Pool = self.pool;
-        gpu_of(pool).workspace.proposals(batch.id)?.probs()
+        pool.backend.gpu().expect("a view is of a device").workspace.proposals(batch.id)?.probs()
     }
 
     /// Returns the address of the last step's outputs in the device's memory; it never changes.
@@ -174,7 +167,7 @@ impl<'a> OnDevice<'a> {
     /// temperatures there are those of the draw alone; [`Pool::fetch`] adds those of the softmax.
     #[must_use]
     pub fn outputs_address(&self) -> u64 {
-        self.gpu().workspace.results().address()
+        self.pool.backend.outputs_address()
     }
 
     /// Returns the layout of the last step's outputs.

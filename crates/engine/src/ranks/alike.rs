@@ -14,26 +14,18 @@ pub(crate) struct Requests(Vec<Request>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
     params: Digest,
-    /// Of its first ids, and of the caller's changes to its sequence since.
     prompt: Digest,
+    /// Of its output when the caller placed or changed it last.
+    output: Digest,
 }
 
 impl Requests {
-    /// Notes a request that was placed in a slot, with the ids of its sequence.
-    pub fn place(&mut self, slot: Slot, params: Digest, ids: &[u32]) {
-        let mut prompt = Digest::default();
-        prompt.add_list(ids);
-        self.set(slot, Request { params, prompt });
-    }
-
-    /// Notes that a request was copied.
-    pub fn copy(&mut self, from: Slot, to: Slot) {
-        self.set(to, self.0[from as usize]);
-    }
-
-    /// Notes a caller's change to a sequence.
-    pub fn note(&mut self, slot: Slot, word: u64) {
-        self.0[slot as usize].prompt.add(word);
+    /// Notes a sequence that the caller has placed in a slot, or changed there.
+    pub fn place(&mut self, slot: Slot, sequence: &Sequence) {
+        let (mut prompt, mut output) = (Digest::default(), Digest::default());
+        prompt.add_list(sequence.history().prompt());
+        output.add_list(sequence.history().output());
+        self.set(slot, Request { params: digest_of(sequence.params()), prompt, output });
     }
 
     fn set(&mut self, slot: Slot, request: Request) {
@@ -44,15 +36,16 @@ impl Requests {
 
     /// Takes the request of a row into the digest of a step.
     pub fn add(&self, digest: &mut StepDigest, slot: Slot, sequence: &Sequence) {
-        let Request { params, prompt } = self.0[slot as usize];
+        let Request { params, prompt, output } = self.0[slot as usize];
         digest.add(StepPart::Parameters, params.word());
         digest.extend(StepPart::Seeds, [sequence.seed(), sequence.draw().into()]);
         digest.add(StepPart::Prompts, prompt.word());
+        digest.add(StepPart::Positions, output.word());
     }
 }
 
 /// Returns the digest of parameters.
-pub(crate) fn digest_of(params: &SamplingParams) -> Digest {
+fn digest_of(params: &SamplingParams) -> Digest {
     Digest::default().with(format!("{params:?}").bytes().map(u64::from))
 }
 

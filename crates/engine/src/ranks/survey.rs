@@ -7,15 +7,16 @@ use gumball_dist::{Needs, Plan, Spread, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
-use super::DistPool;
+use super::HostRanks;
 use crate::batch::Batch;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::route::Route;
 use crate::slot::PADDING;
+use crate::slots::Slots;
 use crate::workers::Workers;
 
-impl DistPool {
+impl HostRanks {
     /// Checks that rows can be surveyed: each is logits that nobody changes whole, on the route of the race.
     pub(super) fn check_survey(&self, logits: Logits<'_>, batch: &Batch<'_>) -> Result<()> {
         let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason });
@@ -25,7 +26,7 @@ impl DistPool {
         if logits.kind() == Kind::Probabilities {
             return conflict("probabilities", "only logits are surveyed where they are; take gather or swap");
         }
-        if *self.pool.route() != Route::Race {
+        if *self.host.workers.route() != Route::Race {
             return conflict("route", "only the route race surveys rows where they are; take gather or swap");
         }
         Ok(())
@@ -34,17 +35,17 @@ impl DistPool {
     /// Computes a step from this rank's parts, and exchanges what comes out of the rows that ranks own.
     pub(super) fn survey(
         &mut self,
+        sequences: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
         batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let slots = batch.slots;
-        let (own, keeps) = (self.group.rank(), out.collects_kept());
-        let columns = self.planner.split().ids(own).len();
+        let (own, keeps) = (self.common.group.rank(), out.collects_kept());
+        let columns = self.common.planner.split().ids(own).len();
         let drawn: Vec<usize> = (0..slots.len()).filter(|row| slots[*row] != PADDING).collect();
-        let (vocab, widths) = (self.pool.vocab, self.pool.widths);
-        let (sequences, host) = self.pool.host_parts();
+        let (vocab, widths) = (self.host.vocab, self.host.widths);
         let rows: Vec<SurveyRow<'_>> = drawn
             .iter()
             .map(|row| {
@@ -65,13 +66,13 @@ impl DistPool {
             let of_rank = of_rank.filter(|(row, _)| row.needs > Needs::Winner && row.owner == rank);
             of_rank.map(|(_, row)| *row).collect()
         };
-        let owned: Vec<Vec<usize>> = (0..self.group.world()).map(owned).collect();
+        let owned: Vec<Vec<usize>> = (0..self.common.group.world()).map(owned).collect();
         self.workspace.keep_ids(keeps);
         let mut to = out.reshape(Layout { rows: slots.len(), widths })?;
         (0..slots.len()).filter(|row| slots[*row] == PADDING).for_each(|row| to.write_padding(row));
-        let (split, shards) = (self.planner.split(), &mut self.shards);
-        let stages = (&mut self.workspace, &Spreader { workers: &host.workers, idle: &self.idle });
-        survey_rows(&mut self.group, split, stages, &rows, shards, &mut |row, surveyed| {
+        let (split, shards) = (self.common.planner.split(), &mut self.shards);
+        let stages = (&mut self.workspace, &Spreader { workers: &self.host.workers, idle: &self.idle });
+        survey_rows(&mut self.common.group, split, stages, &rows, shards, &mut |row, surveyed| {
             let Surveyed { chosen, logprobs, kept } = surveyed;
             to.write(drawn[row], &chosen, logprobs, kept);
         })?;

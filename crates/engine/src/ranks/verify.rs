@@ -5,85 +5,76 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{NONE, Result};
 
 use super::step::logits_of;
-use super::{DistPool, corrupt, refuse_survey};
+use super::{HostRanks, corrupt, refuse_survey};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, ReadDrafts, starts};
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
 use crate::rows::Rows;
 use crate::slot::Slot;
+use crate::slots::Slots;
 
-impl DistPool {
-    /// Verifies the drafts of each request, and appends the emitted tokens to its sequence, on all ranks: what comes out is what
-    /// [`Pool::verify`](crate::Pool::verify) gives for the whole logits, bit for bit.
-    ///
-    /// # Shapes and units
-    /// `batch`, `drafts`: as [`Pool::verify`](crate::Pool::verify) takes them, the same on all ranks; `batch.plan` is that of
-    /// [`DistPool::plan`], which is asked if there is none. `rows`: the rows that it takes, in the shape that [`DistPool::step`] takes; a
-    /// request's rows stay together. `out`: the whole batch, on every rank.
-    ///
-    /// # Errors
-    /// - Those of [`Pool::verify`](crate::Pool::verify) and [`DistPool::step`].
-    /// - [`Error::Conflict`](gumball_spec::Error::Conflict) under `Survey`, which no verification takes.
-    pub fn verify(
+impl HostRanks {
+    /// Takes a verification, whose rows are this rank's part; a request's rows stay together.
+    pub(super) fn verify(
         &mut self,
+        sequences: &mut Slots,
         rows: Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let logits = rows.of_rank(batch)?;
-        let drafts = &drafts.read(&Drafted::of(batch), self.pool.vocab())?;
+        let drafts = &drafts.read(&Drafted::of(batch), self.host.vocab)?;
         let most = batch.counts.iter().copied().max().unwrap_or(0) as usize;
-        let plan = &self.planned(batch, most, StepKind::Verify)?;
+        let plan = &self.common.planned(sequences, batch, most, StepKind::Verify, self.host.vocab)?;
         self.check_plan(plan, logits, &drafts.starts)?;
         refuse_survey(plan)?;
-        let (sequences, host) = self.pool.host_parts();
-        host.check_requests(sequences, logits.kind(), batch, drafts)?;
+        self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let counts = batch.counts.iter().map(|count| u64::from(*count));
         let ids = drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter()));
         let drafted = counts.chain(ids.map(|id| *id as u64));
-        self.begin(plan, logits, (batch, drafts.rows()), (&batch.mode.words(), drafted));
+        self.begin(sequences, plan, logits, (batch, drafts.rows()), (&batch.mode.words(), drafted));
         let rows = |rank: usize| -> Vec<usize> {
             plan.shares.of(rank).flat_map(|request| drafts.places(request)).collect()
         };
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..drafts.rows()).collect();
-                let whole = self.whole_rows(logits, &vec![all; self.group.world()])?;
-                let whole = logits_of(&whole, drafts.rows(), self.pool.vocab(), logits)?;
-                let (sequences, host) = self.pool.host_parts();
-                host.judge(sequences, whole, batch, drafts, out)?;
+                let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
+                let whole = logits_of(&whole, drafts.rows(), self.host.vocab, logits)?;
+                self.host.judge(sequences, whole, batch, drafts, out)?;
             }
             LogitsLayout::Swap => {
-                let shares: Vec<Vec<usize>> = (0..self.group.world()).map(rows).collect();
+                let shares: Vec<Vec<usize>> = (0..self.common.group.world()).map(rows).collect();
                 let whole = self.whole_rows(logits, &shares)?;
-                let own = &shares[self.group.rank()];
-                let whole = logits_of(&whole, own.len(), self.pool.vocab(), logits)?;
-                self.verify_share(plan, whole, own, (batch, drafts), out)?;
+                let own = &shares[self.common.group.rank()];
+                let whole = logits_of(&whole, own.len(), self.host.vocab, logits)?;
+                self.verify_share(sequences, plan, whole, own, (batch, drafts), out)?;
             }
             LogitsLayout::Replicated => {
-                let own = rows(self.group.rank());
-                self.verify_share(plan, logits, &own, (batch, drafts), out)?;
+                let own = rows(self.common.group.rank());
+                self.verify_share(sequences, plan, logits, &own, (batch, drafts), out)?;
             }
             LogitsLayout::Survey => unreachable!("checked"),
         }
-        self.pool.slots.append(batch.slots, out);
-        self.planner.count(plan);
+        sequences.append(batch.slots, out);
+        self.common.planner.count(plan);
         Ok(())
     }
 
     /// Verifies this rank's share of the requests, whose rows are given, and exchanges what comes out.
     fn verify_share(
         &mut self,
+        sequences: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
         rows: &[usize],
         (batch, drafts): (&Batch<'_>, &ReadDrafts<'_>),
         out: &mut Outputs,
     ) -> Result<()> {
-        let vocab = self.pool.vocab();
-        let own: Vec<usize> = plan.shares.of(self.group.rank()).collect();
+        let vocab = self.host.vocab;
+        let own: Vec<usize> = plan.shares.of(self.common.group.rank()).collect();
         let own_slots: Vec<Slot> = own.iter().map(|request| batch.slots[*request]).collect();
         let counts: Vec<u32> = own.iter().map(|request| batch.counts[*request]).collect();
         let trees: Vec<_> = own.iter().map(|request| drafts.tree(*request)).collect();
@@ -102,8 +93,7 @@ impl DistPool {
         let picked = batch.pick(rows);
         let own_batch = Batch { slots: &own_slots, counts: &counts, mode: batch.mode, ..picked.batch() };
         self.prepare_share(out);
-        let (sequences, host) = self.pool.host_parts();
-        host.judge(sequences, logits, &own_batch, &share, &mut self.share)?;
+        self.host.judge(sequences, logits, &own_batch, &share, &mut self.share)?;
 
         let mut words = Vec::new();
         for request in 0..own.len() {
@@ -117,8 +107,8 @@ impl DistPool {
         let most_words = 1 + self.share.most_packed(vocab);
         let rows_of = |rank| plan.shares.of(rank).map(|request| drafts.places(request).len());
         let most_bytes = |rank| size_of::<u32>() * most_words * rows_of(rank).sum::<usize>();
-        let messages = self.group.all_gather(What::Outputs, &bytes_of(&words), most_bytes)?;
-        out.whole(Layout { rows: drafts.rows(), widths: self.pool.widths })?;
+        let messages = self.common.group.all_gather(What::Outputs, &bytes_of(&words), most_bytes)?;
+        out.whole(Layout { rows: drafts.rows(), widths: self.host.widths })?;
         let mut rows = vec![PADDED; drafts.rows()];
         for (rank, message) in messages.iter().enumerate() {
             let words = words_of(message);
@@ -129,19 +119,19 @@ impl DistPool {
                     let unpacked = out.unpack(row, &mut rest);
                     let from = rest.split_off_first().copied();
                     let (Some(()), Some(from)) = (unpacked, from) else {
-                        return Err(corrupt(&mut self.group, rank));
+                        return Err(corrupt(&mut self.common.group, rank));
                     };
                     let is_row = from == PADDED || (from as usize) < places.len();
                     // A padded row emits nothing.
                     let is_padded = from == PADDED && out.tokens()[row] != NONE;
                     if !is_row || is_padded || !self.is_outcome(out, row) {
-                        return Err(corrupt(&mut self.group, rank));
+                        return Err(corrupt(&mut self.common.group, rank));
                     }
                     rows[row] = if from == PADDED { PADDED } else { from + places.start as u32 };
                 }
             }
             if !rest.is_empty() {
-                return Err(corrupt(&mut self.group, rank));
+                return Err(corrupt(&mut self.common.group, rank));
             }
         }
         out.note_walks(&drafts.starts, rows);

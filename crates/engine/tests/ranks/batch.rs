@@ -6,8 +6,8 @@ use gumball_engine::dist::{
     LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    DistPool, Error, Kind, Matrix, Place, Pool, PoolConfig, Row, Rows, SamplingParams, Sequence, Slot,
-    Widths, bf16, f16,
+    Error, Kind, Matrix, Place, Pool, PoolConfig, Ranks, Row, Rows, SamplingParams, Sequence, Slot, Widths,
+    bf16, f16,
 };
 
 use crate::cases::{self, Dice};
@@ -141,7 +141,7 @@ impl Requests {
     }
 
     /// Returns a rank's pool, and the slots of the requests.
-    pub fn dist_pool(&self, rank: Threads) -> (DistPool, Vec<Slot>) {
+    pub fn dist_pool(&self, rank: Threads) -> (Pool, Vec<Slot>) {
         self.try_dist_pool(Box::new(rank), self.planner()).unwrap()
     }
 
@@ -160,8 +160,8 @@ impl Requests {
         &self,
         rank: Box<dyn Transport>,
         planner: PlannerConfig,
-    ) -> Result<(DistPool, Vec<Slot>), Error> {
-        let mut pool = DistPool::new(self.config(), planner, rank)?;
+    ) -> Result<(Pool, Vec<Slot>), Error> {
+        let mut pool = Pool::over(self.config(), Ranks { planner, transport: rank, timeout: PATIENCE })?;
         let slots = self.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
         let slots = slots.collect();
         Ok((pool, slots))

@@ -3,7 +3,7 @@
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Transport, VocabSplit, What};
 use gumball_engine::{
-    Batch, DistPool, Kind, LogprobMode, LogprobsParams, Outputs, Place, Pool, PoolConfig, SamplingParams,
+    Batch, Kind, LogprobMode, LogprobsParams, Outputs, Place, Pool, PoolConfig, Ranks, SamplingParams,
 };
 
 use crate::batch::{Numbers, on_ranks, part};
@@ -46,19 +46,25 @@ fn received(
         let own = rank.rank();
         let planner =
             PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
-        let mut pool = DistPool::new(config(), planner, Box::new(rank)).unwrap();
+        let mut pool = Pool::over(
+            config(),
+            Ranks { planner, transport: Box::new(rank), timeout: crate::batch::PATIENCE },
+        )
+        .unwrap();
         let admitted: Vec<_> = (0..rows.len()).map(|i| pool.admit(params(i), &[1]).unwrap()).collect();
         assert_eq!(admitted, slots);
         pool.reset_traffic();
         let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
-        let plan = pool.planner().plan_as(layout, &shape);
+        let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
         let share: Vec<usize> = plan.shares.of(own).collect();
         let part = part(layout, &split, own, dtype, rows, &share);
         let logits = part.numbers.logits(part.rows, part.columns, Kind::Logits);
         let mut out = Outputs::new();
         pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap();
         assert_eq!(out.words(), want.words());
-        pool.group()
+        pool.ranks()
+            .unwrap()
+            .group
             .traffic()
             .iter()
             .map(|(what, it)| (*what, it.received_bytes as usize))

@@ -6,8 +6,8 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceDistPool, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Matrix, Outputs,
-    PADDING, Pool, RanksError, Slot, Tree, VerifyMode, Work,
+    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Matrix, Outputs, PADDING, Pool,
+    RanksError, Slot, Tree, VerifyMode, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
@@ -125,10 +125,10 @@ impl Turn {
     }
 
     /// Takes the turn on a rank, and holds what comes out to that of one process.
-    fn take(&self, batch: &Requests, pool: &mut DeviceDistPool, own: usize, told: &str) {
+    fn take(&self, batch: &Requests, pool: &mut Pool, own: usize, told: &str) {
         let Self { layout, slots, given, whole, extras, want, states } = self;
         let kind = if given.is_some() { StepKind::Verify } else { StepKind::Decode };
-        let plan = pool.planner().plan_as(*layout, &pool.shape(slots, 4, kind).unwrap());
+        let plan = pool.ranks().unwrap().planner.plan_as(*layout, &pool.shape(slots, 4, kind).unwrap());
         let share = plan.shares.of(own);
         let rows: Vec<usize> = match given {
             None => share.collect(),
@@ -140,10 +140,7 @@ impl Turn {
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             match given {
                 None => {
-                    let mut outputs = Outputs::new();
-                    pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut outputs).unwrap();
-                    pool.fetch(&mut out).unwrap();
-                    assert_eq!(outputs.words(), out.words());
+                    pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut out).unwrap();
                 }
                 Some(given) => {
                     pool.verify(
@@ -257,12 +254,16 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
             on_ranks(2, |rank| {
                 let own = rank.rank();
                 let (mut pool, slots) = pool(&batch, rank, PATIENCE);
-                let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 3, StepKind::Verify).unwrap());
+                let plan = pool
+                    .ranks()
+                    .unwrap()
+                    .planner
+                    .plan_as(layout, &pool.shape(&slots, 3, StepKind::Verify).unwrap());
                 let starts = [0, 3, 7, 8];
                 let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
                 let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
                 let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-                let runtime = pool.pool().device().unwrap().runtime().clone();
+                let runtime = pool.device().unwrap().runtime().clone();
                 let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
                 let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
                 let rows = rows.unwrap().with_kind(batch.kind);
@@ -332,12 +333,16 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, PATIENCE);
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
             let starts = [0, 3, 6, 7];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let runtime = pool.pool().device().unwrap().runtime().clone();
+            let runtime = pool.device().unwrap().runtime().clone();
             let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
             let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
             let rows = rows.unwrap().with_kind(batch.kind);
@@ -367,7 +372,7 @@ fn a_verification_over_devices_is_not_surveyed() {
         let (mut pool, slots) = pool(&batch, rank, PATIENCE);
         let shape = pool.shape(&slots, 1, StepKind::Verify).unwrap();
         assert_ne!(pool.plan(&shape).unwrap().layout, Survey);
-        let plan = pool.planner().plan_as(Survey, &shape);
+        let plan = pool.ranks().unwrap().planner.plan_as(Survey, &shape);
         let options = Batch::default();
         let error = pool
             .assign(&Batch {
@@ -382,7 +387,7 @@ fn a_verification_over_devices_is_not_surveyed() {
                     or swap";
         assert_eq!(error.to_string(), said);
         // A count too many, and one too few.
-        let plan = pool.planner().plan_as(Swap, &shape);
+        let plan = pool.ranks().unwrap().planner.plan_as(Swap, &shape);
         for counts in [&[0; 4][..], &[0; 2]] {
             let error = pool
                 .assign(&Batch {
@@ -407,7 +412,11 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, Duration::from_secs(5));
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
@@ -447,7 +456,11 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
                 return std::thread::sleep(Duration::from_millis(900));
             }
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());

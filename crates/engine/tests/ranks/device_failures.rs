@@ -26,7 +26,8 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
     with_patience(2, Duration::from_secs(5), |rank| {
         let own = rank.rank();
         let (mut pool, slots) = pool(&batch, rank, timeout);
-        let plan = pool.planner().plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+        let plan =
+            pool.ranks().unwrap().planner.plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
         let part = part(Swap, &batch.split, own, 0, &whole, &[]);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();
@@ -36,7 +37,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             return std::thread::sleep(Duration::from_millis(900));
         }
         let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-        let runtime = pool.pool().device().unwrap().runtime().clone();
+        let runtime = pool.device().unwrap().runtime().clone();
         let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
         let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
         let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
@@ -65,7 +66,11 @@ fn results_of_a_failed_verification_are_padding() {
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, timeout);
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
@@ -96,12 +101,14 @@ fn results_of_a_failed_verification_are_padding() {
             assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{layout:?}");
 
             // A graph of the host program reads the results where they lie, before anyone has fetched the failure.
-            let (results, requests) = pool.results_layout();
+            let there = pool.on_device().unwrap();
+            let (results, requests) = (there.outputs_layout(), there.assigned(None).unwrap().requests);
+            let address = there.outputs_address();
             assert_eq!((results.rows, requests), (5, 3));
             let mut words = vec![7u32; results.words() + results.rows + requests];
-            let runtime = pool.pool().device().unwrap().runtime();
+            let runtime = pool.device().unwrap().runtime();
             // SAFETY: the window has room for these results, and nothing is enqueued.
-            unsafe { runtime.read(pool.results_address(), bytemuck::cast_slice_mut(&mut words)) }.unwrap();
+            unsafe { runtime.read(address, bytemuck::cast_slice_mut(&mut words)) }.unwrap();
             let (outputs, walks) = words.split_at(results.words());
             assert_eq!(walks, [u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, 0, 0, 0], "{layout:?}");
             let none = u32::MAX;
@@ -136,7 +143,11 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 let is_swapped = layout == Survey && kind == Kind::Probabilities;
                 let (dtype, kind) = if own == 1 { (dtype, kind) } else { (0, Kind::Logits) };
                 let (mut pool, slots) = pool(&batch, rank, timeout);
-                let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+                let plan = pool
+                    .ranks()
+                    .unwrap()
+                    .planner
+                    .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
                 let rows: Vec<usize> = plan.shares.of(own).collect();
                 let part = part(layout, &batch.split, own, dtype, &whole, &rows);
                 let logits = part.numbers.logits(part.rows, part.columns, kind);
@@ -170,7 +181,11 @@ fn a_rank_that_closes_its_pool_is_lost_to_the_others_at_once() {
             if own == 1 {
                 return;
             }
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let rows: Vec<usize> = plan.shares.of(own).collect();
             let part = part(layout, &batch.split, own, 0, &whole[..3], &rows);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
@@ -200,10 +215,10 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
     let differences = [
         ("slots", "the slots of the step"),
         ("draw", "the seed or draw index of a request"),
-        ("shortened", "the prompt of a request"),
+        ("shortened", "the output or position of a request"),
         ("prompt", "the prompt of a request"),
         ("length", "the prompt of a request"),
-        ("pushed", "the prompt of a request"),
+        ("pushed", "the output or position of a request"),
         ("masks", "the masks of the step"),
         ("forced", "the forced tokens of the step"),
     ];
@@ -244,7 +259,11 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
                     options.forced = &forced;
                 }
             }
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let error = pool

@@ -15,9 +15,12 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, PATIENCE);
-            let runtime = pool.pool().device().unwrap().runtime().clone();
-            let plan_of = |pool: &gumball_engine::DeviceDistPool, slots: &[Slot]| {
-                pool.planner().plan_as(layout, &pool.shape(slots, 0, StepKind::Decode).unwrap())
+            let runtime = pool.device().unwrap().runtime().clone();
+            let plan_of = |pool: &gumball_engine::Pool, slots: &[Slot]| {
+                pool.ranks()
+                    .unwrap()
+                    .planner
+                    .plan_as(layout, &pool.shape(slots, 0, StepKind::Decode).unwrap())
             };
             let part_of =
                 |rows: usize, share: Vec<usize>| part(layout, &batch.split, own, 0, &whole[..rows], &share);
@@ -39,7 +42,7 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             pool.assign(&Batch { slots: &slots, plan: Some(plan), ..options }).unwrap();
             pool.enqueue(&[Work::step(all_rows)]).unwrap();
             pool.fetch(&mut out).unwrap();
-            let served = pool.planner().served().clone();
+            let served = pool.ranks().unwrap().planner.served().clone();
 
             // The host program captures a smaller step: nothing runs, so the last step is still that of three rows.
             pool.assign(&Batch { slots: &slots[..2], plan: Some(fewer), ..options }).unwrap();
@@ -48,16 +51,16 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
                 Ok(())
             });
             drop(captured.unwrap());
-            assert_eq!(*pool.planner().served(), served, "{layout:?}");
+            assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{layout:?}");
             pool.fetch(&mut again).unwrap();
             assert_eq!(again.words(), out.words(), "{layout:?}");
 
             // Two steps of a graph count as two.
             pool.assign(&Batch { slots: &slots, plan: Some(plan), ..options }).unwrap();
             let graph = pool.capture(&[Work::step(all_rows); 2]).unwrap();
-            assert_eq!(*pool.planner().served(), served, "{layout:?}");
+            assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{layout:?}");
             pool.replay(&graph).unwrap();
-            assert_eq!(pool.planner().served()[&(layout, 3)], 3, "{layout:?}");
+            assert_eq!(pool.ranks().unwrap().planner.served()[&(layout, 3)], 3, "{layout:?}");
         });
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, Dtype, Filter, Kind, Outputs, PADDING, Place,
-    PoolConfig, RanksError, SamplingParams, Slot, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Filter, Kind, Outputs, PADDING, Place, Pool,
+    PoolConfig, Ranks, RanksError, SamplingParams, Slot, Widths, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
@@ -15,14 +15,14 @@ use crate::cases::Dice;
 use crate::steps::Extras;
 
 /// Returns a rank's pool on a device of its own, and the slots of the requests.
-pub fn pool(batch: &Requests, rank: Threads, timeout: Duration) -> (DeviceDistPool, Vec<Slot>) {
+pub fn pool(batch: &Requests, rank: Threads, timeout: Duration) -> (Pool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
     let widths = Widths { top_n: 40, ids: 3 };
     let config =
         PoolConfig { slots: 16, widths, place: Place::device(device, 64), ..PoolConfig::new(batch.vocab) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..batch.planner() };
-    let mut pool = DeviceDistPool::new(config, planner, Box::new(rank), timeout).unwrap();
+    let mut pool = Pool::over(config, Ranks { planner, transport: Box::new(rank), timeout }).unwrap();
     let slots = batch.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
     let slots = slots.collect();
     (pool, slots)
@@ -62,7 +62,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
             let (mut pool, _) = pool(&batch, rank, PATIENCE);
             for (step, (layout, whole, extras, slots, want, states)) in steps.iter().enumerate() {
                 let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
-                let plan = pool.planner().plan_as(*layout, &shape);
+                let plan = pool.ranks().unwrap().planner.plan_as(*layout, &shape);
                 let rows: Vec<usize> = plan.shares.of(own).collect();
                 let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
                 let mut out = Outputs::new();
@@ -73,7 +73,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
                 let told =
                     || format!("seed {seed}, rank {own} of {world}, step {step}, {layout:?}, {batch:?}");
                 if decided {
-                    assert_eq!(pool.sends_rows(), *layout == Swap, "{}", told());
+                    assert_eq!(pool.ranks().unwrap().sends_rows, *layout == Swap, "{}", told());
                 }
                 assert_eq!(out.tokens(), want.tokens(), "{}", told());
                 assert_eq!(out.words(), want.words(), "{}", told());
@@ -166,10 +166,14 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, PATIENCE);
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let buffer = DeviceBuffer::of(pool.pool().device().unwrap().runtime(), numbers).unwrap();
+            let buffer = DeviceBuffer::of(pool.device().unwrap().runtime(), numbers).unwrap();
             let rows =
                 DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
             let rows = rows.with_kind(batch.kind);
@@ -198,7 +202,11 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
                 // Comes to no step, and stays until the other one has given up.
                 return std::thread::sleep(Duration::from_millis(900));
             }
-            let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
@@ -227,7 +235,8 @@ fn ranks_that_take_different_steps_are_told_so() {
         if own == 1 {
             slots.reverse();
         }
-        let plan = pool.planner().plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+        let plan =
+            pool.ranks().unwrap().planner.plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
         let part = part(Swap, &batch.split, own, 0, &whole, &[]);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
         let mut out = Outputs::new();

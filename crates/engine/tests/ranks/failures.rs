@@ -5,43 +5,41 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit, threads};
 use gumball_engine::{
-    Batch, DistPool, Error, Masks, Outputs, Place, PoolConfig, RanksError, Rows, SamplingParams, Slot,
+    Batch, Error, Masks, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
 };
 
 use crate::batch::with_patience;
 
 const VOCAB: usize = 600;
 
-fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (DistPool, Slot) {
+fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (Pool, Slot) {
     let world = gumball_engine::dist::Transport::world(&rank);
     let planner = PlannerConfig {
         layouts: layouts.to_vec(),
         ..PlannerConfig::new(VocabSplit::even(VOCAB, world).unwrap())
     };
     let config = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
-    let mut pool = DistPool::new(config, planner, Box::new(rank)).unwrap();
+    let mut pool =
+        Pool::over(config, Ranks { planner, transport: Box::new(rank), timeout: crate::batch::PATIENCE })
+            .unwrap();
     let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
     let slot = pool.admit(params, &[1, 2]).unwrap();
     (pool, slot)
 }
 
 /// Takes a step of one row.
-fn step(pool: &mut DistPool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> {
+fn step(pool: &mut Pool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> {
     step_with(pool, slot, layout, &Batch::default())
 }
 
-fn step_with(
-    pool: &mut DistPool,
-    slot: Slot,
-    layout: LogitsLayout,
-    options: &Batch<'_>,
-) -> Result<(), Error> {
+fn step_with(pool: &mut Pool, slot: Slot, layout: LogitsLayout, options: &Batch<'_>) -> Result<(), Error> {
     let shape = pool.shape(&[slot], 0, StepKind::Decode)?;
-    let plan = pool.planner().plan_as(layout, &shape);
-    let ids = pool.planner().split().ids(pool.group().rank());
+    let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
+    let ids = pool.ranks().unwrap().planner.split().ids(pool.ranks().unwrap().group.rank());
     let columns = if layout == Replicated { 0..VOCAB } else { ids };
     let row: Vec<f32> = columns.map(|id| (id * 37 % 101) as f32 * 0.2).collect();
-    let rows = if layout == Replicated { plan.shares.of(pool.group().rank()).count() } else { 1 };
+    let rows =
+        if layout == Replicated { plan.shares.of(pool.ranks().unwrap().group.rank()).count() } else { 1 };
     let logits = Rows::logits(&row, rows, row.len())?;
     pool.step(logits, &Batch { slots: &[slot], plan: Some(plan), ..*options }, &mut Outputs::new())
 }
@@ -88,7 +86,9 @@ fn pools_that_differ_are_told_so_at_start() {
         let slots = if gumball_engine::dist::Transport::rank(&rank) == 2 { 7 } else { 8 };
         let config = PoolConfig { slots, place: Place::threads(1), ..PoolConfig::new(VOCAB) };
         let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 3).unwrap());
-        DistPool::new(config, planner, Box::new(rank)).unwrap_err().to_string()
+        Pool::over(config, Ranks { planner, transport: Box::new(rank), timeout: crate::batch::PATIENCE })
+            .unwrap_err()
+            .to_string()
     });
     let first = "rank 2 disagrees on slots: it has 7, this rank 8";
     assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
@@ -98,8 +98,8 @@ fn pools_that_differ_are_told_so_at_start() {
 const DIFFERENCES: [(&str, &str); 8] = [
     ("slots", "the slots of the step"),
     ("draw", "the seed or draw index of a request"),
-    ("position", "the position of a request"),
-    ("output", "the prompt of a request"),
+    ("position", "the output or position of a request"),
+    ("output", "the output or position of a request"),
     ("prompt", "the prompt of a request"),
     ("parameters", "the parameters of a request"),
     ("masks", "the masks of the step"),
@@ -112,7 +112,7 @@ fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn
     for (layout, (differs, name)) in layouts.flat_map(|it| DIFFERENCES.map(|differs| (it, differs))) {
         with_patience(2, Duration::from_secs(20), |rank| {
             let (mut pool, mut slot) = pool(rank, &LogitsLayout::ALL);
-            let own = pool.group().rank();
+            let own = pool.ranks().unwrap().group.rank();
             let mut options = Batch::default();
             let (masks, forced) = ([u32::MAX - own as u32; VOCAB.div_ceil(32)], [Some(own as u32)]);
             match differs {
@@ -162,7 +162,7 @@ fn ranks_go_on_in_a_new_group_from_the_states_of_one() {
         let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
         step(&mut pool, slot, Swap).unwrap();
         step(&mut pool, slot, Swap).unwrap();
-        if pool.group().rank() == 0 {
+        if pool.ranks().unwrap().group.rank() == 0 {
             return None;
         }
         step(&mut pool, slot, Swap).unwrap_err();

@@ -147,12 +147,12 @@ fn step_with(
                 return (Err(error), true);
             }
         };
-        let states = |pool: &mut gumball_engine::DistPool| -> Vec<_> {
+        let states = |pool: &mut gumball_engine::Pool| -> Vec<_> {
             slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect()
         };
         let was = states(&mut pool);
         let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
-        let plan = pool.planner().plan_as(layout, &shape);
+        let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
         let rows: Vec<usize> = plan.shares.of(own).collect();
         let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);

@@ -12,7 +12,7 @@ use gumball_engine::dist::{
     Address, HEADER_BYTES, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit,
 };
 use gumball_engine::{
-    Batch, DistPool, Error, Outputs, PADDING, Place, PoolConfig, RanksError, Rows, SamplingParams,
+    Batch, Error, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
 };
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
@@ -176,10 +176,17 @@ fn stepped(timeout: Duration, peer: impl FnOnce(&mut Peer)) -> Error {
         let layouts = vec![LogitsLayout::Survey];
         let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, 2)?) };
         let config = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
-        let mut pool = DistPool::new(config, planner, Box::new(Sockets::connect(0, &own, timeout)?))?;
+        let mut pool = Pool::over(
+            config,
+            Ranks { planner, transport: Box::new(Sockets::connect(0, &own, timeout)?), timeout: PATIENCE },
+        )?;
         let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
         let slots = [PADDING, pool.admit(params, &[1, 2])?];
-        let plan = pool.planner().plan_as(LogitsLayout::Survey, &pool.shape(&slots, 0, StepKind::Decode)?);
+        let plan = pool
+            .ranks()
+            .unwrap()
+            .planner
+            .plan_as(LogitsLayout::Survey, &pool.shape(&slots, 0, StepKind::Decode)?);
         let rows = [0.5; VOCAB];
         let logits = Rows::logits(&rows[..], 2, VOCAB / 2)?;
         let stepped =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::{Address, StepKind, TransportKind, choose};
-use gumball_engine::{Batch, DistPool, Error, Outputs, Slot};
+use gumball_engine::{Batch, Error, Outputs, Pool, Slot};
 
 use crate::batch::{Numbers, Requests, part};
 use crate::cases::Dice;
@@ -38,13 +38,13 @@ fn alone() -> Vec<Vec<u32>> {
     slots.iter().map(|slot| pool.sequence(*slot).unwrap().history().ids().to_vec()).collect()
 }
 
-fn step(pool: &mut DistPool, batch: &Requests, slots: &[Slot], step: usize) -> Result<(), Error> {
+fn step(pool: &mut Pool, batch: &Requests, slots: &[Slot], step: usize) -> Result<(), Error> {
     let layout = LAYOUTS[step % LAYOUTS.len()];
     let shape = pool.shape(slots, 0, StepKind::Decode)?;
-    let plan = pool.planner().plan_as(layout, &shape);
-    let own: Vec<usize> = plan.shares.of(pool.group().rank()).collect();
+    let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
+    let own: Vec<usize> = plan.shares.of(pool.ranks().unwrap().group.rank()).collect();
     let whole = rows(batch, step);
-    let part = part(layout, &batch.split, pool.group().rank(), batch.dtype, &whole, &own);
+    let part = part(layout, &batch.split, pool.ranks().unwrap().group.rank(), batch.dtype, &whole, &own);
     let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
     pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(slots) }, &mut Outputs::new())
 }

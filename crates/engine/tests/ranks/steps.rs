@@ -98,7 +98,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests,
         let (mut pool, _) = batch.dist_pool(rank);
         for (step, (layout, whole, extras, slots)) in steps.iter().enumerate() {
             let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
-            let plan = pool.planner().plan_as(*layout, &shape);
+            let plan = pool.ranks().unwrap().planner.plan_as(*layout, &shape);
             let rows: Vec<usize> = plan.shares.of(own).collect();
             let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
             let mut out = outputs();
@@ -115,7 +115,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests,
                 assert_eq!(pool.sequence(*slot).ok().map(state), states[row], "{}", told());
             }
         }
-        assert_eq!(pool.planner().served().values().sum::<u64>(), 3);
+        assert_eq!(pool.ranks().unwrap().planner.served().values().sum::<u64>(), 3);
     });
 }
 
@@ -189,7 +189,8 @@ fn a_batch_that_shrinks_and_grows_across_a_threshold_changes_layout_and_no_token
             )
             .unwrap();
         }
-        let served: Vec<_> = dist.planner().served().iter().map(|(key, steps)| (*key, *steps)).collect();
+        let served: Vec<_> =
+            dist.ranks().unwrap().planner.served().iter().map(|(key, steps)| (*key, *steps)).collect();
         assert_eq!(served, [((Gather, 2), 2), ((Gather, 3), 1), ((Swap, 8), 3)]);
         for (slot, wanted) in slots.iter().zip(&states) {
             assert_eq!(state(dist.sequence(*slot).unwrap()), *wanted);

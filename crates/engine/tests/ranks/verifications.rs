@@ -66,7 +66,7 @@ fn drafts_are_verified_as_by_one_process() {
             let own = gumball_engine::dist::Transport::rank(&rank);
             let (mut dist, _) = batch.dist_pool(rank);
             let shape = dist.shape(&slots, 3, StepKind::Verify).unwrap();
-            let plan = dist.planner().plan_as(layout, &shape);
+            let plan = dist.ranks().unwrap().planner.plan_as(layout, &shape);
             let rows: Vec<usize> =
                 plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]).collect();
             let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
@@ -102,7 +102,7 @@ fn a_verification_is_not_surveyed() {
         let (mut pool, _) = batch.dist_pool(rank);
         let shape = pool.shape(&[], 0, StepKind::Verify).unwrap();
         assert_ne!(pool.plan(&shape).unwrap().layout, Survey);
-        let plan = pool.planner().plan_as(Survey, &shape);
+        let plan = pool.ranks().unwrap().planner.plan_as(Survey, &shape);
         let numbers = Numbers::new(0, &[]);
         let logits = numbers.logits(0, batch.vocab, batch.kind);
         let (options, mut out) = (Batch::default(), Outputs::new());

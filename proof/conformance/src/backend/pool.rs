@@ -13,10 +13,10 @@ use gumball_cpu::Output;
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
 use gumball_engine::{
-    Batch, DistPool, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, HostMasks,
-    HostMatrix, Logits, LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, Pool, PoolConfig,
-    Proposals, RowHook, RowParams, Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State,
-    VerifyMode, Widths, bf16, f16,
+    Batch, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, HostMasks, HostMatrix,
+    Logits, LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, Pool, PoolConfig, Proposals,
+    RowHook, RowParams, Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths,
+    bf16, f16,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
@@ -280,7 +280,7 @@ impl Pooled<Heads> {
     }
 }
 
-impl Pooled<Ranks<DistPool>> {
+impl Pooled<Ranks> {
     /// Makes the backend of a pool over ranks.
     #[must_use]
     pub fn on_ranks() -> Self {

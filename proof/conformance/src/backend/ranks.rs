@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cuda")]
+use gumball_engine::Device;
 use gumball_engine::dist::{
     LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    Batch, DistPool, Drafts, Kind, Logits, Matrix, Outputs, Place, PoolConfig, Rows, SamplingParams,
-    Sequence, Slot, State, bf16, f16,
+    Batch, Drafts, Kind, Logits, Matrix, Outputs, Place, Pool, PoolConfig, Ranks as Over, Rows,
+    SamplingParams, Sequence, Slot, State, bf16, f16,
 };
-#[cfg(feature = "cuda")]
-use gumball_engine::{Device, DeviceDistPool};
 use gumball_spec::{Result, Row};
 
 #[cfg(feature = "cuda")]
@@ -23,8 +23,8 @@ use super::verbs::{Verbs, read};
 
 /// The pools of all ranks.
 #[derive(Debug)]
-pub struct Ranks<P: Send> {
-    pools: Vec<P>,
+pub struct Ranks {
+    pools: Vec<Pool>,
     split: VocabSplit,
     /// The layouts that steps take in turn, where they can, and how many steps there were.
     layouts: Vec<LogitsLayout>,
@@ -63,36 +63,36 @@ impl Part {
     }
 }
 
-impl Ranks<DistPool> {
+impl Ranks {
     /// Makes the pools of all ranks.
     ///
     /// # Errors
-    /// Those of [`DistPool::new`].
+    /// Those of [`Pool::over`].
     pub fn new(config: &PoolConfig) -> Result<Self> {
         Self::of(config.vocab, |planner, rank| {
             let config = PoolConfig { place: Place::threads(1), ..config.clone() };
-            DistPool::new(config, planner, rank)
+            Pool::over(config, Over { planner, transport: rank, timeout: PATIENCE })
         })
     }
 }
 
 #[cfg(feature = "cuda")]
-impl Ranks<DeviceDistPool> {
+impl Ranks {
     /// Makes the pools of all ranks, each on an emulated device of its own.
     ///
     /// # Errors
-    /// The errors of [`Device::emulated`] and [`DeviceDistPool::new`].
+    /// The errors of [`Device::emulated`] and [`Pool::over`].
     pub fn on_devices(place: impl Fn(Device) -> PoolConfig + Sync, vocab: usize) -> Result<Self> {
         Self::of(vocab, |planner, rank| {
-            DeviceDistPool::new(place(Device::emulated()?), planner, rank, PATIENCE)
+            Pool::over(place(Device::emulated()?), Over { planner, transport: rank, timeout: PATIENCE })
         })
     }
 }
 
-impl<P: Send> Ranks<P> {
+impl Ranks {
     fn of(
         vocab: usize,
-        make: impl Fn(PlannerConfig, Box<dyn Transport>) -> Result<P> + Sync,
+        make: impl Fn(PlannerConfig, Box<dyn Transport>) -> Result<Pool> + Sync,
     ) -> Result<Self> {
         let borders = [0, vocab * 37 / 100, vocab * 71 / 100, vocab];
         let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -131,7 +131,10 @@ impl<P: Send> Ranks<P> {
     }
 
     /// Does the same on all ranks, one after the other.
-    fn on_each<T: PartialEq + std::fmt::Debug>(&mut self, work: impl Fn(&mut P) -> Result<T>) -> Result<T> {
+    fn on_each<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        work: impl Fn(&mut Pool) -> Result<T>,
+    ) -> Result<T> {
         let mut results = self.pools.iter_mut().map(work);
         let first = results.next().expect("a rank");
         results.for_each(|other| assert_eq!(other, first, "all ranks come to the same"));
@@ -139,7 +142,7 @@ impl<P: Send> Ranks<P> {
     }
 
     /// Does the same on all ranks at once, by their numbers.
-    fn at_once<T: Send>(&mut self, work: impl Fn(usize, &mut P) -> Result<T> + Sync) -> Result<Vec<T>> {
+    fn at_once<T: Send>(&mut self, work: impl Fn(usize, &mut Pool) -> Result<T> + Sync) -> Result<Vec<T>> {
         let work = &work;
         let results: Vec<Result<T>> = std::thread::scope(|scope| {
             let ranks = self.pools.iter_mut().enumerate();
@@ -150,7 +153,7 @@ impl<P: Send> Ranks<P> {
     }
 }
 
-impl<P: Send> Drop for Ranks<P> {
+impl Drop for Ranks {
     /// Ends all ranks at once: pools on devices wait for each other.
     fn drop(&mut self) {
         std::thread::scope(|scope| {
@@ -217,124 +220,121 @@ fn part(logits: Logits<'_>, split: &VocabSplit, rank: usize, plan: &Plan, counts
 macro_rules! plan {
     ($pool:ident, $slots:ident, $layout:ident, $kind:expr) => {{
         let shape = $pool.shape($slots, 0, $kind).or_else(|_| $pool.shape(&[], 0, $kind))?;
-        $pool.planner().plan_as($layout, &StepShape { requests: $slots.len(), ..shape })
+        $pool
+            .ranks()
+            .expect("it has ranks")
+            .planner
+            .plan_as($layout, &StepShape { requests: $slots.len(), ..shape })
     }};
 }
 
-/// The verbs of pools over ranks; `kept` says whether they report kept sets.
-macro_rules! verbs_over_ranks {
-    ($pool:ident, hooks: $hooks:literal, kept: $kept:literal, $($own:item)*) => {
-        impl Verbs for Ranks<$pool> {
-            $($own)*
+impl Verbs for Ranks {
+    const SLOWNESS: u32 = 100;
 
-            const SLOWNESS: u32 = 100;
+    fn hooks(&self) -> bool {
+        self.pools[0].level().is_some()
+    }
 
-            fn hooks(&self) -> bool {
-                $hooks
+    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        self.on_each(|pool| pool.admit(params.clone(), prompt))
+    }
+
+    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        self.on_each(|pool| pool.resume(params.clone(), state))
+    }
+
+    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        self.on_each(|pool| pool.fork(slot, draw))
+    }
+
+    fn release(&mut self, slot: Slot) -> Result<()> {
+        self.on_each(|pool| pool.release(slot))
+    }
+
+    fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        self.on_each(|pool| pool.push(slot, id))
+    }
+
+    fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        self.on_each(|pool| pool.shorten(slots, counts))
+    }
+
+    fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        // Devices are waited for, which all ranks must do alike.
+        self.on_each(|pool| pool.sequence(slot).map(|sequence| format!("{:?}", sequence.state())))?;
+        of_caller(self.pools[0].sequence(slot))
+    }
+
+    /// Steps twice where kept sets are reported, without them and with them, for which other rows are asked other things.
+    fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
+        let (logits, slots, kept) = (read(rows, batch)?, batch.slots, self.hooks());
+        let is_hooked = batch.hooks.iter().any(Option::is_some);
+        let layout = self.next_layout(logits.kind() == Kind::Probabilities || is_hooked);
+        let split = self.split.clone();
+        let step = |rank: usize, pool: &mut Pool, mut out: Outputs| {
+            let plan = plan!(pool, slots, layout, StepKind::Decode);
+            let part = part(logits, &split, rank, &plan, &vec![1; slots.len()]);
+            pool.step(part.rows()?, &of_part(batch, plan), &mut out)?;
+            Ok(out)
+        };
+        let admitted: Vec<Slot> = slots.iter().copied().filter(|slot| *slot >= 0).collect();
+        let length = |slot: &Slot| Ok(self.sequence(*slot)?.history().output().len());
+        let lengths: Result<Vec<usize>> = admitted.iter().map(length).collect();
+        let mut all = self.at_once(|rank, pool| step(rank, pool, Outputs::new()))?;
+        if kept {
+            for (slot, length) in admitted.iter().zip(lengths?) {
+                let behind = self.sequence(*slot)?.tokens_behind(length)?;
+                self.shorten(&[*slot], &[behind])?;
             }
-
-            fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-                self.on_each(|pool| pool.admit(params.clone(), prompt))
-            }
-
-            fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-                self.on_each(|pool| pool.resume(params.clone(), state))
-            }
-
-            fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-                self.on_each(|pool| pool.fork(slot, draw))
-            }
-
-            fn release(&mut self, slot: Slot) -> Result<()> {
-                self.on_each(|pool| pool.release(slot))
-            }
-
-            fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
-                self.on_each(|pool| pool.push(slot, id))
-            }
-
-            fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-                self.on_each(|pool| pool.shorten(slots, counts))
-            }
-
-            fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-                // Devices are waited for, which all ranks must do alike.
-                self.on_each(|pool| pool.sequence(slot).map(|sequence| format!("{:?}", sequence.state())))?;
-                of_caller(self.pools[0].sequence(slot))
-            }
-
-            /// Steps twice where kept sets are reported, without them and with them, for which other rows are asked other things.
-            fn step(
-                &mut self,
-                rows: Rows<'_>,
-                batch: &Batch<'_>,
-                out: &mut Outputs,
-            ) -> Result<()> {
-                let (logits, slots) = (read(rows, batch)?, batch.slots);
-                let is_hooked = batch.hooks.iter().any(Option::is_some);
-                let layout = self.next_layout(logits.kind() == Kind::Probabilities || is_hooked);
-                let split = self.split.clone();
-                let step = |rank: usize, pool: &mut $pool, mut out: Outputs| {
-                    let plan = plan!(pool, slots, layout, StepKind::Decode);
-                    let part = part(logits, &split, rank, &plan, &vec![1; slots.len()]);
-                    pool.step(part.rows()?, &of_part(batch, plan), &mut out)?;
-                    Ok(out)
-                };
-                let admitted: Vec<Slot> = slots.iter().copied().filter(|slot| *slot >= 0).collect();
-                let length = |slot: &Slot| Ok(self.sequence(*slot)?.history().output().len());
-                let lengths: Result<Vec<usize>> = admitted.iter().map(length).collect();
-                let mut all = self.at_once(|rank, pool| step(rank, pool, Outputs::new()))?;
-                if $kept {
-                    for (slot, length) in admitted.iter().zip(lengths?) {
-                        let behind = self.sequence(*slot)?.tokens_behind(length)?;
-                        self.shorten(&[*slot], &[behind])?;
-                    }
-                    let with = self.at_once(|rank, pool| step(rank, pool, Outputs::with_kept()))?;
-                    all.splice(0..0, with);
-                }
-                // With kept sets and without.
-                same_on_all(&all);
-                out.clone_from(&all[0]);
-                Ok(())
-            }
-
-            fn verify(
-                &mut self,
-                rows: Rows<'_>,
-                batch: &Batch<'_>,
-                drafts: &Drafts<'_>,
-                out: &mut Outputs,
-            ) -> Result<()> {
-                let (logits, slots) = (read(rows, batch)?, batch.slots);
-                let layout = self.next_layout(true);
-                let split = self.split.clone();
-                let rows = rows_of_requests(batch.counts);
-                let all = self.at_once(|rank, pool| {
-                    let plan = plan!(pool, slots, layout, StepKind::Verify);
-                    let part = part(logits, &split, rank, &plan, &rows);
-                    let mut out = if $kept { Outputs::with_kept() } else { Outputs::new() };
-                    pool.verify(part.rows()?, &of_part(batch, plan), drafts, &mut out)?;
-                    Ok(out)
-                })?;
-                same_on_all(&all);
-                out.clone_from(&all[0]);
-                Ok(())
-            }
+            let with = self.at_once(|rank, pool| step(rank, pool, Outputs::with_kept()))?;
+            all.splice(0..0, with);
         }
-    };
-}
+        // With kept sets and without.
+        same_on_all(&all);
+        out.clone_from(&all[0]);
+        Ok(())
+    }
 
-verbs_over_ranks!(DistPool, hooks: true, kept: true,);
-#[cfg(feature = "cuda")]
-verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
-    fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
+    fn verify(
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        drafts: &Drafts<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let (logits, slots, kept) = (read(rows, batch)?, batch.slots, self.hooks());
+        let layout = self.next_layout(true);
+        let split = self.split.clone();
+        let rows = rows_of_requests(batch.counts);
+        let all = self.at_once(|rank, pool| {
+            let plan = plan!(pool, slots, layout, StepKind::Verify);
+            let part = part(logits, &split, rank, &plan, &rows);
+            let mut out = if kept { Outputs::with_kept() } else { Outputs::new() };
+            pool.verify(part.rows()?, &of_part(batch, plan), drafts, &mut out)?;
+            Ok(out)
+        })?;
+        same_on_all(&all);
+        out.clone_from(&all[0]);
+        Ok(())
+    }
+
+    // Pools on the host take direct calls in place of work, which has no masks of devices.
+    fn enqueue(&mut self, work: &Work<'_>, out: &mut Outputs) -> Result<()> {
+        if self.hooks() {
+            return work.call(self, out);
+        }
+        #[cfg(feature = "cuda")]
         self.on_devices_of(work, |pool, plan, on_device| {
             pool.assign(&of_part(&work.batch, *plan))?;
             pool.enqueue(&[on_device.work_with_host_drafts()?])
-        })
+        })?;
+        Ok(())
     }
 
     fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        if self.hooks() {
+            return Ok(());
+        }
         let all = self.at_once(|_, pool| {
             let mut out = out.clone();
             pool.fetch(&mut out)?;
@@ -345,11 +345,14 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
         Ok(())
     }
 
-    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], _out: &mut Outputs) -> Result<()> {
+    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], out: &mut Outputs) -> Result<()> {
+        if self.hooks() {
+            return turns.iter().try_for_each(|slots| self.enqueue(&work.of_slots(slots), out));
+        }
         let Some(first) = turns.first() else { return Ok(()) };
         self.on_devices_of(work, |pool, plan, on_device| {
             let batch = of_part(&work.batch, *plan);
-            let assign = |pool: &mut DeviceDistPool, slots: &[Slot]| pool.assign(&Batch { slots, ..batch });
+            let assign = |pool: &mut Pool, slots: &[Slot]| pool.assign(&Batch { slots, ..batch });
             assign(pool, first)?;
             let graph = pool.capture(&[on_device.work()?])?;
             for slots in turns {
@@ -359,15 +362,15 @@ verbs_over_ranks!(DeviceDistPool, hooks: false, kept: false,
             Ok(())
         })
     }
-);
+}
 
 #[cfg(feature = "cuda")]
-impl Ranks<DeviceDistPool> {
+impl Ranks {
     /// Does work on all ranks at once, each with its part of the rows and the drafts in its device's memory.
     fn on_devices_of(
         &mut self,
         work: &Work<'_>,
-        call: impl Fn(&mut DeviceDistPool, &Plan, &OnDevice<'_>) -> Result<()> + Sync,
+        call: impl Fn(&mut Pool, &Plan, &OnDevice<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
         let Work { rows, batch, drafts } = *work;
         let (logits, slots) = (read(rows, &batch)?, batch.slots);
@@ -382,7 +385,7 @@ impl Ranks<DeviceDistPool> {
             let plan = plan!(pool, slots, layout, kind);
             let part = part(logits, &split, rank, &plan, &counts);
             let on_device = OnDevice::new(
-                pool.pool().device().expect("it is on a device"),
+                pool.device().expect("it is on a device"),
                 (read(part.rows()?, &Batch::default())?, dtype_of(logits)),
                 (slots.len(), drafts),
                 split.vocab(),

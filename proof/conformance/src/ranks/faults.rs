@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, Dtype, Error, Masks, Outputs, Place,
-    PoolConfig, RanksError, Result, SamplingParams, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Error, Masks, Outputs, Place, Pool, PoolConfig, Ranks,
+    RanksError, Result, SamplingParams, Work,
 };
 
 use super::{Connect, PATIENCE};
@@ -70,7 +70,7 @@ fn step(
     let config = PoolConfig { slots: world, place, ..PoolConfig::new(VOCAB) };
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, world)?) };
-    let mut pool = DeviceDistPool::new(config, planner, transport, PATIENCE)?;
+    let mut pool = Pool::over(config, Ranks { planner, transport, timeout: PATIENCE })?;
     let prompt = [if fault == Fault::Prompt && is_last { 2 } else { 1 }, 3];
     let params = SamplingParams { seed: Some(5), ..Default::default() };
     let slots = (0..world).map(|_| pool.admit(params.clone(), &prompt)).collect::<Result<Vec<_>>>()?;
@@ -83,9 +83,16 @@ fn step(
         Fault::Masks => Masks::new(&words, world, VOCAB / 32, VOCAB / 32)?,
         _ => Masks::None,
     };
-    let plan = pool.planner().plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode)?);
-    let columns =
-        if layout == LogitsLayout::Replicated { VOCAB } else { pool.planner().split().ids(rank).len() };
+    let plan = pool
+        .ranks()
+        .expect("it has ranks")
+        .planner
+        .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode)?);
+    let columns = if layout == LogitsLayout::Replicated {
+        VOCAB
+    } else {
+        pool.ranks().expect("it has ranks").planner.split().ids(rank).len()
+    };
     let rows = if layout == LogitsLayout::Replicated { plan.shares.of(rank).count() } else { world };
     let bytes = rows * columns * Dtype::F32.bytes();
     let buffer = DeviceBuffer::zeroed(device.runtime(), bytes)?;

@@ -3,7 +3,7 @@
 use gumball_cuda::Rows;
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind};
 use gumball_engine::{
-    Batch as Requests, Device, DeviceDistPool, HostMasks, Masks, Outputs, Place, Pool, PoolConfig, Slot, Work,
+    Batch as Requests, Device, HostMasks, Masks, Outputs, Place, Pool, PoolConfig, Ranks, Slot, Work,
 };
 
 use super::hold_batch::{Batch, DISTINCT, STEPS, upload};
@@ -45,7 +45,7 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
     let distinct: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| distinct(batch.vocab, seed)).collect();
     let run = || -> gumball_spec::Result<Option<String>> {
         let mut one = Pool::new(config.clone())?;
-        let mut many = DeviceDistPool::new(config, planner, transport, PATIENCE)?;
+        let mut many = Pool::over(config, Ranks { planner, transport, timeout: PATIENCE })?;
         let mut slots: Vec<Slot> = Vec::new();
         for row in 0..batch.rows {
             let (params, prompt) = (batch.params(row), [row as u32 % batch.vocab as u32, 0, 1]);
@@ -69,7 +69,11 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
         let forced: Vec<_> = all.iter().map(|row| (row % 11 == 10).then_some(*row as u32 % 200)).collect();
         let options = Requests { masks, forced: &forced, ..Requests::of(&slots) };
         for layout in LogitsLayout::ALL {
-            let planned = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
+            let planned = many
+                .ranks()
+                .expect("it has ranks")
+                .planner
+                .plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
             let plan = Some(planned);
             let own: Vec<usize> = planned.shares.of(rank).collect();
             let owned = upload(runtime, &batch, &distinct, &own, (0..batch.vocab, batch.vocab))?;

@@ -3,9 +3,7 @@
 use gumball_cuda::{DeviceSlice, IntType, Rows};
 use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
 use gumball_engine::dist::StepKind;
-use gumball_engine::{
-    Batch as Requests, DeviceBuffer, DeviceDistPool, Drafts, Outputs, Pool, Slot, VerifyMode, Work,
-};
+use gumball_engine::{Batch as Requests, DeviceBuffer, Drafts, Outputs, Pool, Slot, VerifyMode, Work};
 
 use super::hold_batch::{Batch, STEPS, upload};
 
@@ -39,11 +37,11 @@ fn counts(batch: &Batch) -> Vec<u32> {
 pub(super) fn hold_drafts<'b>(
     batch: &Batch,
     distinct: &[Vec<f32>],
-    (one, many): (&mut Pool, &mut DeviceDistPool),
+    (one, many): (&mut Pool, &mut Pool),
     slots: &[Slot],
     (whole, part): (Rows<'b>, Rows<'b>),
 ) -> gumball_spec::Result<Option<String>> {
-    let (rank, counts) = (many.group().rank(), counts(batch));
+    let (rank, counts) = (many.ranks().expect("it has ranks").group.rank(), counts(batch));
     let slots = &slots[..counts.len()];
     let mut starts = vec![0];
     counts.iter().for_each(|count| starts.push(starts[starts.len() - 1] + *count as usize + 1));
@@ -72,7 +70,11 @@ pub(super) fn hold_drafts<'b>(
         [Gather, Swap, Replicated].into_iter().flat_map(|layout| MODES.map(|mode| (layout, mode)))
     {
         let drafts = if mode == VerifyMode::Block { chains } else { trees };
-        let plan = many.planner().plan_as(layout, &many.shape(slots, 4, StepKind::Verify)?);
+        let plan = many
+            .ranks()
+            .expect("it has ranks")
+            .planner
+            .plan_as(layout, &many.shape(slots, 4, StepKind::Verify)?);
         let own: Vec<usize> =
             plan.shares.of(rank).flat_map(|request| starts[request]..starts[request + 1]).collect();
         let owned = upload(&runtime, batch, distinct, &own, (0..batch.vocab, batch.vocab))?;

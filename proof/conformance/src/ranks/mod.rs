@@ -20,7 +20,7 @@ use gumball_engine::dist::{
     Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
 };
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, DeviceMatrix, Dtype, PADDING, Place, PoolConfig,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, PADDING, Place, Pool, PoolConfig, Ranks,
 };
 
 pub use faults::faults;
@@ -121,11 +121,15 @@ fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(vocab, 1)?) };
     let alone = threads(1, HOST_PATIENCE).into_iter().map(Box::new).next().expect("a rank");
-    let mut pool = DeviceDistPool::new(config, planner, alone, PATIENCE)?;
+    let mut pool = Pool::over(config, Ranks { planner, transport: alone, timeout: PATIENCE })?;
     let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes())?;
     let rows = DeviceMatrix::of(&row, dtype, 0, 1, vocab, vocab)?;
     for layout in LogitsLayout::ALL {
-        let plan = pool.planner().plan_as(layout, &pool.shape(&[PADDING], 0, StepKind::Decode)?);
+        let plan = pool
+            .ranks()
+            .expect("it has ranks")
+            .planner
+            .plan_as(layout, &pool.shape(&[PADDING], 0, StepKind::Decode)?);
         pool.assign(&Batch { plan: Some(plan), ..Batch::of(&[PADDING]) })?;
         pool.capture(&[gumball_engine::Work::step(rows)])?;
     }

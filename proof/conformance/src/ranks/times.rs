@@ -5,8 +5,7 @@ use std::time::Instant;
 use gumball_cuda::{Dtype, Graph, Rows};
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceDistPool, Place, Pool, PoolConfig, RanksError, SamplingParams, Slot,
-    Work,
+    Batch, Device, DeviceBuffer, Place, Pool, PoolConfig, Ranks, RanksError, SamplingParams, Slot, Work,
 };
 use serde_json::json;
 
@@ -68,12 +67,6 @@ trait Timed {
 }
 
 impl Timed for Pool {
-    fn replay_once(&mut self, graph: &Graph<'_>) -> gumball_spec::Result<()> {
-        self.replay(graph)
-    }
-}
-
-impl Timed for DeviceDistPool {
     fn replay_once(&mut self, graph: &Graph<'_>) -> gumball_spec::Result<()> {
         self.replay(graph)
     }
@@ -173,11 +166,15 @@ fn of_layouts(device: &Device, connect: &dyn Connect, extent: Extent) -> gumball
             // What the time of a survey is compared with.
             line("one device, its part", 1, time_one(device, &of, (part, width), (rows, steps), replays)?);
             let planner = PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split) };
-            let mut many = DeviceDistPool::new(config, planner, transport, PATIENCE)?;
+            let mut many = Pool::over(config, Ranks { planner, transport, timeout: PATIENCE })?;
             let slots =
                 (0..rows).map(|row| many.admit(of(row), &[])).collect::<gumball_spec::Result<Vec<Slot>>>()?;
             for layout in LogitsLayout::ALL {
-                let plan = many.planner().plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
+                let plan = many
+                    .ranks()
+                    .expect("it has ranks")
+                    .planner
+                    .plan_as(layout, &many.shape(&slots, 0, StepKind::Decode)?);
                 many.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) })?;
                 let own = plan.shares.of(rank).count();
                 let batch = |step: usize| match layout {

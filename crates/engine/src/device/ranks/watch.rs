@@ -7,7 +7,7 @@ use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
 use gumball_dist::Group;
 use gumball_spec::{Error, RanksError, Result};
 
-use super::{DeviceDistPool, is_lost};
+use super::{GpuRanks, is_lost};
 
 /// How often the other ranks are looked after.
 const LOOK: Duration = Duration::from_millis(20);
@@ -96,10 +96,10 @@ pub(super) fn beside<T>(
     })
 }
 
-impl DeviceDistPool {
+impl GpuRanks {
     /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
-        let mut watch = Watch::new(&mut self.group, &self.windows, GRACE);
+        let mut watch = Watch::new(&mut self.common.group, &self.windows, GRACE);
         let read = self.windows.read_results(words, &mut || watch.wait());
         self.gone = self.gone.take().or(watch.told);
         read
@@ -127,7 +127,7 @@ impl DeviceDistPool {
             }
         };
         // All ranks that notice tell each other which step they are at.
-        let compared = self.group.compare(self.digest, COMPARED.min(self.timeout));
+        let compared = self.common.group.compare(self.digest, COMPARED.min(self.timeout));
         let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
         match compared {
             Err(error) if disagrees(&error) || is_lost(&error) && !disagrees(&told) => error,

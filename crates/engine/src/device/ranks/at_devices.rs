@@ -1,0 +1,143 @@
+//! Devices of several ranks as the place of a pool's rows.
+
+use gumball_cuda::{Graph, StepVariant};
+use gumball_dist::{Group, LogitsLayout};
+use gumball_spec::{Error, Result};
+
+use super::super::assign::{AssignedShape, verifies};
+use super::super::on_gpu::OnGpu;
+use super::GpuRanks;
+use crate::backend::{Backend, Call, RanksInfo};
+use crate::batch::Batch;
+use crate::drafts::{Drafted, Ids};
+use crate::masks::Masks;
+use crate::outputs::Outputs;
+use crate::sequence::Sequence;
+use crate::slot::{PADDING, Slot};
+use crate::slots::{Copies, Slots};
+use crate::work::Work;
+
+impl Copies for GpuRanks {
+    fn has_copies(&self) -> bool {
+        true
+    }
+
+    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
+        self.check_broken()?;
+        self.gpu.write(slot, sequence)?;
+        self.common.requests.place(slot, sequence);
+        Ok(())
+    }
+
+    fn forget(&mut self, slot: Slot) -> Result<()> {
+        let assigned = self.assigned.slots.iter_mut().filter(|assigned| **assigned == slot);
+        assigned.for_each(|assigned| *assigned = PADDING);
+        self.gpu.forget(slot)
+    }
+}
+
+impl Backend for GpuRanks {
+    /// After a failed exchange the state is that of the last fetch.
+    fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {
+        self.observe_last_step(slots)?;
+        self.gpu.sync(slots, slot)
+    }
+
+    fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        let (work, verifies, out) = match call {
+            Call::Step(rows, out) => (Work::Step(rows, Masks::None), false, out),
+            Call::Verify(rows, drafts, out) => (Work::Verify(rows, Masks::None, *drafts), true, out),
+            Call::Draft(..) | Call::Score(..) => unreachable!("the pool refuses it"),
+        };
+        let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
+        rows.check_of_rank(batch)?;
+        self.gpu.check_kept(out)?;
+        self.check_broken()?;
+        self.gpu.refuse_hooks(batch)?;
+        match &work {
+            Work::Verify(_, _, drafts) => {
+                if let Ids::Host(_) = drafts.ids {
+                    self.gpu.read_drafts(batch.slots, &Drafted::of(batch), drafts)?;
+                }
+            }
+            _ => batch.check(batch.slots.len(), self.gpu.vocab)?,
+        }
+        self.assign_batch(slots, batch, verifies)?;
+        self.enqueue(slots, &[work])?;
+        self.fetch(slots, out)
+    }
+
+    fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
+        self.assign_batch(slots, batch, verifies(batch))
+    }
+
+    fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
+        self.enqueue_all(slots, work)
+    }
+
+    fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
+        self.fetch_last(slots, out)
+    }
+
+    fn ranks(&self) -> Option<RanksInfo<'_>> {
+        let sends_rows = match self.assigned.plan.map(|plan| plan.layout) {
+            None | Some(LogitsLayout::Replicated) => false,
+            Some(LogitsLayout::Gather | LogitsLayout::Swap) => true,
+            Some(LogitsLayout::Survey) => !self.gpu.workspace.rows().is_decided_in_shards(),
+        };
+        Some(RanksInfo { planner: &self.common.planner, group: &self.common.group, sends_rows })
+    }
+
+    fn group_mut(&mut self) -> Option<&mut Group> {
+        Some(&mut self.common.group)
+    }
+
+    fn gpu(&self) -> Option<&OnGpu> {
+        Some(&self.gpu)
+    }
+
+    fn gpu_mut(&mut self) -> Option<&mut OnGpu> {
+        Some(&mut self.gpu)
+    }
+
+    fn enqueue_variant(&mut self, _: &mut Slots, _: &[Work<'_>], _: StepVariant) -> Result<()> {
+        Err(full_alone())
+    }
+
+    fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
+        if variant != StepVariant::Full {
+            return Err(full_alone());
+        }
+        self.check_broken()?;
+        self.set_digest(self.assigned.digest)?;
+        self.gpu.reserve_steps(slots, steps, variant)?;
+        (0..steps).for_each(|_| self.note_step());
+        Ok(())
+    }
+
+    fn assigned(&self) -> AssignedShape {
+        let rows = self.assigned.first_rows.last().copied().unwrap_or(0);
+        let requests = self.assigned.drafts.as_ref().map_or(0, |(counts, _)| counts.len());
+        AssignedShape { rows, requests }
+    }
+
+    fn outputs_address(&self) -> u64 {
+        self.windows.results_address()
+    }
+
+    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
+        self.check_broken()?;
+        let fixed = work.iter().map(|work| self.fix(work)).collect::<Result<_>>()?;
+        self.gpu.workspace.capture_work(fixed)
+    }
+
+    fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
+        self.replay_graph(slots, graph)
+    }
+}
+
+/// The error of a variant of a step over ranks.
+fn full_alone() -> Error {
+    let reason = "a step over ranks has the kernels of the variant full".to_owned();
+    Error::Unavailable { resource: "variants of steps over ranks", reason }
+}

@@ -1,0 +1,99 @@
+//! The host as the place of a pool's rows that are spread over ranks: exchanges stand between the halves of a step.
+
+use gumball_dist::{Group, LogitsLayout};
+#[cfg(feature = "cuda")]
+use gumball_spec::Error;
+use gumball_spec::Result;
+
+use super::HostRanks;
+use crate::backend::{Backend, Call, RanksInfo};
+use crate::batch::Batch;
+use crate::host::Host;
+use crate::on_host::check_work;
+use crate::outputs::Outputs;
+use crate::sequence::Sequence;
+use crate::slot::Slot;
+use crate::slots::{Copies, Slots};
+use crate::work::Work;
+
+impl Copies for HostRanks {
+    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
+        self.common.requests.place(slot, sequence);
+        Ok(())
+    }
+
+    fn forget(&mut self, slot: Slot) -> Result<()> {
+        self.host.forget(slot)
+    }
+}
+
+impl Backend for HostRanks {
+    fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        match call {
+            Call::Step(rows, out) => self.step(slots, rows, batch, out),
+            Call::Verify(rows, drafts, out) => self.verify(slots, rows, batch, drafts, out),
+            Call::Draft(..) | Call::Score(..) => unreachable!("the pool refuses it"),
+        }
+    }
+
+    fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
+        self.host.assign(slots, batch)?;
+        self.plan = batch.plan;
+        Ok(())
+    }
+
+    fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
+        let mut in_order = std::mem::take(&mut self.host.in_order);
+        let (batch, out) = (in_order.assigned.batch(), &mut in_order.outputs);
+        let batch = Batch { plan: self.plan, ..batch };
+        let done = work.iter().try_for_each(|work| self.work(slots, work, &batch, out));
+        self.host.in_order = in_order;
+        done
+    }
+
+    fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
+        self.host.fetch(slots, out)
+    }
+
+    fn ranks(&self) -> Option<RanksInfo<'_>> {
+        let sends_rows =
+            self.plan.is_some_and(|plan| matches!(plan.layout, LogitsLayout::Gather | LogitsLayout::Swap));
+        Some(RanksInfo { planner: &self.common.planner, group: &self.common.group, sends_rows })
+    }
+
+    fn group_mut(&mut self) -> Option<&mut Group> {
+        Some(&mut self.common.group)
+    }
+
+    fn host(&self) -> Option<&Host> {
+        Some(&self.host)
+    }
+}
+
+impl HostRanks {
+    /// Does a piece of work for what was assigned; the ranks exchange meanwhile.
+    fn work(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        batch: &Batch<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        match *work {
+            Work::Step(rows, masks) => {
+                check_work(masks, batch, false)?;
+                self.step(slots, rows, batch, out)
+            }
+            Work::Verify(rows, masks, drafts) => {
+                check_work(masks, batch, true)?;
+                self.verify(slots, rows, batch, &drafts, out)
+            }
+            Work::Shorten(_) => self.host.work(slots, work, batch, Some(out)),
+            #[cfg(feature = "cuda")]
+            Work::Draft(..) | Work::CopyDrafts(..) => {
+                let reason = "drafts are drawn on each rank alone";
+                Err(Error::Conflict { parameter: "batch", other: "ranks", reason })
+            }
+        }
+    }
+}
