@@ -46,14 +46,6 @@ pub(super) fn verifies(batch: &Batch<'_>) -> bool {
 }
 
 impl OnGpu {
-    /// Assigns a batch to the pool's own rows, or to those of a batch of drafts.
-    pub fn assign_any(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        match batch.of {
-            Some(of) => self.assign_draft(slots, of, &Batch { of: None, ..*batch }),
-            None => self.assign_batch(slots, batch, verifies(batch)),
-        }
-    }
-
     /// Assigns a batch to the pool's own rows: those of verifications, or of steps.
     pub(super) fn assign_batch(
         &mut self,

@@ -3,7 +3,7 @@
 use gumball_cuda::{Graph, StepVariant};
 use gumball_spec::Result;
 
-use super::assign::AssignedShape;
+use super::assign::{AssignedShape, verifies};
 use super::on_gpu::OnGpu;
 use crate::backend::{Backend, Call};
 use crate::batch::Batch;
@@ -14,7 +14,7 @@ use crate::work::Work;
 
 impl Backend for OnGpu {
     fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {
-        self.catch_up(slots, slot)
+        self.last.sync(slots, &mut self.workspace, slot)
     }
 
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
@@ -27,7 +27,10 @@ impl Backend for OnGpu {
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        self.assign_any(slots, batch)
+        match batch.of {
+            Some(of) => self.assign_draft(slots, of, &Batch { of: None, ..*batch }),
+            None => self.assign_batch(slots, batch, verifies(batch)),
+        }
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
@@ -63,7 +66,8 @@ impl Backend for OnGpu {
     }
 
     fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
-        self.capture_work(work)
+        let fixed = work.iter().map(|work| self.fix(work, None)).collect::<Result<_>>()?;
+        self.workspace.capture_work(fixed)
     }
 
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {

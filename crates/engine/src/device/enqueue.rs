@@ -123,12 +123,6 @@ impl OnGpu {
         Ok(StepInput { of, head, masks, drafts, paths, ..StepInput::of(&there) })
     }
 
-    /// Captures work.
-    pub fn capture_work<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
-        let fixed = work.iter().map(|work| self.fix(work, None)).collect::<Result<_>>()?;
-        self.workspace.capture_work(fixed)
-    }
-
     /// Fixes the launches of work; over ranks, how its rows are spread.
     pub(super) fn fix<'b>(
         &self,

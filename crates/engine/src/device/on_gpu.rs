@@ -18,7 +18,7 @@ use crate::config::{Place, PoolConfig};
 use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
-use crate::slots::{Copies, Slots};
+use crate::slots::Copies;
 
 /// What computes rows on a device. The table of sequences is the pool's.
 #[derive(Debug)]
@@ -90,11 +90,6 @@ impl OnGpu {
             host_drafts: None,
             scorer: None,
         })
-    }
-
-    /// Brings the host's copy of an admitted slot's sequence up to date.
-    pub fn catch_up(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {
-        self.last.sync(slots, &mut self.workspace, slot)
     }
 }
 
