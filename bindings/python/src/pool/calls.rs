@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::batch::{Batch, GivenBatch};
 use super::lists::{GivenDrafts, GivenInts, Reader};
-use super::place::{Place, each};
+use super::place::Place;
 use super::rows::{GivenRows, HeadInUse, RowsPlace, TakenHeads, engine_rows};
 use super::{Inner, Pool};
 use crate::arrays::{Location, Matrix};
@@ -142,7 +142,7 @@ impl Pool {
         call.others.extend(held.iter().map(|array| array.stream));
         let kept = self.kept;
         self.run(py, &call, |place, rows, batch, out| {
-            each!(place, pool => pool.step(rows, batch, out))?;
+            place.step(rows, batch, out)?;
             Ok(Outputs::new(out, kept))
         })
     }
@@ -182,7 +182,7 @@ impl Pool {
         self.run(py, &call, |place, rows, batch, out| {
             // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call, which waits for what comes out.
             let drafts = unsafe { drafts.engine() }?;
-            each!(place, pool => pool.verify(rows, batch, &drafts, out)).map_err(draft_names)?;
+            place.verify(rows, batch, &drafts, out).map_err(draft_names)?;
             Ok(Outputs::new(out, kept))
         })
     }

@@ -59,19 +59,14 @@ impl OnDevice {
     /// Raises ValueError for another name.
     fn outputs(&self, py: Python<'_>, name: &str) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
-        let (address, layout, requests) = pool.with(py, None, |inner| match inner.place()? {
-            Place::DeviceRanks(pool) => {
-                let there = pool.on_device()?;
-                let shape = there.assigned(None)?;
-                let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
-                Ok((there.outputs_address(), layout, shape.requests))
-            }
-            place => {
-                let there = place.on_device()?;
-                let shape = there.assigned(None)?;
-                let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
-                Ok((there.outputs_address(), layout, shape.requests))
-            }
+        let (address, layout, requests) = pool.with(py, None, |inner| {
+            let there = match inner.place()? {
+                Place::DeviceRanks(pool) => pool.on_device()?,
+                place => place.on_device()?,
+            };
+            let shape = there.assigned(None)?;
+            let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
+            Ok((there.outputs_address(), layout, shape.requests))
         })?;
         let (start, dtype, shape) = section(name, layout, requests)?;
         let address = address as usize + start * size_of::<u32>();

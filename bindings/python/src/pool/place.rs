@@ -1,5 +1,7 @@
 //! The engine's pool: on the host or on a device, in one process or over ranks.
 
+use std::ops::{Deref, DerefMut};
+
 use gumball_engine::{
     Batch, CudaThreadState, Device, DeviceGraph, Error, Gpu, OnDevice, Outputs, Pool, Result, StepVariant,
     Work,
@@ -16,29 +18,23 @@ pub enum Place {
     DeviceRanks(Box<Pool>),
 }
 
-/// Evaluates an expression with the pool of any kind, whose methods have the same names.
-macro_rules! each {
-    ($place:expr, $pool:ident => $body:expr) => {
-        match $place {
-            crate::pool::place::Place::One($pool) => $body,
-            crate::pool::place::Place::HostRanks($pool) => $body,
-            crate::pool::place::Place::DeviceRanks($pool) => $body,
-        }
-    };
-}
-pub(super) use each;
+impl Deref for Place {
+    type Target = Pool;
 
-/// Evaluates an expression with a pool of several ranks.
-macro_rules! ranks {
-    ($place:expr, $pool:ident => $body:expr) => {
-        match $place {
-            crate::pool::place::Place::HostRanks($pool) => Ok($body),
-            crate::pool::place::Place::DeviceRanks($pool) => Ok($body),
-            _ => Err(crate::pool::place::no_ranks()),
+    fn deref(&self) -> &Pool {
+        match self {
+            Place::One(pool) | Place::HostRanks(pool) | Place::DeviceRanks(pool) => pool,
         }
-    };
+    }
 }
-pub(super) use ranks;
+
+impl DerefMut for Place {
+    fn deref_mut(&mut self) -> &mut Pool {
+        match self {
+            Place::One(pool) | Place::HostRanks(pool) | Place::DeviceRanks(pool) => pool,
+        }
+    }
+}
 
 /// Returns the error of what a pool does not have.
 pub fn unavailable(resource: &'static str, reason: &str) -> Error {
@@ -46,25 +42,9 @@ pub fn unavailable(resource: &'static str, reason: &str) -> Error {
 }
 
 impl Place {
-    /// Returns the device that the pool works on, if it is on one.
-    pub fn device(&self) -> Option<&Device> {
-        match self {
-            Place::One(pool) => pool.device(),
-            Place::HostRanks(_) => None,
-            Place::DeviceRanks(pool) => pool.device(),
-        }
-    }
-
     /// Returns the GPU that the pool works on, if it is on one.
     pub fn gpu(&self) -> Option<&Gpu> {
         self.device().and_then(Device::gpu)
-    }
-
-    pub fn len(&self) -> usize {
-        match self {
-            Place::One(pool) => pool.len(),
-            Place::HostRanks(pool) | Place::DeviceRanks(pool) => pool.len(),
-        }
     }
 
     /// Returns the pool of one process.
@@ -80,12 +60,24 @@ impl Place {
         self.one()?.on_device()
     }
 
-    pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
+    /// Returns the pool over ranks.
+    pub fn over_ranks(&mut self) -> Result<&mut Pool> {
         match self {
-            Place::One(pool) => pool.assign(batch),
-            Place::HostRanks(_) => Err(at_once()),
-            Place::DeviceRanks(pool) => pool.assign(batch),
+            Place::One(_) => Err(no_ranks()),
+            Place::HostRanks(pool) | Place::DeviceRanks(pool) => Ok(pool),
         }
+    }
+
+    /// Returns the pool for work in order.
+    fn in_order(&mut self) -> Result<&mut Pool> {
+        match self {
+            Place::HostRanks(_) => Err(at_once()),
+            Place::One(pool) | Place::DeviceRanks(pool) => Ok(pool),
+        }
+    }
+
+    pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.in_order()?.assign(batch)
     }
 
     /// Enqueues work, with the kernels of a variant if one is named.
@@ -100,27 +92,15 @@ impl Place {
     }
 
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
-        match self {
-            Place::One(pool) => pool.fetch(out),
-            Place::HostRanks(_) => Err(at_once()),
-            Place::DeviceRanks(pool) => pool.fetch(out),
-        }
+        self.in_order()?.fetch(out)
     }
 
     pub fn capture(&mut self, work: &[Work<'static>]) -> Result<DeviceGraph<'static>> {
-        match self {
-            Place::One(pool) => pool.capture(work),
-            Place::DeviceRanks(pool) => pool.capture(work),
-            Place::HostRanks(_) => Err(at_once()),
-        }
+        self.in_order()?.capture(work)
     }
 
     pub fn replay(&mut self, graph: &DeviceGraph<'_>) -> Result<()> {
-        match self {
-            Place::One(pool) => pool.replay(graph),
-            Place::DeviceRanks(pool) => pool.replay(graph),
-            Place::HostRanks(_) => Err(at_once()),
-        }
+        self.in_order()?.replay(graph)
     }
 
     /// Returns the smallest variant that serves the assigned rows.

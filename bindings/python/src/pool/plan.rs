@@ -5,7 +5,6 @@ use gumball_engine::dist::{Plan as EnginePlan, StepKind, StepShape};
 use pyo3::prelude::*;
 
 use super::Pool;
-use super::place::ranks;
 use crate::errors::out_of_range;
 use crate::lists::{extract_int, integers};
 
@@ -84,10 +83,9 @@ impl Pool {
         let kind = step_kind(step.unwrap_or(if drafts > 0 { "verify" } else { "decode" }))?;
         let captured = captured.map(|captured| extract_int::<usize>(captured, "captured")).transpose()?;
         self.with(py, None, |inner| {
-            ranks!(inner.place()?, pool => {
-                let shape = StepShape { data_parallel, captured, ..pool.shape(&slots, drafts, kind)? };
-                Plan { plan: pool.plan(&shape)?, rank: pool.ranks().expect("it has ranks").group.rank() }
-            })
+            let pool = inner.place()?.over_ranks()?;
+            let shape = StepShape { data_parallel, captured, ..pool.shape(&slots, drafts, kind)? };
+            Ok(Plan { plan: pool.plan(&shape)?, rank: pool.ranks().expect("it has ranks").group.rank() })
         })
     }
 }

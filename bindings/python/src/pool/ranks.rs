@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::Pool;
 use super::by_torch::ByTorch;
-use super::place::{Place, no_ranks, ranks};
+use super::place::{Place, no_ranks};
 use super::signals::Signals;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
 use crate::lists::{extract_int, integers, number};
@@ -212,11 +212,8 @@ impl Pool {
                 _ => None,
             };
             let variants = place.on_device().ok().map(|there| there.variants());
-            let of_ranks = ranks!(place, pool => {
-                let ranks = pool.ranks().expect("it has ranks");
-                (ranks.planner.served().clone(), ranks.group.traffic().clone())
-            })
-            .ok();
+            let ranks = place.ranks();
+            let of_ranks = ranks.map(|ranks| (ranks.planner.served().clone(), ranks.group.traffic().clone()));
             Ok((heads, variants, of_ranks))
         })?;
         if let Some(counts) = heads {

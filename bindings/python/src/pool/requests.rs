@@ -3,7 +3,6 @@
 use pyo3::prelude::*;
 
 use super::Pool;
-use super::place::each;
 use crate::lists::{extract_int, integers};
 use crate::params;
 use crate::state::OwnedState;
@@ -27,7 +26,7 @@ impl Pool {
         let params = params::read(params)?;
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.admit(params, &prompt)))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.admit(params, &prompt))
     }
 
     /// Continues a sequence from a state of this or any other pool, and returns its slot.
@@ -36,11 +35,7 @@ impl Pool {
     fn resume(&self, py: Python<'_>, params: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (params, state) = (params::read(params)?, OwnedState::read(state)?);
         let stream = self.on(py, None)?;
-        self.with(
-            py,
-            stream,
-            |inner| each!(inner.outside_a_capture()?, pool => pool.resume(params, state.state())),
-        )
+        self.with(py, stream, |inner| inner.outside_a_capture()?.resume(params, state.state()))
     }
 
     /// Copies a sequence to another slot, with another draw index, and returns that slot.
@@ -51,7 +46,7 @@ impl Pool {
     fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (slot, draw) = (extract_int(slot, "slot")?, extract_int(draw, "draw")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.fork(slot, draw)))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
     }
 
     /// Ends a sequence. Its slot becomes vacant, and rows that are assigned to it become padding.
@@ -60,7 +55,7 @@ impl Pool {
     fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
         let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.release(slot)))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
     }
 
     /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops behind a token that more were emitted after.
@@ -74,11 +69,7 @@ impl Pool {
         let slots: Vec<i32> = integers(slots, "slots")?;
         let counts: Vec<usize> = integers(counts, "counts")?;
         let stream = self.on(py, None)?;
-        self.with(
-            py,
-            stream,
-            |inner| each!(inner.outside_a_capture()?, pool => pool.shorten(&slots, &counts)),
-        )
+        self.with(py, stream, |inner| inner.outside_a_capture()?.shorten(&slots, &counts))
     }
 
     /// Appends a token that the caller chose; mirostat's limit stays.
@@ -87,7 +78,7 @@ impl Pool {
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let (slot, id) = (extract_int(slot, "slot")?, extract_int(id, "id")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| each!(inner.outside_a_capture()?, pool => pool.push(slot, id)))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
     }
 
     /// What the next token of a slot depends on besides its row and the parameters: a gumball.State, over ranks the same on all. Its seed is that
@@ -99,7 +90,7 @@ impl Pool {
         let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
-            each!(inner.outside_a_capture()?, pool => Ok(OwnedState::new(pool.sequence(slot)?.state())))
+            Ok(OwnedState::new(inner.outside_a_capture()?.sequence(slot)?.state()))
         })?
         .python(py)
     }
@@ -109,7 +100,7 @@ impl Pool {
         let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
-            each!(inner.outside_a_capture()?, pool => Ok(pool.sequence(slot)?.history().output().to_vec()))
+            Ok(inner.outside_a_capture()?.sequence(slot)?.history().output().to_vec())
         })
     }
 }
