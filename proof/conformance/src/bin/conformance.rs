@@ -11,8 +11,8 @@
 //! the oracle, `selected NAME` its logprobs of tokens, `chains NAME` its chains of drafts;
 //! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
-//! `ranks-on NAME WORLD [processes|threads] [ROWS]` spreads random rows over the devices of that many ranks, holds them to one device, and
-//! times every layout; `hold-ranks-on` times nothing;
+//! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that many ranks, holds them to one device,
+//! and times every layout (`steps`, `forty`, `drafts`, `mixed`, `small`, or all of them); `hold-ranks-on` times nothing;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +46,7 @@ const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--p
     | operators NAME | selected NAME | chains NAME [COUNT] \
     | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
     | boundaries [--reduced] NAME | reduced NAME \
-    | ranks-on|hold-ranks-on NAME WORLD [processes|threads] [ROWS]";
+    | ranks-on|hold-ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]";
 
 /// The rows that are spread over ranks, if no number is given.
 const RANK_ROWS: u64 = 200_000;
@@ -102,17 +102,9 @@ fn main() -> ExitCode {
         }
         ["verified-draws-on", name] => draw_verified_on(name, DRAWS.1),
         ["verified-draws-on", name, count] => number(count).and_then(|count| draw_verified_on(name, count)),
-        [command @ ("ranks-on" | "hold-ranks-on"), name, world] => {
-            over_ranks(command, name, world, "processes", RANK_ROWS)
-        }
-        [command @ ("ranks-on" | "hold-ranks-on"), name, world, how] => {
-            over_ranks(command, name, world, how, RANK_ROWS)
-        }
-        [command @ ("ranks-on" | "hold-ranks-on"), name, world, how, rows] => {
-            number(rows).and_then(|rows| over_ranks(command, name, world, how, rows))
-        }
+        ["ranks-on" | "hold-ranks-on", ..] => over_ranks(&arguments),
         ["rank-of", name, world, rank, folder, rows, timed] => number(rows).and_then(|rows| {
-            let work = Work { rows, timed: timed == "true" };
+            let work = Work { rows, timed };
             ranks::as_process(name, number(world)?, number(rank)?, Path::new(folder), work).map(|()| true)
         }),
         _ => Err(USAGE.to_owned()),
@@ -128,10 +120,21 @@ fn main() -> ExitCode {
 }
 
 /// Holds steps over ranks to one device, and times them if the command says so.
-fn over_ranks(command: &str, name: &str, world: &str, how: &str, rows: u64) -> Result<bool, String> {
-    let (world, timed) = (number(world)?, command == "ranks-on");
-    match how {
-        "processes" => ranks::as_processes(name, world, &[rows.to_string(), timed.to_string()])?,
+fn over_ranks(arguments: &[&str]) -> Result<bool, String> {
+    let [command, name, world, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
+    let (how, rest) = rest.split_first().unwrap_or((&"processes", &[]));
+    let (rows, rest) = rest
+        .split_first()
+        .map_or(Ok((RANK_ROWS, rest)), |(rows, rest)| Ok::<_, String>((number(rows)?, rest)))?;
+    let timed = match (*command, rest) {
+        ("hold-ranks-on", []) => "",
+        ("ranks-on", []) => "all",
+        ("ranks-on", [parts]) => parts,
+        _ => return Err(USAGE.to_owned()),
+    };
+    let world = number(world)?;
+    match *how {
+        "processes" => ranks::as_processes(name, world, &[rows.to_string(), timed.to_owned()])?,
         "threads" => ranks::as_threads(name, world, Work { rows, timed })?,
         _ => return Err(USAGE.to_owned()),
     }

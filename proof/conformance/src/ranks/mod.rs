@@ -3,6 +3,7 @@
 //! Ranks are processes of this program, one for each device, or threads of one process. Each runs [`hold()`], [`faults()`] and [`times()`] with the
 //! others.
 
+mod cells;
 mod faults;
 mod hold;
 mod hold_batch;
@@ -38,11 +39,11 @@ const WARM_GROUP: usize = usize::MAX;
 
 /// What ranks do.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct Work<'a> {
     /// The number of rows that are held to one device.
     pub rows: u64,
-    /// Whether steps are timed.
-    pub timed: bool,
+    /// The parts that are timed, as [`times()`] takes them; empty if none are.
+    pub timed: &'a str,
 }
 
 /// Connects this rank to the others, once for each group that is made. Groups are told apart by their numbers.
@@ -137,7 +138,7 @@ fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
 }
 
 /// Does a rank's work. Rank 0 prints what all have done.
-fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work) -> Result<(), String> {
+fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Result<(), String> {
     let device = device_of(name, rank)?;
     warm(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
     let held = hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
@@ -150,11 +151,13 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work) -> Result
             println!("ranks: {told} faults were told");
         }
     }
-    if work.timed {
-        let lines = times(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
-        if rank == 0 {
-            lines.iter().for_each(|line| println!("{line}"));
-        }
+    if !work.timed.is_empty() {
+        let say = |line| {
+            if rank == 0 {
+                println!("{line}");
+            }
+        };
+        times(&device, connect, work.timed, &say).map_err(|error| format!("rank {rank}: {error}"))?;
     }
     Ok(())
 }
@@ -163,7 +166,7 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work) -> Result
 ///
 /// # Errors
 /// What the first rank that failed says.
-pub fn as_threads(name: &str, world: usize, work: Work) -> Result<(), String> {
+pub fn as_threads(name: &str, world: usize, work: Work<'_>) -> Result<(), String> {
     let groups = Groups::default();
     let run = |rank| work_of(name, rank, &Thread { groups: &groups, rank, world }, work);
     std::thread::scope(|scope| {
@@ -201,6 +204,12 @@ pub fn as_processes(name: &str, world: usize, arguments: &[String]) -> Result<()
 ///
 /// # Errors
 /// A text that says what failed.
-pub fn as_process(name: &str, world: usize, rank: usize, folder: &Path, work: Work) -> Result<(), String> {
+pub fn as_process(
+    name: &str,
+    world: usize,
+    rank: usize,
+    folder: &Path,
+    work: Work<'_>,
+) -> Result<(), String> {
     work_of(name, rank, &Process { folder: folder.to_owned(), rank, world }, work)
 }

@@ -1,0 +1,141 @@
+//! What is timed over ranks: parts, which the command line names, of vocabularies, types, numbers of requests, and what these ask for.
+
+use gumball_cuda::Dtype;
+use gumball_engine::{LogprobsParams, SamplingParams, VerifyMode};
+
+/// A part of the times.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub vocab: usize,
+    pub dtypes: &'static [Dtype],
+    pub requests: &'static [usize],
+    /// The drafts of each request; without any, steps are timed.
+    pub drafts: usize,
+    pub asked: Vec<Asked>,
+}
+
+/// What the requests of a batch ask for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub name: &'static str,
+    /// A batch takes them in turn.
+    pub params: Vec<SamplingParams>,
+    pub mode: VerifyMode,
+    /// Whether drafts come with the probabilities that they were drawn from.
+    pub has_probs: bool,
+}
+
+/// The names of the parts.
+pub(super) const PARTS: [&str; 5] = ["steps", "forty", "drafts", "mixed", "small"];
+
+const BOTH: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
+const F32: &[Dtype] = &[Dtype::F32];
+
+impl Part {
+    /// Returns a part.
+    ///
+    /// # Errors
+    /// A text with the names of all, if none has this one.
+    pub fn of_name(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "steps" => Self {
+                vocab: 151_936,
+                dtypes: BOTH,
+                requests: &[1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 240, 512],
+                drafts: 0,
+                asked: all(),
+            },
+            "drafts" => Self {
+                vocab: 151_936,
+                dtypes: BOTH,
+                requests: &[1, 2, 3, 4, 8, 20, 40, 85],
+                drafts: 5,
+                asked: all(),
+            },
+            "mixed" => {
+                Self { vocab: 151_936, dtypes: F32, requests: &[8, 32, 128, 512], drafts: 0, asked: mixed() }
+            }
+            "small" => Self {
+                vocab: 32_000,
+                dtypes: F32,
+                requests: &[1, 4, 8, 16, 32, 128, 512],
+                drafts: 0,
+                asked: vec![
+                    Asked::of("plain", plain()),
+                    Asked::of("list", list()),
+                    Asked::of("mass", mass()),
+                ],
+            },
+            "forty" => {
+                Self { vocab: 163_840, dtypes: BOTH, requests: &[40], drafts: 5, asked: in_all_modes() }
+            }
+            _ => return Err(format!("{name} is no part of the times; these are: {}", PARTS.join(", "))),
+        })
+    }
+
+    /// Returns what of the part an emulated device is timed by, to see that it runs.
+    pub fn reduced(self) -> Self {
+        Self { vocab: 3000, requests: &[1, 5], ..self }
+    }
+}
+
+impl Asked {
+    fn of(name: &'static str, params: SamplingParams) -> Self {
+        Self { name, params: vec![params], mode: VerifyMode::Coupled, has_probs: false }
+    }
+}
+
+fn plain() -> SamplingParams {
+    SamplingParams { temperature: 0.8, ..SamplingParams::default() }
+}
+
+fn greedy() -> SamplingParams {
+    SamplingParams { temperature: 0.0, ..plain() }
+}
+
+fn list() -> SamplingParams {
+    SamplingParams { top_k: 50, top_p: 0.9, ..plain() }
+}
+
+fn mass() -> SamplingParams {
+    SamplingParams { top_p: 0.9, ..plain() }
+}
+
+/// One of each kind that a layout may be decided by.
+fn all() -> Vec<Asked> {
+    let edited = SamplingParams { repetition_penalty: 1.1, ..greedy() };
+    let logprob = SamplingParams { logprobs: Some(LogprobsParams::default()), ..plain() };
+    vec![
+        Asked::of("plain", plain()),
+        Asked::of("greedy", greedy()),
+        Asked::of("list", list()),
+        Asked::of("mass", mass()),
+        Asked::of("edited", edited),
+        Asked::of("logprob", logprob),
+    ]
+}
+
+/// Batches of which a device's survey decides some rows.
+fn mixed() -> Vec<Asked> {
+    let of = |name, every: usize| {
+        let params = (0..every).map(|row| if row + 1 == every { mass() } else { list() }).collect();
+        Asked { params, ..Asked::of(name, plain()) }
+    };
+    vec![of("one mass of 8", 8), of("one mass of 4", 4), of("one mass of 2", 2)]
+}
+
+/// All ways to judge drafts that are told apart by time.
+fn in_all_modes() -> Vec<Asked> {
+    let judged =
+        |name, params, has_probs| Asked { mode: VerifyMode::Rejection, has_probs, ..Asked::of(name, params) };
+    vec![
+        Asked { mode: VerifyMode::Greedy, ..Asked::of("greedy", greedy()) },
+        Asked::of("coupled, plain", plain()),
+        Asked::of("coupled, list", list()),
+        Asked::of("coupled, mass", mass()),
+        judged("rejection, plain", plain(), false),
+        judged("rejection, list", list(), false),
+        judged("rejection with draft_probs, plain", plain(), true),
+        judged("rejection with draft_probs, list", list(), true),
+    ]
+}
