@@ -4,7 +4,7 @@
 
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, Dtype, Outputs, Place, Pool, PoolConfig, Result, Rows,
-    SamplingParams, Slot,
+    Slot,
 };
 
 /// Rows of logits.
@@ -19,7 +19,8 @@ pub struct Table {
 /// A pool, and the table of rows that its requests read.
 #[derive(Debug)]
 pub struct Decoder {
-    pool: Pool,
+    /// The pool.
+    pub pool: Pool,
     table: Table,
     /// The table in the memory of the pool's device.
     there: Option<DeviceBuffer>,
@@ -41,30 +42,6 @@ impl Decoder {
         }
         let pool = Pool::new(PoolConfig { slots, place, ..PoolConfig::new(vocab) })?;
         Ok(Self { pool, table, there })
-    }
-
-    /// Admits a request.
-    ///
-    /// # Errors
-    /// Those of [`Pool::admit`].
-    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        self.pool.admit(params, prompt)
-    }
-
-    /// Releases a request.
-    ///
-    /// # Errors
-    /// Those of [`Pool::release`].
-    pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.pool.release(slot)
-    }
-
-    /// Returns the output of a request.
-    ///
-    /// # Errors
-    /// Those of [`Pool::sequence`].
-    pub fn output(&mut self, slot: Slot) -> Result<Vec<u32>> {
-        Ok(self.pool.sequence(slot)?.history().output().to_vec())
     }
 
     /// Takes a step in which each slot reads a row of the table; returns the tokens.

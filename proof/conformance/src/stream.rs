@@ -146,7 +146,7 @@ fn admitted(device: Option<&Device>, model: &Model, requests: &mut [Decoded]) ->
     let table = Table { rows: model.0.clone(), vocab: VOCAB };
     let mut decoder = Decoder::new(device, table, (requests.len(), MOST))?;
     for request in requests {
-        request.slot = decoder.admit(request.params.clone(), &[request.prompt])?;
+        request.slot = decoder.pool.admit(request.params.clone(), &[request.prompt])?;
     }
     Ok(decoder)
 }
@@ -214,8 +214,8 @@ fn decode_with_drafts(
         }
     }
     for (i, request) in requests.iter().enumerate() {
-        let output = decoder.output(request.slot).map_err(text)?;
-        if output != request.history[1..] {
+        let output = decoder.pool.sequence(request.slot).map_err(text)?.history().output();
+        if *output != request.history[1..] {
             return Err(format!("seed {seed}, request {i}: the sequence has {output:?}"));
         }
         counted.tokens += output.len();

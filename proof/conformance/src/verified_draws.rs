@@ -117,7 +117,8 @@ impl Way {
     ) -> Result<u32> {
         let words = &mut Words(seed);
         let seeds: Vec<u64> = (0..streams).map(|_| words.word()).collect();
-        let admit = |seed: &u64| decoder.admit(SamplingParams { seed: Some(*seed), ..params.clone() }, &[]);
+        let admit =
+            |seed: &u64| decoder.pool.admit(SamplingParams { seed: Some(*seed), ..params.clone() }, &[]);
         let slots: Vec<Slot> = seeds.iter().map(admit).collect::<Result<_>>()?;
         let q = drafter(row);
         let parents = [-1; 2].repeat(streams);
@@ -152,7 +153,7 @@ impl Way {
                 }
             }
         }
-        slots.into_iter().try_for_each(|slot| decoder.release(slot))?;
+        slots.into_iter().try_for_each(|slot| decoder.pool.release(slot))?;
         Ok((streams * tokens) as u32)
     }
 

@@ -8,10 +8,10 @@ pub mod heads;
 #[cfg(feature = "cuda")]
 mod on_device;
 mod pool;
-pub mod ranks;
+pub mod pools;
 mod read_row;
-pub mod verbs;
 mod verified;
+pub mod work;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,11 +1,12 @@
 //! Rows and drafts of work in a device's memory.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Ids, IntType, Logits, Matrix, Tree,
+    Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Ids, IntType, Logits, Matrix, Tree,
 };
 use gumball_spec::{Error, Result, Row};
 
-use super::verbs::{Work, read};
+use super::work::Work;
+use crate::case;
 
 /// What work reads, in the memory of a pool's device.
 pub struct OnDevice<'a> {
@@ -18,19 +19,9 @@ pub struct OnDevice<'a> {
 }
 
 impl<'a> OnDevice<'a> {
-    /// Copies all rows of work, and its drafts.
+    /// Copies all rows of work, and its drafts, whose probabilities are of a whole vocabulary.
     pub fn of(device: &Device, work: &Work<'a>, vocab: usize) -> Result<Self> {
-        let rows = read(work.rows, &Batch::default())?;
-        Self::new(device, (rows, dtype_of(rows)), (work.batch.slots.len(), work.drafts), vocab)
-    }
-
-    /// Copies rows of a type, and the drafts of requests, whose probabilities are of a whole vocabulary.
-    pub fn new(
-        device: &Device,
-        (rows, dtype): (Logits<'a>, Dtype),
-        (requests, drafts): (usize, Option<Drafts<'a>>),
-        vocab: usize,
-    ) -> Result<Self> {
+        let (rows, requests) = (work.all_rows(), work.batch.slots.len());
         let runtime = device.runtime();
         macro_rules! copied {
             ($dtype:ident) => {{
@@ -42,10 +33,10 @@ impl<'a> OnDevice<'a> {
                 DeviceBuffer::of(runtime, &numbers)?
             }};
         }
-        let logits = match dtype {
-            Dtype::F32 => copied!(F32),
-            Dtype::Bf16 => copied!(Bf16),
-            Dtype::F16 => copied!(F16),
+        let (logits, dtype) = match work.dtype {
+            case::Dtype::F32 => (copied!(F32), Dtype::F32),
+            case::Dtype::Bf16 => (copied!(Bf16), Dtype::Bf16),
+            case::Dtype::F16 => (copied!(F16), Dtype::F16),
         };
         let copy = |drafts: Drafts<'a>| -> Result<_> {
             let ids = DeviceBuffer::of(runtime, of_host(drafts.ids))?;
@@ -58,7 +49,7 @@ impl<'a> OnDevice<'a> {
             let probs = DeviceBuffer::of(runtime, &probs)?;
             Ok((drafts, [ids, parents, probs]))
         };
-        let drafts = drafts.map(copy).transpose()?;
+        let drafts = work.drafts.map(copy).transpose()?;
         Ok(Self { rows, dtype, vocab, requests, logits, drafts })
     }
 
@@ -112,13 +103,4 @@ fn parents_of<'a>(drafts: &Drafts<'a>) -> Option<&'a [i32]> {
 fn of_host(ids: Ids<'_>) -> &[i32] {
     let Ids::Host(ids) = ids else { unreachable!("a case lies on the host: {ids:?}") };
     ids
-}
-
-/// Returns the type of rows; of none it is f32.
-pub fn dtype_of(rows: Logits<'_>) -> Dtype {
-    match (rows.rows() > 0).then(|| rows.row(0)) {
-        None | Some(Row::F32(_)) => Dtype::F32,
-        Some(Row::Bf16(_)) => Dtype::Bf16,
-        Some(Row::F16(_)) => Dtype::F16,
-    }
 }

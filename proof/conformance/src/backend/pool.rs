@@ -12,29 +12,25 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::Output;
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
+use gumball_engine::dist::LogitsLayout;
 use gumball_engine::{
-    Batch, DraftTreeCounts, DraftTrees, DraftWords, Drafts, Draws, HostDraftTrees, HostMasks, HostMatrix,
-    Logits, LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, Pool, PoolConfig, Proposals,
-    RowHook, RowParams, Rows, RowsInOut, SamplingParams, Scored, Sequence, Slot, State, VerifyMode, Widths,
-    bf16, f16,
+    Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, Logits,
+    LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams,
+    Rows, RowsInOut, Slot, State, VerifyMode, Widths, bf16, f16,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::heads::Heads;
-#[cfg(feature = "cuda")]
-use super::on_device::OnDevice;
-use super::ranks::Ranks;
+use super::pools::Pools;
 use super::read_row::read_row;
-use super::verbs::Verbs;
-#[cfg(feature = "cuda")]
-use super::verbs::Work;
 use super::verified::verify;
+use super::work::Work;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
 use crate::drafted::{Drafted, Walked};
 use crate::head_case::{ClusterCase, HeadCase};
-use crate::observed::Observed;
+use crate::observed::{Observed, differences};
 
 /// Elements between rows, which hold what would win every draw.
 const GAP: usize = 13;
@@ -42,138 +38,14 @@ const GAP: usize = 13;
 /// Pools that are kept at most.
 const MOST: usize = 64;
 
-/// What a pool was made for: vocabulary and capacity for logprobs.
-type Key = (usize, usize, usize);
+/// What a pool was made for: vocabulary, capacity for logprobs, and whether kept sets are told.
+type Key = (usize, usize, usize, bool);
 
 /// Cases that are stepped together at most.
 const TOGETHER: usize = 128;
 
-impl Verbs for Pool {
-    const ASSIGNS: bool = true;
-    const PROPOSES: bool = true;
-
-    fn hooks(&self) -> bool {
-        is_on_host(self)
-    }
-
-    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        self.admit(params, prompt)
-    }
-
-    fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
-        self.push(slot, id)
-    }
-
-    fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-        self.shorten(slots, counts)
-    }
-
-    fn score(
-        &mut self,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        scored: &Scored<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.score(rows, batch, scored, out)
-    }
-
-    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        self.resume(params, state)
-    }
-
-    fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-        Self::sequence(self, slot)
-    }
-
-    fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
-        self.step(rows, batch, out)
-    }
-
-    fn release(&mut self, slot: Slot) -> Result<()> {
-        self.release(slot)
-    }
-
-    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
-        self.fork(slot, draw)
-    }
-
-    fn verify(
-        &mut self,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        drafts: &Drafts<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
-        self.verify(rows, batch, drafts, out)
-    }
-
-    fn propose(
-        &mut self,
-        rows: Rows<'_>,
-        batch: &Batch<'_>,
-        paths: &[i32],
-        out: &mut Proposals,
-    ) -> Result<()> {
-        self.draft(rows, batch, paths, out)
-    }
-
-    fn enqueue(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = self.device() {
-            let rows = OnDevice::of(device, work, self.vocab())?;
-            self.assign(&work.batch)?;
-            return self.enqueue(&[rows.work_with_host_drafts()?]);
-        }
-        self.assign(&work.batch)?;
-        self.enqueue(&[work.of_engine()])
-    }
-
-    fn assign(&mut self, work: &Work<'_>) -> Result<()> {
-        self.assign(&work.batch)
-    }
-
-    fn enqueue_assigned(&mut self, work: &Work<'_>, _out: &mut Outputs) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = self.device() {
-            let rows = OnDevice::of(device, work, self.vocab())?;
-            return self.enqueue(&[rows.work()?]);
-        }
-        self.enqueue(&[work.of_engine()])
-    }
-
-    fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
-        self.fetch(out)
-    }
-
-    fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>], out: &mut Outputs) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if let Some(device) = self.device() {
-            let rows = OnDevice::of(device, work, self.vocab())?;
-            let Some(first) = turns.first() else { return Ok(()) };
-            Verbs::assign(self, &work.of_slots(first))?;
-            let graph = self.capture(&[rows.work()?])?;
-            for slots in turns {
-                Verbs::assign(self, &work.of_slots(slots))?;
-                self.replay(&graph)?;
-            }
-            return Ok(());
-        }
-        turns.iter().try_for_each(|slots| Verbs::enqueue(self, &work.of_slots(slots), out))
-    }
-
-    fn enqueue_shorten(&mut self, _slots: &[Slot], counts: &[u32]) -> Result<()> {
-        let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
-        self.enqueue(&[gumball_engine::Work::Shorten((&counts).into())])
-    }
-}
-
-fn is_on_host(pool: &Pool) -> bool {
-    pool.level().is_some()
-}
-
 /// Draws drafts for a case, if the pool has a verb for that: the last tokens of the output are the path.
-fn draft<P: Verbs>(pool: &mut P, case: &Case, words: DraftWords, count: usize) -> Option<Result<Vec<i32>>> {
+fn draft(pool: &mut Pools, case: &Case, words: DraftWords, count: usize) -> Option<Result<Vec<i32>>> {
     let (mode, depth) = match words {
         DraftWords::Position => (VerifyMode::Coupled, case.output.len().min(2)),
         DraftWords::Block { depth } => (VerifyMode::Block, depth as usize),
@@ -185,13 +57,13 @@ fn draft<P: Verbs>(pool: &mut P, case: &Case, words: DraftWords, count: usize) -
     let path: Vec<i32> = path.collect();
     // A path holds tokens, and only pools of the host have hooks.
     let is_token = |id: &i32| (0..case.vocab() as i32).contains(id);
-    if !P::PROPOSES || case.hook.is_some() && !pool.hooks() || !path.iter().all(is_token) {
+    if !pool.proposes() || case.hook.is_some() && !pool.hooks() || !path.iter().all(is_token) {
         return None;
     }
     let mut of = |root: &Case, mode| {
         let slot = resume(pool, root)?;
         let drafts = drafts(pool, slot, case, &path, mode, count);
-        pool.release(slot)?;
+        pool.each(|pool| pool.release(slot))?;
         drafts
     };
     let drafted = of(&root, mode);
@@ -205,7 +77,7 @@ fn draft<P: Verbs>(pool: &mut P, case: &Case, words: DraftWords, count: usize) -
 
 /// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must not matter.
 fn drafts(
-    pool: &mut impl Verbs,
+    pool: &mut Pools,
     slot: Slot,
     case: &Case,
     path: &[i32],
@@ -228,92 +100,80 @@ fn drafts(
     let batch = Batch { counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
     let rows = Rows::of(Matrix::new(&data, 3, vocab)?, case.kind);
     let mut out = Proposals::new(count);
-    pool.propose(rows, &batch, &ids, &mut out)?;
+    pool.draft(&Work { rows, dtype: Dtype::F32, batch, drafts: None }, &ids, &mut out)?;
     assert!(out.row(0).iter().all(|draft| *draft == NONE), "padding has no drafts");
     Ok(out.row(1).to_vec())
 }
 
-/// Makes a pool of a vocabulary, with capacity for logprobs.
-type Make<P> = Box<dyn Fn(usize, Widths) -> Result<P> + Send + Sync>;
+/// Makes the pools of a place.
+type Make = Box<dyn Fn(PoolConfig) -> Result<Pools> + Send + Sync>;
 
-/// A pool of the engine.
-pub struct Pooled<P> {
+/// Pools of the engine.
+pub struct Pooled {
     name: &'static str,
-    make: Make<P>,
-    pools: Mutex<HashMap<Key, P>>,
+    make: Make,
+    pools: Mutex<HashMap<Key, Pools>>,
     lacking: AtomicUsize,
-    /// What writes rows and judges drafts; a device has no means for that yet.
+    /// What writes rows and judges drafts, on the host; a device has no means for that yet, nor for hooks.
     operators: Option<Operators>,
-    /// Whether its pools take hooks.
-    hooks: bool,
+    /// Whether steps are taken by a pool that tells no kept sets, too: other rows are decided by a part of their logits then.
+    is_twice: bool,
+    /// By how much fewer draws are made where a law would like many.
+    slowness: u32,
 }
 
-impl<P> fmt::Debug for Pooled<P> {
+impl fmt::Debug for Pooled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl Pooled<Pool> {
+impl Pooled {
     /// Makes the backend of the pool of the host, at the machine's best level and over rayon's threads.
     #[must_use]
     pub fn on_host() -> Self {
-        let make = |vocab, widths| Pool::new(PoolConfig { widths, ..PoolConfig::new(vocab) });
-        let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
-        Self { operators, ..Self::new("pool", Box::new(make)) }
+        Self::new("pool", Box::new(Pools::new))
     }
-}
 
-impl Pooled<Heads> {
     /// Makes the backend of a pool of the host whose rows come from hidden states, by a certified head.
     #[must_use]
     pub fn on_hidden_states() -> Self {
-        let make = |vocab, widths| {
-            Ok(Heads::new(Pool::new(PoolConfig {
-                widths,
-                place: Place::threads(1),
-                ..PoolConfig::new(vocab)
-            })?))
-        };
-        let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
-        Self { operators, ..Self::new("pool_hidden", Box::new(make)) }
+        let make = |config| Pools::from_heads(PoolConfig { place: Place::threads(1), ..config });
+        Self { is_twice: true, ..Self::new("pool_hidden", Box::new(make)) }
     }
-}
 
-impl Pooled<Ranks> {
     /// Makes the backend of a pool over ranks.
     #[must_use]
     pub fn on_ranks() -> Self {
-        let make = |vocab, widths| Ranks::new(&PoolConfig { widths, ..PoolConfig::new(vocab) });
-        let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
-        Self { operators, ..Self::new("ranks", Box::new(make)) }
+        let make = |config: PoolConfig| {
+            let config = PoolConfig { place: Place::threads(1), ..config };
+            Pools::over_ranks(config.vocab, || Ok(config.clone()), &[LogitsLayout::Survey])
+        };
+        Self { is_twice: true, slowness: 100, ..Self::new("ranks", Box::new(make)) }
     }
-}
 
-#[cfg(feature = "cuda")]
-impl Pooled<Pool> {
     /// Makes the backend of a pool on a device.
+    #[cfg(feature = "cuda")]
     #[must_use]
     pub fn on_device(name: &'static str, device: Device) -> Self {
-        let make = move |vocab, widths| {
-            let (slots, rows) = (TOGETHER, 2 * TOGETHER);
-            let device = device.clone();
+        let make = move |config| {
+            let (device, rows) = (device.clone(), 2 * TOGETHER);
             let place = Place::Device { device, rows, history_growth: 1, keep_histories: false };
-            Pool::new(PoolConfig { slots, widths, kept: true, place, ..PoolConfig::new(vocab) })
+            Pools::new(PoolConfig { slots: TOGETHER, place, ..config })
         };
-        Self { hooks: false, ..Self::new(name, Box::new(make)) }
+        Self { operators: None, ..Self::new(name, Box::new(make)) }
     }
-}
 
-impl<P> Pooled<P> {
-    fn new(name: &'static str, make: Make<P>) -> Self {
+    fn new(name: &'static str, make: Make) -> Self {
+        let operators = Operators::new(None, None).expect("the machine has its best level");
         Self {
             name,
             make,
             pools: Mutex::default(),
             lacking: AtomicUsize::new(0),
-            operators: None,
-            hooks: true,
+            operators: Some(operators),
+            is_twice: false,
+            slowness: 1,
         }
     }
 
@@ -329,7 +189,7 @@ impl<P> Pooled<P> {
     }
 }
 
-impl<P: Verbs> Backend for Pooled<P> {
+impl Backend for Pooled {
     fn name(&self) -> String {
         self.name.to_owned()
     }
@@ -397,53 +257,36 @@ impl<P: Verbs> Backend for Pooled<P> {
     }
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
-        if drafted.is_hooked() && !self.hooks {
+        if drafted.is_hooked() && self.operators.is_none() {
             return match drafted.judgement {
                 Some(_) => Oracle.walk(drafted),
                 None => drafted.walk_by_rows(|case| self.sample(case)),
             };
         }
-        let case = &drafted.root;
-        self.with_pool(case.vocab(), widths(&[case]), |pool| {
-            let slot = resume(pool, case)?;
-            let walked = verify(pool, slot, drafted);
-            pool.release(slot)?;
-            walked
-        })
+        self.with_pool(&[&drafted.root], true, |pool| walk(pool, drafted))
     }
 
     fn walk_hidden(&self, head: &HeadCase, drafted: &Drafted) -> Result<Walked> {
-        let case = &drafted.root;
-        self.with_pool(case.vocab(), widths(&[case]), |pool| {
-            let slot = resume(pool, case)?;
-            pool.give_head(Some(head));
-            let walked = verify(pool, slot, drafted);
-            pool.give_head(None);
-            pool.release(slot)?;
-            walked
-        })
+        let heads = Heads { given: Some(head.clone()), clusters: None };
+        self.with_pool(&[&drafted.root], true, |pool| pool.with_heads(heads, |pool| walk(pool, drafted)))
     }
 
     fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {
-        let answer = self.with_pool(case.vocab(), widths(&[case]), |pool| {
-            pool.give_head(Some(head));
-            pool.give_clusters(Some(clusters));
-            let answers = Self::step_in(pool, &[case]);
-            pool.give_clusters(None);
-            pool.give_head(None);
+        let heads = Heads { given: Some(head.clone()), clusters: Some(clusters.clone()) };
+        let answer = self.with_pool(&[case], true, |pool| {
+            let answers = pool.with_heads(heads, |pool| Self::step_in(pool, &[case], true));
             answers?.pop().expect("one case, one answer")
         });
         self.or_oracle(case, answer)
     }
 
     fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
-        let draft = |pool: &mut P| Ok(draft(pool, case, words, count));
-        let drafts = self.with_pool(case.vocab(), widths(&[case]), draft)?;
+        let drafts = self.with_pool(&[case], true, |pool| Ok(draft(pool, case, words, count)))?;
         drafts.unwrap_or_else(|| Oracle.draft(case, words, count))
     }
 
     fn patience(&self, count: u32) -> u32 {
-        count.div_ceil(P::SLOWNESS)
+        count.div_ceil(self.slowness)
     }
 
     fn lacking(&self) -> usize {
@@ -464,53 +307,63 @@ impl<P: Verbs> Backend for Pooled<P> {
     }
 }
 
-impl<P: Verbs> Pooled<P> {
+impl Pooled {
     /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are those
     /// of admission.
     fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
-        self.with_pool(cases[0].vocab(), widths(cases), |pool| Self::step_in(pool, cases))
+        let step = |kept| self.with_pool(cases, kept, |pool| Self::step_in(pool, cases, kept));
+        let answers = step(true)?;
+        if self.is_twice {
+            for (with, without) in answers.iter().zip(step(false)?) {
+                let Ok(with) = with else { continue };
+                let differences = differences(&without?, with);
+                assert!(differences.is_empty(), "kept sets change\n{differences}of the cases\n{cases:?}");
+            }
+        }
+        Ok(answers)
     }
 
-    /// Lends a pool of a vocabulary with capacity for logprobs.
+    /// Lends a pool of the vocabulary of cases with capacity for their logprobs.
     fn with_pool<T>(
         &self,
-        vocab: usize,
-        widths: Widths,
-        work: impl FnOnce(&mut P) -> Result<T>,
+        cases: &[&Case],
+        kept: bool,
+        work: impl FnOnce(&mut Pools) -> Result<T>,
     ) -> Result<T> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if pools.len() >= MOST {
             pools.clear();
         }
-        let kind = (vocab, widths.top_n, widths.ids);
+        let (vocab, widths) = (cases[0].vocab(), widths(cases));
+        let kind = (vocab, widths.top_n, widths.ids, kept);
         let mut pool = match pools.remove(&kind) {
             Some(pool) => pool,
-            None => (self.make)(vocab, widths)?,
+            None => (self.make)(PoolConfig { widths, kept, ..PoolConfig::new(vocab) })?,
         };
         let answer = work(&mut pool);
         pools.insert(kind, pool);
         answer
     }
 
-    fn step_in(pool: &mut P, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
+    fn step_in(pool: &mut Pools, cases: &[&Case], kept: bool) -> Result<Vec<Result<Observed>>> {
         let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(pool, case)).collect();
         let rows: Vec<(&Case, Slot)> = cases
             .iter()
             .zip(&admitted)
             .filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)))
             .collect();
-        let mut out = Outputs::with_kept();
+        let mut out = if kept { Outputs::with_kept() } else { Outputs::new() };
         let stepped = step(pool, &rows, &mut out);
         let mut observed = rows.iter().enumerate().map(|(i, (case, slot))| {
             let seen = observe(case, &out, 2 * i);
             follows(pool, *slot, case, &seen);
-            seen
+            Observed { kept: seen.kept.filter(|_| kept), ..seen }
         });
         let answers = stepped
             .map(|()| admitted.iter().cloned().map(|slot| slot.map(|_| observed.next().expect("stepped"))));
         let answers = answers.map(Iterator::collect);
         for (_, slot) in &rows {
-            pool.release(*slot)?;
+            pool.each(|pool| pool.release(*slot))?;
         }
         answers
     }
@@ -525,7 +378,7 @@ fn widths(cases: &[&Case]) -> Widths {
     }
 }
 
-fn resume(pool: &mut impl Verbs, case: &Case) -> Result<Slot> {
+fn resume(pool: &mut Pools, case: &Case) -> Result<Slot> {
     let state = State {
         prompt: &case.prompt,
         output: &case.output,
@@ -534,13 +387,21 @@ fn resume(pool: &mut impl Verbs, case: &Case) -> Result<Slot> {
         draw: case.draw,
         mu: case.mu,
     };
-    let slot = pool.resume(case.params.clone(), state)?;
+    let slot = pool.each(|pool| pool.resume(case.params.clone(), state))?;
     assert_eq!(pool.sequence(slot)?.state(), state, "a state comes back as it was given");
     Ok(slot)
 }
 
+/// Verifies the drafts of a request.
+fn walk(pool: &mut Pools, drafted: &Drafted) -> Result<Walked> {
+    let slot = resume(pool, &drafted.root)?;
+    let walked = verify(pool, slot, drafted);
+    pool.each(|pool| pool.release(slot))?;
+    walked
+}
+
 /// Steps rows, a padding row behind each.
-fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
+fn step(pool: &mut Pools, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
     let Some((first, _)) = rows.first() else { return Ok(()) };
     let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
     let slots: Vec<Slot> = rows.iter().flat_map(|(_, slot)| [*slot, PADDING]).collect();
@@ -572,11 +433,8 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
                 data.extend_from_slice(row);
                 data.resize(data.len() + GAP + stride, $hostile);
             }
-            pool.step(
-                Rows::of(HostMatrix::strided(&data, slots.len(), vocab, stride)?, first.kind),
-                &batch,
-                out,
-            )
+            let rows = Rows::of(HostMatrix::strided(&data, slots.len(), vocab, stride)?, first.kind);
+            pool.call(&Work { rows, dtype: first.logits.dtype(), batch, drafts: None }, out)
         }};
     }
     match first.logits.row() {
@@ -595,7 +453,7 @@ fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
 }
 
 /// Holds a sequence to have taken its token.
-fn follows(pool: &mut impl Verbs, slot: Slot, case: &Case, seen: &Observed) {
+fn follows(pool: &mut Pools, slot: Slot, case: &Case, seen: &Observed) {
     let sequence = pool.sequence(slot).expect("not yet released");
     let taken = usize::from(seen.token != NONE);
     let output = sequence.history().output();

@@ -7,8 +7,10 @@ use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::Judgement;
 
+use super::pools::Pools;
 use super::read_row::read_row;
-use super::verbs::Verbs;
+use super::work::Work;
+use crate::case::Dtype;
 use crate::drafted::{Drafted, Walked};
 
 /// Rows of the padding in front, whose drafts and logits are hostile.
@@ -18,7 +20,7 @@ const FIRST: usize = 3;
 ///
 /// # Errors
 /// Those of the oracle, under the same conditions.
-pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Walked> {
+pub fn verify(pool: &mut Pools, slot: Slot, drafted: &Drafted) -> Result<Walked> {
     let (drafts, parents) = drafted.tree();
     let (n, vocab, rows) = (drafts.len(), drafted.root.vocab(), drafted.rows());
     let all: Vec<usize> = (0..=n).chain(0..=n).collect();
@@ -62,11 +64,12 @@ pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Wa
         None => VerifyMode::Coupled,
     };
     let logits = Rows::of(Matrix::new(&data, present.len(), vocab)?, drafted.root.kind);
-    let (mut out, other) = (Outputs::with_kept(), pool.fork(slot, 77)?);
+    let (mut out, other) = (Outputs::with_kept(), pool.each(|pool| pool.fork(slot, 77))?);
     let slots = [PADDING, slot, other];
     let batch = Batch { counts: &counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
-    let verified = pool.verify(logits, &batch, &given, &mut out);
-    pool.release(other)?;
+    let work = Work { rows: logits, dtype: Dtype::F32, batch, drafts: Some(given) };
+    let verified = pool.call(&work, &mut out);
+    pool.each(|pool| pool.release(other))?;
     // A batch names the request too.
     let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
     let is_block = mode == VerifyMode::Block;

@@ -44,7 +44,7 @@ pub enum Call {
     Assign(Batch),
     /// Enqueues other rows for the last assignment.
     EnqueueAssigned(Batch),
-    EnqueueShorten(Vec<Slot>, Vec<u32>),
+    EnqueueShorten(Vec<u32>),
     Fetch,
     Replay(Batch, Vec<Vec<Slot>>),
 }
@@ -147,7 +147,7 @@ impl Call {
                 let last = last?;
                 // Of mirostat's limits a device knows the last two.
                 let count = |slot| if with_mirostat.contains(slot) { 0 } else { bytes.of(&[1, 0, 2, 40]) };
-                Self::EnqueueShorten(last.to_vec(), last.iter().map(count).collect())
+                Self::EnqueueShorten(last.iter().map(count).collect())
             }
             28 => {
                 let batch = in_order(Batch::choose(bytes, &without_mirostat));

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::{Place, Pool, PoolConfig, Widths};
+use gumball_engine::dist::LogitsLayout;
+use gumball_engine::{Place, PoolConfig, Widths};
+use gumball_spec::Result;
 
-use crate::backend::heads::Heads;
-use crate::backend::ranks::Ranks;
-use crate::backend::verbs::Verbs;
+use crate::backend::pools::Pools;
 use crate::bytes::Bytes;
 
 /// Two tiles, the second one not full.
@@ -80,51 +80,47 @@ fn host_config(kept: bool) -> PoolConfig {
     PoolConfig { widths: WIDTHS, slots: SLOTS, place: Place::threads(1), kept, ..PoolConfig::new(VOCAB) }
 }
 
-/// Returns a pool of the host, on one thread.
-fn on_host(setup: Setup) -> Pool {
-    Pool::new(host_config(setup.kept)).expect("a small pool")
-}
-
 /// Plays a script on the pool of the host and on another one, which may or may not report kept sets.
 ///
 /// # Panics
 /// If they differ: with the calls up to there.
-fn hold<P: Verbs>(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> P) -> Counted {
+fn hold(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> Result<Pools>) -> Counted {
     let bytes = &mut Bytes(data);
     let setup = Setup::choose(bytes);
     let setup = Setup { kept: setup.kept && reports_kept, ..setup };
-    play::play(bytes, setup, &mut on_host(setup), &mut make(setup))
+    let mut host = Pools::new(host_config(setup.kept)).expect("a small pool");
+    play::play(bytes, setup, &mut host, &mut make(setup).expect("small pools"))
         .unwrap_or_else(|text| panic!("{setup:?}\n{text}"))
 }
 
 /// Plays a script on a pool of the host that computes its rows from hidden states.
 pub fn from_hidden_states(data: &[u8]) -> Counted {
-    hold(data, true, |setup| Heads::new(on_host(setup)))
+    hold(data, true, |setup| Pools::from_heads(host_config(setup.kept)))
 }
 
 /// Plays a script on a pool on a device that computes its rows from hidden states.
 #[cfg(feature = "cuda")]
 pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
-    hold(data, true, |setup| Heads::new(Pool::new(setup.on_device(device.clone())).expect("a small pool")))
+    hold(data, true, |setup| Pools::from_heads(setup.on_device(device.clone())))
 }
 
 /// Plays a script on a pool over three ranks.
 pub fn over_ranks(data: &[u8]) -> Counted {
     hold(data, true, |setup| {
-        Ranks::new(&host_config(setup.kept)).expect("ranks that are threads").in_all_layouts()
+        Pools::over_ranks(VOCAB, || Ok(host_config(setup.kept)), LogitsLayout::ALL.as_ref())
     })
 }
 
 /// Plays a script on a pool on a device.
 #[cfg(feature = "cuda")]
 pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
-    hold(data, true, |setup| Pool::new(setup.on_device(device.clone())).expect("a small pool"))
+    hold(data, true, |setup| Pools::new(setup.on_device(device.clone())))
 }
 
 /// Plays a script on a pool over the emulated devices of three ranks, which need a compiler.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
     hold(data, false, |setup| {
-        Ranks::on_devices(|device| setup.on_device(device), VOCAB).expect("small pools").in_all_layouts()
+        Pools::over_ranks(VOCAB, || Ok(setup.on_device(Device::emulated()?)), LogitsLayout::ALL.as_ref())
     })
 }

@@ -8,12 +8,13 @@ use gumball_spec::{Error, Result};
 use super::batch::{Batch, Made, edit};
 use super::call::{Call, Scene, params};
 use super::{Counted, Outcome, Setup};
-use crate::backend::verbs::{Verbs, Work};
+use crate::backend::pools::Pools;
+use crate::backend::work::Work;
 use crate::bytes::Bytes;
 
 /// A pool, and the outcome of its last step or verification.
-struct Played<'p, P> {
-    pool: &'p mut P,
+struct Played<'p> {
+    pool: &'p mut Pools,
     last: Outputs,
 }
 
@@ -33,14 +34,14 @@ const CALL_BYTES: usize = 12;
 ///
 /// # Errors
 /// A text that says how they differ, after which calls.
-pub fn play<A: Verbs, B: Verbs>(
+pub fn play(
     bytes: &mut Bytes<'_>,
     setup: Setup,
-    one: &mut A,
-    other: &mut B,
+    one: &mut Pools,
+    other: &mut Pools,
 ) -> std::result::Result<Counted, String> {
-    let mut one = Played { pool: one, last: Outputs::new() };
-    let mut other = Played { pool: other, last: Outputs::new() };
+    let mut one = Played { pool: one, last: fresh(setup) };
+    let mut other = Played { pool: other, last: fresh(setup) };
     let mut known = Known { live: Vec::new(), assigned: None, last: None, fetchable: true };
     let (mut script, mut counted) = (String::new(), Counted::new());
     for (turn, chunk) in bytes.0.chunks(CALL_BYTES).enumerate() {
@@ -54,8 +55,6 @@ pub fn play<A: Verbs, B: Verbs>(
             _ if is_lacking => Ok(Results::new()),
             _ => one.make(&call, setup),
         };
-        // Who assigns nothing refuses nothing.
-        let seen = if B::ASSIGNS || !matches!(call, Call::Assign(_)) { seen } else { wanted.clone() };
         match (&wanted, &seen) {
             _ if is_lacking => {}
             (Ok(wanted), Ok(seen)) => {
@@ -198,7 +197,7 @@ impl Known {
 /// A sequence as plain numbers: prompt, output, seed, position, draw index, and the bits of mirostat's limit.
 type Sequence = (Vec<u32>, Vec<u32>, u64, u32, u32, u32);
 
-impl<P: Verbs> Played<'_, P> {
+impl Played<'_> {
     /// Returns the sequences of the requests in flight.
     fn states(&mut self, known: &Known) -> Vec<Result<Sequence>> {
         let state = |(slot, _): &(Slot, SamplingParams)| {
@@ -214,21 +213,23 @@ impl<P: Verbs> Played<'_, P> {
         let nothing = Results::new();
         match call {
             Call::Admit { params: number, prompt } => {
-                Ok(one_word("slot", pool.admit(params(*number), prompt)? as u32))
+                Ok(one_word("slot", pool.each(|pool| pool.admit(params(*number), prompt))? as u32))
             }
             Call::Resume { params: number, output, position, mu } => {
                 let (seed, prompt, position) = (u64::from(*number), &[2, 0, 2][..], *position);
                 let state = State { prompt, output, seed, position, draw: 5, mu: *mu };
-                Ok(one_word("slot", pool.resume(params(*number), state)? as u32))
+                Ok(one_word("slot", pool.each(|pool| pool.resume(params(*number), state))? as u32))
             }
-            Call::Fork { slot, draw } => Ok(one_word("slot", pool.fork(*slot, *draw)? as u32)),
-            Call::Release(slot) => pool.release(*slot).map(|()| nothing),
-            Call::Push(slot, id) => pool.push(*slot, *id).map(|()| nothing),
-            Call::Shorten(slots, counts) => pool.shorten(slots, counts).map(|()| nothing),
+            Call::Fork { slot, draw } => {
+                Ok(one_word("slot", pool.each(|pool| pool.fork(*slot, *draw))? as u32))
+            }
+            Call::Release(slot) => pool.each(|pool| pool.release(*slot)).map(|()| nothing),
+            Call::Push(slot, id) => pool.each(|pool| pool.push(*slot, *id)).map(|()| nothing),
+            Call::Shorten(slots, counts) => pool.each(|pool| pool.shorten(slots, counts)).map(|()| nothing),
             Call::Step(batch) | Call::Verify(batch) => {
                 let made = batch.make();
                 let mut done = fresh(setup);
-                with_work(batch, &made, batch.hook, |work| work.call(*pool, &mut done))?;
+                with_work(batch, &made, batch.hook, |work| pool.call(work, &mut done))?;
                 *last = done;
                 Ok(results_of(last, setup.kept))
             }
@@ -236,11 +237,9 @@ impl<P: Verbs> Played<'_, P> {
                 let made = batch.make_drafter();
                 let mut out =
                     if *probs { Proposals::with_probs(*siblings) } else { Proposals::new(*siblings) };
-                if !P::PROPOSES {
-                    return Err(Error::Unavailable { resource: "drafts over ranks", reason: String::new() });
-                }
-                let hooks = hooks(batch.hook, batch.slots.len());
-                pool.propose(made.rows(batch)?, &made.batch(batch, &hooks)?, made.paths(), &mut out)?;
+                let draft =
+                    |work: &Work<'_>| pool.draft(&Work { drafts: None, ..*work }, made.paths(), &mut out);
+                with_work(batch, &made, batch.hook, draft)?;
                 let probs = written_probs(&out, &batch.slots).collect();
                 let ids = out.ids().iter().map(|id| *id as u32).collect();
                 Ok(vec![("drafts".to_owned(), ids), ("probabilities".to_owned(), probs)])
@@ -252,37 +251,32 @@ impl<P: Verbs> Played<'_, P> {
                 let scored =
                     Scored { params: &params, ids: &ids, prompt_len: *prompt, start: 1, chunk_rows: None };
                 let mut out = fresh(setup);
-                let hooks = hooks(batch.hook, batch.slots.len());
-                let of_rows = gumball_engine::Batch { slots: &[], ..made.batch(batch, &hooks)? };
-                pool.score(made.rows(batch)?, &of_rows, &scored, &mut out)?;
+                with_work(batch, &made, batch.hook, |work| {
+                    let batch = gumball_engine::Batch { slots: &[], ..work.batch };
+                    pool.score(&Work { batch, ..*work }, &scored, &mut out)
+                })?;
                 Ok(results_of(&out, setup.kept))
             }
             Call::Enqueue(batch) => {
-                let (made, mut done) = (batch.make(), fresh(setup));
-                with_work(batch, &made, false, |work| pool.enqueue(work, &mut done))?;
-                *last = done;
-                Ok(nothing)
+                let made = batch.make();
+                with_work(batch, &made, false, |work| pool.enqueue(work)).map(|()| nothing)
             }
             Call::Assign(batch) => {
                 let made = batch.make();
                 with_work(batch, &made, false, |work| pool.assign(work)).map(|()| nothing)
             }
             Call::EnqueueAssigned(batch) => {
-                let (made, mut done) = (batch.make(), fresh(setup));
-                with_work(batch, &made, false, |work| pool.enqueue_assigned(work, &mut done))?;
-                *last = done;
-                Ok(nothing)
+                let made = batch.make();
+                with_work(batch, &made, false, |work| pool.enqueue_assigned(work)).map(|()| nothing)
             }
-            Call::EnqueueShorten(slots, counts) => pool.enqueue_shorten(slots, counts).map(|()| nothing),
+            Call::EnqueueShorten(counts) => pool.enqueue_shorten(counts).map(|()| nothing),
             Call::Fetch => {
                 pool.fetch(last)?;
                 Ok(results_of(last, setup.kept))
             }
             Call::Replay(batch, turns) => {
-                let (made, mut done) = (batch.make(), fresh(setup));
-                with_work(batch, &made, false, |work| pool.replay(work, turns, &mut done))?;
-                *last = done;
-                Ok(nothing)
+                let made = batch.make();
+                with_work(batch, &made, false, |work| pool.replay(work, turns)).map(|()| nothing)
             }
         }
     }
@@ -301,7 +295,12 @@ fn with_work<T>(
     work: impl FnOnce(&Work<'_>) -> Result<T>,
 ) -> Result<T> {
     let hooks = hooks(hook, batch.rows());
-    work(&Work { rows: made.rows(batch)?, batch: made.batch(batch, &hooks)?, drafts: made.drafts(batch) })
+    work(&Work {
+        rows: made.rows(batch)?,
+        dtype: batch.dtype,
+        batch: made.batch(batch, &hooks)?,
+        drafts: made.drafts(batch),
+    })
 }
 
 /// Returns the caller's edits of rows: one of the first, or none.

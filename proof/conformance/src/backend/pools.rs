@@ -1,0 +1,438 @@
+//! Pools of any place: one, or one for each of three ranks that are threads.
+//!
+//! A rank has a part of every row. Rows are surveyed where they are, unless somebody must see them whole: then they are swapped. Borders lie
+//! inside tiles.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::time::Duration;
+
+use gumball_engine::dist::{LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, VocabSplit, threads};
+use gumball_engine::{
+    Batch, Kind, Logits, Matrix, Outputs, Pool, PoolConfig, Proposals, Ranks, Rows, Scored, Sequence, Slot,
+};
+use gumball_spec::Result;
+
+use super::heads::Heads;
+#[cfg(feature = "cuda")]
+use super::on_device::OnDevice;
+use super::work::Work;
+use crate::case::{self, Dtype};
+
+/// The number of ranks.
+const WORLD: usize = 3;
+
+/// How long a rank waits for the others.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How rows are spread over ranks.
+#[derive(Debug)]
+struct Over {
+    split: VocabSplit,
+    /// The layouts that steps take in turn, where they can, how many steps there were, and the layout of the last one.
+    layouts: Vec<LogitsLayout>,
+    turn: usize,
+    layout: LogitsLayout,
+}
+
+impl Over {
+    /// Takes the next layout; for rows that are to be seen whole a survey is none.
+    fn turn(&mut self, is_whole: bool) {
+        self.turn += 1;
+        self.layout = match self.layouts[self.turn % self.layouts.len()] {
+            LogitsLayout::Survey if is_whole => LogitsLayout::Swap,
+            layout => layout,
+        };
+    }
+
+    /// Plans work; of slots that are not admitted, so that the call itself refuses them.
+    fn plan(&self, pool: &Pool, work: &Work<'_>) -> Result<Plan> {
+        let kind = if work.drafts.is_some() { StepKind::Verify } else { StepKind::Decode };
+        let slots = work.batch.slots;
+        let shape = pool.shape(slots, 0, kind).or_else(|_| pool.shape(&[], 0, kind))?;
+        let planner = pool.ranks().expect("it has ranks").planner;
+        Ok(planner.plan_as(self.layout, &StepShape { requests: slots.len(), ..shape }))
+    }
+
+    /// Takes a rank's part of rows. Columns without a number hold NaN.
+    fn part(&self, logits: Logits<'_>, work: &Work<'_>, rank: usize, plan: &Plan) -> Part {
+        if plan.layout == LogitsLayout::Replicated {
+            let counts = work.counts();
+            let first_row = |request: usize| counts[..request].iter().sum::<usize>();
+            let own = plan.shares.of(rank).flat_map(|request| first_row(request)..first_row(request + 1));
+            return Part::of(logits, work.dtype, own, 0..logits.vocab(), 0);
+        }
+        // A rank without ids has padding alone.
+        let ids = self.split.ids(rank);
+        let padding = if ids.is_empty() { self.split.width() } else { 0 };
+        Part::of(logits, work.dtype, 0..logits.rows(), ids, padding)
+    }
+}
+
+/// A copy of a part of rows.
+struct Part {
+    numbers: case::Logits,
+    rows: usize,
+    kind: Kind,
+    columns: usize,
+}
+
+impl Part {
+    fn of(
+        logits: Logits<'_>,
+        dtype: Dtype,
+        rows: impl Iterator<Item = usize>,
+        ids: Range<usize>,
+        padding: usize,
+    ) -> Self {
+        let (rows, columns): (Vec<usize>, _) = (rows.collect(), ids.len() + padding);
+        let row = |row| {
+            let of = logits.row(row);
+            ids.clone().map(move |id| of.logit(id)).chain(std::iter::repeat_n(f32::NAN, padding))
+        };
+        let numbers: Vec<f32> = rows.iter().copied().flat_map(row).collect();
+        let numbers = case::Logits::new(dtype, &numbers);
+        Self { numbers, rows: rows.len(), kind: logits.kind(), columns }
+    }
+
+    fn rows(&self) -> Result<Rows<'_>> {
+        Ok(Rows::of(Matrix::new(self.numbers.row(), self.rows, self.columns)?, self.kind))
+    }
+}
+
+/// The pools of a place.
+#[derive(Debug)]
+pub struct Pools {
+    all: Vec<Pool>,
+    over: Option<Over>,
+    heads: Option<Heads>,
+}
+
+impl Pools {
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// Those of [`Pool::new`].
+    pub fn new(config: PoolConfig) -> Result<Self> {
+        Ok(Self { all: vec![Pool::new(config)?], over: None, heads: None })
+    }
+
+    /// Makes a pool whose rows come from hidden states.
+    ///
+    /// # Errors
+    /// Those of [`Pool::new`].
+    pub fn from_heads(config: PoolConfig) -> Result<Self> {
+        Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
+    }
+
+    /// Makes the pools of all ranks, which take layouts in turn. `config`: that of a rank, whose device may be its own.
+    ///
+    /// # Errors
+    /// Those of [`Pool::over`].
+    pub fn over_ranks(
+        vocab: usize,
+        config: impl Fn() -> Result<PoolConfig> + Sync,
+        layouts: &[LogitsLayout],
+    ) -> Result<Self> {
+        let borders = [0, vocab * 37 / 100, vocab * 71 / 100, vocab];
+        let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let split = VocabSplit::of_sizes(&sizes)?;
+        let planner =
+            PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
+        let join = |transport| {
+            let ranks = Ranks { planner: planner.clone(), transport: Box::new(transport), timeout: PATIENCE };
+            Pool::over(config()?, ranks)
+        };
+        let join = &join;
+        let pools: Vec<Result<Pool>> = std::thread::scope(|scope| {
+            let ranks = threads(WORLD, PATIENCE).into_iter().map(|rank| scope.spawn(move || join(rank)));
+            let ranks: Vec<_> = ranks.collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+        });
+        let all = pools.into_iter().map(of_caller).collect::<Result<_>>()?;
+        let over = Over { split, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
+        Ok(Self { all, over: Some(over), heads: None })
+    }
+
+    /// Returns whether the caller's edits of a row are for it, as they are on the host.
+    #[must_use]
+    pub fn hooks(&self) -> bool {
+        self.all[0].level().is_some()
+    }
+
+    /// Returns whether it draws drafts.
+    #[must_use]
+    pub fn proposes(&self) -> bool {
+        self.over.is_none()
+    }
+
+    /// Lets calls take a head whose hidden states are the rows of calls, in turn, beside their logits; a pool without heads takes the logits.
+    pub fn with_heads<T>(&mut self, heads: Heads, work: impl FnOnce(&mut Self) -> T) -> T {
+        let own = self.heads.is_some().then(|| self.heads.replace(heads)).flatten();
+        let done = work(self);
+        self.heads = own;
+        done
+    }
+
+    /// Does the same on all ranks, one after the other.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn each<T: PartialEq + Debug>(&mut self, work: impl Fn(&mut Pool) -> Result<T>) -> Result<T> {
+        let mut results = self.all.iter_mut().map(work);
+        let first = results.next().expect("a pool");
+        results.for_each(|other| assert_eq!(other, first, "all ranks come to the same"));
+        of_caller(first)
+    }
+
+    /// Returns the state of a slot.
+    ///
+    /// # Errors
+    /// Those of [`Pool::sequence`].
+    pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        // Devices are waited for, which all ranks must do alike.
+        self.each(|pool| pool.sequence(slot).map(|sequence| format!("{:?}", sequence.state())))?;
+        self.all[0].sequence(slot)
+    }
+
+    /// Takes a step or verifies drafts, by a direct call.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn call(&mut self, work: &Work<'_>, out: &mut Outputs) -> Result<()> {
+        let all = self.with_parts(work, |pool, work| {
+            let mut out = out.clone();
+            match &work.drafts {
+                None => pool.step(work.rows, &work.batch, &mut out),
+                Some(drafts) => pool.verify(work.rows, &work.batch, drafts, &mut out),
+            }?;
+            Ok(out)
+        })?;
+        *out = same(all);
+        Ok(())
+    }
+
+    /// Draws drafts behind paths.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn draft(&mut self, work: &Work<'_>, paths: &[i32], out: &mut Proposals) -> Result<()> {
+        let mut all = self.with_host_parts(work, |pool, work| {
+            let mut out = out.clone();
+            pool.draft(work.rows, &work.batch, paths, &mut out)?;
+            Ok(out)
+        })?;
+        *out = all.swap_remove(0);
+        Ok(())
+    }
+
+    /// Scores given tokens, of hidden states by chunks of rows.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn score(&mut self, work: &Work<'_>, scored: &Scored<'_>, out: &mut Outputs) -> Result<()> {
+        let all = self.with_host_parts(work, |pool, work| {
+            let chunk_rows = matches!(work.rows, Rows::Hidden(..)).then_some(2);
+            let mut out = out.clone();
+            pool.score(work.rows, &work.batch, &Scored { chunk_rows, ..*scored }, &mut out)?;
+            Ok(out)
+        })?;
+        *out = same(all);
+        Ok(())
+    }
+
+    /// Assigns slots and options to the rows of work that [`Pools::enqueue_assigned`] enqueues.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn assign(&mut self, work: &Work<'_>) -> Result<()> {
+        self.with_parts(work, |pool, work| pool.assign(&work.batch)).map(drop)
+    }
+
+    /// Assigns and enqueues work, whose outcome `fetch` reads; drafts are the host's.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn enqueue(&mut self, work: &Work<'_>) -> Result<()> {
+        let enqueued = self.with_parts(work, |pool, work| {
+            pool.assign(&work.batch)?;
+            in_place(pool, work, true, |pool, work| pool.enqueue(&[work]))
+        });
+        enqueued.map(drop)
+    }
+
+    /// Enqueues rows for the last assignment, which `work` repeats with padding in place of requests that have ended.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn enqueue_assigned(&mut self, work: &Work<'_>) -> Result<()> {
+        let enqueue = |pool: &mut Pool, work: &Work<'_>| {
+            in_place(pool, work, false, |pool, work| pool.enqueue(&[work]))
+        };
+        self.with_parts_of_layout(work, true, enqueue).map(drop)
+    }
+
+    /// Captures work in a graph, and replays it for the slots of each turn. On the host, and from hidden states, it is enqueued that often.
+    ///
+    /// # Errors
+    /// The pool's, of the first turn that is refused.
+    pub fn replay(&mut self, work: &Work<'_>, turns: &[Vec<Slot>]) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if !self.hooks() && self.heads.is_none() {
+            let replayed = self.with_parts(work, |pool, work| {
+                let assign = |pool: &mut Pool, slots| pool.assign(&Batch { slots, ..work.batch });
+                assign(pool, &turns[0])?;
+                in_place(pool, work, false, |pool, work| {
+                    let graph = pool.capture(&[work])?;
+                    turns.iter().try_for_each(|slots| {
+                        assign(pool, slots)?;
+                        pool.replay(&graph)
+                    })
+                })
+            });
+            return replayed.map(drop);
+        }
+        turns
+            .iter()
+            .try_for_each(|slots| self.enqueue(&Work { batch: Batch { slots, ..work.batch }, ..*work }))
+    }
+
+    /// Takes output tokens of the assigned sequences away: a count above the number of output tokens takes none.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn enqueue_shorten(&mut self, counts: &[u32]) -> Result<()> {
+        let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
+        let shorten = |_, pool: &mut Pool| pool.enqueue(&[gumball_engine::Work::Shorten((&counts).into())]);
+        at_once(&mut self.all, shorten).map(drop)
+    }
+
+    /// Reads the outcome of the last step or verification that was enqueued.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        let all = at_once(&mut self.all, |_, pool| {
+            let mut out = out.clone();
+            pool.fetch(&mut out)?;
+            Ok(out)
+        })?;
+        *out = same(all);
+        Ok(())
+    }
+
+    /// Does something with the work as the pool takes it: on each rank at once with its part of the rows, or with the hidden states of a head.
+    fn with_parts<T: Send>(
+        &mut self,
+        work: &Work<'_>,
+        then: impl Fn(&mut Pool, &Work<'_>) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        self.with_parts_of_layout(work, false, then)
+    }
+
+    /// Does so, but that a device gets logits in place of hidden states.
+    fn with_host_parts<T: Send>(
+        &mut self,
+        work: &Work<'_>,
+        then: impl Fn(&mut Pool, &Work<'_>) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        match self.hooks() || self.over.is_some() {
+            true => self.with_parts(work, then),
+            false => Ok(vec![then(&mut self.all[0], work)?]),
+        }
+    }
+
+    fn with_parts_of_layout<T: Send>(
+        &mut self,
+        work: &Work<'_>,
+        is_assigned: bool,
+        then: impl Fn(&mut Pool, &Work<'_>) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let pool = &mut self.all[0];
+        if self.over.is_none() && self.heads.is_none() {
+            return Ok(vec![then(pool, work)?]);
+        }
+        let (logits, batch) = (work.read()?, Batch { row_indices: &[], ..work.batch });
+        if let Some(heads) = &self.heads {
+            let states = heads.states_of(logits, work, pool.vocab());
+            let done = match &states {
+                Some(head) => {
+                    heads.with_states(pool, head, |pool, rows| then(pool, &Work { rows, batch, ..*work }))
+                }
+                None => {
+                    let own = Part::of(logits, work.dtype, 0..logits.rows(), 0..logits.vocab(), 0);
+                    then(pool, &Work { rows: own.rows()?, batch, ..*work })
+                }
+            };
+            return Ok(vec![done?]);
+        }
+        let over = self.over.as_mut().expect("it has ranks");
+        if !is_assigned {
+            let is_hooked = batch.hooks.iter().any(Option::is_some);
+            over.turn(logits.kind() == Kind::Probabilities || is_hooked || work.drafts.is_some());
+        }
+        let over = &*over;
+        at_once(&mut self.all, |rank, pool| {
+            let plan = over.plan(pool, work)?;
+            let part = over.part(logits, work, rank, &plan);
+            let batch = Batch { plan: Some(plan), ..batch };
+            then(pool, &Work { rows: part.rows()?, batch, ..*work })
+        })
+    }
+}
+
+impl Drop for Pools {
+    /// Ends all ranks at once: pools on devices wait for each other.
+    fn drop(&mut self) {
+        std::thread::scope(|scope| {
+            let ranks = self.all.drain(1..);
+            ranks.for_each(|pool| drop(scope.spawn(move || drop(pool))));
+            self.all.clear();
+        });
+    }
+}
+
+/// Lends work to a pool as it takes it in order: on a device with the rows there, but for hidden states, which the pool copies.
+fn in_place<T>(
+    pool: &mut Pool,
+    work: &Work<'_>,
+    #[cfg_attr(not(feature = "cuda"), expect(unused, reason = "drafts are the host's"))]
+    has_host_drafts: bool,
+    then: impl FnOnce(&mut Pool, gumball_engine::Work<'_>) -> Result<T>,
+) -> Result<T> {
+    #[cfg(feature = "cuda")]
+    if let (Some(device), Rows::Logits(_) | Rows::Probabilities(_)) = (pool.device(), work.rows) {
+        let there = OnDevice::of(device, work, pool.vocab())?;
+        let work = if has_host_drafts { there.work_with_host_drafts() } else { there.work() };
+        return then(pool, work?);
+    }
+    then(pool, work.of_engine())
+}
+
+/// Does the same on all ranks at once, by their numbers.
+fn at_once<T: Send>(
+    pools: &mut [Pool],
+    work: impl Fn(usize, &mut Pool) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    if let [pool] = pools {
+        return Ok(vec![work(0, pool)?]);
+    }
+    let work = &work;
+    let results: Vec<Result<T>> = std::thread::scope(|scope| {
+        let ranks = pools.iter_mut().enumerate();
+        let ranks: Vec<_> = ranks.map(|(rank, pool)| scope.spawn(move || work(rank, pool))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    });
+    results.into_iter().map(of_caller).collect()
+}
+
+/// Returns what one process would have; a group that breaks is no case of a rule.
+fn of_caller<T>(result: Result<T>) -> Result<T> {
+    result.inspect_err(|error| assert_eq!(error.of_ranks(), None, "a group broke"))
+}
+
+/// Returns what all ranks computed, which is the same on all.
+fn same(mut all: Vec<Outputs>) -> Outputs {
+    all.iter().for_each(|other| assert_eq!(other.words(), all[0].words(), "all ranks come to the same"));
+    all.swap_remove(0)
+}

@@ -1,0 +1,51 @@
+//! Work for a pool, whose rows lie on the host.
+
+use gumball_engine::{Batch, Drafts, Kind, Logits, Matrix, Rows};
+use gumball_spec::Result;
+
+use crate::case::Dtype;
+
+/// A step, or with drafts a verification.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// The rows.
+    pub rows: Rows<'a>,
+    /// Their type.
+    pub dtype: Dtype,
+    /// Whose they are, and what comes with them; hooks are not for work in order.
+    pub batch: Batch<'a>,
+    /// The drafts of a verification.
+    pub drafts: Option<Drafts<'a>>,
+}
+
+impl<'a> Work<'a> {
+    /// Returns all its rows, whatever the batch reads.
+    pub(super) fn all_rows(&self) -> Logits<'a> {
+        let kind =
+            if matches!(self.rows, Rows::Probabilities(_)) { Kind::Probabilities } else { Kind::Logits };
+        let Matrix::Host(matrix) = self.rows.matrix() else { unreachable!("cases lie on the host") };
+        Logits::of(matrix, kind)
+    }
+
+    /// Returns the rows that the batch reads, in its order.
+    pub(super) fn read(&self) -> Result<Logits<'a>> {
+        let (logits, indices) = (self.all_rows(), self.batch.row_indices);
+        if indices.is_empty() { Ok(logits) } else { logits.select(indices) }
+    }
+
+    /// Returns how many rows each request has.
+    pub(super) fn counts(&self) -> Vec<usize> {
+        match self.drafts {
+            None => vec![1; self.batch.slots.len()],
+            Some(_) => self.batch.counts.iter().map(|count| *count as usize + 1).collect(),
+        }
+    }
+
+    /// Returns it as the engine takes it, for an assignment of its batch.
+    pub(super) fn of_engine(&self) -> gumball_engine::Work<'a> {
+        match self.drafts {
+            None => gumball_engine::Work::step(self.rows),
+            Some(drafts) => gumball_engine::Work::verify(self.rows, drafts),
+        }
+    }
+}
