@@ -39,6 +39,12 @@
 #define GUMBALL_VERSION_MINOR 1
 #define GUMBALL_VERSION_PATCH 0
 
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+#define GUMBALL_ENUM(name) enum name : int32_t; typedef enum name name; enum name : int32_t
+#else
+#define GUMBALL_ENUM(name) typedef int32_t name; enum name
+#endif
+
 
 // The version of this interface. A program that was built with the same number works with the library.
 //
@@ -46,11 +52,7 @@
 #define GUMBALL_ABI_VERSION 1
 
 // What a call came to.
-enum gumball_code
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_code) {
     // It did what it says.
     GUMBALL_OK = 0,
     // A value lies outside the range of its parameter; a pointer that must be given is NULL.
@@ -79,39 +81,17 @@ enum gumball_code
     // An earlier exchange of a group failed, which the message tells.
     GUMBALL_BROKEN = 12,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_code gumball_code;
-#else
-typedef int32_t gumball_code;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // Whose memory something lies in.
-enum gumball_memory
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_memory) {
     // The host's.
     GUMBALL_HOST = 0,
     // That of the device which a pool or operators were made with; a CUdeviceptr is cast to a pointer.
     GUMBALL_DEVICE = 1,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_memory gumball_memory;
-#else
-typedef int32_t gumball_memory;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // The type of a matrix's elements.
-enum gumball_dtype
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_dtype) {
     // Single precision.
     GUMBALL_F32 = 0,
     // Truncated single precision.
@@ -119,39 +99,17 @@ enum gumball_dtype
     // Half precision.
     GUMBALL_F16 = 2,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_dtype gumball_dtype;
-#else
-typedef int32_t gumball_dtype;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // The type of integers. Those of the host have 32 bits.
-enum gumball_int_type
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_int_type) {
     // int32_t.
     GUMBALL_I32 = 0,
     // int64_t.
     GUMBALL_I64 = 1,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_int_type gumball_int_type;
-#else
-typedef int32_t gumball_int_type;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // What rows are.
-enum gumball_what
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_what) {
     // Logits.
     GUMBALL_LOGITS = 0,
     // Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
@@ -160,20 +118,9 @@ enum gumball_what
     // Hidden states, of which a head makes logits.
     GUMBALL_HIDDEN = 2,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_what gumball_what;
-#else
-typedef int32_t gumball_what;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // What a row's data had to say: bits of its status.
-enum gumball_status
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_status) {
     // A logit that bans and bitmask allow was NaN; it counted as -inf.
     GUMBALL_STATUS_NAN = 1,
     // A logit that bans and bitmask allow was +inf; it counted as FLT_MAX.
@@ -185,20 +132,9 @@ enum gumball_status
     // A token that only a device has read, of gumball_operators_selected_logprobs, is no id.
     GUMBALL_STATUS_NO_ID = 16,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_status gumball_status;
-#else
-typedef int32_t gumball_status;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
-enum gumball_verify_mode
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_verify_mode) {
     // A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
     GUMBALL_COUPLED = 0,
     // As GUMBALL_COUPLED, with temperature 0 in every row.
@@ -210,20 +146,9 @@ enum gumball_verify_mode
     // Accepts more than the target's distribution warrants.
     GUMBALL_THRESHOLD = 4,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_verify_mode gumball_verify_mode;
-#else
-typedef int32_t gumball_verify_mode;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // What a piece of work does.
-enum gumball_work_kind
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_work_kind) {
     // A step of the rows that are assigned: `rows` and `masks`.
     GUMBALL_WORK_STEP = 0,
     // A verification of the drafts that are assigned: `rows`, `masks` and `drafts`.
@@ -238,20 +163,9 @@ enum gumball_work_kind
     // nothing away, and so does one above 1 with mirostat.
     GUMBALL_WORK_SHORTEN = 4,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_work_kind gumball_work_kind;
-#else
-typedef int32_t gumball_work_kind;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // Which requests a step in a graph of the program serves: those of the variants before it, too.
-enum gumball_variant
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_variant) {
     // Greedy decoding, and sampling without filters.
     GUMBALL_NO_FILTER = 0,
     // With min-p as the only filter.
@@ -267,20 +181,9 @@ enum gumball_variant
     // All requests.
     GUMBALL_FULL = 6,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_variant gumball_variant;
-#else
-typedef int32_t gumball_variant;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // How the logits of a step lie on the ranks, and what is exchanged (docs/scaling.md).
-enum gumball_row_layout
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_row_layout) {
     // Each rank has its ids of all rows, gets the others, and samples all rows.
     GUMBALL_GATHER = 0,
     // Each rank has its ids of all rows, and exchanges them for whole rows of the requests that it owns, which it samples.
@@ -290,20 +193,9 @@ enum gumball_row_layout
     // Each rank has whole rows of the requests that it owns.
     GUMBALL_REPLICATED = 3,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_row_layout gumball_row_layout;
-#else
-typedef int32_t gumball_row_layout;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // What a step over ranks is for.
-enum gumball_step_kind
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_step_kind) {
     // One token for each request.
     GUMBALL_DECODE = 0,
     // The first token behind a prompt.
@@ -311,13 +203,6 @@ enum gumball_step_kind
     // The drafts of each request are verified.
     GUMBALL_VERIFY = 2,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_step_kind gumball_step_kind;
-#else
-typedef int32_t gumball_step_kind;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // Memory of a device.
 typedef struct gumball_buffer gumball_buffer;
@@ -363,10 +248,8 @@ typedef struct gumball_pool gumball_pool;
 // Chooses the tokens of one sequence, and keeps its history.
 typedef struct gumball_sampler gumball_sampler;
 
-// The parts of an error. Texts stay until the thread's next error, and are empty where there is none.
+// The parts of an error. Texts stay until the thread's next error, and are empty where there is none. This struct stays as it is.
 typedef struct {
-    // sizeof(gumball_error_parts), also where it is to be written.
-    size_t struct_size;
     // The parameter that it is about, or what is unavailable.
     const char *parameter;
     // Its value, its length, the unknown name, or the parameter it excludes.
@@ -759,20 +642,6 @@ typedef struct {
     uint64_t received_bytes;
 } gumball_counts;
 
-// What the layout of a step is decided by, besides the requests in its slots.
-typedef struct {
-    // sizeof(gumball_plan_shape).
-    size_t struct_size;
-    // The most drafts of a request.
-    size_t drafts;
-    // The number of requests, padding included, that the graph was captured for, if the step replays one; 0: it replays none.
-    size_t captured;
-    // What the step is for.
-    gumball_step_kind kind;
-    // Above 0: each rank has the hidden states of its own requests only.
-    uint32_t is_data_parallel;
-} gumball_plan_shape;
-
 // A piece of work, for what was assigned. Fields that its kind does not name stay zero. What lies in a device's memory stays there until the work is
 // done, and of a graph as long as it is replayed; so does a head.
 typedef struct {
@@ -810,7 +679,18 @@ typedef struct {
     uint32_t keep_ids;
 } gumball_sampler_config;
 
-// What came out of a row. This struct stays as it is.
+// A token with its logprob. This struct stays as it is.
+typedef struct {
+    // The token; -1 where there is no further member.
+    int32_t id;
+    // Its natural log probability; -inf for a token that is no member.
+    float logprob;
+    // Its place in the order of the mode, from 1; 0 for a token that is no member.
+    uint32_t rank;
+} gumball_token_logprob;
+
+// What came out of a row. Pointers are NULL if there is nothing, and those of gumball_sampler_sample_n are. What they point to stays until the next call
+// with this sampler. This struct stays as it is.
 typedef struct {
     // The id; -1 if no token was above -inf and none was forced.
     int32_t id;
@@ -822,22 +702,6 @@ typedef struct {
     float logprob;
     // Its rank, from 1; 0 if the parameters ask for none, or it is no member.
     uint32_t rank;
-} gumball_token;
-
-// A token with its logprob. This struct stays as it is.
-typedef struct {
-    // The token; -1 where there is no further member.
-    int32_t id;
-    // Its natural log probability; -inf for a token that is no member.
-    float logprob;
-    // Its place in the order of the mode, from 1; 0 for a token that is no member.
-    uint32_t rank;
-} gumball_token_logprob;
-
-// What is known of a sampler's last row. Pointers are NULL if there is nothing.
-typedef struct {
-    // sizeof(gumball_sampler_view), also where it is to be written.
-    size_t struct_size;
     // The most likely tokens, as many as the parameters ask for.
     const gumball_token_logprob *top;
     // Their number.
@@ -850,38 +714,7 @@ typedef struct {
     const uint32_t *kept;
     // Their number.
     size_t kept_len;
-} gumball_sampler_view;
-
-// A batch of T trees of n drafts each, with the probabilities of the target and of the drafter: arrays without gaps, in the memory of
-// the operators. Row 0 of a tree is that of its root, row i + 1 that behind draft i.
-typedef struct {
-    // sizeof(gumball_draft_trees).
-    size_t struct_size;
-    // T.
-    size_t trees;
-    // n, in 0..=64; any number for chains by GUMBALL_REJECTION with `draft_probs`.
-    size_t drafts;
-    // V, the number of ids in a row.
-    size_t vocab;
-    // The rows of `draft_probs` of each tree: n, or n + 1.
-    size_t draft_rows;
-    // T x draft_rows x V: the probabilities that the drafts were drawn from; rows without children are not read, so the one behind the
-    // last draft never is. NULL: the drafter has none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
-    const float *draft_probs;
-    // T x n: the drafts. An id outside the vocabulary, such as -1, was not drawn: it is never accepted, and fills trees of fewer drafts.
-    const int32_t *draft_token_ids;
-    // T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: chains, where each draft follows the one
-    // before it. On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
-    const int32_t *parents;
-    // T x (n + 1) x V: the target's probabilities.
-    const float *target_probs;
-    // GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD.
-    gumball_verify_mode mode;
-    // For GUMBALL_THRESHOLD, as in gumball_batch.
-    float threshold_single;
-    // For GUMBALL_THRESHOLD, as in gumball_batch.
-    float threshold_acc;
-} gumball_draft_trees;
+} gumball_token;
 
 // The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
 // the rows do; NULL: the value of the same name, for all outputs.
@@ -918,18 +751,21 @@ typedef struct {
     const int64_t *offsets;
 } gumball_draws;
 
-// How operators are made.
+// Where that goes which comes of T trees of n drafts each, in the memory of the operators. What is NULL is not written, but for the tokens. This struct
+// stays as it is.
 typedef struct {
-    // sizeof(gumball_operators_config).
-    size_t struct_size;
-    // Where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the same
-    // operators share memory and must not be replayed at the same time.
-    const gumball_device *device;
-    // Of the host: the number of threads that process rows, in 1..=1024, where 1 is the caller's; 0: those that all pools share.
-    size_t threads;
-    // Of the host: the SIMD level, by its name; NULL: the machine's best. The results are the same.
-    const char *level;
-} gumball_operators_config;
+    // T x (n + 1): the accepted drafts, the token drawn behind them, then -1.
+    int32_t *tokens;
+    // T x (n + 1): the rows that the tokens come from, then -1.
+    int32_t *rows;
+    // T: the number of accepted drafts.
+    uint32_t *accepted;
+    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number that would be accepted if each were judged by itself, those behind the first
+    // rejected one included.
+    uint32_t *accepted_alone;
+    // T: bits of gumball_status of the rows that the last token was drawn from.
+    uint32_t *statuses;
+} gumball_judged;
 
 // The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
 // do; NULL: the value in `params`, for all rows.
@@ -1234,11 +1070,13 @@ gumball_code gumball_pool_counts(gumball_pool *pool, gumball_counts *out);
 
 // Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
 //
-// `slots`: `requests` slots, -1 for padding. `step`: what the step is for; NULL: one token for each request.
+// `batch`: `slots` and `counts` as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
+// if the step replays one; 0: it replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
 gumball_code gumball_pool_plan(const gumball_pool *pool,
-                               const int32_t *slots,
-                               size_t requests,
-                               const gumball_plan_shape *step,
+                               const gumball_batch *batch,
+                               gumball_step_kind kind,
+                               size_t captured,
+                               uint32_t is_data_parallel,
                                gumball_plan *out);
 
 // Tells which rank owns a request of a plan: samples it under GUMBALL_SWAP, and has its rows under GUMBALL_REPLICATED.
@@ -1351,25 +1189,23 @@ gumball_code gumball_sampler_state(const gumball_sampler *sampler, gumball_state
 // Returns a copy of the parameters, to be freed. NULL after an error.
 gumball_params *gumball_sampler_params(const gumball_sampler *sampler);
 
-// Writes what is known of the last row. It stays until the next call with this sampler.
-gumball_code gumball_sampler_read(gumball_sampler *sampler, gumball_sampler_view *out);
-
-// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
+// Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 //
-// By GUMBALL_REJECTION and GUMBALL_BLOCK every emitted token has the distribution of the target's row; thresholds below 1 are biased
-// towards the drafts. Chains, which have no `parents`, are fastest by GUMBALL_REJECTION with `draft_probs`. `draws`: one output per tree.
-// `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind them, then -1. The others are NULL or memory: `rows`
-// for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted`, `accepted_alone` and `statuses` for T words: the number
-// of accepted drafts; for these chains alone the number that would be accepted if each were judged by itself, those behind the first
-// rejected one included; bits of gumball_status of the rows that the last token was drawn from.
+// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree is that of its root, row i + 1 that behind draft i. `drafts`: T x n
+// ids, and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one behind the last draft never
+// is. Drafts of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which are fastest. On a device a tree
+// whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE. `draws`: one output per tree.
+//
+// `mode`: GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD, with thresholds as in gumball_batch. By the first two every emitted token
+// has the distribution of the target's row; thresholds below 1 are biased towards the drafts.
 gumball_code gumball_operators_judge(const gumball_operators *operators,
-                                     const gumball_draft_trees *trees,
+                                     const gumball_rows *rows,
+                                     const gumball_drafts *drafts,
                                      const gumball_draws *draws,
-                                     int32_t *tokens,
-                                     int32_t *rows,
-                                     uint32_t *accepted,
-                                     uint32_t *accepted_alone,
-                                     uint32_t *statuses);
+                                     gumball_verify_mode mode,
+                                     float threshold_single,
+                                     float threshold_acc,
+                                     const gumball_judged *out);
 
 // Writes how likely one token of each row is, before any edit and filter: its logprob and its rank, as a step reports them of a forced
 // token in the mode "raw".
@@ -1384,8 +1220,14 @@ gumball_code gumball_operators_selected_logprobs(const gumball_operators *operat
                                                  uint32_t *ranks,
                                                  uint32_t *statuses);
 
-// Makes operators. `config`: NULL is the default, on the host. NULL after an error.
-gumball_operators *gumball_operators_new(const gumball_operators_config *config);
+// Makes operators. NULL after an error.
+//
+// `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the
+// same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of those that process rows, in 1..=1024,
+// where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
+gumball_operators *gumball_operators_new(const gumball_device *device,
+                                         size_t threads,
+                                         const char *level);
 
 // Ends operators. NULL is fine.
 void gumball_operators_free(gumball_operators *operators);
@@ -1396,7 +1238,7 @@ void gumball_operators_free(gumball_operators *operators);
 // probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 //
 // `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-// of their own; or the rows that are read, which are then changed in home. `statuses`: memory for R words, which receive bits of
+// of their own; or the rows that are read, which are then changed in place. `statuses`: memory for R words, which receive bits of
 // gumball_status; or NULL. On a device `out` is float or of the logits' type.
 gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        const gumball_rows *logits,

@@ -8,11 +8,7 @@
 #include "gumball.h"
 
 // What a head computes.
-enum gumball_head_kind
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+GUMBALL_ENUM(gumball_head_kind) {
     // Every logit.
     GUMBALL_HEAD_EXACT = 0,
     // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
@@ -20,13 +16,6 @@ enum gumball_head_kind
     // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation.
     GUMBALL_HEAD_CLUSTERED = 2,
 };
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum gumball_head_kind gumball_head_kind;
-#else
-typedef int32_t gumball_head_kind;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
 
 // The weights of a head, what follows their product, and which kind of head computes it, where. Fields of another kind or place stay zero.
 typedef struct {

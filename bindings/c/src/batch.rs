@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 
-use gumball_engine::{Error, NONE, RowHook, VerifyMode as Mode};
+use gumball_engine::{NONE, RowHook, VerifyMode as Mode};
 
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, refuse};
 use crate::ffi::list;
 use crate::matrix::{GivenMasks, Masks};
 use crate::ranks::Plan;
@@ -179,7 +179,7 @@ pub(crate) unsafe fn read_batch<'a>(given: *const Batch, lists: Lists) -> Result
     })
 }
 
-fn read_mode(mode: VerifyModeNumber, single: f32, acc: f32) -> Result<Mode> {
+pub(crate) fn read_mode(mode: VerifyModeNumber, single: f32, acc: f32) -> Result<Mode> {
     let mode = match mode {
         0 => Mode::Coupled,
         1 => Mode::Greedy,
@@ -192,13 +192,9 @@ fn read_mode(mode: VerifyModeNumber, single: f32, acc: f32) -> Result<Mode> {
             return Err(Failure::out_of_range("mode", other, allowed));
         }
     };
-    match [("threshold_single", single), ("threshold_acc", acc)].into_iter().find(|(_, set)| *set != 0.0) {
-        None => Ok(mode),
-        Some((parameter, _)) => {
-            let reason = "only GUMBALL_THRESHOLD has thresholds; leave it 0";
-            Err(Error::Conflict { parameter, other: "mode", reason }.into())
-        }
-    }
+    let thresholds = [("threshold_single", single != 0.0), ("threshold_acc", acc != 0.0)];
+    refuse(thresholds, "mode", "only GUMBALL_THRESHOLD has thresholds; leave it 0")?;
+    Ok(mode)
 }
 
 fn code(forced: i32) -> Result<Option<u32>> {

@@ -1,12 +1,13 @@
 //! Direct calls of a pool: steps, verifications, drafts and scores, done and known to the host on return.
 
-use gumball_engine::{Batch as EngineBatch, Outputs as EngineOutputs, Rows as EngineRows};
+use gumball_engine::{
+    Batch as EngineBatch, Outputs as EngineOutputs, Pool as EnginePool, Rows as EngineRows,
+};
 
 use crate::batch::{Batch, GivenBatch, Lists, read_batch};
 use crate::drafts::{Drafts, Proposals, read_drafts};
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, plain, require, slice};
-use crate::home::Home;
 use crate::outputs::Outputs;
 use crate::params::Params;
 use crate::pool::Pool;
@@ -57,7 +58,7 @@ unsafe fn called<T>(
     rows: *const Rows,
     batch: *const Batch,
     lists: impl FnOnce(&EngineRows<'_>) -> Lists,
-    work: impl FnOnce(&mut Home, EngineRows<'_>, &EngineBatch<'_>, &GivenBatch<'_>) -> Result<T>,
+    work: impl FnOnce(&mut EnginePool, EngineRows<'_>, &EngineBatch<'_>, &GivenBatch<'_>) -> Result<T>,
 ) -> Result<T> {
     // SAFETY: the caller ensures that `rows` is NULL or points to one.
     let rows = unsafe { plain("rows", rows) }?;
@@ -71,7 +72,7 @@ unsafe fn called<T>(
         return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
     }
     let plan = pool.planned(given.plan)?;
-    given.with(|batch| work(&mut pool.home, rows, &EngineBatch { plan, ..*batch }, &given))
+    given.with(|batch| work(&mut pool.inner, rows, &EngineBatch { plan, ..*batch }, &given))
 }
 
 impl Pool {
@@ -79,7 +80,7 @@ impl Pool {
     pub(crate) fn check_head(&self, rows: &Rows) -> Result<()> {
         // SAFETY: the header says that a head in rows is alive.
         let head = unsafe { rows.head.as_ref() };
-        head.map_or(Ok(()), |head| head.check(self.home.device()))
+        head.map_or(Ok(()), |head| head.check(self.inner.device()))
     }
 }
 
@@ -102,9 +103,10 @@ pub unsafe extern "C" fn gumball_pool_step(
 ) -> Code {
     call(|| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
-        let step = |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
-            Ok(home.step(rows, batch, out)?)
-        };
+        let step = |pool: &mut EnginePool,
+                    rows: EngineRows<'_>,
+                    batch: &EngineBatch<'_>,
+                    _: &GivenBatch<'_>| { Ok(pool.step(rows, batch, out)?) };
         // SAFETY: the C caller ensures what `called` asks for.
         unsafe { called(pool, rows, batch, |_| Lists::Slots, step) }
     })
@@ -128,9 +130,10 @@ pub unsafe extern "C" fn gumball_pool_verify(
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
         // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose lists are there.
         let drafts = unsafe { read_drafts(drafts) }?;
-        let verify = |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
-            Ok(home.verify(rows, batch, &drafts, out)?)
-        };
+        let verify =
+            |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
+                Ok(pool.verify(rows, batch, &drafts, out)?)
+            };
         // SAFETY: the C caller ensures what `called` asks for.
         unsafe { called(pool, rows, batch, |_| Lists::Drafted, verify) }
     })
@@ -155,15 +158,15 @@ pub unsafe extern "C" fn gumball_pool_draft(
         let pool = require("pool", pool)?;
         // SAFETY: the C caller ensures that `drafts` is NULL or points to one.
         let to = unsafe { plain("drafts", drafts) }?;
-        let [.., vocab] = pool.home.sizes();
+        let vocab = pool.inner.vocab();
         let draft =
-            |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
+            |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
                 let total = batch.counts.iter().map(|count| *count as usize).sum();
                 // SAFETY: the C caller ensures that `paths` has as many ids as the counts sum to.
                 let paths = unsafe { slice("paths", paths, total) }?;
                 // SAFETY: the C caller ensures that `to` has memory for the drafts of each row, which nobody else uses.
                 let mut drawn = unsafe { to.places(given.rows, vocab) }?;
-                home.draft(rows, batch, paths, &mut drawn.inner)?;
+                pool.draft(rows, batch, paths, &mut drawn.inner)?;
                 drawn.write();
                 Ok(())
             };
@@ -200,13 +203,13 @@ pub unsafe extern "C" fn gumball_pool_score(
             chunk_rows: (scored.chunk_rows > 0).then_some(scored.chunk_rows),
         };
         let score =
-            |home: &mut Home, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
+            |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
                 let there = rows.matrix().rows();
                 if !given.names_rows() && there != given.rows {
                     let allowed = format!("the number of rows, {there}");
                     return Err(Failure::out_of_range("len", given.rows, &allowed));
                 }
-                Ok(home.score(rows, batch, &known, out)?)
+                Ok(pool.score(rows, batch, &known, out)?)
             };
         // SAFETY: the C caller ensures what `called` asks for.
         unsafe { called(pool, rows, batch, |rows| Lists::Rows(rows.matrix().rows()), score) }

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use gumball_engine::{ColumnType, DeviceSlice, IntType, PerRow, PerRowMut, Status};
 use gumball_spec::memory;
 
-use crate::error::{Failure, Result};
-use crate::ffi::{check_array, out_slice, slice};
+use crate::error::Result;
+use crate::ffi::{check_array, device_address, out_slice, slice};
 use crate::matrix::Memory;
 
 /// A type of list elements.
@@ -30,14 +30,6 @@ elements! {
     i64: ColumnType::Int(IntType::I64),
     u64: ColumnType::Int(IntType::U64),
     Status: ColumnType::Int(IntType::U32),
-}
-
-/// Returns the address of an array on a device; NULL is an error unless `len` is 0.
-pub(crate) fn device_address<T>(parameter: &str, first: *const T, len: usize) -> Result<u64> {
-    if first.is_null() && len > 0 {
-        return Err(Failure::null(parameter));
-    }
-    Ok(first.addr() as u64)
 }
 
 /// Returns a list with one value per row, or `None` for NULL.

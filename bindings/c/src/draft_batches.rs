@@ -16,7 +16,7 @@ use crate::pool::Pool;
 pub(crate) fn batch_of(pool: &mut Pool, number: i64) -> Result<(OnDevice<'_>, DraftBatch)> {
     let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
     let known = index.and_then(|index| pool.draft_batches.get(index).copied().flatten());
-    let pool = pool.home.on_device()?;
+    let pool = pool.inner.on_device()?;
     match known {
         Some(known) => Ok((pool, known)),
         None => Err(Failure::out_of_range("draft_batch", number, "a batch of drafts that this pool has")),
@@ -39,7 +39,7 @@ pub extern "C" fn gumball_pool_add_drafts(
     call(|| {
         let (pool, number) = (require("pool", pool)?, require("draft_batch", draft_batch)?);
         let limits = DraftBatchLimits { rows, siblings, probs: probs > 0 };
-        let made = Some(pool.home.on_device()?.add_draft_batch(limits)?);
+        let made = Some(pool.inner.on_device()?.add_draft_batch(limits)?);
         let batches = &mut pool.draft_batches;
         let index = batches.iter().position(Option::is_none).unwrap_or(batches.len());
         batches.resize(batches.len().max(index + 1), None);
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
 ) -> Code {
     call(|| {
         let pool = require("pool", pool)?;
-        let [.., vocab] = pool.home.sizes();
+        let vocab = pool.inner.vocab();
         let (mut there, batch) = batch_of(pool, draft_batch)?;
         // SAFETY: the C caller ensures that `drafts` is NULL or points to one.
         let to = unsafe { plain("drafts", drafts) }?;
@@ -95,7 +95,7 @@ pub extern "C" fn gumball_pool_drafts(
 ) -> Code {
     call(|| {
         let (pool, ids) = (require("pool", pool)?, require("ids", ids)?);
-        let [.., width] = pool.home.sizes();
+        let width = pool.inner.vocab();
         let (there, batch) = batch_of(pool, draft_batch)?;
         let (rows, limits) = (there.assigned(Some(batch))?.rows, batch.limits());
         let device = Memory::GUMBALL_DEVICE as i32;

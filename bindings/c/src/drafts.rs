@@ -37,6 +37,13 @@ pub struct Drafts {
 
 versioned!(Drafts, "gumball_drafts", probs: Matrix);
 
+impl Drafts {
+    /// Returns whether the drafter has probabilities.
+    pub(crate) fn has_probs(&self) -> bool {
+        !self.probs.data.is_null() || self.probs.rows > 0
+    }
+}
+
 /// Reads drafts.
 ///
 /// # Safety
@@ -65,9 +72,8 @@ pub(crate) unsafe fn read_drafts<'a>(drafts: *const Drafts) -> Result<gumball_en
             }
         }
     };
-    let has_probs = !given.probs.data.is_null() || given.probs.rows > 0;
     // SAFETY: the caller ensures that the probabilities lie where they are said to.
-    let probs = has_probs.then(|| unsafe { given.probs.get("probs") }).transpose()?;
+    let probs = given.has_probs().then(|| unsafe { given.probs.get("probs") }).transpose()?;
     Ok(gumball_engine::Drafts { ids: list(&given.ids, "ids")?, tree, probs })
 }
 

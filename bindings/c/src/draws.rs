@@ -3,7 +3,7 @@
 use gumball_engine::{Error, PerRow};
 
 use crate::columns::per_row;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, refuse};
 use crate::matrix::Memory;
 use crate::versioned::versioned;
 
@@ -61,21 +61,14 @@ impl Draws {
             ("rows_per_slot", self.rows_per_slot > 0),
             ("offsets", !self.offsets.is_null()),
         ];
-        match others.into_iter().find(|(_, is_set)| *is_set && self.slots.is_null()) {
-            None => Ok(!self.slots.is_null()),
-            Some((parameter, _)) => {
-                let reason = "it is read with slots; leave it zero";
-                Err(Error::Conflict { parameter, other: "slots", reason }.into())
-            }
+        if self.slots.is_null() {
+            refuse(others, "slots", "it is read with slots; leave it zero")?;
         }
+        Ok(!self.slots.is_null())
     }
 
-    /// Checks that there is an output for each of `count` trees of drafts, and that none names another row.
-    pub(crate) fn check_one_per_tree(&self, count: usize) -> Result<()> {
-        if self.outputs != count {
-            let allowed = format!("one per tree, {count}");
-            return Err(Error::length("outputs", self.outputs, allowed).into());
-        }
+    /// Checks that no tree of drafts names another row.
+    pub(crate) fn check_one_per_tree(&self) -> Result<()> {
         for (name, list) in [("row_indices", self.row_indices), ("slots", self.slots)] {
             if !list.is_null() {
                 return Err(Failure::out_of_range(name, format!("{list:p}"), "NULL for draft trees"));

@@ -103,6 +103,18 @@ impl Failure {
     }
 }
 
+/// Refuses the first of what is given that is set, and that is not read beside `other`.
+pub(crate) fn refuse(
+    given: impl IntoIterator<Item = (&'static str, bool)>,
+    other: &'static str,
+    reason: &'static str,
+) -> Result<()> {
+    match given.into_iter().find(|(_, is_set)| *is_set) {
+        None => Ok(()),
+        Some((parameter, _)) => Err(Error::Conflict { parameter, other, reason }.into()),
+    }
+}
+
 impl From<Error> for Failure {
     /// What lies in a struct is called by the name of its field.
     fn from(error: Error) -> Self {

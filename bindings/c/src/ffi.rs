@@ -131,6 +131,14 @@ pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usiz
     Ok(())
 }
 
+/// Returns the address of an array on a device; NULL is an error unless `len` is 0.
+pub(crate) fn device_address<T>(parameter: &str, first: *const T, len: usize) -> Result<u64> {
+    if first.is_null() && len > 0 {
+        return Err(Failure::null(parameter));
+    }
+    Ok(first.addr() as u64)
+}
+
 /// Returns a text; NULL is an error.
 ///
 /// # Safety

@@ -9,7 +9,7 @@ use gumball_engine::head::{
 use gumball_engine::{Device as EngineDevice, Dtype as Type, Error, Head as EngineHead, MAX_VOCAB, Row};
 
 use crate::device::Device;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, refuse};
 use crate::ffi::{list, optional_text};
 use crate::matrix::{Matrix, Memory, extent, read_row};
 use crate::versioned::versioned;
@@ -243,10 +243,7 @@ impl HeadConfig {
             ("special_ids", !self.special_ids.is_null() || self.special_ids_len > 0),
             ("is_in_place", self.is_in_place > 0),
         ];
-        match given.into_iter().find(|(name, is_set)| *is_set && fields.contains(name)) {
-            None => Ok(()),
-            Some((parameter, _)) => Err(Error::Conflict { parameter, other, reason }.into()),
-        }
+        refuse(given.into_iter().filter(|(name, _)| fields.contains(name)), other, reason)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::c_char;
 use std::ptr;
 
+use gumball_engine::RanksInfo;
 use gumball_engine::dist::LogitsLayout;
 
 use crate::error::Code;
@@ -97,21 +98,23 @@ impl Counts {
 pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut PoolInfo) -> Code {
     call(|| {
         let pool = require("pool", pool)?;
-        let [len, slots, vocab] = pool.home.sizes();
+        let inner = &pool.inner;
+        let vocab = inner.vocab();
         let mut info = PoolInfo {
             struct_size: 0,
             vocab,
-            slots,
-            len,
+            slots: inner.capacity(),
+            len: inner.len(),
             rank: 0,
             world: 1,
             first_id: 0,
             end_id: vocab,
             most_ids: vocab,
             transport: ptr::null(),
-            sends_rows: pool.home.0.ranks().is_some_and(|ranks| ranks.sends_rows).into(),
+            sends_rows: 0,
         };
-        if let Ok((planner, group)) = pool.home.ranks() {
+        if let Some(RanksInfo { planner, group, sends_rows }) = inner.ranks() {
+            info.sends_rows = sends_rows.into();
             let (split, ids) = (&planner.config().split, planner.split().ids(group.rank()));
             (info.rank, info.world) = (group.rank(), group.world());
             (info.first_id, info.end_id, info.most_ids) = (ids.start, ids.end, split.width());
@@ -126,10 +129,12 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_counts(pool: Option<&mut Pool>, out: *mut Counts) -> Code {
     call(|| {
-        let home = &mut require("pool", pool)?.home;
-        let mut counts = Counts::of_heads(&home.head_counts());
-        counts.variant_steps = home.variant_steps();
-        if let Ok((planner, group)) = home.ranks() {
+        let pool = &mut require("pool", pool)?.inner;
+        let mut counts = Counts::of_heads(&pool.head_counts());
+        if pool.device().is_some() {
+            counts.variant_steps = pool.on_device()?.variants().map(|(_, steps)| steps);
+        }
+        if let Some(RanksInfo { planner, group, .. }) = pool.ranks() {
             for ((layout, _), steps) in planner.served() {
                 let index = LogitsLayout::ALL.iter().position(|known| known == layout);
                 counts.layout_steps[index.expect("one of all")] += steps;

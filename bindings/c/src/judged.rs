@@ -1,183 +1,206 @@
 //! Operators that judge trees of drafts, chains among them, by probabilities, and those that say how likely given tokens are.
 
 use gumball_engine::{
-    DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees as Trees, Error,
-    HostDraftTrees, IntType, Judgement, MAX_VOCAB, PerRowMut,
+    DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees as Trees, Dtype as Type,
+    Error, HostDraftTrees, Ids, IntType, Judgement, PerRowMut, VerifyMode,
 };
 
-use crate::batch::VerifyModeNumber;
-use crate::columns::{ListOut, device_address, per_row};
+use crate::batch::{VerifyModeNumber, read_mode};
+use crate::columns::{ListOut, per_row};
+use crate::drafts::Drafts;
 use crate::draws::Draws;
-use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, list, require, slice};
-use crate::matrix::Memory;
-use crate::operands::read_rows;
+use crate::error::{Code, Failure, Result, refuse};
+use crate::ffi::{call, device_address, plain, require, slice};
+use crate::matrix::{Ints, Matrix, Memory, dtype, extent};
+use crate::operands::{HERE, read_rows};
 use crate::operators::Operators;
-use crate::rows::Rows;
-use crate::versioned::{read, versioned};
+use crate::rows::{Rows, What};
+use crate::versioned::read;
 
-/// A batch of T trees of n drafts each, with the probabilities of the target and of the drafter: arrays without gaps, in the memory of
-/// the operators. Row 0 of a tree is that of its root, row i + 1 that behind draft i.
+/// Where that goes which comes of T trees of n drafts each, in the memory of the operators. What is NULL is not written, but for the tokens. This struct
+/// stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct DraftTrees {
-    /// sizeof(gumball_draft_trees).
-    pub struct_size: usize,
-    /// T.
-    pub trees: usize,
-    /// n, in 0..=64; any number for chains by GUMBALL_REJECTION with `draft_probs`.
-    pub drafts: usize,
-    /// V, the number of ids in a row.
-    pub vocab: usize,
-    /// The rows of `draft_probs` of each tree: n, or n + 1.
-    pub draft_rows: usize,
-    /// T x draft_rows x V: the probabilities that the drafts were drawn from; rows without children are not read, so the one behind the
-    /// last draft never is. NULL: the drafter has none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
-    pub draft_probs: *const f32,
-    /// T x n: the drafts. An id outside the vocabulary, such as -1, was not drawn: it is never accepted, and fills trees of fewer drafts.
-    pub draft_token_ids: *const i32,
-    /// T x n: the parent of each draft, -1 for the root or the number of a draft before it. NULL: chains, where each draft follows the one
-    /// before it. On a device they are not checked: a tree with others accepts no draft, and has GUMBALL_STATUS_NO_TREE.
-    pub parents: *const i32,
-    /// T x (n + 1) x V: the target's probabilities.
-    pub target_probs: *const f32,
-    /// GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD.
-    pub mode: VerifyModeNumber,
-    /// For GUMBALL_THRESHOLD, as in gumball_batch.
-    pub threshold_single: f32,
-    /// For GUMBALL_THRESHOLD, as in gumball_batch.
-    pub threshold_acc: f32,
+pub struct Judged {
+    /// T x (n + 1): the accepted drafts, the token drawn behind them, then -1.
+    pub tokens: *mut i32,
+    /// T x (n + 1): the rows that the tokens come from, then -1.
+    pub rows: *mut i32,
+    /// T: the number of accepted drafts.
+    pub accepted: *mut u32,
+    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number that would be accepted if each were judged by itself, those behind the first
+    /// rejected one included.
+    pub accepted_alone: *mut u32,
+    /// T: bits of gumball_status of the rows that the last token was drawn from.
+    pub statuses: *mut u32,
 }
 
-versioned!(DraftTrees, "gumball_draft_trees", threshold_acc: f32);
+/// The drafts and rows of a call, whose numbers fit together.
+struct Given {
+    trees: usize,
+    /// The number of drafts in a tree.
+    n: usize,
+    target: Matrix,
+    drafts: Drafts,
+    /// The rows of the drafter of each tree, if it has probabilities.
+    draft_rows: Option<usize>,
+}
 
-impl DraftTrees {
-    fn judgement(&self) -> Result<Judgement> {
-        match self.mode {
-            2 => Ok(Judgement::Rejection),
-            3 => Ok(Judgement::Block),
-            4 => Ok(Judgement::Threshold { single: self.threshold_single, acc: self.threshold_acc }),
-            other => {
-                let allowed = "GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
-                Err(Failure::out_of_range("mode", other, allowed))
+impl Given {
+    fn new(target: &Rows, drafts: Drafts, trees: usize, memory: Memory) -> Result<Self> {
+        if target.what()? != What::GUMBALL_PROBABILITIES {
+            return Err(Failure::out_of_range("what", target.what, "GUMBALL_PROBABILITIES"));
+        }
+        let links = [
+            ("first_child", !drafts.first_child.is_absent()),
+            ("next_sibling", !drafts.next_sibling.is_absent()),
+        ];
+        refuse(links, "operators", "their trees have parents; leave it zero")?;
+        let (target, probs) = (target.matrix, drafts.probs);
+        let n = drafts.ids.rows.checked_div(trees).unwrap_or(0);
+        let (nodes, rows) = (trees * n, trees.saturating_mul(n.saturating_add(1)));
+        let or_none = |is_there: bool, numbers: [usize; 2]| if is_there { numbers } else { [0; 2] };
+        let has_probs = drafts.has_probs();
+        for (name, length, allowed) in [
+            ("ids", drafts.ids.rows, [nodes; 2]),
+            ("parents", drafts.parents.rows, or_none(!drafts.parents.is_absent(), [nodes; 2])),
+            ("rows", target.rows, [rows; 2]),
+            ("probs", probs.rows, or_none(has_probs, [nodes, rows])),
+        ] {
+            if !allowed.contains(&length) {
+                let allowed = format!("{} or {} for {trees} trees of {n} drafts", allowed[0], allowed[1]);
+                return Err(Error::length(name, length, allowed).into());
             }
         }
+        for (name, matrix) in [("rows", target), ("probs", if has_probs { probs } else { target })] {
+            matrix.check_memory(memory, HERE)?;
+            let (stride, _) = extent(matrix.rows, matrix.width, matrix.stride)?;
+            if dtype(matrix.dtype)? != Type::F32 || stride != matrix.width || stride != target.width {
+                let (value, allowed) =
+                    (format!("{matrix:?}"), format!("f32 of {} ids without gaps", target.width));
+                return Err(Failure::out_of_range(name, value, &allowed));
+            }
+        }
+        for ints in [&drafts.ids, &drafts.parents].into_iter().filter(|ints| !ints.is_absent()) {
+            ints.check_memory(memory, HERE)?;
+        }
+        let draft_rows = has_probs.then(|| probs.rows.checked_div(trees).unwrap_or(n));
+        Ok(Self { trees, n, target, drafts, draft_rows })
     }
 
-    /// Returns how many drafts, tokens, and probabilities of drafter and target there are.
-    fn lengths(&self) -> Result<[usize; 4]> {
-        let Self { trees, drafts: n, vocab, draft_rows, .. } = *self;
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20").into());
-        }
-        let counted = || {
-            let tokens = trees.checked_mul(n.checked_add(1)?)?;
-            let probs = tokens.checked_mul(vocab)?;
-            probs.checked_mul(size_of::<f32>())?;
-            Some([trees * n, tokens, probs])
-        };
-        let allowed = "so many that all probabilities can be counted";
-        let [drafts, tokens, probs] = counted().ok_or_else(|| Error::length("drafts", n, allowed))?;
-        if !self.draft_probs.is_null() && draft_rows != n && draft_rows != n + 1 {
-            return Err(Error::out_of_range("draft_rows", draft_rows, format!("{n} or {}", n + 1)).into());
-        }
-        Ok([drafts, tokens, if draft_rows > n { probs } else { drafts * vocab }, probs])
-    }
-
-    /// Returns the arrays on the host as the engine takes them.
+    /// Returns what is read on the host as the engine takes it.
     ///
     /// # Safety
-    /// Each array is NULL or has the elements that the counts name, which nobody writes for `'a`.
+    /// All that is described is there, and nobody writes it for `'a`.
     unsafe fn on_host<'a>(&self) -> Result<HostDraftTrees<'a>> {
-        let [drafts, _, of_drafter, probs] = self.lengths()?;
+        let Self { trees, n, target, drafts, .. } = self;
+        let vocab = target.width;
+        let numbers = |name, of: &Matrix| {
+            // SAFETY: the caller ensures that the rows are there, which `new` found to be f32 without gaps.
+            unsafe { slice(name, of.data.cast::<f32>(), of.rows * vocab) }
+        };
+        let ids = |name, ints: &Ints| {
+            // SAFETY: the caller ensures that the list is there, in the memory of the host, as `new` found.
+            let Ids::Host(ids) = unsafe { ints.list(name) }? else { unreachable!("it lies on the host") };
+            Ok::<_, Failure>(ids)
+        };
         Ok(HostDraftTrees {
-            trees: self.trees,
-            drafts: self.drafts,
-            vocab: self.vocab,
-            // SAFETY: the caller ensures that `draft_probs` is NULL or has trees * draft_rows * vocab numbers.
-            draft_probs: unsafe { list("draft_probs", self.draft_probs, of_drafter) }?,
-            // SAFETY: the caller ensures that `draft_token_ids` is NULL or has trees * drafts ids.
-            draft_token_ids: unsafe { slice("draft_token_ids", self.draft_token_ids, drafts) }?,
-            // SAFETY: the caller ensures that `parents` is NULL or has trees * drafts numbers.
-            parents: unsafe { list("parents", self.parents, drafts) }?,
-            // SAFETY: the caller ensures that `target_probs` is NULL or has trees * (drafts + 1) * vocab numbers.
-            target_probs: unsafe { slice("target_probs", self.target_probs, probs) }?,
+            trees: *trees,
+            drafts: *n,
+            vocab,
+            draft_probs: self.draft_rows.map(|_| numbers("probs", &drafts.probs)).transpose()?,
+            draft_token_ids: ids("ids", &drafts.ids)?,
+            parents: (!drafts.parents.is_absent()).then(|| ids("parents", &drafts.parents)).transpose()?,
+            target_probs: numbers("rows", target)?,
         })
     }
 
-    /// Returns the arrays on a device as the engine takes them, with the tokens and the rows to write.
+    /// Returns what is read and written on a device as the engine takes it.
     ///
     /// # Safety
-    /// Each array is NULL or has the elements that the counts name, on the device, and `tokens` and `rows` memory for trees *
-    /// (drafts + 1) numbers. Until the enqueued work is done nobody frees or writes them, nor reads those that are written.
-    unsafe fn on_device<'a>(&self, tokens: *mut i32, rows: *mut i32) -> Result<Trees<'a>> {
-        let Self { trees, drafts: n, vocab, .. } = *self;
-        let [drafts, written, of_drafter, probs] = self.lengths()?;
-        let rows_of = |name: &'static str, first: *const f32, rows: usize, length: usize| {
-            let address = device_address(name, first, length)?;
-            // SAFETY: the caller ensures that as many f32 of this array lie on the device until the work is done.
+    /// All that is described is there, and `out` has memory for as much as it says. Until the enqueued work is done nobody frees or writes it, nor reads
+    /// what is written.
+    unsafe fn on_device<'a>(&self, out: &Judged) -> Result<Trees<'a>> {
+        let Self { trees, n, target, drafts, .. } = *self;
+        let vocab = target.width;
+        let rows_of = |name: &'static str, of: &Matrix, rows: usize| {
+            let address = device_address(name, of.data, of.rows)?;
+            // SAFETY: the caller ensures that as many f32 lie there, without gaps as `new` found.
             let rows = unsafe { DraftTreeRows::new(address, [trees, rows, vocab], [rows * vocab, vocab]) };
             Ok::<_, Failure>(rows?)
         };
-        let ids = |name: &'static str, first: *const i32| {
-            let address = device_address(name, first, drafts)?;
-            // SAFETY: the caller ensures that trees * drafts i32 of this array lie on the device until the work is done.
-            Ok::<_, Failure>(unsafe { DeviceIntMatrix::new(address, IntType::I32, trees, n, n) }?)
+        let ids = |name: &'static str, ints: &Ints| {
+            let address = device_address(name, ints.data, ints.rows)?;
+            // SAFETY: the caller ensures that as many integers lie there.
+            Ok::<_, Failure>(unsafe { DeviceIntMatrix::new(address, ints.int_type()?, trees, n, n) }?)
         };
-        let out = |name: &'static str, first: *mut i32| {
-            let address = device_address(name, first.cast_const(), written)?;
-            // SAFETY: the caller ensures that there is memory for as many i32 on the device, which only this work uses.
+        let written = |name: &'static str, first: *mut i32| {
+            let address = device_address(name, first.cast_const(), trees)?;
+            // SAFETY: the caller ensures that there is memory for as many i32, which only this work uses.
             Ok::<_, Failure>(unsafe { DeviceIntMatrixMut::new(address, IntType::I32, trees, n + 1, n + 1) }?)
         };
         Ok(Trees::Device {
-            draft_probs: (!self.draft_probs.is_null())
-                .then(|| rows_of("draft_probs", self.draft_probs, self.draft_rows, of_drafter))
-                .transpose()?,
-            draft_token_ids: ids("draft_token_ids", self.draft_token_ids)?,
-            parents: (!self.parents.is_null()).then(|| ids("parents", self.parents)).transpose()?,
-            target_probs: rows_of("target_probs", self.target_probs, n + 1, probs)?,
-            tokens: out("tokens", tokens)?,
-            rows: (!rows.is_null()).then(|| out("rows", rows)).transpose()?,
+            draft_probs: self.draft_rows.map(|rows| rows_of("probs", &drafts.probs, rows)).transpose()?,
+            draft_token_ids: ids("ids", &drafts.ids)?,
+            parents: (!drafts.parents.is_absent()).then(|| ids("parents", &drafts.parents)).transpose()?,
+            target_probs: rows_of("rows", &target, n + 1)?,
+            tokens: written("tokens", out.tokens)?,
+            rows: (!out.rows.is_null()).then(|| written("rows", out.rows)).transpose()?,
         })
     }
 }
 
-/// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends.
+/// Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 ///
-/// By GUMBALL_REJECTION and GUMBALL_BLOCK every emitted token has the distribution of the target's row; thresholds below 1 are biased
-/// towards the drafts. Chains, which have no `parents`, are fastest by GUMBALL_REJECTION with `draft_probs`. `draws`: one output per tree.
-/// `tokens`: memory for T x (n + 1) tokens: the accepted drafts, the token drawn behind them, then -1. The others are NULL or memory: `rows`
-/// for T x (n + 1) numbers, the rows that the tokens come from, then -1; `accepted`, `accepted_alone` and `statuses` for T words: the number
-/// of accepted drafts; for these chains alone the number that would be accepted if each were judged by itself, those behind the first
-/// rejected one included; bits of gumball_status of the rows that the last token was drawn from.
+/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree is that of its root, row i + 1 that behind draft i. `drafts`: T x n
+/// ids, and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one behind the last draft never
+/// is. Drafts of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which are fastest. On a device a tree
+/// whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE. `draws`: one output per tree.
+///
+/// `mode`: GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD, with thresholds as in gumball_batch. By the first two every emitted token
+/// has the distribution of the target's row; thresholds below 1 are biased towards the drafts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_judge(
     operators: Option<&Operators>,
-    trees: *const DraftTrees,
+    rows: *const Rows,
+    drafts: *const Drafts,
     draws: *const Draws,
-    tokens: *mut i32,
-    rows: *mut i32,
-    accepted: *mut u32,
-    accepted_alone: *mut u32,
-    statuses: *mut u32,
+    mode: VerifyModeNumber,
+    threshold_single: f32,
+    threshold_acc: f32,
+    out: *const Judged,
 ) -> Code {
     call(|| {
         let operators = require("operators", operators)?;
         let memory = operators.memory();
-        // SAFETY: the C caller ensures that `trees` is NULL or points to the bytes that its `struct_size` names.
-        let trees = unsafe { read("trees", trees) }?;
-        let (count, judgement, [_, len, ..]) = (trees.trees, trees.judgement()?, trees.lengths()?);
+        let judgement = match read_mode(mode, threshold_single, threshold_acc)? {
+            VerifyMode::Rejection => Judgement::Rejection,
+            VerifyMode::Block => Judgement::Block,
+            VerifyMode::Threshold { single, acc } => Judgement::Threshold { single, acc },
+            _ => {
+                let allowed = "GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
+                return Err(Failure::out_of_range("mode", mode, allowed));
+            }
+        };
+        // SAFETY: the C caller ensures that `rows` is NULL or points to rows.
+        let target = unsafe { plain("rows", rows) }?;
+        // SAFETY: the C caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
+        let drafts = unsafe { read("drafts", drafts) }?;
         // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size` names.
         let draws = unsafe { read("draws", draws) }?;
-        draws.check_one_per_tree(count)?;
+        // SAFETY: the C caller ensures that `out` is NULL or points to one.
+        let out = unsafe { plain("out", out) }?;
+        draws.check_one_per_tree()?;
+        let count = draws.outputs;
+        let given = Given::new(&target, drafts, count, memory)?;
         // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per tree.
         let keys = unsafe { draws.keys(memory) }?;
         // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per tree.
-        let mut accepted = unsafe { ListOut::optional(memory, "accepted", accepted, count) }?;
+        let mut accepted = unsafe { ListOut::optional(memory, "accepted", out.accepted, count) }?;
         // SAFETY: the C caller ensures that `accepted_alone` is NULL or has memory for one count per tree.
-        let mut alone = unsafe { ListOut::optional(memory, "accepted_alone", accepted_alone, count) }?;
+        let mut alone = unsafe { ListOut::optional(memory, "accepted_alone", out.accepted_alone, count) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per tree.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+        let mut statuses = unsafe { ListOut::optional(memory, "statuses", out.statuses.cast(), count) }?;
         let counts = DraftTreeCounts {
             accepted: accepted.column(),
             accepted_alone: alone.column(),
@@ -185,27 +208,24 @@ pub unsafe extern "C" fn gumball_operators_judge(
             adds: false,
         };
         if memory == Memory::GUMBALL_DEVICE {
-            // SAFETY: the C caller ensures that the arrays of `trees`, `tokens` and `rows` lie on the device, with the elements
-            // that the counts name, until the launched work is done.
-            let batch = unsafe { trees.on_device(tokens, rows) }?;
+            // SAFETY: the C caller ensures that all this lies on the device until the launched work is done.
+            let batch = unsafe { given.on_device(&out) }?;
             return Ok(operators.inner.judge(batch, judgement, &keys, counts)?);
         }
-        // SAFETY: the C caller ensures that each array of `trees` is NULL or has the elements that its counts name.
-        let batch = unsafe { trees.on_host() }?;
-        // SAFETY: the C caller ensures that `tokens` has memory for trees * (drafts + 1) ids, which is `len`.
-        let mut tokens = unsafe { ListOut::<i32>::required(memory, "tokens", tokens, len) }?;
+        // SAFETY: the C caller ensures that all this is there.
+        let trees = unsafe { given.on_host() }?;
+        // SAFETY: the C caller ensures that `tokens` has memory for a token of each row.
+        let mut tokens =
+            unsafe { ListOut::<i32>::required(memory, "tokens", out.tokens, target.matrix.rows) }?;
         // SAFETY: the C caller ensures that `rows` is NULL or has memory for as many numbers.
-        let mut rows = unsafe { ListOut::<i32>::optional(memory, "rows", rows, len) }?;
+        let mut rows = unsafe { ListOut::<i32>::optional(memory, "rows", out.rows, target.matrix.rows) }?;
         let written = |column| match column {
             Some(PerRowMut::Host(written)) => Some(written),
             None => None,
             Some(_) => unreachable!("it lies on the host"),
         };
-        let batch = Trees::Host {
-            trees: batch,
-            tokens: written(tokens.column()).expect("it is required"),
-            rows: written(rows.column()),
-        };
+        let tokens_here = written(tokens.column()).expect("it is required");
+        let batch = Trees::Host { trees, tokens: tokens_here, rows: written(rows.column()) };
         operators.inner.judge(batch, judgement, &keys, counts)?;
         tokens.finish();
         rows.finish();

@@ -11,7 +11,6 @@
 //! | `version` | what a program was built with |
 //! | `params`, `names` | parameters, by name and from JSON |
 //! | `matrix`, `rows`, `batch`, `drafts`, `state`, `ranks` | the values that calls take |
-//! | `home` | the engine's pool, with errors that name what C has |
 //! | `pool`, `calls`, `work`, `draft_batches`, `plans` | many sequences: requests, direct calls, work in order |
 //! | `outputs`, `info` | what came out, what is known and counted |
 //! | `sampler` | one sequence |
@@ -42,7 +41,6 @@ mod rows;
 mod batch;
 mod drafts;
 
-mod home;
 mod pool;
 
 mod outputs;
@@ -80,7 +78,7 @@ pub use rows::{Rows, What, WhatNumber};
 
 pub use sampler::*;
 
-pub use ranks::{Plan, PlanShape, Ranks, RowLayout, RowLayoutNumber, StepKind, StepKindNumber};
+pub use ranks::{Plan, Ranks, RowLayout, RowLayoutNumber, StepKind, StepKindNumber};
 
 pub use pool::*;
 

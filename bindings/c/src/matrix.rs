@@ -9,7 +9,7 @@ use gumball_engine::{
 };
 
 use crate::error::{Failure, Result};
-use crate::ffi::{list, slice};
+use crate::ffi::{device_address, list, slice};
 
 /// Whose memory something lies in.
 #[repr(i32)]
@@ -31,6 +31,13 @@ pub(crate) fn memory(given: MemoryNumber) -> Result<Memory> {
         0 => Ok(Memory::GUMBALL_HOST),
         1 => Ok(Memory::GUMBALL_DEVICE),
         other => Err(Failure::out_of_range("memory", other, "GUMBALL_HOST or GUMBALL_DEVICE")),
+    }
+}
+
+fn check_memory(given: MemoryNumber, wanted: Memory, reason: &str) -> Result<()> {
+    match memory(given)? {
+        given if given == wanted => Ok(()),
+        given => Err(Failure::out_of_range("memory", format!("{given:?}"), &format!("{wanted:?}: {reason}"))),
     }
 }
 
@@ -140,11 +147,15 @@ pub(crate) fn extent(rows: usize, width: usize, given: usize) -> Result<(usize, 
         return Err(Failure::out_of_range("width", width, "in 1..=2^20"));
     }
     let stride = stride(given, width);
-    let end = rows.saturating_sub(1).checked_mul(stride).and_then(|start| start.checked_add(width));
-    let Some(end) = end.filter(|_| rows <= 1 || stride >= width) else {
-        return Err(Failure::out_of_range("stride", stride, &format!("at least {width}, inside memory")));
-    };
-    Ok((stride, if rows == 0 { 0 } else { end }))
+    Ok((stride, end("stride", rows, width, stride)?))
+}
+
+/// Returns the number of elements to the end of the last row.
+fn end(parameter: &str, rows: usize, width: usize, stride: usize) -> Result<usize> {
+    let Some(others) = rows.checked_sub(1) else { return Ok(0) };
+    let end = others.checked_mul(stride).and_then(|start| start.checked_add(width));
+    let end = end.filter(|_| others == 0 || stride >= width);
+    end.ok_or_else(|| Failure::out_of_range(parameter, stride, &format!("at least {width}, inside memory")))
 }
 
 /// Returns `len` elements of the type that `given` stands for.
@@ -200,12 +211,7 @@ impl Matrix {
 
     /// Refuses a matrix in other memory, for a reason.
     pub(crate) fn check_memory(&self, wanted: Memory, reason: &str) -> Result<()> {
-        match memory(self.memory)? {
-            given if given == wanted => Ok(()),
-            given => {
-                Err(Failure::out_of_range("memory", format!("{given:?}"), &format!("{wanted:?}: {reason}")))
-            }
-        }
+        check_memory(self.memory, wanted, reason)
     }
 
     /// Returns a matrix in the memory of a device.
@@ -214,10 +220,7 @@ impl Matrix {
     /// That of [`Matrix::get`].
     pub(crate) unsafe fn on_device<'a>(&self, parameter: &'static str) -> Result<DeviceMatrix<'a>> {
         let (stride, len) = extent(self.rows, self.width, self.stride)?;
-        if self.data.is_null() && len > 0 {
-            return Err(Failure::null(parameter));
-        }
-        let (address, dtype) = (self.data.addr() as u64, dtype(self.dtype)?);
+        let (address, dtype) = (device_address(parameter, self.data, len)?, dtype(self.dtype)?);
         // SAFETY: the caller ensures that this matrix lies there.
         let matrix = unsafe { DeviceMatrix::new(address, dtype, self.rows, self.width, stride) };
         Ok(matrix
@@ -226,12 +229,17 @@ impl Matrix {
 }
 
 impl Ints {
+    /// Refuses integers in other memory, for a reason.
+    pub(crate) fn check_memory(&self, wanted: Memory, reason: &str) -> Result<()> {
+        check_memory(self.memory, wanted, reason)
+    }
+
     /// Returns whether there are none.
     pub(crate) fn is_absent(&self) -> bool {
         self.data.is_null() && self.rows == 0
     }
 
-    fn int_type(&self) -> Result<Int> {
+    pub(crate) fn int_type(&self) -> Result<Int> {
         match self.dtype {
             0 => Ok(Int::I32),
             1 => Ok(Int::I64),
@@ -262,11 +270,9 @@ impl Ints {
             // SAFETY: the caller ensures that `data` is NULL or has as many integers.
             return Ok(unsafe { slice(parameter, self.data.cast::<i32>(), self.rows) }?.into());
         }
-        if self.data.is_null() && self.rows > 0 {
-            return Err(Failure::null(parameter));
-        }
+        let address = device_address(parameter, self.data, self.rows)?;
         // SAFETY: the caller ensures that as many integers lie there.
-        Ok(unsafe { DeviceSlice::new(self.data.addr() as u64, dtype, self.rows) }?.into())
+        Ok(unsafe { DeviceSlice::new(address, dtype, self.rows) }?.into())
     }
 
     /// Returns lines in the memory of a device.
@@ -290,15 +296,14 @@ impl Ints {
     }
 
     fn there(&self, parameter: &'static str) -> Result<(u64, Int, usize, usize)> {
-        if memory(self.memory)? == Memory::GUMBALL_HOST {
-            let allowed = "GUMBALL_DEVICE: a batch of drafts lies there";
-            return Err(Failure::out_of_range("memory", "GUMBALL_HOST", allowed));
-        }
-        if self.data.is_null() && self.rows > 0 {
-            return Err(Failure::null(parameter));
-        }
+        self.check_memory(Memory::GUMBALL_DEVICE, "a batch of drafts lies there")?;
         let width = stride(self.width, 1);
-        Ok((self.data.addr() as u64, self.int_type()?, width, stride(self.stride, width)))
+        Ok((
+            device_address(parameter, self.data, self.rows)?,
+            self.int_type()?,
+            width,
+            stride(self.stride, width),
+        ))
     }
 }
 
@@ -367,15 +372,7 @@ impl Masks {
             let masks = unsafe { DeviceMasks::new(self.words.addr() as u64, rows, width, stride) }?;
             return Ok(GivenMasks { masks: masks.into(), ..absent });
         }
-        let end = if width == 0 || rows == 0 {
-            Some(0)
-        } else {
-            (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width))
-        };
-        let Some(end) = end.filter(|_| rows <= 1 || stride >= width) else {
-            let allowed = format!("at least {width}, the words of a bitmask, inside memory");
-            return Err(Failure::out_of_range("masks.stride", stride, &allowed));
-        };
+        let end = if width == 0 { 0 } else { end("masks.stride", rows, width, stride)? };
         // SAFETY: the caller ensures that the words of all bitmasks are there, which end after `end` words.
         let words: &[u32] = unsafe { slice("masks", self.words.cast(), end) }?;
         Ok(GivenMasks {

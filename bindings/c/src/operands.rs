@@ -5,14 +5,13 @@ use std::slice;
 
 use gumball_engine::{DeviceRows, Dtype as Type, Kind, Logits, LogitsMut, RowMut, RowsIn, RowsInOut};
 
-use crate::columns::device_address;
 use crate::error::{Failure, Result};
-use crate::ffi::{check_array, plain};
+use crate::ffi::{check_array, device_address, plain};
 use crate::matrix::{Matrix, Memory, dtype, extent, read_row};
 use crate::rows::{Rows, What};
 
 /// Why rows must lie in a memory.
-const HERE: &str = "the operators work there";
+pub(crate) const HERE: &str = "the operators work there";
 
 fn kind(rows: &Rows) -> Result<Kind> {
     match rows.what()? {

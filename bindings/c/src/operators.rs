@@ -7,13 +7,13 @@ use gumball_engine::{Error, PerRow, SamplingParams};
 use crate::columns::{ListOut, per_row};
 use crate::device::Device;
 use crate::draws::{Draws, Halves};
-use crate::error::{Code, Result};
+use crate::error::{Code, Result, refuse};
 use crate::ffi::{call, end, make, optional_text, require};
 use crate::matrix::{Matrix, Memory};
 use crate::operands::{read_rows, read_rows_in_out};
 use crate::row_params::{RowParams, read_row_params};
 use crate::rows::Rows;
-use crate::versioned::{read, read_or_default, versioned};
+use crate::versioned::read;
 
 /// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
 /// positions themselves. The result of a row is the one that it has in a pool.
@@ -36,46 +36,30 @@ impl Operators {
     }
 }
 
-/// How operators are made.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct OperatorsConfig {
-    /// sizeof(gumball_operators_config).
-    pub struct_size: usize,
-    /// Where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the same
-    /// operators share memory and must not be replayed at the same time.
-    pub device: *const Device,
-    /// Of the host: the number of threads that process rows, in 1..=1024, where 1 is the caller's; 0: those that all pools share.
-    pub threads: usize,
-    /// Of the host: the SIMD level, by its name; NULL: the machine's best. The results are the same.
-    pub level: *const c_char,
-}
-
-versioned!(OperatorsConfig, "gumball_operators_config", level: *const c_char);
-
-/// Makes operators. `config`: NULL is the default, on the host. NULL after an error.
+/// Makes operators. NULL after an error.
+///
+/// `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the
+/// same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of those that process rows, in 1..=1024,
+/// where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -> Option<Box<Operators>> {
+pub unsafe extern "C" fn gumball_operators_new(
+    device: Option<&Device>,
+    threads: usize,
+    level: *const c_char,
+) -> Option<Box<Operators>> {
     make(|| {
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let config = unsafe { read_or_default("config", config) }?;
         // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", config.level) }?;
-        // SAFETY: the C caller ensures that `device` is NULL or alive.
-        let Some(device) = (unsafe { config.device.as_ref() }) else {
-            let level = level.map(str::parse).transpose()?;
-            let threads = (config.threads > 0).then_some(config.threads);
-            return Ok(Operators { inner: gumball_engine::Operators::new(level, threads)? });
+        let level = unsafe { optional_text("level", level) }?.map(str::parse).transpose()?;
+        let threads = (threads > 0).then_some(threads);
+        let inner = match device {
+            None => gumball_engine::Operators::new(level, threads)?,
+            Some(device) => {
+                let of_the_host = [("threads", threads.is_some()), ("level", level.is_some())];
+                refuse(of_the_host, "device", "only operators of the host read it; leave it zero")?;
+                gumball_engine::Operators::on_device(device.inner.clone())
+            }
         };
-        if let Some(parameter) = [("threads", config.threads > 0), ("level", level.is_some())]
-            .into_iter()
-            .find_map(|(name, is_set)| is_set.then_some(name))
-        {
-            let reason = "only operators of the host read it; leave it zero";
-            return Err(Error::Conflict { parameter, other: "device", reason }.into());
-        }
-        Ok(Operators { inner: gumball_engine::Operators::on_device(device.inner.clone()) })
+        Ok(Operators { inner })
     })
 }
 
@@ -91,7 +75,7 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
 /// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 ///
 /// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-/// of their own; or the rows that are read, which are then changed in home. `statuses`: memory for R words, which receive bits of
+/// of their own; or the rows that are read, which are then changed in place. `statuses`: memory for R words, which receive bits of
 /// gumball_status; or NULL. On a device `out` is float or of the logits' type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_softmax(

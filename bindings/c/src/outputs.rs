@@ -202,13 +202,14 @@ pub extern "C" fn gumball_outputs_request(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
     call(|| {
-        let (address, layout, walks) = require("pool", pool)?.home.outputs()?;
+        let there = require("pool", pool)?.inner.on_device()?;
         // Addresses are those of the device, so the pointers have no provenance on the host.
-        let [path, accepted] = walks.map(|address| ptr::without_provenance(address as usize));
+        let at = |address: u64| ptr::without_provenance(address as usize);
+        let [path, accepted] = there.walks_addresses().map(at);
         let view = OutputsView {
             accepted,
             path,
-            ..OutputsView::of(layout, ptr::without_provenance(address as usize))
+            ..OutputsView::of(there.outputs_layout(), at(there.outputs_address()))
         };
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.

@@ -2,55 +2,60 @@
 
 use std::mem::MaybeUninit;
 
-use gumball_engine::Error;
 use gumball_engine::dist::{self, LogitsLayout, Shares, StepKind as Kind, StepShape};
+use gumball_engine::{Error, RanksInfo};
 
+use crate::batch::Batch;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, plain, require, slice};
+use crate::ffi::{call, list, plain, require, slice};
 use crate::pool::Pool;
-use crate::ranks::{Plan, PlanShape};
-use crate::versioned::read_or_default;
+use crate::ranks::{Plan, StepKindNumber};
+use crate::versioned::read;
 
 impl Pool {
     /// Returns the plan of a batch.
     pub(crate) fn planned(&self, given: Option<Plan>) -> Result<Option<dist::Plan>> {
         let Some(given) = given else { return Ok(None) };
-        if self.home.ranks().is_err() {
-            let reason = "one process has all rows; leave the plan out";
-            return Err(Error::Conflict { parameter: "plan", other: "pool", reason }.into());
-        }
+        let shares = self.shares(given.requests)?;
         let layout = usize::try_from(given.layout).ok().and_then(|layout| LogitsLayout::ALL.get(layout));
         let Some(layout) = layout.copied() else {
             let allowed = "GUMBALL_GATHER, GUMBALL_SWAP, GUMBALL_SURVEY or GUMBALL_REPLICATED";
             return Err(Failure::out_of_range("layout", given.layout, allowed));
         };
-        Ok(Some(dist::Plan { layout, shares: self.shares(given.requests)?, batch: given.batch }))
+        Ok(Some(dist::Plan { layout, shares, batch: given.batch }))
     }
 
     fn shares(&self, requests: usize) -> Result<Shares> {
-        let (planner, group) = self.home.ranks()?;
+        let Some(RanksInfo { planner, group, .. }) = self.inner.ranks() else {
+            let reason = "one process has all rows; leave the plan out";
+            return Err(Error::Conflict { parameter: "plan", other: "pool", reason }.into());
+        };
         Ok(Shares::new(planner.config().ownership, requests, group.world()))
     }
 }
 
 /// Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
 ///
-/// `slots`: `requests` slots, -1 for padding. `step`: what the step is for; NULL: one token for each request.
+/// `batch`: `slots` and `counts` as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
+/// if the step replays one; 0: it replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_plan(
     pool: Option<&Pool>,
-    slots: *const i32,
-    requests: usize,
-    step: *const PlanShape,
+    batch: *const Batch,
+    kind: StepKindNumber,
+    captured: usize,
+    is_data_parallel: u32,
     out: Option<&mut MaybeUninit<Plan>>,
 ) -> Code {
     call(|| {
         let (pool, out) = (require("pool", pool)?, require("out", out)?);
-        // SAFETY: the C caller ensures that `slots` has one slot per request.
-        let slots = unsafe { slice("slots", slots, requests) }?;
-        // SAFETY: the C caller ensures that `step` is NULL or points to the bytes that its `struct_size` names.
-        let step: PlanShape = unsafe { read_or_default("step", step) }?;
-        let kind = match step.kind {
+        // SAFETY: the C caller ensures that `batch` is NULL or points to the bytes that its `struct_size` names.
+        let given = unsafe { read("batch", batch) }?;
+        // SAFETY: the C caller ensures that `slots` has `len` slots.
+        let slots = unsafe { slice("slots", given.slots, given.len) }?;
+        // SAFETY: the C caller ensures that `counts` is NULL or has `len` numbers.
+        let counts = unsafe { list("counts", given.counts, given.len) }?.unwrap_or_default();
+        let kind = match kind {
             0 => Kind::Decode,
             1 => Kind::Prefill,
             2 => Kind::Verify,
@@ -59,12 +64,11 @@ pub unsafe extern "C" fn gumball_pool_plan(
                 return Err(Failure::out_of_range("kind", other, allowed));
             }
         };
-        let (planner, _) = pool.home.ranks()?;
-        let captured = (step.captured > 0).then_some(step.captured);
-        let data_parallel = step.is_data_parallel > 0;
-        let shape = pool.home.shape(slots, step.drafts, kind)?;
-        let plan = planner.plan(&StepShape { data_parallel, captured, ..shape })?;
-        out.write(Plan { layout: plan.layout as i32, requests, batch: plan.batch });
+        let drafts = counts.iter().max().map_or(0, |most| *most as usize);
+        let shape = pool.inner.shape(slots, drafts, kind)?;
+        let (data_parallel, captured) = (is_data_parallel > 0, (captured > 0).then_some(captured));
+        let plan = pool.inner.plan(&StepShape { data_parallel, captured, ..shape })?;
+        out.write(Plan { layout: plan.layout as i32, requests: slots.len(), batch: plan.batch });
         Ok(())
     })
 }

@@ -6,12 +6,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::{DraftBatch, Error, Place, Slot, Widths};
+use gumball_engine::{DraftBatch, Place, Slot, Widths};
 
 use crate::device::Device;
-use crate::error::{Code, Result, words};
+use crate::error::{Code, Result, refuse, words};
 use crate::ffi::{call, end, make, optional_text, require, slice};
-use crate::home::Home;
 use crate::params::Params;
 use crate::ranks::{Joined, Ranks};
 use crate::state::{State, read_state};
@@ -23,7 +22,7 @@ use crate::versioned::{read, versioned, write};
 /// beside it in a batch, changes none of its tokens; nor does the place where the pool computes.
 #[derive(Debug)]
 pub struct Pool {
-    pub(crate) home: Home,
+    pub(crate) inner: gumball_engine::Pool,
     /// Identifies the pool, so that another pool refuses its graphs.
     pub(crate) id: u64,
     /// The batches of rows of a draft model that a pool on a device has; the first has the number 1.
@@ -73,39 +72,29 @@ versioned!(PoolConfig, "gumball_pool_config", history_growth: usize);
 #[doc(hidden)]
 impl From<gumball_engine::Pool> for Pool {
     fn from(pool: gumball_engine::Pool) -> Self {
-        Self::of(Home(pool))
-    }
-}
-
-impl Pool {
-    fn of(home: Home) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let transport = match home.ranks() {
-            Err(_) => CString::default(),
-            Ok(_) if home.device().is_some() => words("onesided"),
-            Ok((_, group)) => words(group.transport()),
+        let transport = match pool.ranks() {
+            None => CString::default(),
+            Some(_) if pool.device().is_some() => words("onesided"),
+            Some(ranks) => words(ranks.group.transport()),
         };
-        Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new(), transport }
+        Self { inner: pool, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new(), transport }
     }
 }
 
 impl PoolConfig {
     /// Refuses what the other place reads.
     fn check_fields(&self) -> Result<()> {
-        let of_the_host = [("threads", self.threads > 0), ("level", !self.level.is_null())];
+        if !self.device.is_null() {
+            let of_the_host = [("threads", self.threads > 0), ("level", !self.level.is_null())];
+            return refuse(of_the_host, "device", "only a pool on the host reads it; leave it zero");
+        }
         let of_a_device = [
             ("keep_histories", self.keep_histories > 0),
             ("rows", self.rows > 0),
             ("history_growth", self.history_growth > 0),
         ];
-        let (others, reason) = match self.device.is_null() {
-            true => (&of_a_device[..], "only a pool on a device reads it; leave it zero"),
-            false => (&of_the_host[..], "only a pool on the host reads it; leave it zero"),
-        };
-        match others.iter().find(|(_, is_set)| *is_set) {
-            None => Ok(()),
-            Some((parameter, _)) => Err(Error::Conflict { parameter, other: "device", reason }.into()),
-        }
+        refuse(of_a_device, "device", "only a pool on a device reads it; leave it zero")
     }
 
     /// Returns the config as the engine takes it.
@@ -139,12 +128,12 @@ impl PoolConfig {
 
     /// # Safety
     /// That of [`PoolConfig::get`]; `ranks` is NULL or a struct of its stated size, whose pointers are NULL or what its fields say.
-    unsafe fn open(&self) -> Result<Home> {
+    unsafe fn open(&self) -> Result<gumball_engine::Pool> {
         self.check_fields()?;
         // SAFETY: the caller ensures what the fields point to.
         let config = unsafe { self.get() }?;
         if self.ranks.is_null() {
-            return Ok(Home(gumball_engine::Pool::new(config)?));
+            return Ok(gumball_engine::Pool::new(config)?);
         }
         // SAFETY: the caller ensures that `ranks` points to the bytes that its `struct_size` names.
         let ranks = unsafe { read("ranks", self.ranks) }?;
@@ -152,7 +141,7 @@ impl PoolConfig {
         let Joined { planner, transport, timeout } =
             unsafe { ranks.join(self.vocab, !self.device.is_null()) }?;
         let ranks = gumball_engine::Ranks { planner, transport, timeout };
-        Ok(Home(gumball_engine::Pool::over(config, ranks)?))
+        Ok(gumball_engine::Pool::over(config, ranks)?)
     }
 }
 
@@ -165,7 +154,7 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
         // names.
         let config = unsafe { read("config", config) }?;
         // SAFETY: the C caller ensures what the fields of `config` point to.
-        Ok(Pool::of(unsafe { config.open() }?))
+        Ok(unsafe { config.open() }?.into())
     })
 }
 
@@ -190,7 +179,7 @@ pub unsafe extern "C" fn gumball_pool_admit(
             (require("pool", pool)?, require("params", params)?, require("slot", slot)?);
         // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
         let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
-        write_slot(slot, pool.home.admit(params.inner.clone(), prompt))
+        write_slot(slot, pool.inner.admit(params.inner.clone(), prompt))
     })
 }
 
@@ -209,7 +198,7 @@ pub unsafe extern "C" fn gumball_pool_resume(
         // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
         // the lengths it names.
         let state = unsafe { read_state(state) }?;
-        write_slot(slot, pool.home.resume(params.inner.clone(), state))
+        write_slot(slot, pool.inner.resume(params.inner.clone(), state))
     })
 }
 
@@ -226,7 +215,7 @@ pub extern "C" fn gumball_pool_fork(
 ) -> Code {
     call(|| {
         let (pool, slot) = (require("pool", pool)?, require("slot", slot)?);
-        write_slot(slot, pool.home.fork(of, draw))
+        write_slot(slot, pool.inner.fork(of, draw))
     })
 }
 
@@ -238,13 +227,13 @@ fn write_slot(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>)
 /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Code {
-    call(|| Ok(require("pool", pool)?.home.release(slot)?))
+    call(|| Ok(require("pool", pool)?.inner.release(slot)?))
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32) -> Code {
-    call(|| Ok(require("pool", pool)?.home.push(slot, id)?))
+    call(|| Ok(require("pool", pool)?.inner.push(slot, id)?))
 }
 
 /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
@@ -265,7 +254,7 @@ pub unsafe extern "C" fn gumball_pool_shorten(
         let slots = unsafe { slice("slots", slots, len) }?;
         // SAFETY: the C caller ensures that `counts` has `len` numbers.
         let counts = unsafe { slice("counts", counts, len) }?;
-        Ok(pool.home.shorten(slots, counts)?)
+        Ok(pool.inner.shorten(slots, counts)?)
     })
 }
 
@@ -274,7 +263,7 @@ pub unsafe extern "C" fn gumball_pool_shorten(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|| {
-        let state = require("pool", pool)?.home.sequence(slot)?.state();
+        let state = require("pool", pool)?.inner.sequence(slot)?.state();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, State::of(state)) }
@@ -284,7 +273,7 @@ pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, 
 /// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(require("pool", pool)?.home.sequence(slot)?.params().clone())))
+    make(|| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
 }
 
 /// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
@@ -303,7 +292,7 @@ pub extern "C" fn gumball_pool_needs_whole_row(
 ) -> Code {
     call(|| {
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
-        let whole = pool.home.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
+        let whole = pool.inner.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
         reason.write(whole.map_or(ptr::null(), |whole| name(whole.name()).as_ptr()));
         Ok(())
     })

@@ -84,24 +84,6 @@ pub struct Ranks {
 
 versioned!(Ranks, "gumball_ranks", is_modulo: u64);
 
-/// What the layout of a step is decided by, besides the requests in its slots.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct PlanShape {
-    /// sizeof(gumball_plan_shape).
-    pub struct_size: usize,
-    /// The most drafts of a request.
-    pub drafts: usize,
-    /// The number of requests, padding included, that the graph was captured for, if the step replays one; 0: it replays none.
-    pub captured: usize,
-    /// What the step is for.
-    pub kind: StepKindNumber,
-    /// Above 0: each rank has the hidden states of its own requests only.
-    pub is_data_parallel: u32,
-}
-
-versioned!(PlanShape, "gumball_plan_shape", is_data_parallel: u32);
-
 /// What was decided for a step. gumball_pool_plan writes it. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

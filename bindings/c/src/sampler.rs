@@ -2,13 +2,12 @@
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
+use std::ptr;
 
-use gumball_engine::{
-    Error, Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, VerifyMode,
-};
+use gumball_engine::{Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, VerifyMode};
 
 use crate::batch::{Batch, Lists, read_batch};
-use crate::error::{Code, Failure, Result};
+use crate::error::{Code, Failure, Result, refuse};
 use crate::ffi::{call, end, make, optional_text, out_slice, plain, require, slice};
 use crate::outputs::first;
 use crate::params::Params;
@@ -45,7 +44,8 @@ pub struct SamplerConfig {
 
 versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
-/// What came out of a row. This struct stays as it is.
+/// What came out of a row. Pointers are NULL if there is nothing, and those of gumball_sampler_sample_n are. What they point to stays until the next call
+/// with this sampler. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
@@ -59,6 +59,18 @@ pub struct Token {
     pub logprob: f32,
     /// Its rank, from 1; 0 if the parameters ask for none, or it is no member.
     pub rank: u32,
+    /// The most likely tokens, as many as the parameters ask for.
+    pub top: *const TokenLogprob,
+    /// Their number.
+    pub top_len: usize,
+    /// The ids that the parameters name.
+    pub ids: *const TokenLogprob,
+    /// Their number.
+    pub ids_len: usize,
+    /// The ids that the filters kept, in the order of tokens, if the config asked for them.
+    pub kept: *const u32,
+    /// Their number.
+    pub kept_len: usize,
 }
 
 /// A token with its logprob. This struct stays as it is.
@@ -78,7 +90,19 @@ impl From<gumball_engine::Token> for Token {
         let (logprob, rank) =
             token.logprob.map_or((f32::NEG_INFINITY, 0), |logprob| (logprob.logprob, logprob.rank));
         let id = token.id.map_or(NONE, |id| id as i32);
-        Self { id, status: token.status.0, temperature: token.temperature, logprob, rank }
+        Self {
+            id,
+            status: token.status.0,
+            temperature: token.temperature,
+            logprob,
+            rank,
+            top: ptr::null(),
+            top_len: 0,
+            ids: ptr::null(),
+            ids_len: 0,
+            kept: ptr::null(),
+            kept_len: 0,
+        }
     }
 }
 
@@ -195,10 +219,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
                 ("draft_batch", given.draft_batch != 0),
                 ("len", given.rows != 1),
             ];
-            if let Some((parameter, _)) = others.into_iter().find(|(_, is_set)| *is_set) {
-                let reason = "it has one sequence, and is given the one row it reads";
-                return Err(Error::Conflict { parameter, other: "sampler", reason }.into());
-            }
+            refuse(others, "sampler", "it has one sequence, and is given the one row it reads")?;
             let mut edit = batch.hooks.first().copied().flatten().map(|hook| |row: &mut [f32]| hook(row));
             let with = RowOptions {
                 mask: given.masks.of_one()?,
@@ -208,7 +229,24 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             };
             Ok(sampler.inner.sample_with(row, with)?)
         });
-        token.write(sampled?.into());
+        let Sampler { inner, top, ids } = sampler;
+        let copy = |to: &mut Vec<TokenLogprob>, from: &[gumball_engine::TokenLogprob]| {
+            to.clear();
+            to.extend(from.iter().map(|it| TokenLogprob { id: it.id, logprob: it.logprob, rank: it.rank }));
+        };
+        let told = inner.logprobs();
+        copy(top, told.map_or(&[], |told| &told.top));
+        copy(ids, told.map_or(&[], |told| &told.ids));
+        let kept = inner.kept();
+        token.write(Token {
+            top: first(top),
+            top_len: top.len(),
+            ids: first(ids),
+            ids_len: ids.len(),
+            kept: first(kept),
+            kept_len: kept.len(),
+            ..sampled?.into()
+        });
         Ok(())
     })
 }
@@ -284,54 +322,4 @@ pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Box<Params>> {
     make(|| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))
-}
-
-/// What is known of a sampler's last row. Pointers are NULL if there is nothing.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct SamplerView {
-    /// sizeof(gumball_sampler_view), also where it is to be written.
-    pub struct_size: usize,
-    /// The most likely tokens, as many as the parameters ask for.
-    pub top: *const TokenLogprob,
-    /// Their number.
-    pub top_len: usize,
-    /// The ids that the parameters name.
-    pub ids: *const TokenLogprob,
-    /// Their number.
-    pub ids_len: usize,
-    /// The ids that the filters kept, in the order of tokens, if the config asked for them.
-    pub kept: *const u32,
-    /// Their number.
-    pub kept_len: usize,
-}
-
-versioned!(SamplerView, "gumball_sampler_view", kept_len: usize);
-
-/// Writes what is known of the last row. It stays until the next call with this sampler.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_sampler_read(sampler: Option<&mut Sampler>, out: *mut SamplerView) -> Code {
-    call(|| {
-        let Sampler { inner, top, ids } = require("sampler", sampler)?;
-        let copy = |to: &mut Vec<TokenLogprob>, from: &[gumball_engine::TokenLogprob]| {
-            to.clear();
-            to.extend(from.iter().map(|it| TokenLogprob { id: it.id, logprob: it.logprob, rank: it.rank }));
-        };
-        let told = inner.logprobs();
-        copy(top, told.map_or(&[], |told| &told.top));
-        copy(ids, told.map_or(&[], |told| &told.ids));
-        let kept = inner.kept();
-        let view = SamplerView {
-            struct_size: 0,
-            top: first(top),
-            top_len: top.len(),
-            ids: first(ids),
-            ids_len: ids.len(),
-            kept: first(kept),
-            kept_len: kept.len(),
-        };
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
-        // names.
-        unsafe { write("out", out, view) }
-    })
 }

@@ -1,11 +1,11 @@
 //! Work in order: assigned, enqueued, captured and replayed, recorded into graphs of the program, and what came out.
 
-use gumball_engine::{DeviceGraph, Error, Rows as EngineRows, StepVariant, Work as EngineWork};
+use gumball_engine::{DeviceGraph, Rows as EngineRows, StepVariant, Work as EngineWork};
 
 use crate::batch::{Batch, Lists, read_batch};
 use crate::draft_batches::batch_of;
 use crate::drafts::{Drafts, read_drafts};
-use crate::error::{Code, Failure, Result};
+use crate::error::{Code, Failure, Result, refuse};
 use crate::ffi::{call, call_or, end, make, require};
 use crate::matrix::{Ints, Masks};
 use crate::outputs::Outputs;
@@ -114,13 +114,8 @@ impl Work {
             ("column", self.column != 0),
             ("draft_batch", self.draft_batch != 0),
         ];
-        match given.into_iter().find(|(name, is_set)| *is_set && !read.contains(name)) {
-            None => Ok(()),
-            Some((parameter, _)) => {
-                let reason = "this kind of work does not read it; leave it zero";
-                Err(Error::Conflict { parameter, other: "kind", reason }.into())
-            }
-        }
+        let others = given.into_iter().filter(|(name, _)| !read.contains(name));
+        refuse(others, "kind", "this kind of work does not read it; leave it zero")
     }
 
     /// Returns it as the engine takes it.
@@ -185,7 +180,7 @@ pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *co
             number => Some(batch_of(pool, number)?.1),
         };
         let plan = pool.planned(given.plan)?;
-        given.with(|batch| Ok(pool.home.assign(&gumball_engine::Batch { plan, of, ..*batch })?))
+        given.with(|batch| Ok(pool.inner.assign(&gumball_engine::Batch { plan, of, ..*batch })?))
     })
 }
 
@@ -204,7 +199,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue(
         let pool = require("pool", pool)?;
         // SAFETY: the C caller ensures what `read_work` asks for.
         let work = unsafe { read_work(pool, work, len) }?;
-        Ok(pool.home.enqueue(&work)?)
+        Ok(pool.inner.enqueue(&work)?)
     })
 }
 
@@ -213,7 +208,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue(
 pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
     call(|| {
         let (pool, outputs) = (require("pool", pool)?, require("outputs", outputs)?);
-        Ok(pool.home.fetch(&mut outputs.inner)?)
+        Ok(pool.inner.fetch(&mut outputs.inner)?)
     })
 }
 
@@ -231,7 +226,7 @@ pub unsafe extern "C" fn gumball_pool_capture(
         let pool = require("pool", pool)?;
         // SAFETY: the C caller ensures what `read_work` asks for, as long as the graph is replayed.
         let work = unsafe { read_work(pool, work, len) }?;
-        Ok(Graph { pool: pool.id, inner: pool.home.capture(&work)? })
+        Ok(Graph { pool: pool.id, inner: pool.inner.capture(&work)? })
     })
 }
 
@@ -244,7 +239,7 @@ pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Gr
             let allowed = "one that this pool captured";
             return Err(Failure::out_of_range("graph", "that of another pool", allowed));
         }
-        Ok(pool.home.replay(&graph.inner)?)
+        Ok(pool.inner.replay(&graph.inner)?)
     })
 }
 
@@ -274,7 +269,7 @@ pub extern "C" fn gumball_pool_needed_variant(
 ) -> Code {
     call(|| {
         let (pool, variant) = (require("pool", pool)?, require("variant", variant)?);
-        variant.write(pool.home.on_device()?.needed_variant() as i32);
+        variant.write(pool.inner.on_device()?.needed_variant() as i32);
         Ok(())
     })
 }
@@ -295,7 +290,7 @@ pub unsafe extern "C" fn gumball_pool_record(
         let (pool, variant) = (require("pool", pool)?, self::variant(variant)?);
         // SAFETY: the C caller ensures what `read_work` asks for, as long as the program's graph is replayed.
         let work = unsafe { read_work(pool, work, len) }?;
-        Ok(pool.home.on_device()?.enqueue_variant(&work, variant)?)
+        Ok(pool.inner.on_device()?.enqueue_variant(&work, variant)?)
     })
 }
 
@@ -311,5 +306,5 @@ pub extern "C" fn gumball_pool_before_replay(
     variant: VariantNumber,
     steps: usize,
 ) -> Code {
-    call(|| Ok(require("pool", pool)?.home.on_device()?.reserve_replays(steps, self::variant(variant)?)?))
+    call(|| Ok(require("pool", pool)?.inner.on_device()?.reserve_replays(steps, self::variant(variant)?)?))
 }

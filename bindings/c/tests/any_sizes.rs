@@ -70,8 +70,8 @@ fn structs_of_any_size_are_taken_or_refused() {
     let mut words = Words(11);
     let elements: Vec<f32> = (0..ROWS * VOCAB).map(|id| (id % 13) as f32).collect();
     let mut tokens = [0; ROWS];
-    // SAFETY: there is no config.
-    let operators = unsafe { gumball_operators_new(null()) }.expect("operators");
+    // SAFETY: there is no level.
+    let operators = unsafe { gumball_operators_new(None, 0, null()) }.expect("operators");
     let (mut taken, mut refused) = (0, 0);
     for _ in 0..20_000 {
         let matrix = Matrix {

@@ -89,7 +89,7 @@ fn program(build: Build, name: &str, sources: &[&str]) -> Option<PathBuf> {
     if build.is_static {
         command.arg(libraries.join("libgumball.a")).args(SYSTEM);
     } else {
-        command.arg("-L").arg(&libraries).args(["-lgumball", "-lm", "-ldl"]);
+        command.arg("-L").arg(&libraries).args(["-lgumball", "-lm", "-lpthread", "-ldl"]);
         command.arg(format!("-Wl,-rpath,{}", libraries.display()));
     }
     let built = command.output().expect("it works");
@@ -157,7 +157,7 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
             count += 1;
         }
     }
-    assert_eq!(count, 20);
+    assert_eq!(count, 15);
 }
 
 #[test]
@@ -166,11 +166,6 @@ fn sizes_are_refused_in_words_and_masks_without_words_forbid() {
     if emulated() {
         test("limits", &["tests/c/limits.c"], &["emulated"], &[C]);
     }
-}
-
-#[test]
-fn rows_of_probabilities_are_drawn_from() {
-    test("probabilities", &["tests/c/probabilities.c"], &[], &[C, CPP, SANITIZED]);
 }
 
 #[test]
@@ -202,6 +197,9 @@ fn heads_are_made_kept_and_taken_by_every_call() {
 #[test]
 fn ranks_draw_what_one_process_draws() {
     test("ranks", &["tests/c/ranks.c"], &[], &[C, CPP, SANITIZED]);
+    if emulated() {
+        test("ranks", &["tests/c/ranks.c"], &["emulated"], &[C]);
+    }
 }
 
 #[test]

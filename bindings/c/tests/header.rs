@@ -16,6 +16,15 @@ const FIRST: [&str; 10] = [
     "gumball_pool_free",
 ];
 
+/// How an enum is declared that is an int32_t, in C before C23 too.
+const ENUM: &str = "
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+#define GUMBALL_ENUM(name) enum name : int32_t; typedef enum name name; enum name : int32_t
+#else
+#define GUMBALL_ENUM(name) typedef int32_t name; enum name
+#endif
+";
+
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
@@ -32,7 +41,16 @@ fn made(config: cbindgen::Config, sources: &[&str]) -> String {
     let builder = sources.iter().fold(builder, |builder, source| builder.with_src(home().join(source)));
     let mut text = Vec::new();
     builder.generate().expect("sources that cbindgen reads").write(&mut text);
-    String::from_utf8(text).expect("text")
+    let text = String::from_utf8(text).expect("text");
+    // What cbindgen writes around each enum stands once, as `GUMBALL_ENUM`.
+    let typed = "defined(__cplusplus) || __STDC_VERSION__ >= 202311L";
+    let opening = format!("\n#if {typed}\n  : int32_t\n#endif // {typed}\n {{\n");
+    let blocks = text.split("\n\n").map(|block| {
+        let Some((head, rest)) = block.split_once(&opening) else { return block.to_owned() };
+        let (comment, name) = head.rsplit_once("enum ").expect("an enum");
+        format!("{comment}GUMBALL_ENUM({name}) {{\n{}}};", rest.split_once("};").expect("its end").0)
+    });
+    blocks.collect::<Vec<_>>().join("\n\n")
 }
 
 /// Puts the functions that most programs need in front.
@@ -62,7 +80,7 @@ fn generated() -> [(&'static str, String); 2] {
     config.sys_includes = vec!["stddef.h".to_owned(), "stdint.h".to_owned()];
     config.after_includes = Some(format!(
         "\n#define GUMBALL_VERSION \"{}\"\n#define GUMBALL_VERSION_MAJOR {}\n#define GUMBALL_VERSION_MINOR {}\n\
-         #define GUMBALL_VERSION_PATCH {}\n",
+         #define GUMBALL_VERSION_PATCH {}\n{ENUM}",
         env!("CARGO_PKG_VERSION"),
         env!("CARGO_PKG_VERSION_MAJOR"),
         env!("CARGO_PKG_VERSION_MINOR"),

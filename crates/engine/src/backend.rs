@@ -127,7 +127,7 @@ pub(crate) trait Backend: Copies + fmt::Debug + Send {
 /// The error of what a device does, on the host.
 #[cfg(feature = "cuda")]
 pub(crate) fn no_graphs() -> Error {
-    let reason = "a graph would hold rows that a model must write between replays; enqueue the work, or take Place::Device";
+    let reason = "a graph would hold rows that a model must write between replays; enqueue the work, or make the pool on a device";
     Error::Unavailable {
         resource: "graphs and memory of a device in a pool of the host",
         reason: reason.to_owned(),

@@ -262,7 +262,7 @@ impl Pool {
     /// - Those of [`Planner::plan`](gumball_dist::Planner::plan).
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
         let Some(ranks) = self.ranks() else {
-            let reason = "one process has all rows; make the pool by Pool::over".to_owned();
+            let reason = "one process has all rows; make the pool over ranks".to_owned();
             return Err(Error::Unavailable { resource: "layouts of rows over ranks", reason });
         };
         ranks.planner.plan(shape)

@@ -77,7 +77,7 @@ static void sampler(void) {
     CHECK(token.id >= 0 && token.id < VOCAB && token.status == 0 && token.temperature == 0.8f);
     CHECK(token.rank >= 1 && token.rank <= 20 && token.logprob <= 0.0f);
 
-    const gumball_sampler_view seen = read_sampler(sampler);
+    const gumball_token seen = token;
     CHECK(seen.top_len == 3 && seen.top[0].rank == 1 && seen.top[2].rank == 3);
     CHECK(seen.top[0].logprob >= seen.top[1].logprob);
     CHECK(seen.ids_len == 2 && seen.ids[0].id == 5 && seen.ids[1].id == 6);
@@ -106,6 +106,16 @@ static void sampler(void) {
     OK(gumball_sampler_push(sampler, (uint32_t)again.id));
     OK(gumball_sampler_state(sampler, &state));
     CHECK(state.output_len == 1 && state.output[0] == (uint32_t)again.id && state.position == 4);
+
+    // A row of probabilities, in half the width.
+    uint16_t weights[VOCAB] = {0};
+    weights[55] = 0x3F80;
+    gumball_rows sure = rows_of(weights, GUMBALL_BF16, 1, VOCAB);
+    sure.what = GUMBALL_PROBABILITIES;
+    gumball_sampler *plain = sampler_of("{}", VOCAB, NULL, 0);
+    OK(gumball_sampler_sample(plain, &sure, NULL, &token));
+    CHECK(token.id == 55 && token.kept_len == 1 && token.top == NULL);
+    gumball_sampler_free(plain);
 
     // Masks, forced tokens and hooks of one row.
     uint32_t mask[WORDS] = {0};
@@ -164,30 +174,29 @@ static void pool(size_t threads) {
         CHECK(seen.rows == 5 && seen.top_n == 3 && seen.ids == 2 && seen.words_len == 5 * (6 + 2 * 3 + 2 * 2));
         CHECK((const void *)seen.words == seen.tokens && seen.requests == 5 && seen.path == NULL);
         CHECK((const void *)(seen.words + seen.words_len) == seen.id_ranks + 5 * 2);
+        gumball_token drawn[4];
         for (int i = 0; i < 4; i++) {
-            gumball_token token;
-            size_t len;
-            OK(sample(alone[i], rows[lines[i]], GUMBALL_F32, VOCAB, NULL, &token));
-            CHECK(seen.tokens[i] == token.id && seen.statuses[i] == token.status && seen.accepted[i] == 0);
-            CHECK(seen.temperatures[i] == token.temperature && seen.logprobs[i] == token.logprob);
-            CHECK(seen.ranks[i] == token.rank && emitted_of(outputs, (size_t)i).tokens[0] == token.id);
+            gumball_token *token = drawn + i;
+            size_t len = 0;
+            OK(sample(alone[i], rows[lines[i]], GUMBALL_F32, VOCAB, NULL, token));
+            CHECK(seen.tokens[i] == token->id && seen.statuses[i] == token->status && seen.accepted[i] == 0);
+            CHECK(seen.temperatures[i] == token->temperature && seen.logprobs[i] == token->logprob);
+            CHECK(seen.ranks[i] == token->rank && emitted_of(outputs, (size_t)i).tokens[0] == token->id);
             const uint32_t *kept = gumball_outputs_kept(outputs, (size_t)i, &len);
-            const gumball_sampler_view wanted = read_sampler(alone[i]);
             // A batch lists the kept ids ascending, a sampler in the order of the row.
-            CHECK(len == wanted.kept_len);
+            CHECK(len == token->kept_len);
             for (size_t k = 0; k < len; k++) {
                 bool found = false;
                 for (size_t j = 0; j < len; j++) {
-                    found = found || wanted.kept[j] == kept[k];
+                    found = found || token->kept[j] == kept[k];
                 }
                 CHECK(found && (k == 0 || kept[k - 1] < kept[k]));
             }
         }
-        const gumball_sampler_view third = read_sampler(alone[2]);
-        CHECK(third.top_len == 3 && seen.top_ids[2 * 3 + 1] == third.top[1].id);
-        CHECK(seen.top_logprobs[2 * 3 + 1] == third.top[1].logprob);
-        CHECK(third.ids_len == 2 && seen.id_logprobs[2 * 2 + 1] == third.ids[1].logprob);
-        CHECK(seen.id_ranks[2 * 2 + 1] == third.ids[1].rank);
+        CHECK(drawn[2].top_len == 3 && seen.top_ids[2 * 3 + 1] == drawn[2].top[1].id);
+        CHECK(seen.top_logprobs[2 * 3 + 1] == drawn[2].top[1].logprob);
+        CHECK(drawn[2].ids_len == 2 && seen.id_logprobs[2 * 2 + 1] == drawn[2].ids[1].logprob);
+        CHECK(seen.id_ranks[2 * 2 + 1] == drawn[2].ids[1].rank);
         CHECK(seen.mirostat_mu[3] > 0.0f && seen.mirostat_mu[0] == 0.0f);
         size_t len = 9;
         CHECK(seen.tokens[4] == -1 && gumball_outputs_kept(outputs, 4, &len) == NULL && len == 0);

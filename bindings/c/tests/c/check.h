@@ -34,7 +34,7 @@ static int verdict(const char *name) {
 
 // Whether the last error is about a parameter.
 static inline int about(const char *parameter) {
-    SIZED(gumball_error_parts, parts);
+    gumball_error_parts parts;
     gumball_error(&parts);
     return strcmp(parts.parameter, parameter) == 0;
 }
@@ -101,12 +101,6 @@ static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab)
     return pool;
 }
 
-static inline gumball_operators *operators_there(gumball_device *device) {
-    SIZED(gumball_operators_config, config);
-    config.device = device;
-    return gumball_operators_new(&config);
-}
-
 static inline int32_t admit(gumball_pool *pool, const char *json, const uint32_t *prompt, size_t prompt_len) {
     gumball_params *params = params_of(json);
     int32_t slot = -1;
@@ -161,6 +155,11 @@ static inline gumball_batch batch_of(const int32_t *slots, size_t len) {
     return batch;
 }
 
+static inline gumball_code plan_of(const gumball_pool *pool, const int32_t *slots, size_t len, gumball_plan *plan) {
+    const gumball_batch batch = batch_of(slots, len);
+    return gumball_pool_plan(pool, &batch, GUMBALL_DECODE, 0, 0, plan);
+}
+
 static inline gumball_masks masks_of(const uint32_t *words, size_t rows, size_t width) {
     gumball_masks masks;
     memset(&masks, 0, sizeof masks);
@@ -174,12 +173,6 @@ static inline gumball_code sample(gumball_sampler *sampler, const void *row, gum
                                   const gumball_batch *batch, gumball_token *token) {
     const gumball_rows rows = rows_of(row, dtype, 1, vocab);
     return gumball_sampler_sample(sampler, &rows, batch, token);
-}
-
-static inline gumball_sampler_view read_sampler(gumball_sampler *sampler) {
-    SIZED(gumball_sampler_view, view);
-    OK(gumball_sampler_read(sampler, &view));
-    return view;
 }
 
 static inline gumball_code take_step(gumball_pool *pool, const gumball_rows *rows, const int32_t *slots, size_t len,

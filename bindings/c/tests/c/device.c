@@ -73,22 +73,26 @@ static void operate(gumball_operators *operators, operands *at, gumball_memory m
     FAILS(gumball_operators_probabilities(operators, &in_place, &params, &out, NULL), GUMBALL_OUT_OF_RANGE, "memory");
 
     // Two drafts, as a chain whose target and drafter have the probabilities just made, and as siblings of a tree.
-    SIZED(gumball_draft_trees, trees);
-    trees.trees = 1;
-    trees.drafts = trees.draft_rows = DRAFTS;
-    trees.vocab = VOCAB;
-    trees.mode = GUMBALL_REJECTION;
-    trees.draft_probs = trees.target_probs = at->written.softmax[0];
-    trees.draft_token_ids = at->ids;
+    gumball_rows target = logits;
+    target.what = GUMBALL_PROBABILITIES;
+    target.matrix.data = at->written.softmax;
+    target.matrix.rows = DRAFTS + 1;
+    SIZED(gumball_drafts, drafts);
+    drafts.ids = ints_of(at->ids, DRAFTS);
+    drafts.ids.memory = memory;
+    drafts.probs = target.matrix;
+    drafts.probs.rows = DRAFTS;
     draws.outputs = 1;
     draws.seeds = NULL;
     draws.seed = 4;
     uint32_t *counts = at->written.counts;
-    OK(gumball_operators_judge(operators, &trees, &draws, at->written.chain, NULL, counts, counts + 1, counts + 2));
-    trees.draft_probs = NULL;
-    trees.parents = at->parents;
-    OK(gumball_operators_judge(operators, &trees, &draws, at->written.tree, at->written.tree_rows,
-                               &at->written.accepted, NULL, NULL));
+    const gumball_judged chain = {at->written.chain, NULL, counts, counts + 1, counts + 2};
+    const gumball_judged tree = {at->written.tree, at->written.tree_rows, &at->written.accepted, NULL, NULL};
+    OK(gumball_operators_judge(operators, &target, &drafts, &draws, GUMBALL_REJECTION, 0, 0, &chain));
+    memset(&drafts.probs, 0, sizeof drafts.probs);
+    drafts.parents = drafts.ids;
+    drafts.parents.data = at->parents;
+    OK(gumball_operators_judge(operators, &target, &drafts, &draws, GUMBALL_REJECTION, 0, 0, &tree));
     OK(gumball_operators_selected_logprobs(operators, &logits, at->selected, at->written.logprobs, at->written.ranks,
                                            NULL));
 }
@@ -115,7 +119,8 @@ static void operators_read_and_write_the_devices_memory(gumball_device *device) 
         here.seeds[slot] = slot + 5;
         here.offsets[slot] = (int64_t)(slot + 5) << 32 | (UINT32_MAX - slot);
     }
-    gumball_operators *host = gumball_operators_new(NULL), *there = operators_there(device);
+    gumball_operators *host = gumball_operators_new(NULL, 0, NULL);
+    gumball_operators *there = gumball_operators_new(device, 0, NULL);
     gumball_buffer *buffer = copied_up(device, &here, sizeof here);
     operate(host, &here, GUMBALL_HOST);
     operate(there, (operands *)gumball_buffer_address(buffer), GUMBALL_DEVICE);
@@ -126,42 +131,6 @@ static void operators_read_and_write_the_devices_memory(gumball_device *device) 
     gumball_buffer_free(buffer);
     gumball_operators_free(host);
     gumball_operators_free(there);
-}
-
-// A step says what its rows are made of, and a graph may have both.
-static void steps_over_probabilities(gumball_device *device, const gumball_rows *plain) {
-    static const char *const json = "{\"seed\": 23, \"top_p\": 0.8, \"logprobs\": {\"top_n\": 2}}";
-    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    const int32_t slot = admit(host, json, prompt, 3);
-    CHECK(admit(pool, json, prompt, 3) == slot);
-    gumball_rows logits = rows_of(rows, GUMBALL_F32, 1, VOCAB), weights = logits, there = *plain;
-    there.matrix.rows = 1;
-    gumball_work work[] = {work_of(GUMBALL_WORK_STEP, &there), work_of(GUMBALL_WORK_STEP, &there)};
-    work[1].rows.what = weights.what = GUMBALL_PROBABILITIES;
-    OK(assign(pool, &slot, 1));
-    gumball_graph *graph = gumball_pool_capture(pool, work, 2);
-    for (int i = 0; i < 2; i++) {
-        OK(i == 0 ? gumball_pool_enqueue(pool, work, 2) : gumball_pool_replay(pool, graph));
-        OK(gumball_pool_fetch(pool, seen));
-        OK(take_step(host, &logits, &slot, 1, wanted));
-        OK(take_step(host, &weights, &slot, 1, wanted));
-        CHECK(same_outputs(wanted, seen));
-    }
-    // Direct calls copy rows of the host up, and read those that are there.
-    OK(take_step(host, &weights, &slot, 1, wanted));
-    OK(take_step(pool, &weights, &slot, 1, seen));
-    CHECK(same_outputs(wanted, seen));
-    OK(take_step(host, &logits, &slot, 1, wanted));
-    OK(take_step(pool, &there, &slot, 1, seen));
-    CHECK(same_outputs(wanted, seen));
-    memset(&work[0].rows.what, 0x7F, sizeof work[0].rows.what);
-    FAILS(gumball_pool_enqueue(pool, work, 1), GUMBALL_OUT_OF_RANGE, "what");
-    gumball_graph_free(graph);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
-    gumball_pool_free(host);
-    gumball_pool_free(pool);
 }
 
 static gumball_variant needed(gumball_pool *pool) {
@@ -206,50 +175,58 @@ static void variants_of(gumball_device *device, const gumball_rows *there) {
     OK(gumball_pool_counts(pool, &counts));
     const uint64_t steps[7] = {1, 0, 0, 0, 1, 1, 4};
     CHECK(memcmp(counts.variant_steps, steps, sizeof steps) == 0);
-    FAILS(gumball_pool_needed_variant(host, &beyond), GUMBALL_UNAVAILABLE, "device of this pool");
+    FAILS(gumball_pool_needed_variant(host, &beyond), GUMBALL_UNAVAILABLE,
+          "graphs and memory of a device in a pool of the host");
     gumball_outputs_free(wanted);
     gumball_outputs_free(seen);
     gumball_pool_free(host);
     gumball_pool_free(pool);
 }
 
-// The route probabilities: a softmax on the device, and the tokens of the host's route.
-static void route_of(gumball_device *device, const gumball_rows *there) {
-    static const char *const json = "{\"seed\": 23, \"temperature\": 1.2, \"top_k\": 40}";
+// A step says what its rows are made of. Direct calls copy rows of the host up, and read those that are there.
+static void steps_over_probabilities(gumball_device *device, gumball_rows there) {
+    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    const int32_t slot = admit(host, "{\"seed\": 23}", prompt, 3);
+    CHECK(admit(pool, "{\"seed\": 23}", prompt, 3) == slot);
+    gumball_rows weights = rows_of(rows, GUMBALL_F32, 1, VOCAB);
+    weights.what = there.what = GUMBALL_PROBABILITIES;
+    there.matrix.rows = 1;
+    for (int turn = 0; turn < 3; turn++) {
+        OK(take_step(host, &weights, &slot, 1, wanted));
+        if (turn == 2) {
+            OK(assign(pool, &slot, 1));
+            OK(enqueue(pool, &there));
+            OK(gumball_pool_fetch(pool, seen));
+        } else {
+            OK(take_step(pool, turn == 0 ? &weights : &there, &slot, 1, seen));
+        }
+        CHECK(same_outputs(wanted, seen));
+    }
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_pool_free(host);
+    gumball_pool_free(pool);
+}
+
+// What the fields of a config say of a device.
+static void configs_of(gumball_device *device) {
     SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;
-    config.slots = ROWS;
     config.route = "probabilities";
-    gumball_pool *host = gumball_pool_new(&config);
     config.device = device;
     gumball_pool *pool = gumball_pool_new(&config);
-    const int32_t slot = admit(host, json, NULL, 0);
-    CHECK(admit(pool, json, NULL, 0) == slot);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    const gumball_rows logits = rows_of(rows, GUMBALL_F32, 1, VOCAB);
-    gumball_rows one = *there;
-    one.matrix.rows = 1;
-    OK(assign(pool, &slot, 1));
-    OK(take_step(host, &logits, &slot, 1, wanted));
-    OK(enqueue(pool, &one));
-    OK(gumball_pool_fetch(pool, seen));
-    CHECK(same_outputs(wanted, seen));
-    one.what = GUMBALL_PROBABILITIES;
-    CHECK(enqueue(pool, &one) == GUMBALL_CONFLICT);
-    int32_t other;
     gumball_params *edited = params_of("{\"repetition_penalty\": 1.2}");
-    FAILS(gumball_pool_admit(pool, edited, NULL, 0, &other), GUMBALL_CONFLICT, "repetition_penalty");
+    int32_t slot;
+    FAILS(gumball_pool_admit(pool, edited, NULL, 0, &slot), GUMBALL_CONFLICT, "repetition_penalty");
     gumball_params_free(edited);
+    gumball_pool_free(pool);
     config.route = "oracle";
     CHECK(gumball_pool_new(&config) == NULL && gumball_error(NULL) == GUMBALL_UNAVAILABLE);
     config.route = NULL;
     config.threads = 1;
     NONE(gumball_pool_new(&config), GUMBALL_CONFLICT,
          "threads cannot be combined with device: only a pool on the host reads it; leave it zero");
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
-    gumball_pool_free(host);
-    gumball_pool_free(pool);
 }
 
 // Both pools of one request after another, whatever is called.
@@ -286,8 +263,8 @@ static void a_pool_on_a_device_is_one_on_the_host(gumball_device *device) {
     CHECK(gumball_outputs_kept(kept, 1, &len) != NULL && len == 1);
 
     variants_of(device, &plain);
-    route_of(device, &plain);
-    steps_over_probabilities(device, &plain);
+    configs_of(device);
+    steps_over_probabilities(device, plain);
 
     gumball_graph *graph = gumball_pool_capture(pool, work, 3);
     CHECK(gumball_graph_steps(graph) == 3);
@@ -349,6 +326,9 @@ static void a_pool_on_a_device_is_one_on_the_host(gumball_device *device) {
     wrong = plain;
     memset(&wrong.matrix.dtype, 0x7F, sizeof wrong.matrix.dtype);
     FAILS(enqueue(pool, &wrong), GUMBALL_OUT_OF_RANGE, "dtype");
+    wrong = plain;
+    memset(&wrong.what, 0x7F, sizeof wrong.what);
+    FAILS(enqueue(pool, &wrong), GUMBALL_OUT_OF_RANGE, "what");
     wrong = plain;
     memset(&wrong.matrix.memory, 0x7F, sizeof wrong.matrix.memory);
     FAILS(enqueue(pool, &wrong), GUMBALL_OUT_OF_RANGE, "memory");

@@ -47,14 +47,12 @@ static inline void admit_to_both(gumball_pool *pools[2], int32_t slots[REQUESTS]
     }
 }
 
-// A step, drafts, their verification and a score from two hidden states of each request are those from the logits.
+// A step and a score from hidden states are those from the logits.
 static inline void calls_are_those_of_the_logits(gumball_head *head, const float *states, size_t width,
                                                  const float *logits, size_t vocab, uint64_t is_approximate) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 2)};
     gumball_outputs *outputs[2] = {gumball_outputs_new(0), gumball_outputs_new(0)};
-    int32_t slots[REQUESTS], ids[2][REQUESTS];
-    float *probs[2] = {(float *)malloc(REQUESTS * vocab * sizeof(float)),
-                       (float *)malloc(REQUESTS * vocab * sizeof(float))};
+    int32_t slots[REQUESTS];
     admit_to_both(pools, slots);
     gumball_rows rows[2] = {rows_of(logits, GUMBALL_F32, REQUESTS, vocab), hidden_of(head, states, REQUESTS, width)};
     for (int i = 0; i < 2; i++) {
@@ -63,26 +61,7 @@ static inline void calls_are_those_of_the_logits(gumball_head *head, const float
     CHECK(same_outputs(outputs[0], outputs[1]) && view_of(outputs[0]).is_approximate == 0);
     CHECK(view_of(outputs[1]).is_approximate == is_approximate);
 
-    gumball_batch batch = batch_of(slots, REQUESTS);
-    for (int i = 0; i < 2; i++) {
-        const gumball_proposals to = {1, ids[i], probs[i]};
-        OK(gumball_pool_draft(pools[i], &rows[i], &batch, NULL, &to));
-    }
-    CHECK(memcmp(ids[0], ids[1], sizeof ids[0]) == 0);
-    CHECK(memcmp(probs[0], probs[1], REQUESTS * vocab * sizeof(float)) == 0);
-
-    const uint32_t counts[REQUESTS] = {1, 1, 1, 1};
-    SIZED(gumball_drafts, drafts);
-    drafts.ids = ints_of(ids[0], REQUESTS);
-    batch.counts = counts;
-    for (int i = 0; i < 2; i++) {
-        rows[i].matrix.rows = 2 * REQUESTS;
-        OK(gumball_pool_verify(pools[i], &rows[i], &batch, &drafts, outputs[i]));
-    }
-    CHECK(same_outputs(outputs[0], outputs[1]) && view_of(outputs[1]).is_approximate == is_approximate);
-    // The first draft is from the row that verifies it.
-    CHECK(view_of(outputs[1]).accepted[0] == 1);
-
+    rows[0].matrix.rows = rows[1].matrix.rows = 2 * REQUESTS;
     const uint32_t known[] = {4, 9, 4, 7, 30, 2, 11, 499, 5};
     gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"raw\", \"top_n\": 2}}");
     SIZED(gumball_scored, scored);
@@ -107,7 +86,6 @@ static inline void calls_are_those_of_the_logits(gumball_head *head, const float
     for (int i = 0; i < 2; i++) {
         gumball_outputs_free(outputs[i]);
         gumball_pool_free(pools[i]);
-        free(probs[i]);
     }
 }
 

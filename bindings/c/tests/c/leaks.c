@@ -39,7 +39,7 @@ static void samplers(void) {
     options.hook_user = &calls;
     gumball_token token;
     OK(sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
-    CHECK(calls == 1 && read_sampler(sampler).kept != NULL && read_sampler(sampler).top != NULL);
+    CHECK(calls == 1 && token.kept != NULL && token.top != NULL);
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
     gumball_sampler *resumed = gumball_sampler_new(params, &config, &state);
@@ -98,15 +98,14 @@ static void operators_of(const gumball_operators *operators) {
     CHECK(gumball_operators_sample(operators, &logits, &params, &which, tokens, NULL) != GUMBALL_OK);
     OK(gumball_operators_softmax(operators, &logits, 1.0f, NULL, &to, NULL));
     const int32_t drafted[] = {5};
-    SIZED(gumball_draft_trees, chain);
-    chain.trees = chain.drafts = chain.draft_rows = 1;
-    chain.vocab = VOCAB;
-    chain.mode = GUMBALL_REJECTION;
-    chain.draft_probs = out;
-    chain.draft_token_ids = drafted;
-    chain.target_probs = out;
+    SIZED(gumball_drafts, chain);
+    chain.ids = ints_of(drafted, 1);
+    chain.probs = matrix_of(out, GUMBALL_F32, 1, VOCAB);
     which.outputs = 1;
-    OK(gumball_operators_judge(operators, &chain, &which, tokens, NULL, counts, counts + 1, counts + 2));
+    const gumball_judged judged = {tokens, NULL, counts, counts + 1, counts + 2};
+    gumball_rows target = rows_of(out, GUMBALL_F32, 2, VOCAB);
+    target.what = GUMBALL_PROBABILITIES;
+    OK(gumball_operators_judge(operators, &target, &chain, &which, GUMBALL_REJECTION, 0, 0, &judged));
 }
 
 int main(void) {
@@ -115,9 +114,7 @@ int main(void) {
     }
     gumball_pool *pool = pool_of(VOCAB, 1);
     gumball_outputs *outputs = gumball_outputs_new(1);
-    SIZED(gumball_operators_config, config);
-    config.threads = 1;
-    gumball_operators *operators = gumball_operators_new(&config);
+    gumball_operators *operators = gumball_operators_new(NULL, 1, NULL);
     long before = 0;
     // A round is more than twenty calls.
     for (int round = 0; round < CALLS / 20; round++) {

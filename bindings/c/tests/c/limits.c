@@ -39,9 +39,7 @@ static void pools(void) {
     config.top_n = 0;
     config.ids = (size_t)1 << 62;
     CHECK(refuses(&config, "ids is 4611686018427387904, but must be in 0..=2^20"));
-    SIZED(gumball_operators_config, operators);
-    operators.threads = (size_t)1 << 40;
-    CHECK(gumball_operators_new(&operators) == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE);
+    NOTHING(gumball_operators_new(NULL, (size_t)1 << 40, NULL), GUMBALL_OUT_OF_RANGE, "threads");
 }
 
 // Where a program may have so much memory and no more, what does not fit is refused, and the program goes on.
@@ -97,21 +95,25 @@ static void memory(void) {
 }
 
 static void chains(void) {
-    gumball_operators *operators = gumball_operators_new(NULL);
+    gumball_operators *operators = gumball_operators_new(NULL, 0, NULL);
     int32_t tokens[2] = {7, 7};
+    const gumball_judged to = {tokens, NULL, NULL, NULL, NULL};
     SIZED(gumball_draws, draws);
-    SIZED(gumball_draft_trees, chains);
-    chains.trees = (size_t)1 << 40;
-    chains.drafts = chains.draft_rows = 1;
-    chains.mode = GUMBALL_REJECTION;
-    chains.draft_probs = row;
-    chains.target_probs = row;
-    chains.draft_token_ids = tokens;
-    REFUSED(gumball_operators_judge(operators, &chains, &draws, tokens, NULL, NULL, NULL, NULL), GUMBALL_OUT_OF_RANGE,
-            "vocab is 0, but must be in 1..=2^20");
-    chains.vocab = VOCAB;
-    chains.trees = (size_t)1 << 62;
-    CHECK(gumball_operators_judge(operators, &chains, &draws, tokens, NULL, NULL, NULL, NULL) == GUMBALL_LENGTH);
+    SIZED(gumball_drafts, chains);
+    draws.outputs = 1;
+    chains.ids = ints_of(tokens, 1);
+    gumball_rows target = rows_of(row, GUMBALL_F32, 2, 0);
+    target.what = GUMBALL_PROBABILITIES;
+#define JUDGE() gumball_operators_judge(operators, &target, &chains, &draws, GUMBALL_REJECTION, 0, 0, &to)
+    REFUSED(JUDGE(), GUMBALL_OUT_OF_RANGE, "width is 0, but must be in 1..=2^20");
+    target.matrix.width = VOCAB;
+    chains.ids.rows = (size_t)-1;
+    FAILS(JUDGE(), GUMBALL_LENGTH, "rows");
+    draws.outputs = (size_t)1 << 62;
+    FAILS(JUDGE(), GUMBALL_LENGTH, "ids");
+    chains.ids.rows = draws.outputs;
+    target.matrix.rows = (size_t)1 << 63;
+    FAILS(JUDGE(), GUMBALL_OUT_OF_RANGE, "stride");
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
 }

@@ -12,7 +12,7 @@ static void handles(void) {
     int32_t slot;
     SIZED(gumball_state, state);
     SIZED(gumball_outputs_view, view);
-    SIZED(gumball_error_parts, parts);
+    gumball_error_parts parts;
     NONE(gumball_params_clone(NULL), GUMBALL_OUT_OF_RANGE, "params is NULL, but must be a pointer to something");
     CHECK(gumball_error(&parts) == GUMBALL_OUT_OF_RANGE && strcmp(parts.parameter, "params") == 0);
     CHECK(strcmp(parts.value, "NULL") == 0 && strcmp(parts.allowed, "a pointer to something") == 0);
@@ -23,7 +23,6 @@ static void handles(void) {
     NOTHING(gumball_sampler_new(NULL, NULL, NULL), GUMBALL_OUT_OF_RANGE, "params");
     CHECK(gumball_sampler_sample(NULL, NULL, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
     CHECK(gumball_sampler_state(NULL, &state) == GUMBALL_OUT_OF_RANGE && gumball_sampler_fork(NULL, 1) == NULL);
-    CHECK(gumball_sampler_read(NULL, NULL) == GUMBALL_OUT_OF_RANGE);
     CHECK(gumball_sampler_push(NULL, 1) == GUMBALL_OUT_OF_RANGE && gumball_pool_new(NULL) == NULL);
     CHECK(gumball_pool_admit(NULL, NULL, NULL, 0, &slot) == GUMBALL_OUT_OF_RANGE);
     CHECK(gumball_pool_step(NULL, NULL, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
@@ -181,6 +180,8 @@ static void samples(void) {
     FAILS(SAMPLE(&batch), GUMBALL_OUT_OF_RANGE, "masks.rows");
     batch.masks.memory = GUMBALL_DEVICE;
     FAILS(SAMPLE(&batch), GUMBALL_OUT_OF_RANGE, "masks.memory");
+    rows.what = GUMBALL_PROBABILITIES;
+    FAILS(gumball_sampler_sample_n(sampler, &rows, 1, &token), GUMBALL_OUT_OF_RANGE, "what");
     REFUSED(gumball_sampler_truncate(sampler, 1), GUMBALL_OUT_OF_RANGE, "output_len is 1, but must be in 0..=0");
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
@@ -256,7 +257,7 @@ static void steps(void) {
 
 // Nothing is written where an operator refuses.
 static void operators(void) {
-    gumball_operators *operators = gumball_operators_new(NULL);
+    gumball_operators *operators = gumball_operators_new(NULL, 0, NULL);
     CHECK(operators != NULL);
     float written[2 * VOCAB];
     uint32_t statuses[2] = {7, 7}, line = 2;
@@ -330,49 +331,53 @@ static void operators(void) {
             "tokens is NULL, but must be a pointer to something");
     CHECK(tokens[0] == 7 && statuses[0] == 7);
 
-    SIZED(gumball_draft_trees, chains);
-    chains.trees = chains.drafts = 1;
-    chains.vocab = VOCAB;
-    chains.mode = GUMBALL_REJECTION;
-#define JUDGE(draws, alone) gumball_operators_judge(operators, &chains, draws, tokens, NULL, NULL, alone, NULL)
-    REFUSED(JUDGE(NULL, NULL), GUMBALL_OUT_OF_RANGE, "draws is NULL, but must be a pointer to something");
-    CHECK(JUDGE(&draws, NULL) == GUMBALL_OUT_OF_RANGE);
+    SIZED(gumball_drafts, drafts);
+    gumball_judged to = {tokens, NULL, NULL, NULL, NULL};
+#define JUDGE(draws) gumball_operators_judge(operators, &rows, &drafts, draws, GUMBALL_REJECTION, 0, 0, &to)
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "row_indices");
     CHECK(strstr(gumball_error_message(), "but must be NULL for draft trees") != NULL);
     draws.row_indices = NULL;
-    draws.outputs = 2;
-    REFUSED(JUDGE(&draws, NULL), GUMBALL_LENGTH, "outputs has length 2, but must have one per tree, 1");
-    draws.outputs = 1;
-    REFUSED(JUDGE(&draws, NULL), GUMBALL_OUT_OF_RANGE, "draft_token_ids is NULL, but must be a pointer to something");
-    chains.draft_token_ids = tokens;
-    chains.target_probs = row;
-    CHECK(JUDGE(&draws, statuses) == GUMBALL_CONFLICT && about("accepted_alone"));
-    chains.draft_probs = row;
-    REFUSED(JUDGE(&draws, NULL), GUMBALL_OUT_OF_RANGE, "draft_rows is 0, but must be 1 or 2");
-    chains.drafts = (size_t)-1;
-    CHECK(JUDGE(&draws, NULL) == GUMBALL_LENGTH);
-    chains.drafts = 1;
-    chains.vocab = 0;
-    CHECK(JUDGE(&draws, NULL) == GUMBALL_OUT_OF_RANGE);
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "what");
+    rows.what = GUMBALL_PROBABILITIES;
+    REFUSED(JUDGE(NULL), GUMBALL_OUT_OF_RANGE, "draws is NULL, but must be a pointer to something");
+    REFUSED(JUDGE(&draws), GUMBALL_LENGTH, "rows has length 2, but must have 1 or 1 for 1 trees of 0 drafts");
+    drafts.ids = ints_of(NULL, 1);
+    REFUSED(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "ids is NULL, but must be a pointer to something");
+    drafts.ids.memory = GUMBALL_DEVICE;
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "memory");
+    drafts.ids = ints_of(tokens, 1);
+    drafts.first_child = drafts.ids;
+    FAILS(JUDGE(&draws), GUMBALL_CONFLICT, "first_child");
+    drafts.first_child = ints_of(NULL, 0);
+    drafts.probs = matrix_of(row, GUMBALL_F32, 3, VOCAB);
+    REFUSED(JUDGE(&draws), GUMBALL_LENGTH, "probs has length 3, but must have 1 or 2 for 1 trees of 1 drafts");
+    drafts.probs = matrix_of(row, GUMBALL_F32, 1, VOCAB - 1);
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "probs");
+    drafts.probs = matrix_of(NULL, GUMBALL_F32, 0, 0);
+    to.accepted_alone = statuses;
+    FAILS(JUDGE(&draws), GUMBALL_CONFLICT, "accepted_alone");
+    to.accepted_alone = NULL;
+    rows.matrix.stride = VOCAB + 1;
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "rows");
+    rows.matrix.stride = 0;
+    to.tokens = NULL;
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "tokens");
+    rows.what = GUMBALL_LOGITS;
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
     gumball_operators_free(NULL);
 
-    SIZED(gumball_operators_config, config);
-    config.level = "sse";
-    CHECK(gumball_operators_new(&config) == NULL && gumball_error(NULL) == GUMBALL_UNKNOWN);
-    config.level = NULL;
+    CHECK(gumball_operators_new(NULL, 0, "sse") == NULL && gumball_error(NULL) == GUMBALL_UNKNOWN);
     gumball_device *device = gumball_device_open("emulated");
     if (device != NULL) {
-        config.threads = 1;
-        config.device = device;
-        NOTHING(gumball_operators_new(&config), GUMBALL_CONFLICT, "threads");
-        gumball_operators *there = operators_there(device);
+        NOTHING(gumball_operators_new(device, 1, NULL), GUMBALL_CONFLICT, "threads");
+        gumball_operators *there = gumball_operators_new(device, 0, NULL);
         rows.matrix.memory = out.memory = GUMBALL_DEVICE;
         REFUSED(gumball_operators_softmax(there, &rows, -1.0f, NULL, &out, NULL), GUMBALL_OUT_OF_RANGE,
                 "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
         CHECK(gumball_operators_softmax(there, NULL, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
         CHECK(gumball_operators_sample(there, &rows, NULL, NULL, tokens, NULL) == GUMBALL_OUT_OF_RANGE);
-        CHECK(gumball_operators_judge(there, NULL, &draws, tokens, NULL, NULL, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+        CHECK(gumball_operators_judge(there, NULL, &drafts, &draws, GUMBALL_BLOCK, 0, 0, &to) == GUMBALL_OUT_OF_RANGE);
         gumball_operators_free(there);
     }
     gumball_device_free(device);

@@ -36,11 +36,6 @@ static void softmax(const gumball_operators *operators) {
         OK(gumball_operators_softmax(operators, &rows, temperatures[row], NULL, &of_one, NULL));
         CHECK(memcmp(out + row * STRIDE, each + row * STRIDE, VOCAB * sizeof(float)) == 0 && statuses[row] == 0);
         CHECK(row == ROWS - 1 || (out[row * STRIDE + VOCAB] == 77.0f && out[row * STRIDE + STRIDE - 1] == 77.0f));
-        double sum = 0;
-        for (int id = 0; id < VOCAB; id++) {
-            sum += (double)out[row * STRIDE + id];
-        }
-        CHECK(fabs(sum - 1.0) < 1e-5);
     }
 
     // In place, the same numbers; so it is for the other types, where the rows are read from their rounded form.
@@ -70,14 +65,6 @@ static void softmax(const gumball_operators *operators) {
         OK(gumball_operators_softmax(operators, &one, 1.0f, NULL, &over, NULL));
         CHECK(memcmp(written, narrow, sizeof narrow) == 0 && written[0] != 0);
     }
-
-    const float extreme[] = {3.0f, -INFINITY, 3.0f, -INFINITY, -INFINITY, -INFINITY};
-    float pair[6];
-    gumball_rows two = rows_of(extreme, GUMBALL_F32, 2, 3);
-    gumball_matrix small = out_of(pair, GUMBALL_F32, 2, 3, 0);
-    OK(gumball_operators_softmax(operators, &two, 1.0f, NULL, &small, statuses));
-    CHECK(pair[0] == 0.5f && pair[1] == 0.0f && pair[2] == 0.5f && pair[3] == 0.0f);
-    CHECK(statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }
 
 // One value for all rows and one for each, for both kinds of rows, and in place.
@@ -122,21 +109,20 @@ static void probabilities(const gumball_operators *operators) {
     CHECK(memcmp(weights, each, VOCAB * sizeof(float)) == 0);
 }
 
-// Outputs with lines, seeds and positions are the tokens of sequences in a pool.
+// Outputs with lines, seeds and positions are those that each has alone, by one value of each.
 static void draws(const gumball_operators *operators) {
     enum { OUTPUTS = 40 };
-    const uint32_t prompt[] = {1, 2, 3};
     gumball_params *params = params_of("{\"top_k\": 30, \"temperature\": 1}");
     SIZED(gumball_row_params, common);
     common.params = params;
     uint32_t lines[OUTPUTS], positions[OUTPUTS], indices[OUTPUTS], statuses[OUTPUTS];
     uint64_t seeds[OUTPUTS];
-    int32_t tokens[OUTPUTS], again[OUTPUTS];
+    int32_t tokens[OUTPUTS], token;
     for (uint32_t i = 0; i < OUTPUTS; i++) {
         lines[i] = i * 7 % (ROWS - 1);
         seeds[i] = 100 + i;
-        positions[i] = 3;
-        indices[i] = 0;
+        positions[i] = 3 + i % 2;
+        indices[i] = i % 3;
     }
     SIZED(gumball_draws, which);
     which.outputs = OUTPUTS;
@@ -144,50 +130,30 @@ static void draws(const gumball_operators *operators) {
     which.seeds = seeds;
     which.positions = positions;
     which.draws = indices;
-    for (int turn = 0; turn < 2; turn++) {
-        const gumball_what kind = turn == 0 ? GUMBALL_LOGITS : GUMBALL_PROBABILITIES;
-        static float weights[ROWS * STRIDE];
-        for (size_t i = 0; i < ROWS * STRIDE; i++) {
-            weights[i] = (float)exp((double)logits[i] / 2);
-        }
-        gumball_rows rows = strided(kind == GUMBALL_LOGITS ? logits : weights, GUMBALL_F32, kind);
-        memset(statuses, 1, sizeof statuses);
-        OK(gumball_operators_sample(operators, &rows, &common, &which, tokens, statuses));
-        CHECK(statuses[0] == 0 && statuses[OUTPUTS - 1] == 0);
-        gumball_pool *pool = pool_of(VOCAB, 1);
-        gumball_outputs *outputs = gumball_outputs_new(0);
-        for (uint32_t i = 0; i < OUTPUTS; i++) {
-            gumball_params *request = gumball_params_clone(params);
-            OK(gumball_params_set_seed(request, seeds[i]));
-            int32_t slot = -1;
-            OK(gumball_pool_admit(pool, request, prompt, 3, &slot));
-            gumball_params_free(request);
-            gumball_batch batch = batch_of(&slot, 1);
-            batch.row_indices = lines + i;
-            OK(gumball_pool_step(pool, &rows, &batch, outputs));
-            CHECK(view_of(outputs).tokens[0] == tokens[i]);
-            OK(gumball_pool_release(pool, slot));
-        }
-        gumball_outputs_free(outputs);
-        gumball_pool_free(pool);
-        // One position for all, which they had in common anyway.
-        which.positions = NULL;
-        which.position = 3;
-        OK(gumball_operators_sample(operators, &rows, &common, &which, again, NULL));
-        CHECK(memcmp(tokens, again, sizeof tokens) == 0);
-        which.positions = positions;
+    const gumball_rows rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
+    memset(statuses, 1, sizeof statuses);
+    OK(gumball_operators_sample(operators, &rows, &common, &which, tokens, statuses));
+    CHECK(statuses[0] == 0 && statuses[OUTPUTS - 1] == 0);
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        SIZED(gumball_draws, one);
+        one.outputs = 1;
+        one.row_indices = lines + i;
+        one.seed = seeds[i];
+        one.position = positions[i];
+        one.draws = indices + i;
+        OK(gumball_operators_sample(operators, &rows, &common, &one, &token, NULL));
+        CHECK(token == tokens[i]);
     }
     gumball_params_free(params);
 
     const float few[] = {2.0f, 0.0f, 5.0f, 1.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     gumball_rows two = rows_of(few, GUMBALL_F32, 2, 4);
     two.what = GUMBALL_PROBABILITIES;
-    int32_t many[2];
     SIZED(gumball_draws, plain);
     plain.seed = 8;
     plain.outputs = 2;
-    OK(gumball_operators_sample(operators, &two, NULL, &plain, many, statuses));
-    CHECK(many[0] >= 0 && many[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
+    OK(gumball_operators_sample(operators, &two, NULL, &plain, tokens, statuses));
+    CHECK(tokens[0] >= 0 && tokens[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }
 
 // Numbers at a request's slot are those that a list of rows' own numbers would have.
@@ -269,55 +235,47 @@ static void judged(const gumball_operators *operators) {
         probs[i] = i % IDS == 2 ? 0.5f : 0.25f;
     }
     memcpy(own, probs, sizeof own);
-    SIZED(gumball_draft_trees, trees);
-    trees.trees = TREES;
-    trees.drafts = trees.draft_rows = DRAFTS;
-    trees.vocab = IDS;
-    trees.mode = GUMBALL_REJECTION;
-    trees.draft_probs = own;
-    trees.target_probs = probs;
-    trees.draft_token_ids = drafted;
+    gumball_rows target = rows_of(probs, GUMBALL_F32, TREES * (DRAFTS + 1), IDS);
+    target.what = GUMBALL_PROBABILITIES;
+    SIZED(gumball_drafts, drafts);
+    drafts.ids = ints_of(drafted, TREES * DRAFTS);
+    drafts.probs = matrix_of(own, GUMBALL_F32, TREES * DRAFTS, IDS);
     SIZED(gumball_draws, draws);
     draws.outputs = TREES;
     draws.seed = 3;
     draws.position = 10;
-#define JUDGE(to, alone) gumball_operators_judge(operators, &trees, &draws, to, from, accepted, alone, statuses)
-    OK(JUDGE(tokens, alone));
+    gumball_judged to = {tokens, from, accepted, alone, statuses};
+#define JUDGE(mode, threshold) \
+    gumball_operators_judge(operators, &target, &drafts, &draws, mode, threshold, threshold, &to)
+    OK(JUDGE(GUMBALL_REJECTION, 0));
     CHECK(accepted[0] == DRAFTS && alone[0] == DRAFTS && accepted[1] == 0 && statuses[0] == 0 && statuses[1] == 0);
     CHECK(tokens[0] == 1 && tokens[1] == 2 && tokens[3] >= 0 && tokens[4] == -1);
     CHECK(from[0] == 0 && from[DRAFTS] == DRAFTS && from[DRAFTS + 1] == 0 && from[DRAFTS + 2] == -1);
     // A row more, which nobody reads.
-    trees.draft_probs = probs;
-    trees.draft_rows = DRAFTS + 1;
-    OK(JUDGE(again, NULL));
+    drafts.probs = target.matrix;
+    to.tokens = again;
+    to.accepted_alone = NULL;
+    OK(JUDGE(GUMBALL_REJECTION, 0));
     CHECK(memcmp(tokens, again, sizeof tokens) == 0);
-    trees.draft_probs = NULL;
-    trees.mode = GUMBALL_THRESHOLD;
-    trees.threshold_acc = trees.threshold_single = 0.25f;
+    drafts.probs = matrix_of(NULL, GUMBALL_F32, 0, 0);
     int32_t parents[TREES * DRAFTS] = {-1, -1, -1, -1};
-    trees.parents = parents;
-    OK(JUDGE(again, NULL));
+    drafts.parents = ints_of(parents, TREES * DRAFTS);
+    OK(JUDGE(GUMBALL_THRESHOLD, 0.25f));
     CHECK(accepted[0] == 1 && again[0] == 1 && from[1] == 1 && again[2] == -1);
-    // No drafts: a draw.
-    trees.drafts = 0;
-    OK(gumball_operators_judge(operators, &trees, &draws, again, NULL, NULL, NULL, NULL));
-    CHECK(again[0] >= 0 && again[1] >= 0);
-
-    trees.drafts = DRAFTS;
-    trees.mode = GUMBALL_COUPLED;
-    REFUSED(JUDGE(again, NULL), GUMBALL_OUT_OF_RANGE,
+    REFUSED(JUDGE(GUMBALL_COUPLED, 0), GUMBALL_OUT_OF_RANGE,
             "mode is 0, but must be GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD");
-    trees.mode = GUMBALL_BLOCK;
-    CHECK(JUDGE(again, NULL) == GUMBALL_OUT_OF_RANGE);
-    trees.mode = GUMBALL_REJECTION;
+    FAILS(JUDGE(GUMBALL_BLOCK, 0), GUMBALL_OUT_OF_RANGE, "parents");
     parents[0] = 1;
-    CHECK(JUDGE(again, NULL) == GUMBALL_OUT_OF_RANGE);
-    trees.parents = NULL;
-    draws.outputs = 1;
-    FAILS(JUDGE(again, NULL), GUMBALL_LENGTH, "outputs");
-    draws.outputs = TREES;
-    trees.target_probs = NULL;
-    FAILS(JUDGE(again, NULL), GUMBALL_OUT_OF_RANGE, "target_probs");
+    FAILS(JUDGE(GUMBALL_REJECTION, 0), GUMBALL_OUT_OF_RANGE, "parents");
+    // No drafts: a draw.
+    drafts.ids = drafts.parents = ints_of(NULL, 0);
+    target.matrix.rows = TREES;
+    const gumball_judged alone_drawn = {again, NULL, NULL, NULL, NULL};
+    to = alone_drawn;
+    OK(JUDGE(GUMBALL_THRESHOLD, 0.25f));
+    CHECK(again[0] >= 0 && again[1] >= 0);
+    target.matrix.data = NULL;
+    FAILS(JUDGE(GUMBALL_REJECTION, 0), GUMBALL_OUT_OF_RANGE, "rows");
 }
 
 // The raw logprobs of tokens, and their ranks.
@@ -344,10 +302,7 @@ int main(void) {
         model_like(logits + row * STRIDE, VOCAB, row + 1);
     }
     for (size_t threads = 1; threads <= 2; threads++) {
-        SIZED(gumball_operators_config, config);
-        config.threads = threads;
-        config.level = threads == 1 ? "scalar" : NULL;
-        gumball_operators *operators = gumball_operators_new(&config);
+        gumball_operators *operators = gumball_operators_new(NULL, threads, threads == 1 ? "scalar" : NULL);
         CHECK(operators != NULL);
         softmax(operators);
         probabilities(operators);

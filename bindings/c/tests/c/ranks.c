@@ -1,12 +1,13 @@
-// Pools over several processes: what comes out is that of one process, under every layout; the codes of what goes wrong.
+// Pools over several processes: what comes out is that of one process, under every layout; the codes of what goes wrong: ranks [DEVICE].
 //
-// The program starts the other processes itself, before it calls the library.
+// The program starts the other processes itself, before it calls the library. Ranks on devices are threads.
 
 // Compilers of C++ set it themselves.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 
+#include <pthread.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,12 +24,14 @@ static const char *const kinds[REQUESTS] = {
     "{\"seed\": 4, \"top_p\": 0.8, \"repetition_penalty\": 1.3, \"logprobs\": {\"mode\": \"raw\"}}",
 };
 
+static const char *device_name;
 static char folder[] = "/tmp/gumball-c-XXXXXX";
-static char places[WORLD][64];
-static const char *addresses[WORLD];
-static float whole[ROWS * VOCAB], part[ROWS * VOCAB];
+static __thread float whole[ROWS * VOCAB], part[ROWS * VOCAB];
 
-static gumball_pool *joined(size_t rank, const char *group, const char *layouts, const char *layout) {
+static gumball_pool *joined(size_t rank, gumball_device *device, const char *group, const char *layouts,
+                            const char *layout) {
+    char places[WORLD][64];
+    const char *addresses[WORLD];
     for (size_t i = 0; i < WORLD; i++) {
         snprintf(places[i], sizeof places[i], "unix:%s/%s%zu", folder, group, i);
         addresses[i] = places[i];
@@ -48,7 +51,8 @@ static gumball_pool *joined(size_t rank, const char *group, const char *layouts,
     SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;
     config.slots = 8;
-    config.threads = 1;
+    config.device = device;
+    config.threads = device == NULL;
     config.top_n = 3;
     config.ids = 2;
     config.ranks = &ranks;
@@ -83,12 +87,12 @@ static gumball_rows own_rows(gumball_pool *pool, const gumball_plan *plan, size_
 }
 
 // Takes steps and a verification on a process, beside a pool of its own that has the whole rows.
-static void draws_what_one_process_draws(size_t rank, const char *layouts, const char *layout,
+static void draws_what_one_process_draws(size_t rank, gumball_device *device, const char *layouts, const char *layout,
                                          gumball_row_layout served) {
-    gumball_pool *pools[2] = {joined(rank, layouts, layouts, layout), pool_of(VOCAB, 1)};
+    gumball_pool *pools[2] = {joined(rank, device, layouts, layouts, layout), pool_of(VOCAB, 1)};
     const gumball_pool_info info = info_of(pools[0]);
     CHECK(info.rank == rank && info.world == WORLD && info.most_ids == VOCAB - 137);
-    CHECK(strcmp(info.transport, "unix") == 0);
+    CHECK(strcmp(info.transport, device == NULL ? "unix" : "onesided") == 0);
     int32_t slots[REQUESTS];
     const uint32_t prompt[] = {3, 7};
     for (size_t i = 0; i < REQUESTS; i++) {
@@ -100,7 +104,7 @@ static void draws_what_one_process_draws(size_t rank, const char *layouts, const
     gumball_plan plan;
     for (uint64_t turn = 0; turn < STEPS; turn++) {
         bell(whole, REQUESTS * VOCAB, 1 + turn);
-        OK(gumball_pool_plan(pools[0], slots, REQUESTS, NULL, &plan));
+        OK(plan_of(pools[0], slots, REQUESTS, &plan));
         CHECK(plan.layout == served && plan.requests == REQUESTS && plan.batch == REQUESTS);
         const gumball_rows own = own_rows(pools[0], &plan, 1), all = rows_of(whole, GUMBALL_F32, REQUESTS, VOCAB);
         // The pool decides as the plan does.
@@ -122,12 +126,9 @@ static void draws_what_one_process_draws(size_t rank, const char *layouts, const
     }
     SIZED(gumball_drafts, drafts);
     drafts.ids = ints_of(ids, REQUESTS * DRAFTS);
-    SIZED(gumball_plan_shape, shape);
-    shape.drafts = DRAFTS;
-    shape.kind = GUMBALL_VERIFY;
-    OK(gumball_pool_plan(pools[0], slots, REQUESTS, &shape, &plan));
-    const gumball_rows own = own_rows(pools[0], &plan, DRAFTS + 1), all = rows_of(whole, GUMBALL_F32, ROWS, VOCAB);
     batch.counts = counts;
+    OK(gumball_pool_plan(pools[0], &batch, GUMBALL_VERIFY, 0, 0, &plan));
+    const gumball_rows own = own_rows(pools[0], &plan, DRAFTS + 1), all = rows_of(whole, GUMBALL_F32, ROWS, VOCAB);
     batch.plan = &plan;
     OK(gumball_pool_verify(pools[0], &own, &batch, &drafts, seen));
     batch.plan = NULL;
@@ -144,29 +145,41 @@ static void draws_what_one_process_draws(size_t rank, const char *layouts, const
     }
     SIZED(gumball_counts, counted);
     OK(gumball_pool_counts(pools[0], &counted));
-    CHECK(counted.layout_steps[served] >= STEPS && counted.sent_bytes > 0 && counted.received_bytes > 0);
+    CHECK(counted.layout_steps[served] >= STEPS && (device != NULL || counted.sent_bytes > 0));
+    uint64_t steps = 0;
+    for (int variant = 0; variant <= GUMBALL_FULL; variant++) {
+        steps += counted.variant_steps[variant];
+    }
+    CHECK(steps == (device == NULL ? 0 : STEPS + 1));
     gumball_outputs_free(seen);
     gumball_outputs_free(wanted);
     gumball_pool_free(pools[0]);
     gumball_pool_free(pools[1]);
 }
 
+static void *on_a_device(void *given) {
+    gumball_device *device = gumball_device_open(device_name);
+    draws_what_one_process_draws((size_t)given, device, "swap", NULL, GUMBALL_SWAP);
+    gumball_device_free(device);
+    return NULL;
+}
+
 static void says_what_is_wrong_with_others(size_t rank) {
     // Made with other layouts.
-    NOTHING(joined(rank, "differs", rank == 1 ? "swap" : "survey", NULL), GUMBALL_DISAGREE, "layouts");
+    NOTHING(joined(rank, NULL, "differs", rank == 1 ? "swap" : "survey", NULL), GUMBALL_DISAGREE, "layouts");
     // Other requests.
-    gumball_pool *pool = joined(rank, "other", "", NULL);
+    gumball_pool *pool = joined(rank, NULL, "other", "", NULL);
     int32_t slot = admit(pool, rank == 1 ? "{\"seed\": 5}" : "{\"seed\": 6}", NULL, 0);
     gumball_outputs *outputs = gumball_outputs_new(0);
     gumball_plan gather;
-    OK(gumball_pool_plan(pool, &slot, 1, NULL, &gather));
+    OK(plan_of(pool, &slot, 1, &gather));
     const gumball_rows own = own_rows(pool, &gather, 1);
     CHECK(take_step(pool, &own, &slot, 1, outputs) == GUMBALL_DISAGREE);
     CHECK(take_step(pool, &own, &slot, 1, outputs) == GUMBALL_BROKEN);
     CHECK(state_of(pool, slot).output_len == 0);
     gumball_pool_free(pool);
     // A process that ended.
-    pool = joined(rank, "ended", "", NULL);
+    pool = joined(rank, NULL, "ended", "", NULL);
     CHECK(pool != NULL);
     if (rank == 0) {
         slot = admit(pool, "{\"seed\": 5}", NULL, 0);
@@ -178,8 +191,9 @@ static void says_what_is_wrong_with_others(size_t rank) {
 
 // One process is a group, too.
 static void mistakes_are_named(void) {
-    snprintf(places[0], sizeof places[0], "unix:%s/alone", folder);
-    addresses[0] = places[0];
+    char place[64];
+    snprintf(place, sizeof place, "unix:%s/alone", folder);
+    const char *const addresses[] = {place};
     SIZED(gumball_ranks, ranks);
     SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;
@@ -217,13 +231,14 @@ static void mistakes_are_named(void) {
     OK(gumball_pool_release(pool, fork));
     CHECK(gumball_pool_release(pool, fork) == GUMBALL_OUT_OF_RANGE);
     gumball_plan plan;
-    SIZED(gumball_plan_shape, shape);
-    memset(&shape.kind, 0x7F, sizeof shape.kind);
-    FAILS(gumball_pool_plan(pool, &slot, 1, &shape, &plan), GUMBALL_OUT_OF_RANGE, "kind");
-    OK(gumball_pool_plan(pool, &slot, 1, NULL, &plan));
+    gumball_batch batch = batch_of(&slot, 1);
+    gumball_step_kind kind;
+    memset(&kind, 0x7F, sizeof kind);
+    FAILS(gumball_pool_plan(pool, &batch, kind, 0, 0, &plan), GUMBALL_OUT_OF_RANGE, "kind");
+    FAILS(gumball_pool_plan(pool, NULL, GUMBALL_DECODE, 0, 0, &plan), GUMBALL_OUT_OF_RANGE, "batch");
+    OK(plan_of(pool, &slot, 1, &plan));
     gumball_outputs *outputs = gumball_outputs_new(0);
     const gumball_rows all = rows_of(whole, GUMBALL_F32, 1, VOCAB);
-    gumball_batch batch = batch_of(&slot, 1);
     batch.plan = &plan;
     memset(&plan.layout, 0x7F, sizeof plan.layout);
     FAILS(gumball_pool_step(pool, &all, &batch, outputs), GUMBALL_OUT_OF_RANGE, "layout");
@@ -248,7 +263,7 @@ static void mistakes_are_named(void) {
     batch.plan = NULL;
     CHECK(gumball_pool_draft(pool, &all, &batch, NULL, &to) == GUMBALL_UNAVAILABLE);
     gumball_pool *alone = pool_of(VOCAB, 1);
-    CHECK(gumball_pool_plan(alone, &slot, 1, NULL, &plan) == GUMBALL_UNAVAILABLE);
+    CHECK(plan_of(alone, NULL, 0, &plan) == GUMBALL_UNAVAILABLE);
     batch.plan = &plan;
     FAILS(gumball_pool_step(alone, &all, &batch, outputs), GUMBALL_CONFLICT, "plan");
     gumball_pool_free(alone);
@@ -256,7 +271,7 @@ static void mistakes_are_named(void) {
     gumball_pool_free(pool);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     if (mkdtemp(folder) == NULL) {
         return EXIT_FAILURE;
     }
@@ -266,14 +281,24 @@ int main(void) {
         others[i] = fork();
         rank = others[i] == 0 ? i : 0;
     }
-    draws_what_one_process_draws(rank, "swap", NULL, GUMBALL_SWAP);
-    draws_what_one_process_draws(rank, "survey", NULL, GUMBALL_SURVEY);
-    draws_what_one_process_draws(rank, "replicated", "replicated", GUMBALL_REPLICATED);
+    draws_what_one_process_draws(rank, NULL, "swap", NULL, GUMBALL_SWAP);
+    draws_what_one_process_draws(rank, NULL, "survey", NULL, GUMBALL_SURVEY);
+    draws_what_one_process_draws(rank, NULL, "replicated", "replicated", GUMBALL_REPLICATED);
     says_what_is_wrong_with_others(rank);
     if (rank > 0) {
         return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
     }
     mistakes_are_named();
+    if (argc > 1) {
+        device_name = argv[1];
+        pthread_t threads[WORLD];
+        for (size_t i = 0; i < WORLD; i++) {
+            CHECK(pthread_create(&threads[i], NULL, on_a_device, (void *)i) == 0);
+        }
+        for (size_t i = 0; i < WORLD; i++) {
+            CHECK(pthread_join(threads[i], NULL) == 0);
+        }
+    }
     for (size_t i = 1; i < WORLD; i++) {
         int status = -1;
         CHECK(waitpid(others[i], &status, 0) == others[i] && WIFEXITED(status) && WEXITSTATUS(status) == 0);

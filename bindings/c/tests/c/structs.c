@@ -14,7 +14,6 @@ enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
 #define STRUCTS(each) \
     each(gumball_sampler_config, sampler_config, keep_ids); \
     each(gumball_pool_config, pool_config, history_growth); \
-    each(gumball_operators_config, operators_config, level); \
     each(gumball_ranks, ranks, is_modulo); \
     each(gumball_head_config, head_config, is_in_place); \
     each(gumball_state, state, mu); \
@@ -23,12 +22,8 @@ enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
     each(gumball_scored, scored, chunk_rows); \
     each(gumball_row_params, row_params, min_p); \
     each(gumball_draws, draws, offsets); \
-    each(gumball_draft_trees, trees, threshold_acc); \
-    each(gumball_plan_shape, shape, is_data_parallel); \
     each(gumball_work, work, kind); \
-    each(gumball_error_parts, parts, allowed); \
     each(gumball_outputs_view, view, is_approximate); \
-    each(gumball_sampler_view, last, kept_len); \
     each(gumball_pool_info, info, sends_rows); \
     each(gumball_head_info, head_info, special_ids_len); \
     each(gumball_counts, counts, received_bytes)
@@ -45,9 +40,8 @@ static int32_t slots[ROWS], tokens[2 * ROWS];
 static const uint32_t no_drafts[ROWS] = {0, 0}, ids[] = {1, 2, 3};
 static gumball_rows logits;
 static gumball_matrix out;
-static gumball_plan plan;
 static gumball_sampler *sampler;
-static gumball_pool *pool, *spread;
+static gumball_pool *pool;
 static gumball_operators *operators;
 static gumball_outputs *outputs;
 static gumball_params *params;
@@ -155,7 +149,6 @@ static sized sized_of(const char *name, const char *where, const void *known, si
 MAKES(sampler_new, gumball_sampler_config, gumball_sampler, gumball_sampler_new(params, it, NULL))
 MAKES(resume, gumball_state, gumball_sampler, gumball_sampler_new(params, &sampler_config, it))
 MAKES(pool_new, gumball_pool_config, gumball_pool, gumball_pool_new(it))
-MAKES(operators_new, gumball_operators_config, gumball_operators, gumball_operators_new(it))
 MAKES(head_new, gumball_head_config, gumball_head, gumball_head_new(it))
 
 static int join(void *given) {
@@ -167,24 +160,16 @@ static int join(void *given) {
     return result != NULL;
 }
 
-static int last_error(void *given) {
-    CHECK(gumball_params_from_json("{") == NULL);
-    return gumball_error((gumball_error_parts *)given) == GUMBALL_JSON;
-}
-
 CALL(step, gumball_batch, gumball_pool_step(pool, &logits, it, outputs))
 CALL(score_with, gumball_batch, gumball_pool_score(pool, &logits, it, &scored, outputs))
 CALL(verify, gumball_drafts, gumball_pool_verify(pool, &logits, &batch, it, outputs))
 CALL(score, gumball_scored, gumball_pool_score(pool, &logits, NULL, it, outputs))
 CALL(enqueue_work, gumball_work, gumball_pool_enqueue(pool, it, 1))
-CALL(plan_of, gumball_plan_shape, gumball_pool_plan(spread, slots, ROWS, it, &plan))
 CALL(probabilities, gumball_row_params, gumball_operators_probabilities(operators, &logits, it, &out, NULL))
 CALL(draw, gumball_draws, gumball_operators_sample(operators, &logits, NULL, it, tokens, NULL))
-CALL(judge, gumball_draft_trees, gumball_operators_judge(operators, it, &draws, tokens, NULL, NULL, NULL, NULL))
 CALL(sampler_state, gumball_state, gumball_sampler_state(sampler, it))
 CALL(pool_state, gumball_state, gumball_pool_state(pool, slots[0], it))
 CALL(read_outputs, gumball_outputs_view, gumball_outputs_read(outputs, it))
-CALL(read_last, gumball_sampler_view, gumball_sampler_read(sampler, it))
 CALL(describe, gumball_pool_info, gumball_pool_describe(pool, it))
 CALL(describe_head, gumball_head_info, gumball_head_describe(head, it))
 CALL(count, gumball_counts, gumball_pool_counts(pool, it))
@@ -194,8 +179,8 @@ int main(void) {
     bell(weights, VOCAB * WIDTH, 3);
     STRUCTS(SIZE_SET);
     const char *const address = "unix:./structs-socket";
-    sampler_config.vocab = pool_config.vocab = trees.vocab = VOCAB;
-    pool_config.threads = operators_config.threads = ranks.world = trees.trees = trees.drafts = 1;
+    sampler_config.vocab = pool_config.vocab = VOCAB;
+    pool_config.threads = ranks.world = 1;
     ranks.addresses = &address;
     head_config.weights = matrix_of(weights, GUMBALL_F32, VOCAB, WIDTH);
     logits = rows_of(rows, GUMBALL_F32, ROWS, VOCAB);
@@ -209,27 +194,20 @@ int main(void) {
     scored.params = params = params_of("{\"seed\": 1}");
     sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
     pool = pool_of(VOCAB, 1);
-    operators = gumball_operators_new(&operators_config);
+    operators = gumball_operators_new(NULL, 1, NULL);
     outputs = gumball_outputs_new(0);
     head = gumball_head_new(&head_config);
-    SIZED(gumball_pool_config, spread_config);
-    spread_config.vocab = VOCAB;
-    spread_config.ranks = &ranks;
-    spread = gumball_pool_new(&spread_config);
     for (int i = 0; i < ROWS; i++) {
         slots[i] = admit(pool, "{\"seed\": 2}", NULL, 0);
-        CHECK(admit(spread, "{\"seed\": 2}", NULL, 0) == slots[i]);
     }
 
     READ(sampler_config, sampler_new);
     READ(state, resume);
     READ(pool_config, pool_new);
     READ(ranks, join);
-    READ(operators_config, operators_new);
     READ(head_config, head_new);
     READ(batch, step);
     READ(scored, score);
-    READ(shape, plan_of);
     OK(gumball_pool_assign(pool, &batch));
     work.rows = logits;
     READ(work, enqueue_work);
@@ -240,25 +218,16 @@ int main(void) {
     READ(batch, score_with);
     READ(row_params, probabilities);
     READ(draws, draw);
-    int32_t draft_ids[ROWS] = {3, 5};
-    draws.outputs = 1;
-    trees.mode = GUMBALL_REJECTION;
-    trees.draft_token_ids = draft_ids;
-    trees.target_probs = written;
-    READ(trees, judge);
     WRITTEN(state, sampler_state);
     WRITTEN(state, pool_state);
     WRITTEN(view, read_outputs);
-    WRITTEN(last, read_last);
     WRITTEN(info, describe);
     WRITTEN(head_info, describe_head);
     WRITTEN(counts, count);
-    WRITTEN(parts, last_error);
     gumball_head_free(head);
     gumball_outputs_free(outputs);
     gumball_operators_free(operators);
     gumball_pool_free(pool);
-    gumball_pool_free(spread);
     gumball_sampler_free(sampler);
     gumball_params_free(params);
     return verdict("structs");

@@ -53,8 +53,9 @@ static void work_on_the_host_is_done_on_return(void) {
     const gumball_state state = state_of(pool, slot);
     CHECK(state.output_len == 2 && state.output[1] == 6);
 
-    NOTHING(gumball_pool_capture(pool, work, 1), GUMBALL_UNAVAILABLE, "device of this pool");
-    FAILS(gumball_pool_record(pool, GUMBALL_FULL, work, 1), GUMBALL_UNAVAILABLE, "device of this pool");
+    const char *const there = "graphs and memory of a device in a pool of the host";
+    NOTHING(gumball_pool_capture(pool, work, 1), GUMBALL_UNAVAILABLE, there);
+    FAILS(gumball_pool_record(pool, GUMBALL_FULL, work, 1), GUMBALL_UNAVAILABLE, there);
     CHECK(gumball_pool_before_replay(pool, GUMBALL_FULL, 1) == GUMBALL_UNAVAILABLE);
     int64_t number = 7;
     CHECK(gumball_pool_add_drafts(pool, 1, 1, 0, &number) == GUMBALL_UNAVAILABLE && number == 7);
