@@ -191,11 +191,11 @@ def test_tensors_leak_nothing() -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_step_stands_in_what_torch_compiles(backend: str, batch: np.ndarray, wanted: list[int]) -> None:
-    from gumball.torch import Step
+    from gumball.torch import PoolStep
 
     made, slots = pool()
     made.assign(slots)
-    draw = Step(made)
+    draw = PoolStep(made)
 
     @torch.compile(backend=backend, fullgraph=True)  # type: ignore[untyped-decorator]
     def decode(logits: Any) -> Any:

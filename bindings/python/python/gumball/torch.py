@@ -4,7 +4,7 @@
 
     pool = Pool(vocab, device="cuda:0", slots=8, rows=8)
     pool.assign(slots)
-    draw = gumball.torch.Step(pool)
+    draw = gumball.torch.PoolStep(pool)
 
     @torch.compile(fullgraph=True)
     def decode(hidden):
@@ -32,12 +32,11 @@ import weakref
 
 import torch
 
-from ._gumball import Pool
-from ._gumball import Step as StepOfRows
+from ._gumball import Pool, Step
 from .torch_operators import OPERATORS
 
 __all__ = [
-    "Step",
+    "PoolStep",
     "judge",
     "mask_logits",
     "min_p_renorm_probs",
@@ -78,7 +77,7 @@ def tokens_of(pool: Pool) -> torch.Tensor:
 @torch.library.custom_op("gumball::enqueue", mutates_args=("tokens",))
 def _enqueue(logits: torch.Tensor, tokens: torch.Tensor, pool: int) -> None:
     taken = _POOLS[pool]
-    taken.enqueue([StepOfRows(logits)])
+    taken.enqueue([Step(logits)])
     tokens.copy_(tokens_of(taken))
 
 
@@ -87,7 +86,7 @@ def _(logits: torch.Tensor, tokens: torch.Tensor, pool: int) -> None:
     torch._check(logits.dim() == 2 and tokens.dim() == 1)
 
 
-class Step(torch.nn.Module):
+class PoolStep(torch.nn.Module):
     """Draws tokens from logits, [rows, vocab] on the pool's device, for the rows that are assigned to the pool.
 
     Returns the tokens, [rows] int32, in memory of torch. Raises the errors of :meth:`gumball.Pool.enqueue`.

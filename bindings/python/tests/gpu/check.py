@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 import gumball
-from gumball import Batch, LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams
-from gumball.torch import Step, tokens_of
+from gumball import Batch, LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams, Step
+from gumball.torch import PoolStep, tokens_of
 
 VOCAB, ROWS, STEPS = 32_000, 6, 16
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -176,8 +176,7 @@ def what_a_graph_cannot_hold() -> str:
     device, host, slots = pools()
     device.assign(slots)
     hidden, weights = head()
-    hidden @ weights
-    torch.cuda.synchronize()
+    on_host = (hidden @ weights).cpu()
     graph, refused = torch.cuda.CUDAGraph(), 0
     with torch.cuda.graph(graph):
         logits = hidden @ weights
@@ -186,7 +185,7 @@ def what_a_graph_cannot_hold() -> str:
             device.fetch,
             lambda: device.admit(PARAMS[0]),
             lambda: device.assign(slots[::-1]),
-            lambda: device.enqueue([Step(logits.cpu())]),
+            lambda: device.enqueue([Step(on_host)]),
         ]
         for call in calls:
             try:
@@ -308,7 +307,7 @@ def compiled() -> str:
     """A step stands in what torch compiles."""
     device, host, slots = pools()
     device.assign(slots)
-    draw, (hidden, weights) = Step(device), head()
+    draw, (hidden, weights) = PoolStep(device), head()
 
     @torch.compile(fullgraph=True)
     def decode(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,8 +5,8 @@ Tokens are compared with those of a Head and a pool on the host, from the same h
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,12 @@ CHECKS: list[Callable[[], str]] = []
 def check(work: Callable[[], str]) -> Callable[[], str]:
     CHECKS.append(work)
     return work
+
+
+def on_threads(work: Callable[[int], None], count: int) -> None:
+    """Runs it on threads, each with its number; what one raises is raised here."""
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(work, range(count)))
 
 
 def weights_of(dtype: torch.dtype) -> torch.Tensor:
@@ -212,11 +218,7 @@ def shared() -> str:
                 drawn.append(pool.fetch().tolist())
             found[index] = drawn
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, 4)
     for index in range(4):
         pool = Pool(VOCAB, slots=8)
         slots = [pool.admit(SamplingParams(seed=10 * index + row)) for row in range(4)]
@@ -238,16 +240,12 @@ def shared_replays() -> str:
         with torch.cuda.stream(torch.cuda.Stream()):
             pool = Pool(VOCAB, device="cuda:0", rows=4, slots=4)
             pool.assign([pool.admit(SamplingParams(temperature=0)) for _ in range(4)])
-            graph = pool.capture([Step(Hidden(there, [states[index]] * 4))])
+            graph = pool.capture([Step(Hidden(there, states[index]))] * 4)
             for _ in range(100):
                 pool.replay(graph)
                 wrong[index] += pool.fetch().tolist() != wanted[index]
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, 3)
     assert wrong == [0] * 3, wrong
     return f"{3 * 100} replays"
 
