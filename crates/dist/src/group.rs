@@ -22,6 +22,8 @@ pub enum What {
     Windows,
     /// Nothing but the digest of a step that went wrong on devices.
     Step,
+    /// What ranks have of a part of a step in which they differ.
+    Difference,
     /// Logits, on the way to those who sample their rows.
     Logits,
     /// What came out of rows, on the way to the other ranks.
@@ -56,6 +58,12 @@ pub const HEADER_BYTES: usize = size_of::<u32>() * (2 + StepPart::ALL.len());
 
 /// The most bytes that the parameters of a rank may have, unless this rank's own parameters have more.
 const MOST_PARAMETERS: usize = 1 << 16;
+
+/// The most bytes in which a rank tells a part of a step.
+const MOST_TOLD: usize = 1 << 20;
+
+/// How long ranks that differ are waited for to tell in what.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// The version of the definition: ranks of different versions may draw different tokens.
 const DEFINITION: &str = env!("CARGO_PKG_VERSION");
@@ -214,6 +222,49 @@ impl Group {
         self.exchange(What::Step, &messages, &most_bytes).map(drop)
     }
 
+    /// Returns the error of a step with what the ranks have where they differ, if it is [`RanksError::Disagree`] about a part of the step: the ranks
+    /// whose headers differ tell each other. `tell` returns this rank's lines of a part. Any other error is returned as it is.
+    pub fn explain(&mut self, error: Error, tell: impl Fn(StepPart) -> Vec<String>) -> Error {
+        let Some(RanksError::Disagree { rank, .. }) = error.of_ranks() else { return error };
+        let (own, rank) = (self.header(What::Difference), *rank);
+        let part = |theirs: &Vec<u8>| own.part_that_differs(&Header::of(theirs)?);
+        let parts: Vec<Option<StepPart>> = self.receive.iter().map(part).collect();
+        let Some(Some(_)) = parts.get(rank) else { return error };
+        let lines: Vec<Vec<String>> = parts.iter().map(|part| part.map_or_else(Vec::new, &tell)).collect();
+        let message = |lines: &Vec<String>| {
+            let mut text = lines.join("\n");
+            text.truncate(text.floor_char_boundary(MOST_TOLD));
+            [own.bytes(), text.into_bytes()].concat()
+        };
+        let messages: Vec<Vec<u8>> = lines.iter().map(message).collect();
+        let views: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+        let most_bytes = vec![HEADER_BYTES + MOST_TOLD; self.world()];
+        let bounds = Bounds { patience: TOLD.min(self.transport.timeout()), most_bytes: &most_bytes };
+        let told = self.transport.all_to_all(&views, &mut self.receive, bounds);
+        let theirs =
+            self.receive.get(rank).and_then(|message| Some((Header::of(message)?, &message[HEADER_BYTES..])));
+        let (Ok(()), Some((header, theirs))) = (told, theirs) else { return error };
+        if (header.turn, header.what) != (own.turn, own.what) {
+            return error;
+        }
+        let (ours, theirs) = (&lines[rank], String::from_utf8_lossy(theirs));
+        let theirs: Vec<&str> = theirs.lines().collect();
+        let differs = |place: &usize| ours.get(*place).map(String::as_str) != theirs.get(*place).copied();
+        let Some(place) = (0..ours.len().max(theirs.len())).find(differs) else { return error };
+        let line = |line: Option<&str>| line.unwrap_or("nothing").to_owned();
+        let what = parts[rank].expect("checked").name();
+        let (ours, theirs) = (line(ours.get(place).map(String::as_str)), line(theirs.get(place).copied()));
+        let error = Error::from(RanksError::disagree(rank, what, ours, theirs));
+        if self.broken.is_some() {
+            self.broken = Some(error.clone());
+        }
+        error
+    }
+
+    fn header(&self, what: What) -> Header {
+        Header { turn: self.turn, what: what as u32, parts: self.digest.parts() }
+    }
+
     /// Notes that a rank sent what none sends, and returns the error.
     pub fn corrupt(&mut self, rank: usize, what: impl Into<String>) -> Error {
         let error = Error::from(RanksError::Corrupt { rank, what: what.into() });
@@ -224,7 +275,7 @@ impl Group {
     fn exchange(&mut self, what: What, messages: &[Vec<u8>], most_bytes: &[usize]) -> Result<Vec<Vec<u8>>> {
         let (own, world) = (self.rank(), self.world());
         assert_eq!(messages.len(), world, "a message for each rank");
-        let header = Header { turn: self.turn, what: what as u32, parts: self.digest.parts() };
+        let header = self.header(what);
         let bytes = header.bytes();
         let send: Vec<Vec<u8>> = messages.iter().map(|message| [&bytes, &message[..]].concat()).collect();
         let views: Vec<&[u8]> = send.iter().map(Vec::as_slice).collect();
@@ -279,6 +330,12 @@ impl Header {
         Some(Self { turn: words[0], what: words[1], parts })
     }
 
+    /// Returns the first part of the step in which two ranks of the same turn differ.
+    fn part_that_differs(&self, theirs: &Self) -> Option<StepPart> {
+        let differs = |part: &StepPart| self.parts[*part as usize] != theirs.parts[*part as usize];
+        StepPart::ALL.into_iter().find(differs).filter(|_| self.turn == theirs.turn)
+    }
+
     /// Returns the error of a rank whose message has another header.
     fn differs(&self, rank: usize, theirs: &Self) -> Option<Error> {
         if theirs.what == What::Windows as u32 && self.what == What::Step as u32 {
@@ -287,12 +344,9 @@ impl Header {
         if self.turn != theirs.turn {
             return Some(RanksError::disagree(rank, "the turn", self.turn, theirs.turn).into());
         }
-        let parts = StepPart::ALL.into_iter().zip(self.parts.iter().zip(theirs.parts));
-        for (part, (ours, theirs)) in parts {
-            if *ours != theirs {
-                let told = |digest: u32| format!("digest {digest:08x}");
-                return Some(RanksError::disagree(rank, part.name(), told(*ours), told(theirs)).into());
-            }
+        if let Some(part) = self.part_that_differs(theirs) {
+            let told = |header: &Self| format!("digest {:08x}", header.parts[part as usize]);
+            return Some(RanksError::disagree(rank, part.name(), told(self), told(theirs)).into());
         }
         (self.what != theirs.what)
             .then(|| RanksError::disagree(rank, "the exchange", self.what, theirs.what).into())

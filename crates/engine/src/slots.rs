@@ -35,6 +35,17 @@ pub(crate) struct Entry {
     pub ahead: Ahead,
 }
 
+/// What the caller has done to a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// It was placed in its slot.
+    Placed,
+    /// This id was appended.
+    Pushed(u32),
+    /// The last ids, of this number, were taken away.
+    Shortened(usize),
+}
+
 /// Where rows are computed, as far as the table must tell it what becomes of sequences.
 pub(crate) trait Copies {
     /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and `write` cannot fail.
@@ -42,8 +53,8 @@ pub(crate) trait Copies {
         false
     }
 
-    /// Writes a sequence to its slot, as the caller has placed or changed it.
-    fn write(&mut self, _slot: Slot, _sequence: &Sequence) -> Result<()> {
+    /// Writes a sequence to its slot, as the caller has left it.
+    fn write(&mut self, _slot: Slot, _sequence: &Sequence, _change: Change) -> Result<()> {
         Ok(())
     }
 
@@ -155,7 +166,7 @@ impl Slots {
             let full = format!("at most {}, all taken; release one first", self.capacity);
             return Err(Error::out_of_range("slots", self.capacity + 1, full));
         }
-        copies.write(slot, &sequence)?;
+        copies.write(slot, &sequence, Change::Placed)?;
         if self.vacant.pop().is_none() {
             self.entries.push(None);
             self.seen.push(0);
@@ -184,11 +195,7 @@ impl Slots {
     /// - Those of [`Copies::write`]. Nothing was changed then.
     pub fn push(&mut self, slot: Slot, id: u32, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
         self.sequence(slot)?;
-        let push = |sequence: &mut Sequence| {
-            sequence.push(id, sequence.mu());
-            Ok(())
-        };
-        self.change(slot, push, copies)
+        self.change(slot, Change::Pushed(id), copies)
     }
 
     /// Checks the slots from which tokens are to be taken away, before their sequences are brought up to date.
@@ -229,26 +236,28 @@ impl Slots {
             }
         }
         for (slot, count) in counted().filter(|(_, count)| *count > 0) {
-            let left = self.admitted(slot).history().output().len() - count;
-            self.change(slot, |sequence| sequence.truncate(left), copies)?;
+            self.change(slot, Change::Shortened(count), copies)?;
         }
         Ok(())
     }
 
     /// Changes an up-to-date sequence on the host and where its rows are computed. If an error occurs, both keep the old one.
-    fn change(
-        &mut self,
-        slot: Slot,
-        change: impl FnOnce(&mut Sequence) -> Result<()>,
-        copies: &mut (impl Copies + ?Sized),
-    ) -> Result<()> {
+    fn change(&mut self, slot: Slot, change: Change, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
+        let apply = |sequence: &mut Sequence| match change {
+            Change::Placed => Ok(()),
+            Change::Pushed(id) => {
+                sequence.push(id, sequence.mu());
+                Ok(())
+            }
+            Change::Shortened(count) => sequence.truncate(sequence.history().output().len() - count),
+        };
         if !copies.has_copies() {
-            change(self.admitted_mut(slot))?;
-            return copies.write(slot, self.admitted(slot));
+            apply(self.admitted_mut(slot))?;
+            return copies.write(slot, self.admitted(slot), change);
         }
         let mut sequence = self.admitted(slot).clone();
-        change(&mut sequence)?;
-        copies.write(slot, &sequence)?;
+        apply(&mut sequence)?;
+        copies.write(slot, &sequence, change)?;
         *self.entry_mut(slot) = Entry::new(sequence);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::config::{Place, PoolConfig};
 use crate::route::Route;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
-use crate::slots::Copies;
+use crate::slots::{Change, Copies};
 
 /// What computes rows on a device. The table of sequences is the pool's.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Copies for OnGpu {
         true
     }
 
-    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
+    fn write(&mut self, slot: Slot, sequence: &Sequence, _: Change) -> Result<()> {
         let prepared = match self.has_softmax {
             false => Prepared::new(sequence.params(), self.vocab)?,
             true => Prepared::new(&drawing_params(sequence.params())?, self.vocab)?,

@@ -1,61 +1,221 @@
-//! Digests by which ranks notice that they differ: of the requests in slots, and of the masks and forced tokens of a step.
+//! What ranks must have alike in a step: digests, by which they notice that they differ, and words that tell in what.
 
-use gumball_dist::{Digest, StepDigest, StepPart};
-use gumball_spec::SamplingParams;
+use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
+use gumball_spec::{Kind, SamplingParams};
 
 use crate::batch::Batch;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
+use crate::slots::{Change, Slots};
+use crate::verify_mode::VerifyMode;
 
-/// Digests of the requests in slots.
+/// The requests in slots, and the step that was begun last.
 #[derive(Debug, Default)]
-pub(crate) struct Requests(Vec<Request>);
+pub(crate) struct Alike {
+    /// By slot.
+    requests: Vec<Request>,
+    step: Option<Step>,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
     params: Digest,
     prompt: Digest,
-    /// Of its output when the caller placed or changed it last.
+    /// Of its output when the caller placed it, and of the caller's changes since.
     output: Digest,
+    /// How many output tokens the caller has left it with.
+    tokens: usize,
 }
 
-impl Requests {
+/// What a step is, besides its requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub layout: LogitsLayout,
+    /// The type and the kind of the rows, where the host knows them.
+    pub rows: Option<(&'static str, Kind)>,
+    /// That of a verification.
+    pub mode: Option<VerifyMode>,
+}
+
+#[derive(Debug)]
+struct Step {
+    shape: Shape,
+    slots: Vec<Slot>,
+    /// Of each row the digest of its mask, and its forced token.
+    masks: Vec<Option<u64>>,
+    forced: Vec<Option<u32>>,
+    counts: Vec<u32>,
+    /// The ids of the drafts and then their parents, where the host knows them.
+    drafts: Vec<i32>,
+}
+
+impl Alike {
     /// Notes a sequence that the caller has placed in a slot, or changed there.
-    pub fn place(&mut self, slot: Slot, sequence: &Sequence) {
-        let (mut prompt, mut output) = (Digest::default(), Digest::default());
-        prompt.add_list(sequence.history().prompt());
-        output.add_list(sequence.history().output());
-        self.set(slot, Request { params: digest_of(sequence.params()), prompt, output });
-    }
-
-    fn set(&mut self, slot: Slot, request: Request) {
+    pub fn note(&mut self, slot: Slot, sequence: &Sequence, change: Change) {
         let place = slot as usize;
-        self.0.resize(self.0.len().max(place + 1), Request::default());
-        self.0[place] = request;
+        self.requests.resize(self.requests.len().max(place + 1), Request::default());
+        let request = &mut self.requests[place];
+        match change {
+            Change::Placed => {
+                let history = sequence.history();
+                *request = Request { params: digest_of(sequence.params()), ..Request::default() };
+                request.prompt.add_list(history.prompt());
+                request.output.add_list(history.output());
+            }
+            Change::Pushed(id) => request.output.add(id.into()),
+            Change::Shortened(count) => request.output.add(!(count as u64)),
+        }
+        request.tokens = sequence.history().output().len();
     }
 
-    /// Takes the request of a row into the digest of a step.
-    pub fn add(&self, digest: &mut StepDigest, slot: Slot, sequence: &Sequence) {
-        let Request { params, prompt, output } = self.0[slot as usize];
-        digest.add(StepPart::Parameters, params.word());
-        digest.extend(StepPart::Seeds, [sequence.seed(), sequence.draw().into()]);
-        digest.add(StepPart::Prompts, prompt.word());
-        digest.add(StepPart::Positions, output.word());
+    /// Begins a step or an assignment of `rows` rows, and returns its digest.
+    pub fn begin(&mut self, sequences: &Slots, shape: Shape, batch: &Batch<'_>, rows: usize) -> StepDigest {
+        let mut digest = StepDigest::default();
+        digest.add(StepPart::Shape, shape.layout as u64);
+        if let Some((dtype, kind)) = shape.rows {
+            let letters = dtype.bytes().map(u64::from);
+            digest.extend(StepPart::Shape, letters.chain([(kind == Kind::Logits).into()]));
+        }
+        digest.extend(StepPart::Shape, shape.mode.iter().flat_map(|mode| mode.words()));
+        for slot in batch.slots {
+            digest.add(StepPart::Slots, *slot as u64);
+            let Ok(sequence) = sequences.sequence(*slot) else { continue };
+            let Request { params, prompt, output, .. } = self.requests[*slot as usize];
+            digest.add(StepPart::Parameters, params.word());
+            digest.extend(StepPart::Seeds, [sequence.seed(), sequence.draw().into()]);
+            digest.add(StepPart::Prompts, prompt.word());
+            digest.add(StepPart::Positions, output.word());
+            // Devices advance positions by themselves.
+            if shape.rows.is_some() {
+                let last = sequence.history().ids().last().map_or(0, |id| u64::from(*id) + 1);
+                digest.extend(StepPart::Positions, [sequence.position().into(), last]);
+            }
+        }
+        let mask = |row| {
+            batch.masks.row(row).map(|words| {
+                let mut mask = Digest::default();
+                mask.add_list(words);
+                mask.word()
+            })
+        };
+        let masks: Vec<Option<u64>> = (0..rows).map(mask).collect();
+        let forced: Vec<Option<u32>> = (0..rows).map(|row| batch.forced(row)).collect();
+        digest.extend(StepPart::Masks, masks.iter().map(|mask| mask.unwrap_or(u64::MAX)));
+        digest.extend(StepPart::Forced, forced.iter().map(|id| id.map_or(u64::MAX, u64::from)));
+        digest.extend(StepPart::Drafts, batch.counts.iter().map(|count| u64::from(*count)));
+        let (slots, counts) = (batch.slots.to_vec(), batch.counts.to_vec());
+        self.step = Some(Step { shape, slots, masks, forced, counts, drafts: Vec::new() });
+        digest
     }
+
+    /// Takes the ids of a step's drafts, and then their parents, into its digest.
+    pub fn add_drafts(&mut self, digest: &mut StepDigest, drafts: impl Iterator<Item = i32>) {
+        let Some(step) = &mut self.step else { return };
+        step.drafts = drafts.collect();
+        digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
+    }
+
+    /// Tells a part of the step, a line for each request or row.
+    pub fn tell(&self, sequences: &Slots, part: StepPart) -> Vec<String> {
+        let Some(step) = &self.step else { return Vec::new() };
+        match part {
+            StepPart::Shape => vec![step.shape.tell()],
+            StepPart::Slots => {
+                let slots = step.slots.iter().enumerate();
+                let slots = slots.map(|(request, slot)| format!("slot {slot} in request {request}"));
+                [format!("length {}", step.slots.len())].into_iter().chain(slots).collect()
+            }
+            StepPart::Masks => {
+                let mask = |mask: &Option<u64>| {
+                    mask.map_or_else(
+                        || "no mask".to_owned(),
+                        |word| format!("a mask of digest {}", short(word)),
+                    )
+                };
+                of_rows(step.masks.iter().map(mask))
+            }
+            StepPart::Forced => {
+                let token =
+                    |id: &Option<u32>| id.map_or_else(|| "none".to_owned(), |id| format!("token {id}"));
+                of_rows(step.forced.iter().map(token))
+            }
+            StepPart::Drafts => {
+                let counts = step.counts.iter().enumerate();
+                let counts = counts.map(|(request, count)| format!("count {count} in request {request}"));
+                let all: usize = step.counts.iter().map(|count| *count as usize).sum();
+                let drafts =
+                    step.drafts.iter().enumerate().map(|(place, word)| match place.checked_sub(all) {
+                        None => format!("token {word} as draft {place}"),
+                        Some(draft) => format!("parent {word} of draft {draft}"),
+                    });
+                counts.chain(drafts).collect()
+            }
+            StepPart::Parameters | StepPart::Seeds | StepPart::Prompts | StepPart::Positions => {
+                let requests = step.slots.iter().enumerate();
+                requests
+                    .flat_map(|(request, slot)| self.tell_request(sequences, step, (request, *slot), part))
+                    .collect()
+            }
+        }
+    }
+
+    /// Tells a part of a request.
+    fn tell_request(
+        &self,
+        sequences: &Slots,
+        step: &Step,
+        (request, slot): (usize, Slot),
+        part: StepPart,
+    ) -> Vec<String> {
+        let Ok(sequence) = sequences.sequence(slot) else { return Vec::new() };
+        let noted = self.requests[slot as usize];
+        let told = match part {
+            StepPart::Parameters => {
+                let text = format!("{:?}", sequence.params());
+                let fields = text.trim_start_matches("SamplingParams { ").trim_end_matches(" }").split(", ");
+                return fields.map(|field| format!("{field} in request {request}")).collect();
+            }
+            StepPart::Seeds => format!("seed {}, draw {}", sequence.seed(), sequence.draw()),
+            StepPart::Prompts => {
+                let prompt = noted.prompt.word();
+                format!("length {}, digest {}", sequence.history().prompt().len(), short(prompt))
+            }
+            _ => {
+                let at = match (step.shape.rows, sequence.history().ids().last()) {
+                    (Some(_), Some(last)) => {
+                        format!(", position {} behind token {last}", sequence.position())
+                    }
+                    (Some(_), None) => format!(", position {}", sequence.position()),
+                    (None, _) => String::new(),
+                };
+                format!("length {}, digest {}{at}", noted.tokens, short(noted.output.word()))
+            }
+        };
+        vec![format!("{told} in request {request}")]
+    }
+}
+
+impl Shape {
+    fn tell(&self) -> String {
+        let rows = self.rows.map(|(dtype, kind)| {
+            let kind = if kind == Kind::Logits { "logits" } else { "probabilities" };
+            format!(", {dtype} {kind}")
+        });
+        let mode = self.mode.map(|mode| format!(", a verification by {mode:?}"));
+        format!("{}{}{}", self.layout.name(), rows.unwrap_or_default(), mode.unwrap_or_default())
+    }
+}
+
+fn of_rows(rows: impl Iterator<Item = String>) -> Vec<String> {
+    rows.enumerate().map(|(row, told)| format!("{told} in row {row}")).collect()
+}
+
+/// Returns what of a digest is told.
+fn short(word: u64) -> String {
+    format!("{:08x}", (word ^ word >> 32) as u32)
 }
 
 /// Returns the digest of parameters.
 fn digest_of(params: &SamplingParams) -> Digest {
     Digest::default().with(format!("{params:?}").bytes().map(u64::from))
-}
-
-/// Takes the masks and forced tokens of a batch into the digest of a step.
-pub(crate) fn add_batch(digest: &mut StepDigest, batch: &Batch<'_>, rows: usize) {
-    for row in 0..rows {
-        match batch.masks.row(row) {
-            Some(words) => digest.add_list(StepPart::Masks, words),
-            None => digest.add(StepPart::Masks, u64::MAX),
-        }
-        digest.add(StepPart::Forced, batch.forced(row).map_or(u64::MAX, u64::from));
-    }
 }

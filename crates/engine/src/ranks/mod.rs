@@ -12,23 +12,24 @@ mod verify;
 use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
-use gumball_dist::{Group, LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart, Transport};
-use gumball_spec::{Error, Kind, Result};
+use gumball_dist::{Group, LogitsLayout, Plan, Planner, StepKind, Transport};
+use gumball_spec::{Error, Result, Row};
 
-use self::alike::{Requests, add_batch};
+use self::alike::{Alike, Shape};
 use crate::batch::Batch;
 use crate::config::{PoolConfig, Ranks};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::slots::Slots;
+use crate::verify_mode::VerifyMode;
 
 /// What ranks on the host and on devices have in common.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub planner: Planner,
     pub group: Group,
-    pub requests: Requests,
+    pub alike: Alike,
 }
 
 impl Common {
@@ -39,7 +40,7 @@ impl Common {
         parameters: &[(&'static str, String)],
     ) -> Result<Self> {
         let group = Group::join(transport, planner.config(), parameters)?;
-        Ok(Self { planner, group, requests: Requests::default() })
+        Ok(Self { planner, group, alike: Alike::default() })
     }
 
     /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request.
@@ -53,6 +54,12 @@ impl Common {
     ) -> Result<Plan> {
         let shape = || slots.shape(batch.slots, drafts, kind, vocab);
         batch.plan.map_or_else(|| self.planner.plan(&shape()?), Ok)
+    }
+
+    /// Returns the error of a step, which tells what the ranks have where they differ.
+    pub fn explain(&mut self, slots: &Slots, error: Error) -> Error {
+        let Self { group, alike, .. } = self;
+        group.explain(error, |part| alike.tell(slots, part))
     }
 }
 
@@ -125,32 +132,23 @@ impl HostRanks {
     }
 
     /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error. `rows`: their number;
-    /// `shape` and `drafts`: the mode and the drafts of a verification.
+    /// `mode` and `drafts`: those of a verification, the ids and then their parents.
     fn begin(
         &mut self,
         slots: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
         (batch, rows): (&Batch<'_>, usize),
-        (shape, drafts): (&[u64], impl Iterator<Item = u64>),
+        (mode, drafts): (Option<VerifyMode>, impl Iterator<Item = i32>),
     ) {
-        let kind = match logits.data() {
-            gumball_spec::Row::F32(_) => 0,
-            gumball_spec::Row::Bf16(_) => 1,
-            gumball_spec::Row::F16(_) => 2,
+        let dtype = match logits.data() {
+            Row::F32(_) => "f32",
+            Row::Bf16(_) => "bf16",
+            Row::F16(_) => "f16",
         };
-        let mut digest = StepDigest::default();
-        digest.extend(StepPart::Shape, [plan.layout as u64, kind, (logits.kind() == Kind::Logits).into()]);
-        digest.extend(StepPart::Shape, shape.iter().copied());
-        for slot in batch.slots {
-            digest.add(StepPart::Slots, *slot as u64);
-            let Ok(sequence) = slots.sequence(*slot) else { continue };
-            self.common.requests.add(&mut digest, *slot, sequence);
-            let last = sequence.history().ids().last().map_or(0, |id| u64::from(*id) + 1);
-            digest.extend(StepPart::Positions, [sequence.position().into(), last]);
-        }
-        add_batch(&mut digest, batch, rows);
-        digest.extend(StepPart::Drafts, drafts);
+        let shape = Shape { layout: plan.layout, rows: Some((dtype, logits.kind())), mode };
+        let mut digest = self.common.alike.begin(slots, shape, batch, rows);
+        self.common.alike.add_drafts(&mut digest, drafts);
         self.common.group.begin(digest);
     }
 }

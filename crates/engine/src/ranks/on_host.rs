@@ -13,12 +13,12 @@ use crate::on_host::check_work;
 use crate::outputs::Outputs;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
-use crate::slots::{Copies, Slots};
+use crate::slots::{Change, Copies, Slots};
 use crate::work::Work;
 
 impl Copies for HostRanks {
-    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
-        self.common.requests.place(slot, sequence);
+    fn write(&mut self, slot: Slot, sequence: &Sequence, change: Change) -> Result<()> {
+        self.common.alike.note(slot, sequence, change);
         Ok(())
     }
 
@@ -29,11 +29,12 @@ impl Copies for HostRanks {
 
 impl Backend for HostRanks {
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
-        match call {
+        let done = match call {
             Call::Step(rows, out) => self.step(slots, rows, batch, out),
             Call::Verify(rows, drafts, out) => self.verify(slots, rows, batch, drafts, out),
             Call::Draft(..) | Call::Score(..) => unreachable!("the pool refuses it"),
-        }
+        };
+        done.map_err(|error| self.common.explain(slots, error))
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
@@ -48,7 +49,7 @@ impl Backend for HostRanks {
         let batch = Batch { plan: self.plan, ..batch };
         let done = work.iter().try_for_each(|work| self.work(slots, work, &batch, out));
         self.host.in_order = in_order;
-        done
+        done.map_err(|error| self.common.explain(slots, error))
     }
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {

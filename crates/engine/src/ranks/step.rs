@@ -29,7 +29,7 @@ impl HostRanks {
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, batch)?;
         }
-        self.begin(sequences, plan, logits, (batch, slots.len()), (&[], std::iter::empty()));
+        self.begin(sequences, plan, logits, (batch, slots.len()), (None, std::iter::empty()));
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();

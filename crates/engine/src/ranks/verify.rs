@@ -31,10 +31,9 @@ impl HostRanks {
         self.check_plan(plan, logits, &drafts.starts)?;
         refuse_survey(plan)?;
         self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
-        let counts = batch.counts.iter().map(|count| u64::from(*count));
-        let ids = drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter()));
-        let drafted = counts.chain(ids.map(|id| *id as u64));
-        self.begin(sequences, plan, logits, (batch, drafts.rows()), (&batch.mode.words(), drafted));
+        let drafted =
+            drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter())).copied();
+        self.begin(sequences, plan, logits, (batch, drafts.rows()), (Some(batch.mode), drafted));
         let rows = |rank: usize| -> Vec<usize> {
             plan.shares.of(rank).flat_map(|request| drafts.places(request)).collect()
         };

@@ -269,10 +269,14 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
             let error = pool
                 .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut Outputs::new())
                 .unwrap_err();
-            let Some(RanksError::Disagree { what, .. }) = error.of_ranks() else {
+            let Some(RanksError::Disagree { what, ours, theirs, .. }) = error.of_ranks() else {
                 panic!("{layout:?}, {differs}: {error}")
             };
             assert_eq!(*what, name, "{layout:?}, {differs}");
+            assert!(
+                ours != theirs && ours.contains(" in ") && theirs.contains(" in "),
+                "{layout:?}: {error}"
+            );
         });
     }
 }

@@ -94,22 +94,27 @@ fn pools_that_differ_are_told_so_at_start() {
     assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
 }
 
-/// Each thing in which the ranks differ, and its name in errors.
-const DIFFERENCES: [(&str, &str); 8] = [
-    ("slots", "the slots of the step"),
-    ("draw", "the seed or draw index of a request"),
-    ("position", "the output or position of a request"),
-    ("output", "the output or position of a request"),
-    ("prompt", "the prompt of a request"),
-    ("parameters", "the parameters of a request"),
-    ("masks", "the masks of the step"),
-    ("forced", "the forced tokens of the step"),
+/// Each thing in which the ranks differ, its name in errors, and what these say that each rank has, up to digests.
+const DIFFERENCES: [(&str, &str, [&str; 2]); 9] = [
+    ("slots", "the slots of the step", ["slot 0 in request 0", "slot 1 in request 0"]),
+    (
+        "draw",
+        "the seed or draw index of a request",
+        ["seed 5, draw 0 in request 0", "seed 5, draw 1 in request 0"],
+    ),
+    ("position", "the output or position of a request", ["length 1, digest ", "length 0, digest "]),
+    ("output", "the output or position of a request", ["length 0, digest ", "length 1, digest "]),
+    ("prompt", "the prompt of a request", ["length 2, digest ", "length 2, digest "]),
+    ("length", "the prompt of a request", ["length 2, digest ", "length 3, digest "]),
+    ("parameters", "the parameters of a request", ["top_p: 0.8 in request 0", "top_p: 0.9 in request 0"]),
+    ("masks", "the masks of the step", ["a mask of digest ", "a mask of digest "]),
+    ("forced", "the forced tokens of the step", ["token 0 in row 0", "token 1 in row 0"]),
 ];
 
 #[test]
 fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn() {
     let layouts = [Gather, Swap, Survey, Replicated].into_iter();
-    for (layout, (differs, name)) in layouts.flat_map(|it| DIFFERENCES.map(|differs| (it, differs))) {
+    for (layout, (differs, name, told)) in layouts.flat_map(|it| DIFFERENCES.map(|differs| (it, differs))) {
         with_patience(2, Duration::from_secs(20), |rank| {
             let (mut pool, mut slot) = pool(rank, &LogitsLayout::ALL);
             let own = pool.ranks().unwrap().group.rank();
@@ -126,13 +131,14 @@ fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn
                     pool.shorten(&[slot], &[own]).unwrap();
                 }
                 "output" if own == 1 => pool.push(slot, 9).unwrap(),
-                "prompt" | "parameters" => {
+                "prompt" | "length" | "parameters" => {
                     pool.release(slot).unwrap();
                     let top_p = if differs == "parameters" && own == 1 { 0.9 } else { 0.8 };
                     let params = SamplingParams { seed: Some(5), top_p, ..Default::default() };
                     // The ranks' prompts have one length, and one last id.
                     let first = if differs == "prompt" { own as u32 } else { 1 };
-                    slot = pool.admit(params, &[first, 2]).unwrap();
+                    let prompt = if differs == "length" { &[1, 2, 3][..2 + own] } else { &[first, 2] };
+                    slot = pool.admit(params, prompt).unwrap();
                 }
                 "masks" => options.masks = Masks::new(&masks, 1, masks.len(), masks.len()).unwrap(),
                 "forced" => options.forced = &forced,
@@ -140,10 +146,12 @@ fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn
             }
             let before = pool.sequence(slot).unwrap().position();
             let error = step_with(&mut pool, slot, layout, &options).unwrap_err();
-            let Some(RanksError::Disagree { what, .. }) = error.of_ranks() else {
+            let Some(RanksError::Disagree { what, ours, theirs, .. }) = error.of_ranks() else {
                 panic!("{layout:?}, {differs}: {error}")
             };
             assert_eq!(*what, name, "{layout:?}, {differs}: {error}");
+            let is_told = ours.starts_with(told[own]) && theirs.starts_with(told[1 - own]);
+            assert!(is_told && ours != theirs, "{layout:?}, {differs}: {error}");
             assert_eq!(pool.sequence(slot).unwrap().position(), before);
             let again = step(&mut pool, slot, layout).unwrap_err();
             assert!(matches!(again.of_ranks(), Some(RanksError::Broken(_))));

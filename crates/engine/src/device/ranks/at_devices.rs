@@ -14,7 +14,7 @@ use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
-use crate::slots::{Copies, Slots};
+use crate::slots::{Change, Copies, Slots};
 use crate::work::Work;
 
 impl Copies for GpuRanks {
@@ -22,10 +22,10 @@ impl Copies for GpuRanks {
         true
     }
 
-    fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
+    fn write(&mut self, slot: Slot, sequence: &Sequence, change: Change) -> Result<()> {
         self.check_broken()?;
-        self.gpu.write(slot, sequence)?;
-        self.common.requests.place(slot, sequence);
+        self.gpu.write(slot, sequence, change)?;
+        self.common.alike.note(slot, sequence, change);
         Ok(())
     }
 

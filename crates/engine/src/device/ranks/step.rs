@@ -1,7 +1,7 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepInput, Work as Fixed};
-use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
+use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind};
 use gumball_spec::layout::Layout;
 use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, NONE, RanksError, Result};
@@ -12,7 +12,7 @@ use super::{Assigned, GpuRanks, is_lost};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids, starts};
 use crate::outputs::Outputs;
-use crate::ranks::alike::add_batch;
+use crate::ranks::alike::Shape;
 use crate::ranks::refuse_survey;
 use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
@@ -62,9 +62,8 @@ impl GpuRanks {
                 self.gpu.assign_batch(sequences, &picked, false)?;
             }
         }
-        let mode = if verifies { &batch.mode.words()[..] } else { &[] };
-        let mut digest = self.digest(sequences, &plan, (batch, rows), mode);
-        digest.extend(StepPart::Drafts, counts.iter().map(|count| u64::from(*count)));
+        let shape = Shape { layout: plan.layout, rows: None, mode: verifies.then_some(batch.mode) };
+        let digest = self.common.alike.begin(sequences, shape, batch, rows);
         self.note_assignment(&plan, batch, verifies, (batch_rows, digest))
     }
 
@@ -127,27 +126,6 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Returns the digest of everything that all ranks must have alike in a step, except positions, which devices advance by themselves.
-    /// `rows`: their number; `shape`: the mode of a verification.
-    fn digest(
-        &self,
-        sequences: &Slots,
-        plan: &Plan,
-        (batch, rows): (&Batch<'_>, usize),
-        shape: &[u64],
-    ) -> StepDigest {
-        let mut digest = StepDigest::default();
-        digest.add(StepPart::Shape, plan.layout as u64);
-        digest.extend(StepPart::Shape, shape.iter().copied());
-        for slot in batch.slots {
-            digest.add(StepPart::Slots, *slot as u64);
-            let Ok(sequence) = sequences.sequence(*slot) else { continue };
-            self.common.requests.add(&mut digest, *slot, sequence);
-        }
-        add_batch(&mut digest, batch, rows);
-        digest
-    }
-
     /// Enqueues work for what was assigned last.
     pub(super) fn enqueue_all(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
         self.check_broken()?;
@@ -167,7 +145,7 @@ impl GpuRanks {
     ) -> Result<T> {
         let mut digest = self.assigned.digest;
         if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = work {
-            digest.extend(StepPart::Drafts, ids.iter().map(|id| *id as u64));
+            self.common.alike.add_drafts(&mut digest, ids.iter().copied());
         }
         let gpu = &mut self.gpu;
         let mut uploads = std::mem::take(&mut gpu.uploads);
@@ -282,7 +260,7 @@ impl GpuRanks {
             self.broken = self.gone.take();
             return self.gpu.apply(slots, words);
         }
-        let error = self.failed(failure);
+        let error = self.failed(slots, failure);
         self.broken = Some(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
         self.gpu.forget_unseen(slots);

@@ -8,6 +8,7 @@ use gumball_dist::Group;
 use gumball_spec::{Error, RanksError, Result};
 
 use super::{GpuRanks, is_lost};
+use crate::slots::Slots;
 
 /// How often the other ranks are looked after.
 const LOOK: Duration = Duration::from_millis(20);
@@ -106,7 +107,7 @@ impl GpuRanks {
     }
 
     /// Returns the error of an exchange between devices that failed.
-    pub(super) fn failed(&mut self, failure: ExchangeFailure) -> Error {
+    pub(super) fn failed(&mut self, slots: &Slots, failure: ExchangeFailure) -> Error {
         let gone = self.gone.take();
         let told = match (failure, gone) {
             (_, Some(gone)) if gone.of_ranks() == Some(&RanksError::Interrupted) => return gone,
@@ -130,7 +131,8 @@ impl GpuRanks {
         let compared = self.common.group.compare(self.digest, COMPARED.min(self.timeout));
         let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
         match compared {
-            Err(error) if disagrees(&error) || is_lost(&error) && !disagrees(&told) => error,
+            Err(error) if disagrees(&error) => self.common.explain(slots, error),
+            Err(error) if is_lost(&error) && !disagrees(&told) => error,
             _ => told,
         }
     }
