@@ -158,7 +158,7 @@ def page(file: Path) -> str:
     rates = record.get("rates", {})
     for runner in ("v2", "v1"):
         names = [f"{runner}_{who}" for who in ("own", "own_triton", "ours")]
-        engines = [record["engines"][name] for name in names]
+        engines = [record["engines"].get(name, {}) for name in names]
         lines += ["", f"## Model runner {runner.upper()}", "", *_table(engines, "median_ms")]
         lines += ["", "The sampler's call in a step, in microseconds of the host, in the same order.", ""]
         lines += _table(engines, "host_us")
