@@ -86,32 +86,62 @@ pub fn compile_ahead(
     let nvrtc = Nvrtc::load()?;
     // Programs that finish rows and find cuts take longest, so they come first.
     programs.sort_by_key(|(program, _)| !program.name().starts_with("fin"));
-    let of = programs.len();
-    let (left, count) = (Mutex::new(programs.into_iter()), AtomicUsize::new(0));
-    let work = || {
-        loop {
-            let Some((program, arch)) = left.lock().expect("nobody panics while it is held").next() else {
-                return Ok(());
-            };
-            let done = nvrtc.compile(program, arch).and_then(|compiled| {
-                to.write(program, arch, &compiled.cubin)
-                    .map_err(|error| Error::call("writing kernels", error))
-            });
-            if done.is_err() {
-                // The other threads end after their programs.
-                left.lock().expect("nobody panics while it is held").by_ref().for_each(drop);
-                return done;
-            }
-            let count = 1 + count.fetch_add(1, Ordering::Relaxed);
-            progress(Progress { done: Key::name_of(program, arch), count, of });
-        }
-    };
-    let cores = thread::available_parallelism().map_or(1, NonZero::get).min(of);
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    let (of, count) = (programs.len(), AtomicUsize::new(0));
+    on_all_cores(programs, |(program, arch)| {
+        let compiled = nvrtc.compile(program, arch)?;
+        to.write(program, arch, &compiled.cubin).map_err(|error| Error::call("writing kernels", error))?;
+        let count = 1 + count.fetch_add(1, Ordering::Relaxed);
+        progress(Progress { done: Key::name_of(program, arch), count, of });
+        Ok(())
     })?;
     Ok(of)
+}
+
+/// Does some work on as many threads as there are cores: a compiler takes hundreds of megabytes, and several processes may start at once.
+/// Returns the results in any order. After an error the other threads end what they are at.
+///
+/// # Errors
+/// The first error of the work.
+pub(crate) fn on_all_cores<T: Send, R: Send>(
+    items: Vec<T>,
+    work: impl Fn(T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let (left, done) = (Mutex::new(items.into_iter()), Mutex::new(Ok(Vec::new())));
+    let next = || left.lock().expect("nobody panics while it is held").next();
+    let take_items = || {
+        while let Some(item) = next() {
+            let result = work(item);
+            let mut done = done.lock().expect("nobody panics while it is held");
+            match (&mut *done, result) {
+                (Ok(results), Ok(result)) => results.push(result),
+                (Ok(_), Err(error)) => {
+                    *done = Err(error);
+                    left.lock().expect("nobody panics while it is held").by_ref().for_each(drop);
+                }
+                (Err(_), _) => {}
+            }
+        }
+    };
+    thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(take_items))));
+    done.into_inner().expect("nobody panics while it is held")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_items_are_done_or_the_first_error_ends_the_rest() {
+        let mut done = on_all_cores((0..100).collect(), Ok).unwrap();
+        done.sort_unstable();
+        assert_eq!(done, (0..100).collect::<Vec<usize>>());
+        let begun = AtomicUsize::new(0);
+        let failing = on_all_cores(vec![(); 100_000], |()| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::call("compiling", "no"))
+        });
+        assert_eq!(failing, Err(Error::call("compiling", "no")));
+        assert!(begun.into_inner() < 100_000);
+    }
 }

@@ -2,9 +2,7 @@
 //! from the cache or through the compiler. So nobody waits for kernels that nobody launches.
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
 
 use cudarc::driver::{
     CudaContext, CudaFunction,
@@ -13,6 +11,7 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 
 use crate::abi::MAX_CLUSTER_BLOCKS;
+use crate::driver::ahead::on_all_cores;
 use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::entry::Key;
@@ -141,17 +140,10 @@ impl LoadedKernels {
                 unknown.push(program);
             }
         }
-        let cubins: Vec<_> = thread::scope(|scope| {
-            let compile = |program| (program, scope.spawn(move || self.compile(program)));
-            let threads: Vec<_> = unknown.into_iter().map(compile).collect();
-            let joined = threads.into_iter().map(|(program, thread)| {
-                (program, thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            });
-            joined.collect()
-        });
+        let cubins = on_all_cores(unknown, |program| Ok((program, self.compile(program)?)))?;
         cubins
             .into_iter()
-            .try_for_each(|(program, cubin)| self.load_cubin(program, cubin?)?.map_or(Ok(()), Err))
+            .try_for_each(|(program, cubin)| self.load_cubin(program, cubin)?.map_or(Ok(()), Err))
     }
 
     /// Compiles a program for the device, and keeps it in the cache.
