@@ -228,54 +228,23 @@ fn a_pool_works_on_the_programs_own_stream() {
 
 /// Writes the golden draws for the program and returns where.
 fn cases() -> PathBuf {
-    let golden = home().join("../../proof/conformance/golden/generated.json");
-    let golden: Value =
-        serde_json::from_str(&fs::read_to_string(golden).expect("the golden draws")).expect("JSON");
+    let read = |name: &str| -> serde_json::Map<String, Value> {
+        let path = home().join("../../proof/conformance/golden").join(name);
+        serde_json::from_str(&fs::read_to_string(path).expect("the golden draws")).expect("JSON")
+    };
+    let (golden, params) = (read("generated.json"), read("params.json"));
     let mut text = String::new();
-    for (name, tokens) in golden.as_object().expect("streams by name") {
+    for (name, tokens) in &golden {
         let kinds =
             ["bell f32 1000 ", "model f32 4099 ", "model bf16 8192 ", "grid f16 777 ", "flat f32 513 "];
         let found = kinds.iter().enumerate().find_map(|(kind, row)| Some((kind, name.strip_prefix(row)?)));
-        let (kind, params) = found.unwrap_or_else(|| panic!("{name}: rows that the program does not make"));
+        let (kind, of) = found.unwrap_or_else(|| panic!("{name}: rows that the program does not make"));
         let tokens: Vec<String> = tokens.as_array().expect("tokens").iter().map(Value::to_string).collect();
-        text += &format!("{kind} {} {} {}\n", tokens.len(), tokens.join(" "), parameters(params));
+        text += &format!("{kind} {} {} {}\n", tokens.len(), tokens.join(" "), params[of]);
     }
     let path = folder().join("golden.txt");
     fs::write(&path, text).expect("a folder that can be written");
     path
-}
-
-/// Returns the parameters of a golden stream, by its name.
-fn parameters(name: &str) -> &'static str {
-    match name {
-        "greedy" => r#"{"temperature": 0}"#,
-        "plain" => "{}",
-        "temperature 0.8" => r#"{"temperature": 0.8}"#,
-        "temperature 3" => r#"{"temperature": 3}"#,
-        "top_k 50" => r#"{"temperature": 0.8, "top_k": 50}"#,
-        "top_p 0.9" => r#"{"temperature": 0.8, "top_p": 0.9}"#,
-        "top_k 50 top_p 0.9" => r#"{"temperature": 0.8, "top_k": 50, "top_p": 0.9}"#,
-        "min_p 0.05" => r#"{"temperature": 0.8, "min_p": 0.05}"#,
-        "typical_p 0.7" => r#"{"temperature": 0.8, "typical_p": 0.7}"#,
-        "top_n_sigma 1.5" => r#"{"temperature": 0.8, "top_n_sigma": 1.5}"#,
-        "epsilon_cutoff 0.001" => r#"{"temperature": 0.8, "epsilon_cutoff": 0.001}"#,
-        "eta_cutoff 0.002" => r#"{"temperature": 0.8, "eta_cutoff": 0.002}"#,
-        "xtc 0.5 0.05" => r#"{"temperature": 0.8, "xtc_probability": 0.5, "xtc_threshold": 0.05}"#,
-        "mirostat 4 0.2" => r#"{"temperature": 0.8, "mirostat": {"tau": 4, "eta": 0.2}}"#,
-        "dynamic 0.5 1.5" => r#"{"temperature": 0.8, "dynamic_temperature": {"min": 0.5, "max": 1.5}}"#,
-        "penalties" => {
-            r#"{"temperature": 0.8, "repetition_penalty": 1.2, "frequency_penalty": 0.4, "presence_penalty": 0.3, "logit_bias": [[7, 3.0], [8, "-inf"]]}"#
-        }
-        "dry and bans" => {
-            r#"{"temperature": 0, "dry": {"multiplier": 0.8, "allowed_length": 1}, "no_repeat_ngram": 2, "banned_ids": [2, 300]}"#
-        }
-        "joint" => r#"{"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "order": "joint"}"#,
-        "min_p then top_k" => {
-            r#"{"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "order": {"list": ["min_p", "top_p", "top_k"]}}"#
-        }
-        "temperature_last" => r#"{"temperature": 1.5, "temperature_last": true, "top_p": 0.8}"#,
-        other => panic!("{other}: parameters that this test does not know"),
-    }
 }
 
 #[test]

@@ -9,51 +9,15 @@ import drafts
 TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p", "penalties", "full")
 # Steps over rows of every family, and the families, the most revealing first: as crates/cuda/examples/replay has them.
 FAMILY_TASKS = (
-    "mixture",
-    "top-p-95",
-    "top-k-top-p-t1",
-    "top-k-1000",
-    "top-k-1000-top-p",
-    "joint",
-    "greedy",
-    "plain",
-    "min-p",
-    "top-k-top-p",
-    "top-p",
-    "repetition-top-p",
-    "everything",
+    *"mixture top-p-95 top-k-top-p-t1 top-k-1000 top-k-1000-top-p joint greedy plain min-p top-k-top-p top-p".split(),
+    *"repetition-top-p everything".split(),
     # Of ours alone.
-    "epsilon",
-    "top-n-sigma",
-    "xtc",
-    "mirostat",
-    "typical",
-    "eta",
-    "dynamic-temperature",
-    "mixture-everything",
+    *"epsilon top-n-sigma xtc mirostat typical eta dynamic-temperature mixture-everything".split(),
     # Draws from probabilities.
-    "probs-plain",
-    "probs-top-p",
-    "probs-top-k-top-p",
+    *"probs-plain probs-top-p probs-top-k-top-p".split(),
 )
-LIKES = (
-    "model",
-    "bell",
-    "zipf-1",
-    "zipf-1.5",
-    "ties",
-    "heaps",
-    "flat",
-    "equal",
-    "model-t2",
-    "bell-1",
-    "bell-4",
-    "zipf-0.8",
-    "zipf-2.5",
-    "model-t0.5",
-    "real",
-    "real-t0.5",
-    "real-t2",
+LIKES = tuple(
+    "model bell zipf-1 zipf-1.5 ties heaps flat equal model-t2 bell-1 bell-4 zipf-0.8 zipf-2.5 model-t0.5 real real-t0.5 real-t2".split()
 )
 FAMILY_ROWS = (1, 32, 128, 512)
 # Verifications of drafts: what rows ask for, the numbers of requests, and the most rows that one verification has.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use gumball_spec::{Dry, DynamicTemperature, Filter, FilterOrder, Mirostat, SamplingParams};
+use gumball_spec::SamplingParams;
 use half::bf16;
 
 use crate::backend::{Backend, Oracle};
@@ -151,67 +151,7 @@ fn recorded() -> Option<Vec<Logits>> {
     Some(values.chunks_exact(RECORDED_VOCAB).map(Logits::bf16).collect())
 }
 
-/// Returns parameters that reach every stage, with their names.
-fn parameters() -> Vec<(&'static str, SamplingParams)> {
-    let neutral = SamplingParams::default();
-    let base = || SamplingParams { temperature: 0.8, ..neutral.clone() };
-    let joint = SamplingParams { top_k: 40, top_p: 0.9, min_p: 0.02, ..base() };
-    vec![
-        ("greedy", SamplingParams { temperature: 0.0, ..neutral.clone() }),
-        ("plain", neutral.clone()),
-        ("temperature 0.8", base()),
-        ("temperature 3", SamplingParams { temperature: 3.0, ..neutral.clone() }),
-        ("top_k 50", SamplingParams { top_k: 50, ..base() }),
-        ("top_p 0.9", SamplingParams { top_p: 0.9, ..base() }),
-        ("top_k 50 top_p 0.9", SamplingParams { top_k: 50, top_p: 0.9, ..base() }),
-        ("min_p 0.05", SamplingParams { min_p: 0.05, ..base() }),
-        ("typical_p 0.7", SamplingParams { typical_p: 0.7, ..base() }),
-        ("top_n_sigma 1.5", SamplingParams { top_n_sigma: 1.5, ..base() }),
-        ("epsilon_cutoff 0.001", SamplingParams { epsilon_cutoff: 1e-3, ..base() }),
-        ("eta_cutoff 0.002", SamplingParams { eta_cutoff: 2e-3, ..base() }),
-        ("xtc 0.5 0.05", SamplingParams { xtc_probability: 0.5, xtc_threshold: 0.05, ..base() }),
-        (
-            "mirostat 4 0.2",
-            SamplingParams { mirostat: Some(Mirostat { tau: 4.0, eta: 0.2, mu: None }), ..base() },
-        ),
-        (
-            "dynamic 0.5 1.5",
-            SamplingParams {
-                dynamic_temperature: Some(DynamicTemperature { min: 0.5, max: 1.5, exponent: 1.0 }),
-                ..base()
-            },
-        ),
-        (
-            "penalties",
-            SamplingParams {
-                repetition_penalty: 1.2,
-                frequency_penalty: 0.4,
-                presence_penalty: 0.3,
-                logit_bias: vec![(7, 3.0), (8, f32::NEG_INFINITY)],
-                ..base()
-            },
-        ),
-        (
-            "dry and bans",
-            SamplingParams {
-                temperature: 0.0,
-                dry: Dry { multiplier: 0.8, allowed_length: 1, ..Dry::default() },
-                no_repeat_ngram: 2,
-                banned_ids: vec![2, 300],
-                ..base()
-            },
-        ),
-        ("joint", SamplingParams { order: FilterOrder::Joint, ..joint.clone() }),
-        (
-            "min_p then top_k",
-            SamplingParams {
-                order: FilterOrder::List(vec![Filter::MinP, Filter::TopP, Filter::TopK]),
-                ..joint
-            },
-        ),
-        (
-            "temperature_last",
-            SamplingParams { temperature: 1.5, temperature_last: true, top_p: 0.8, ..neutral },
-        ),
-    ]
+/// Returns parameters that reach every stage, by their names: those of `golden/params.json`, which bindings read too.
+fn parameters() -> BTreeMap<String, SamplingParams> {
+    serde_json::from_str(include_str!("../golden/params.json")).expect("parameters by name")
 }

@@ -97,35 +97,6 @@ fn a_head_on_a_device_writes_the_text_that_it_writes_on_the_cpu() {
 }
 
 #[test]
-fn drafts_change_no_token_of_a_text_that_a_head_on_a_device_writes() {
-    if !emulated() {
-        return;
-    }
-    let files = Files::new();
-    let (model, other) = (written(&files, "tiny.gguf", 7), written(&files, "other.gguf", 7));
-    let drafters: [&[&str]; 3] = [
-        &["--speculate", "ngram"],
-        &["--draft-model", &other, "--drafts", "3"],
-        &["--draft-model", &other, "--draft-head", "certified"],
-    ];
-    for (head, temperature) in [("exact", "0"), ("certified", "0.2"), ("fast", "0")] {
-        let args = [&["--model", &model, "--head", head, "--temperature", temperature][..], THERE];
-        let plain = text(&args);
-        for drafter in drafters {
-            let drafted = text(&[&args[..], &[drafter]].concat());
-            assert_eq!(drafted["tokens"], plain["tokens"], "{head}, {drafter:?}");
-            let of_drafts = &drafted["speculation"];
-            assert!(of_drafts["drafted"].as_u64() > Some(0), "{of_drafts}");
-            assert!(of_drafts["passes"].as_u64() < Some(TOKENS), "some are accepted: {of_drafts}");
-            // Rows of a pass share what they read, and nobody counts how often.
-            assert_eq!(drafted["head"]["bytes_a_token"], Json::Null);
-            let has_head = drafter.contains(&"--draft-head");
-            assert_eq!(drafted["draft_head"]["bytes_a_token"].is_number(), has_head, "{drafted}");
-        }
-    }
-}
-
-#[test]
 fn a_fast_head_writes_the_same_text_each_time() {
     if !emulated() {
         return;
@@ -155,24 +126,6 @@ fn a_fast_head_writes_the_same_text_each_time() {
     ]);
     let said = String::from_utf8_lossy(&said.stderr);
     assert!(said.contains("fast head on ") && said.contains(" a second, "), "{said}");
-}
-
-#[test]
-fn grammars_and_routes_are_those_of_the_cpu() {
-    if !emulated() {
-        return;
-    }
-    let files = Files::new();
-    let model = written(&files, "tiny.gguf", 7);
-    let grammar = files.write("words.lark", b"start: (\"ab\" | \"ba\" | \"b\")*\n");
-    let cases: [&[&str]; 2] =
-        [&["--grammar", &grammar, "--temperature", "0.9"], &["--route", "probabilities", "--top-p", "0.9"]];
-    for case in cases {
-        let args = [&["--model", &model, "--head", "certified"][..], case];
-        let there = text(&[&args[..], &[THERE]].concat());
-        assert_eq!(there["tokens"], text(&args)["tokens"], "{case:?}");
-        assert!(there["tokens"].as_array().is_some_and(|tokens| tokens.len() > 3), "{there}");
-    }
 }
 
 #[test]

@@ -10,6 +10,15 @@ use gumball_cli::model::{Error, Gguf};
 /// Metadata by key.
 pub type Metadata = BTreeMap<String, Value>;
 
+/// Returns the bytes of a file.
+pub fn bytes(metadata: &Metadata, tensors: &[(String, QTensor)]) -> Vec<u8> {
+    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let mut bytes = Cursor::new(Vec::new());
+    gguf_file::write(&mut bytes, &metadata, &tensors).expect("the file is written");
+    bytes.into_inner()
+}
+
 /// Writes a file and opens it.
 pub fn open(metadata: &Metadata, tensors: &[(String, QTensor)]) -> Result<Gguf, Error> {
     open_damaged(metadata, tensors, |_| {})
@@ -21,11 +30,7 @@ pub fn open_damaged(
     tensors: &[(String, QTensor)],
     damage: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Gguf, Error> {
-    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
-    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let mut bytes = Cursor::new(Vec::new());
-    gguf_file::write(&mut bytes, &metadata, &tensors).expect("the file is written");
-    let mut bytes = bytes.into_inner();
+    let mut bytes = self::bytes(metadata, tensors);
     damage(&mut bytes);
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(&bytes).expect("the file is written");

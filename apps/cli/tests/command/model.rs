@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use gumball_cli::model::{Error, Gguf, Message, Model, TokenStream};
@@ -157,41 +156,6 @@ fn a_prompt_at_once_or_token_by_token_gives_the_same_bits() {
     let all = llama.logits_all(&few).expect("logits");
     assert_eq!(all.len(), 3 * llama.vocab());
     assert!(all[2 * llama.vocab()..] == llama.logits(&few).expect("logits"), "one row, or of several");
-}
-
-/// Prints a fingerprint of a forward pass, for the test below.
-#[test]
-#[ignore = "run with several numbers of threads by threads_do_not_change_a_bit"]
-fn fingerprint() {
-    let llama = &mut load().llama;
-    let tokens: Vec<u32> = (0..80).map(|index| 500 + 11 * index).collect();
-    let hidden = llama.hidden(&tokens).expect("the tokens run");
-    let logits = llama.logits(&hidden).expect("logits");
-    let bits = hidden.values().iter().chain(&logits).map(|value| u64::from(value.to_bits()));
-    // FNV-1a, over words.
-    let hash = bits.fold(0xCBF2_9CE4_8422_2325_u64, |hash, bits| (hash ^ bits).wrapping_mul(0x100_0000_01B3));
-    println!("fingerprint {hash:016x}");
-}
-
-#[test]
-fn threads_do_not_change_a_bit() {
-    path();
-    let fingerprint = |threads: &str| {
-        let tests = std::env::current_exe().expect("this program");
-        let output = Command::new(tests)
-            .args(["--exact", "model::fingerprint", "--ignored", "--nocapture"])
-            .env("RAYON_NUM_THREADS", threads)
-            .env_remove("CANDLE_NUM_THREADS")
-            .output()
-            .expect("this program runs");
-        let output = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (_, hash) = output.split_once("fingerprint ").unwrap_or_else(|| panic!("no hash: {output}"));
-        hash.chars().take(16).collect::<String>()
-    };
-    let one = fingerprint("1");
-    assert!(one.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
-    assert_eq!(one, fingerprint("2"));
-    assert_eq!(one, fingerprint("3"));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use gumball_cli::sampling::SamplingArgs;
 use gumball_inspect::command::with_signs;
 use gumball_spec::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameter,
-    Parameters, SamplingParams, Scope,
+    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameter,
+    SamplingParams, Scope,
 };
 
 use crate::support::{Files, bytes, refuses};
@@ -79,15 +79,6 @@ fn a_file_of_parameters_is_read_and_flags_go_before_it() {
 }
 
 #[test]
-fn parameters_written_as_json_come_back() {
-    let files = Files::new();
-    let given =
-        params("--temperature 0.3 --top-k 40 --bad-words 1,2 --order joint --repetition-scope prompt");
-    let file = files.write("p.json", &serde_json::to_vec(&given).unwrap());
-    assert_eq!(params(&format!("--params {file}")), given);
-}
-
-#[test]
 fn a_misspelt_name_in_a_file_is_refused_with_the_known_ones() {
     let files = Files::new();
     let file = files.write("p.json", br#"{"dry": {"multiplicator": 1}}"#);
@@ -97,24 +88,6 @@ fn a_misspelt_name_in_a_file_is_refused_with_the_known_ones() {
         message.contains("\"dry.multiplicator\" is not known; known are: ")
             && message.contains("allowed_length")
     );
-}
-
-#[test]
-fn a_flag_outside_its_parameters_range_is_refused_and_the_ends_are_not() {
-    for parameter in [SamplingParams::TABLE, Dry::TABLE].concat() {
-        let Some(range) = parameter.range else { continue };
-        let mut params = SamplingParams::default();
-        let field = params.parameter(parameter.name).unwrap().1;
-        let is_whole = matches!(field, Field::Whole(_) | Field::Count(_));
-        for value in
-            range.probes(is_whole).into_iter().filter(|value| !is_whole || value.abs() < 2f64.powi(62))
-        {
-            let flag = format!("--{}={value}", parameter.name.replace(['_', '.'], "-"));
-            let read = Flags::try_parse_from(["gumball", &flag]).ok();
-            let params = read.and_then(|flags| flags.sampling.to_params().ok());
-            assert_eq!(params.is_some_and(|it| it.validate(1000).is_ok()), range.contains(value), "{flag}");
-        }
-    }
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Drafts change no token of a text: on small models of random weights, in every type that has a product of its own, and under
 //! parameters that look at the history, the path, the grammar and the end of the text.
 
-use std::io::Cursor;
-
-use candle_core::quantized::gguf_file::{self, Value};
+use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use gumball_cli::model::{Gguf, Llama, ROWS_LIKE_ONE};
 use serde_json::Value as Json;
 
+use crate::made;
 use crate::support::{Files, gumball, refuses};
 use crate::tiny;
 
@@ -35,9 +34,8 @@ fn model_with(dtype: GgmlDType, pieces: &[&str], noise: f32) -> Vec<u8> {
     ] {
         metadata.insert(key.into(), Value::U32(value));
     }
-    let vocab = 3 + 256 + pieces.len();
     let mut state = 7u64;
-    let mut tensor = |name: &str, shape: &[usize]| {
+    let tensor = |name: &str, shape: &[usize]| {
         // The sum of four uniform numbers; norms around 1.
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -55,21 +53,10 @@ fn model_with(dtype: GgmlDType, pieces: &[&str], noise: f32) -> Vec<u8> {
         let values: Vec<f32> = (0..shape.iter().product()).map(|_| number()).collect();
         let tensor = Tensor::from_vec(values, shape, &Device::Cpu).expect("a tensor");
         let dtype = if shape.len() == 2 { dtype } else { GgmlDType::F32 };
-        (name.to_owned(), QTensor::quantize(&tensor, dtype).expect("a quantised tensor"))
+        QTensor::quantize(&tensor, dtype).expect("a quantised tensor")
     };
-    let tensors = ["token_embd.weight", "output.weight"];
-    let mut tensors: Vec<_> = tensors.map(|name| tensor(name, &[vocab, HIDDEN])).into();
-    for name in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"] {
-        tensors.push(tensor(&format!("blk.0.{name}.weight"), &[HIDDEN, HIDDEN]));
-    }
-    for norm in ["output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"] {
-        tensors.push(tensor(norm, &[HIDDEN]));
-    }
-    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
-    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let mut bytes = Cursor::new(Vec::new());
-    gguf_file::write(&mut bytes, &metadata, &tensors).expect("the file is written");
-    bytes.into_inner()
+    let tensors = tiny::tensors(3 + 256 + pieces.len(), HIDDEN, false, tensor);
+    made::bytes(&metadata, &tensors)
 }
 
 fn write(args: &[&str]) -> Json {
@@ -93,15 +80,9 @@ fn drafts_change_no_token_of_a_text_that_a_head_writes() {
         &["--draft-model", &near, "--draft-head", "exact", "--drafts", "3"],
         &["--draft-model", &target, "--draft-head", "certified", "--drafts", "4"],
     ];
-    let settings: [&[&str]; 3] = [
-        &["--temperature", "0"],
-        &["--temperature", "0.5", "--repetition-penalty", "1.1"],
-        &["--temperature", "0.7", "--top-k", "4", "--logprobs", "processed", "--top-logprobs", "2"],
-    ];
-    for (setting, (number, drafter)) in
-        settings.iter().flat_map(|setting| drafters.iter().enumerate().map(move |drafter| (setting, drafter)))
-    {
-        let args = [&["--model", &target, "--seed", "5", "--max-tokens", "50"], *setting].concat();
+    let setting = ["--temperature", "0.7", "--top-k", "4", "--logprobs", "processed", "--top-logprobs", "2"];
+    for (number, drafter) in drafters.iter().enumerate() {
+        let args = [&["--model", &target, "--seed", "5", "--max-tokens", "50"], &setting[..]].concat();
         let exact = write(&[&args[..], &["--head", "exact"]].concat());
         for head in ["exact", "certified"] {
             let (accepted, drafted) = same_text(&[&args[..], &["--head", head]].concat(), drafter);

@@ -1,5 +1,6 @@
 //! The metadata of a model of one block, with a vocabulary of one's choice.
 
+use candle_core::quantized::QTensor;
 use candle_core::quantized::gguf_file::Value;
 
 use crate::made::Metadata;
@@ -35,4 +36,20 @@ pub fn metadata(pieces: &[&str]) -> Metadata {
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     )
+}
+
+/// Returns the tensors of a model of one block; one without an output matrix ties it to the embedding.
+pub fn tensors(
+    vocab: usize,
+    hidden: usize,
+    is_tied: bool,
+    mut tensor: impl FnMut(&str, &[usize]) -> QTensor,
+) -> Vec<(String, QTensor)> {
+    let matrices = ["token_embd.weight", "output.weight"].map(|name| (name.to_owned(), vec![vocab, hidden]));
+    let names = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+    let squares = names.map(|name| (format!("blk.0.{name}.weight"), vec![hidden; 2]));
+    let norms = ["output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"];
+    let norms = norms.map(|name| (name.to_owned(), vec![hidden]));
+    let all = matrices.into_iter().take(if is_tied { 1 } else { 2 }).chain(squares).chain(norms);
+    all.map(|(name, shape)| (name.clone(), tensor(&name, &shape))).collect()
 }

@@ -4,7 +4,7 @@ use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{FilterOrder, Kind, Request, Row, SamplingParams, oracle};
 use half::bf16;
 
-use crate::cases::Dice;
+use crate::Dice;
 
 /// Above the length from which a set is profiled, and no whole number of tiles.
 const VOCAB: usize = 20_011;

@@ -3,7 +3,7 @@
 use gumball_cpu::{History, Level, Output, Prepared, RowMut, Task, Workspace};
 use gumball_spec::{FilterOrder, Kind, Row, SamplingParams};
 
-use crate::cases::Dice;
+use crate::Dice;
 
 /// What `Workspace::visits` promises of the rows below.
 const MOST: u32 = 50;

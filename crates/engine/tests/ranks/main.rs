@@ -1,14 +1,12 @@
 //! A pool over ranks gives what a pool of one process gives, bit for bit, under every layout, with any split of the vocabulary, and
 //! with any parameters.
 
-#[path = "../../../cpu/tests/differential/cases.rs"]
-mod cases;
-
 #[path = "../../examples/05_own_transport.rs"]
 mod own_transport;
 
 mod batch;
 mod bytes;
+mod cases;
 #[cfg(feature = "emulator")]
 mod device_drafts;
 #[cfg(feature = "emulator")]
