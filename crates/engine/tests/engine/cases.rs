@@ -65,11 +65,39 @@ pub fn params(kind: usize, seed: u64) -> SamplingParams {
     }
 }
 
-/// Returns a small pool with room for what [`params`] asks.
+/// Returns what a small pool with room for what [`params`] asks is made for.
+pub fn config(place: Place) -> PoolConfig {
+    PoolConfig { slots: 16, place, widths: Widths { top_n: 3, ids: 2 }, ..PoolConfig::new(VOCAB) }
+}
+
+/// Returns a small pool of the host.
 pub fn pool(threads: usize) -> Pool {
-    let widths = Widths { top_n: 3, ids: 2 };
-    Pool::new(PoolConfig { slots: 16, place: Place::threads(threads), widths, ..PoolConfig::new(VOCAB) })
-        .unwrap()
+    Pool::new(config(Place::threads(threads))).unwrap()
+}
+
+/// Returns the emulated device, or says why there is none.
+#[cfg(feature = "emulator")]
+pub fn device() -> Option<gumball_engine::Device> {
+    gumball_bench_protocol::skipped::or_skip(gumball_engine::Device::emulated())
+}
+
+/// Returns a place in which histories have room for few tokens, so that they are moved often.
+#[cfg(feature = "emulator")]
+pub fn on_device(device: &gumball_engine::Device, keep_histories: bool) -> Place {
+    Place::Device { device: device.clone(), rows: 200, history_growth: 2, keep_histories }
+}
+
+/// Returns the places whose pools do the same.
+pub fn places() -> Vec<Place> {
+    let host = [1, 2].map(Place::threads).into_iter();
+    #[cfg(feature = "emulator")]
+    let host = host.chain(device().map(|device| on_device(&device, false)));
+    host.collect()
+}
+
+/// Returns a small pool of each place.
+pub fn pools() -> impl Iterator<Item = Pool> {
+    places().into_iter().map(|place| Pool::new(config(place)).unwrap())
 }
 
 /// Steps rows that follow each other.

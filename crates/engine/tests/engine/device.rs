@@ -1,32 +1,12 @@
 //! A pool on a device, which the host emulates here, does what a pool of the host does.
 
-use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dry, Dtype, Error, HostMatrix,
-    Masks, NONE, Outputs, PADDING, Place, Pool, PoolConfig, Route, RowHook, Rows, Sampler, SamplingParams,
-    Scored, Slot, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceSlice, Drafts, Dry, Dtype,
+    IntType, Masks, Outputs, PADDING, Pool, Route, Rows, Sampler, SamplingParams, Slot, StepVariant,
+    VerifyMode, Work,
 };
 
-use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
-
-/// Returns the emulated device, or says why there is none.
-fn device() -> Option<Device> {
-    or_skip(Device::emulated())
-}
-
-/// Returns a small pool with room for what the requests ask, and for few tokens, so that histories are moved.
-fn device_pool(device: &Device) -> Pool {
-    Pool::new(config(device)).unwrap()
-}
-
-fn place(device: &Device, keep_histories: bool) -> Place {
-    Place::Device { device: device.clone(), rows: 16, history_growth: 2, keep_histories }
-}
-
-fn config(device: &Device) -> PoolConfig {
-    let widths = Widths { top_n: 3, ids: 2 };
-    PoolConfig { slots: 16, place: place(device, false), widths, kept: true, ..PoolConfig::new(VOCAB) }
-}
+use crate::cases::{KINDS, VOCAB, config, device, on_device, params, pool, row, rows};
 
 /// Returns requests of all kinds.
 fn requests() -> Vec<SamplingParams> {
@@ -42,23 +22,14 @@ fn requests() -> Vec<SamplingParams> {
 
 /// Admits the same requests to both pools.
 fn both(device: &Device) -> (Pool, Pool, Vec<Slot>) {
-    let (mut host, mut on_device) = (pool(1), device_pool(device));
+    let (mut host, mut there) = (pool(1), Pool::new(config(on_device(device, false))).unwrap());
     let slots = requests().into_iter().map(|params| {
         let slot = host.admit(params.clone(), &[1, 2, 1]).unwrap();
-        assert_eq!(on_device.admit(params, &[1, 2, 1]).unwrap(), slot);
+        assert_eq!(there.admit(params, &[1, 2, 1]).unwrap(), slot);
         slot
     });
     let slots = slots.collect();
-    (host, on_device, slots)
-}
-
-/// Holds the outputs and the states of both pools to each other.
-fn agree(host: &mut Pool, on_device: &mut Pool, slots: &[Slot], wanted: &Outputs, seen: &Outputs) {
-    assert_eq!(seen.layout(), wanted.layout());
-    assert_eq!(seen.words(), wanted.words());
-    for slot in slots.iter().filter(|slot| **slot != PADDING) {
-        assert_eq!(on_device.sequence(*slot).unwrap().state(), host.sequence(*slot).unwrap().state());
-    }
+    (host, there, slots)
 }
 
 /// Rows in the memory of the device, as a model would leave them.
@@ -118,7 +89,7 @@ fn a_captured_step_serves_requests_that_come_and_go() {
 fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     let Some(device) = device() else { return };
     let (mut host, mut sparing, slots) = both(&device);
-    let mut keeping = Pool::new(PoolConfig { place: place(&device, true), ..config(&device) }).unwrap();
+    let mut keeping = Pool::new(config(on_device(&device, true))).unwrap();
     for slot in &slots {
         let sequence = host.sequence(*slot).unwrap();
         assert_eq!(keeping.resume(sequence.params().clone(), sequence.state()).unwrap(), *slot);
@@ -154,7 +125,7 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
     host.step(logits, &Batch::of(&slots), &mut wanted).unwrap();
     keeping.step(logits, &Batch::of(&slots), &mut seen).unwrap();
-    agree(&mut host, &mut keeping, &slots, &wanted, &seen);
+    assert_eq!(seen.words(), wanted.words());
     // Mirostat's limits between the tokens that were read back at once are lost.
     let mirostat =
         *slots.iter().find(|slot| host.sequence(**slot).unwrap().params().mirostat.is_some()).unwrap();
@@ -164,92 +135,86 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
 }
 
 #[test]
-fn a_graph_is_held_to_the_shape_it_was_captured_for() {
+fn a_graph_is_held_to_the_shape_and_the_mode_it_was_captured_for() {
     let Some(device) = device() else { return };
     let (_, mut pool, slots) = both(&device);
-    let buffer = upload(&device, &rows(0..2));
-    pool.assign(&Batch::of(&slots[..2])).unwrap();
+    let buffer = upload(&device, &rows(0..3));
+    let says = |done: gumball_engine::Result<()>, text: &str| {
+        let error = done.unwrap_err().to_string();
+        assert!(error.starts_with(text), "{error}");
+    };
+    // The second one has edits.
+    let pair = [slots[0], slots[4]];
+    let two = Batch::of(&pair);
+    pool.assign(&two).unwrap();
     let graph = pool.capture(&[Work::step(lines(&buffer, 2))]).unwrap();
-    let says = |error: Error, text: &str| assert!(error.to_string().starts_with(text), "{error}");
     pool.assign(&Batch::of(&slots[..1])).unwrap();
-    says(pool.replay(&graph).unwrap_err(), "slots has length 1, but must have 2 rows");
-    pool.assign(&Batch { row_indices: &[0, 1], ..Batch::of(&slots[..2]) }).unwrap();
-    says(pool.replay(&graph).unwrap_err(), "assignment cannot be combined with step");
+    says(pool.replay(&graph), "slots has length 1, but must have 2 rows");
+    pool.assign(&Batch { row_indices: &[0, 1], ..two }).unwrap();
+    says(pool.replay(&graph), "assignment cannot be combined with step");
     let graph = pool.capture(&[Work::step(lines(&buffer, 2))]).unwrap();
-    pool.assign(&Batch { row_indices: &[0, 2], ..Batch::of(&slots[..2]) }).unwrap();
-    says(pool.replay(&graph).unwrap_err(), "row_indices is 2, but must be a row of the logits, in 0..2");
-    for slot in &slots[..2] {
-        assert_eq!(pool.sequence(*slot).unwrap().position(), 3, "nothing was launched");
-    }
-}
+    pool.assign(&Batch { row_indices: &[0, 2], ..two }).unwrap();
+    says(pool.replay(&graph), "row_indices is 2, but must be a row of the logits, in 0..2");
 
-#[test]
-fn masks_come_from_the_host_or_lie_on_the_device() {
-    let Some(device) = device() else { return };
-    let (mut host, mut on_device, slots) = both(&device);
-    let slots = &slots[..2];
-    let data = rows(0..2);
-    let words: Vec<u32> = (0..60).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
-    let masks = Masks::new(&words, 2, 25, 30).unwrap();
-    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
-    let options = Batch { masks, ..Default::default() };
-    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
-    host.step(logits, &Batch { slots, ..options }, &mut wanted).unwrap();
-    on_device.step(logits, &Batch { slots, ..options }, &mut seen).unwrap();
-    let allowed = |id: i32, row: usize| words[row * 30 + id as usize / 32] >> (id % 32) & 1 == 1;
-    assert!((0..2).all(|row| seen.tokens()[row] != NONE && allowed(seen.tokens()[row], row)));
-    agree(&mut host, &mut on_device, slots, &wanted, &seen);
-
-    let (buffer, words) = (upload(&device, &data), DeviceBuffer::of(device.runtime(), &words).unwrap());
-    let masks = DeviceMasks::of(&words, 2, 25, 30).unwrap();
-    on_device.assign(&Batch::of(slots)).unwrap();
-    on_device.enqueue(&[Work::Step(lines(&buffer, 2).into(), masks.into())]).unwrap();
-    on_device.fetch(&mut seen).unwrap();
-    host.step(logits, &Batch { slots, ..options }, &mut wanted).unwrap();
-    agree(&mut host, &mut on_device, slots, &wanted, &seen);
-}
-
-#[test]
-fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
-    let Some(device) = device() else { return };
-    let (mut host, mut on_device, slots) = both(&device);
-    let (a, b) = (slots[0], slots[1]);
-    let data = rows(0..2);
-    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
-    let short = Rows::Logits(HostMatrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap().into());
-    let none = Batch::default();
-    let words = [u32::MAX; 90];
-    let masks = Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
-    let forced = Batch { forced: &[None, Some(900)], ..none };
-    let cases: [(Rows<'_>, &[Slot], Batch<'_>); 7] = [
-        (short, &[a, b], none),
-        (logits, &[a], none),
-        (logits, &[a, a], none),
-        (logits, &[a, -2], none),
-        (logits, &[15, b], none),
-        (logits, &[a, b], masks),
-        (logits, &[a, b], forced),
-    ];
-    for (logits, slots, options) in cases {
-        let wanted = host.step(logits, &Batch { slots, ..options }, &mut Outputs::new()).unwrap_err();
-        assert_eq!(
-            on_device.step(logits, &Batch { slots, ..options }, &mut Outputs::new()).unwrap_err(),
-            wanted
+    let ids = DeviceBuffer::of(device.runtime(), &[7i32]).unwrap();
+    let drafts = Drafts::chain(DeviceSlice::of(&ids, IntType::I32));
+    let verify = [Work::verify(lines(&buffer, 3), drafts)];
+    let drafted = Batch { counts: &[1, 0], ..two };
+    pool.assign(&drafted).unwrap();
+    let graph = pool.capture(&verify).unwrap();
+    pool.assign(&two).unwrap();
+    says(pool.replay(&graph), "slots has length 2, but must have 3 rows");
+    pool.assign(&Batch::of(&slots[..3])).unwrap();
+    says(pool.replay(&graph), "assignment cannot be combined with step");
+    for mode in [VerifyMode::Greedy, VerifyMode::Rejection] {
+        pool.assign(&Batch { mode, ..drafted }).unwrap();
+        says(pool.replay(&graph), "assignment cannot be combined with step");
+        let step = [Work::step(lines(&buffer, 3))];
+        says(pool.enqueue(&step), "assignment cannot be combined with step: a step of drafts needs");
+        let variant = StepVariant::NoFilter;
+        says(
+            pool.on_device().unwrap().enqueue_variant(&verify, variant),
+            "variant is no_filter, but must be ",
         );
     }
-    let hook = |_: &mut [f32]| {};
-    let hooks: [Option<RowHook<'_>>; 2] = [None, Some(&hook)];
-    let options = Batch { hooks: &hooks, ..none };
-    let error =
-        on_device.step(logits, &Batch { slots: &[a, b], ..options }, &mut Outputs::new()).unwrap_err();
-    assert!(error.to_string().starts_with("no hooks on a device: row 1 has one"), "{error}");
-    let many: Vec<Slot> = vec![PADDING; 17];
-    let error = on_device.assign(&Batch::of(&many)).unwrap_err();
-    assert_eq!(error.to_string(), "slots has length 17, but must have at most 16, the pool's rows");
-    assert!(on_device.release(15).is_err() && on_device.sequence(-1).is_err());
-    for slot in [a, b] {
-        assert_eq!(on_device.sequence(slot).unwrap().position(), 3);
+    says(pool.assign(&Batch::of(&[PADDING; 201])), "slots has length 201, but must have at most 200");
+    for slot in &slots {
+        assert_eq!(pool.sequence(*slot).unwrap().position(), 3, "nothing was launched");
     }
+    let logits = Rows::logits(&[0.0; 3 * VOCAB], 3, VOCAB).unwrap();
+    pool.step(logits, &Batch::of(&slots[..3]), &mut Outputs::new()).unwrap();
+    says(pool.replay(&graph), "work cannot be combined with assignment");
+}
+
+#[test]
+fn masks_and_a_drafters_rows_may_lie_on_the_device() {
+    let Some(device) = device() else { return };
+    let (mut host, mut there, slots) = both(&device);
+    let (slots, data) = (&slots[..2], rows(0..3));
+    let words: Vec<u32> = (0..60).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
+    let masks = Masks::new(&words, 2, 25, 30).unwrap();
+    let logits = Rows::logits(&data[..2 * VOCAB], 2, VOCAB).unwrap();
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+    host.step(logits, &Batch { masks, ..Batch::of(slots) }, &mut wanted).unwrap();
+    let (buffer, words) = (upload(&device, &data), DeviceBuffer::of(device.runtime(), &words).unwrap());
+    let masks = DeviceMasks::of(&words, 2, 25, 30).unwrap();
+    there.assign(&Batch::of(slots)).unwrap();
+    there.enqueue(&[Work::Step(lines(&buffer, 2).into(), masks.into())]).unwrap();
+    there.fetch(&mut seen).unwrap();
+    assert_eq!(seen.words(), wanted.words());
+
+    // Drafts of the host beside rows there.
+    let logits = Rows::logits(&data, 3, VOCAB).unwrap();
+    let q: Vec<f32> = data.iter().map(|z| z.exp()).collect();
+    let (given, buffered) = (gumball_engine::Matrix::new(&q, 3, VOCAB).unwrap(), upload(&device, &q));
+    let drafts = Drafts { probs: Some(given), ..Drafts::chain(&[7]) };
+    let batch = Batch { counts: &[1, 0], mode: VerifyMode::Rejection, ..Batch::of(slots) };
+    host.verify(logits, &batch, &drafts, &mut wanted).unwrap();
+    there.assign(&batch).unwrap();
+    let beside = Drafts { probs: Some(lines(&buffered, 3).into()), ..drafts };
+    there.enqueue(&[Work::verify(lines(&buffer, 3), beside)]).unwrap();
+    there.fetch(&mut seen).unwrap();
+    assert_eq!(seen.words(), wanted.words());
 }
 
 #[test]
@@ -279,109 +244,4 @@ fn a_device_is_opened_by_its_name() {
     if let Err(error) = Device::open("cuda:999") {
         assert!(error.to_string().starts_with("no CUDA: "), "{error}");
     }
-}
-
-#[test]
-fn a_full_pool_says_so_and_an_empty_step_is_none() {
-    let Some(device) = device() else { return };
-    let config = PoolConfig { slots: 1, place: Place::device(device.clone(), 1), ..PoolConfig::new(VOCAB) };
-    let mut pool = Pool::new(config).unwrap();
-    let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
-    let error = pool.admit(SamplingParams::default(), &[]).unwrap_err();
-    assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
-    let error = pool.fetch(&mut Outputs::with_kept()).unwrap_err();
-    assert!(error.to_string().contains("the pool was made to keep none"), "{error}");
-    let mut out = Outputs::new();
-    pool.step(Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap(), &Batch::of(&[]), &mut out).unwrap();
-    assert_eq!(out.tokens().len(), 0);
-    pool.release(slot).unwrap();
-    assert!(pool.is_empty() && pool.admit(SamplingParams::default(), &[]).unwrap() == slot);
-}
-
-#[test]
-fn scores_on_a_device_are_those_of_the_host() {
-    let Some(device) = device() else { return };
-    let mut on_device = device_pool(&device);
-    let mut host = pool(1);
-    const ROWS: usize = 7;
-    let data = rows((0..ROWS as u64).map(|i| i % 3));
-    let lines = [6, 0, 0, 3, 1, 1, 2];
-    let ids = [5, 6, 5, 6, 5, 900, 6, 7, 6, 5, 6, 5, 6];
-    for params in requests() {
-        let before = on_device.len();
-        for (start, prompt_len, select) in [(0, 0, false), (1, 4, true), (6, 3, false), (6, 13, true)] {
-            // Id 900 is in a history only.
-            let rows = ROWS.min(if start < 6 { 5 - start } else { 7 });
-            let logits = Rows::logits(&data, ROWS, VOCAB).unwrap();
-            let scored = Scored { params: &params, ids: &ids, prompt_len, start, chunk_rows: None };
-            let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
-            let row_indices = if select || rows < ROWS { &lines[..rows] } else { &[] };
-            let options = Batch { row_indices, ..Batch::default() };
-            let result = host.score(logits, &options, &scored, &mut wanted);
-            let on_device = on_device.score(logits, &options, &scored, &mut seen);
-            assert_eq!(
-                on_device.map_err(|error| error.to_string()),
-                result.map_err(|error| error.to_string())
-            );
-            assert_eq!((seen.layout(), seen.words()), (wanted.layout(), wanted.words()), "{params:?}");
-            for row in 0..wanted.layout().rows {
-                let mut kept = wanted.kept(row).to_vec();
-                kept.sort_unstable();
-                assert_eq!(seen.kept(row), kept, "row {row} of {params:?}");
-            }
-        }
-        assert_eq!(on_device.len(), before, "no slot is touched");
-    }
-
-    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
-    let scored = Scored {
-        params: &SamplingParams::default(),
-        ids: &[1, 900],
-        prompt_len: 2,
-        start: 1,
-        chunk_rows: None,
-    };
-    let error = on_device.score(logits, &Batch::default(), &scored, &mut Outputs::new()).unwrap_err();
-    assert_eq!(error.to_string(), "ids is 900, but must be an id in 0..900");
-}
-
-#[test]
-fn rows_of_probabilities_are_stepped_as_on_the_host() {
-    let Some(device) = device() else { return };
-    let (mut pool, mut host) = (device_pool(&device), pool(1));
-    let values: Vec<f32> = (0..VOCAB).map(|id| ((id * 37 % 101) as f32 - 20.0) * 1e-3).collect();
-    // Min-p compares logits by y (F2) and probabilities by a product (P1a).
-    for (top_p, min_p) in [(0.9, 0.0), (1.0, 0.9), (0.9, 0.9)] {
-        let params =
-            SamplingParams { top_p, min_p, banned_ids: vec![3], seed: Some(7), ..SamplingParams::default() };
-        let slots = (pool.admit(params.clone(), &[1]).unwrap(), host.admit(params, &[1]).unwrap());
-        let (mut seen, mut wanted) = (Outputs::new(), Outputs::new());
-        // A sequence may change from one kind to the other.
-        for step in 0..6 {
-            let rows = match step % 3 {
-                2 => Rows::logits(&values, 1, VOCAB),
-                _ => Rows::probabilities(&values, 1, VOCAB),
-            };
-            let rows = rows.unwrap();
-            pool.step(rows, &Batch::of(&[slots.0]), &mut seen).unwrap();
-            host.step(rows, &Batch::of(&[slots.1]), &mut wanted).unwrap();
-            assert_eq!((seen.tokens(), seen.words()), (wanted.tokens(), wanted.words()), "step {step}");
-        }
-    }
-}
-
-#[test]
-fn what_speaks_of_logits_is_refused_beside_probabilities_on_a_device() {
-    let Some(device) = device() else { return };
-    let mut pool = device_pool(&device);
-    let plain = pool.admit(SamplingParams::default(), &[]).unwrap();
-    let warm = SamplingParams { temperature: 0.5, ..SamplingParams::default() };
-    let warm = pool.admit(warm, &[]).unwrap();
-    let data = [0.5f32; 2 * VOCAB];
-    let rows = Rows::probabilities(&data, 2, VOCAB).unwrap();
-    let error = pool.step(rows, &Batch::of(&[plain, warm]), &mut Outputs::new()).unwrap_err();
-    assert!(matches!(error, Error::OutOfRange { parameter: "temperature", .. }), "{error}");
-    assert_eq!(pool.sequence(plain).unwrap().position(), 0);
-    pool.step(rows, &Batch { row_indices: &[0], ..Batch::of(&[plain]) }, &mut Outputs::new()).unwrap();
-    assert_eq!(pool.sequence(plain).unwrap().position(), 1);
 }

@@ -2,12 +2,11 @@
 
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, DraftBatch,
-    DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Pool, PoolConfig, Proposals, Rows, Slot,
-    VerifyMode, Work,
+    DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Pool, Proposals, Rows, Slot, VerifyMode, Work,
 };
 
-use crate::cases::{VOCAB, params, rows};
-use crate::device_verify::{Both, config, device, place};
+use crate::cases::{VOCAB, config, device, on_device, params, rows};
+use crate::device_verify::Both;
 
 const MODES: [VerifyMode; 3] = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Block];
 
@@ -30,9 +29,7 @@ fn batch(pool: &mut Pool, slots: &[Slot], depth: u32, mode: VerifyMode) -> Draft
 fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
     let Some(device) = device() else { return };
     for (mode, ids) in MODES.into_iter().zip([IntType::I32, IntType::I64, IntType::I64]) {
-        let mut both = Both::new(&device);
-        let config = PoolConfig { place: place(&device, true), ..config(&device) };
-        both.device = Pool::new(config).unwrap();
+        let mut both = Both::new(&device, true);
         // Plain, with penalties, with filters: histories and counts matter.
         let slots = [0, 1, 3, 6].map(|kind| both.admit(params(kind, 2), &[3, 7]));
         let n = slots.len();
@@ -102,7 +99,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
 #[test]
 fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
     let Some(device) = device() else { return };
-    let mut pool = Pool::new(config(&device)).unwrap();
+    let mut pool = Pool::new(config(on_device(&device, false))).unwrap();
     let slots = [0, 3, 6].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
     let (mode, options) = (VerifyMode::Coupled, Batch::default());
     let drawn = batch(&mut pool, &slots, 1, mode);
@@ -151,7 +148,7 @@ fn a_graph_of_drafts_alone_follows_what_is_assigned_to_its_batch() {
 #[test]
 fn drafts_are_copied_where_there_is_room_for_them() {
     let Some(device) = device() else { return };
-    let mut pool = Pool::new(config(&device)).unwrap();
+    let mut pool = Pool::new(config(on_device(&device, false))).unwrap();
     let slots = [0, 3].map(|kind| pool.admit(params(kind, 5), &[3, 7]).unwrap());
     let limits = DraftBatchLimits { rows: 2, siblings: 2, probs: false };
     let drawn = pool.on_device().unwrap().add_draft_batch(limits).unwrap();

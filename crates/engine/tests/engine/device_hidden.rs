@@ -5,14 +5,12 @@ use gumball_engine::head::{
 };
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, Head, IntType,
-    Masks, Outputs, PADDING, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Slot, Tree, VerifyMode,
-    Work, bf16,
+    Outputs, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Slot, VerifyMode, Work, bf16,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::logits;
 
-use crate::cases::{VOCAB, pool};
-use crate::device_verify::{config, device};
+use crate::cases::{VOCAB, device, on_device, pool};
 use crate::hidden::{WIDTH, mixture, numbers, scaling};
 
 /// The steps of a test, and the rows of each.
@@ -41,6 +39,10 @@ fn clusters(is_short: bool) -> Clusters {
 
 fn clustered_options() -> ClusteredOptions {
     ClusteredOptions { special_ids: vec![5, 3], ..ClusteredOptions::default() }
+}
+
+fn config(device: &Device) -> PoolConfig {
+    PoolConfig { kept: true, ..crate::cases::config(on_device(device, false)) }
 }
 
 /// A pool of the host and one of a device, with `ROWS` requests of the mixture each, and their slots.
@@ -75,66 +77,14 @@ fn step_hidden(
 }
 
 #[test]
-fn steps_from_hidden_states_are_those_of_the_host() {
-    let Some(device) = device() else { return };
-    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
-    let certified = Certified::new(exact(&weights));
-    let words = [0xFFFF_FFF7; 29].repeat(ROWS);
-    let masks = Masks::new(&words, ROWS, 29, 29).unwrap();
-    let forced: Vec<_> = (0..ROWS).map(|row| (row == 7).then_some(11)).collect();
-    let plain = Batch::default();
-    let strict = Batch { masks, forced: &forced, ..Batch::default() };
-    for (head, is_screened) in heads(&device, &certified).iter().zip([false, true]) {
-        for kept in [false, true] {
-            let mut host = pool(1);
-            let config = PoolConfig { kept, ..config(&device) };
-            let mut on_device = Pool::new(config).unwrap();
-            let mut slots: Vec<_> =
-                (0..ROWS - 1).map(|kind| host.admit(mixture(kind), &[1, 2, 1]).unwrap()).collect();
-            for (kind, slot) in slots.iter().enumerate() {
-                assert_eq!(on_device.admit(mixture(kind), &[1, 2, 1]), Ok(*slot));
-            }
-            slots.insert(4, PADDING);
-            let outputs = || if kept { Outputs::with_kept() } else { Outputs::new() };
-            let (mut expected, mut seen) = (outputs(), outputs());
-            for step in 0..STEPS {
-                let options = if step % 2 == 0 { &plain } else { &strict };
-                let data = numbers(ROWS * WIDTH, 100 + step, 3.0);
-                let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
-                host.step(
-                    Rows::hidden(certified.exact(), states),
-                    &Batch { slots: &slots, ..*options },
-                    &mut expected,
-                )
-                .unwrap();
-                on_device
-                    .step(Rows::hidden(head, states), &Batch { slots: &slots, ..*options }, &mut seen)
-                    .unwrap();
-                assert_eq!(seen.words(), expected.words(), "screened: {is_screened}, step {step}");
-                assert!((0..ROWS).all(|row| seen.kept(row) == expected.kept(row)));
-            }
-        }
-        let counts = head.counts().unwrap();
-        assert_eq!(counts.certified_rows > STEPS * 6, is_screened, "{counts:?}");
-        assert_eq!(counts.whole_rows + counts.certified_rows, 2 * STEPS * (ROWS as u64 - 1));
-        assert!(counts.certified_logits <= counts.certified_rows * VOCAB as u64 / 4, "{counts:?}");
-    }
-}
-
-#[test]
 fn a_graph_steps_from_hidden_states() {
     let Some(device) = device() else { return };
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let certified = Certified::new(exact(&weights));
     let data = numbers(2 * ROWS * WIDTH, 9, 3.0);
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    for head in &heads(&device, &certified) {
-        let mut host = pool(1);
-        let mut on_device = Pool::new(config(&device)).unwrap();
-        let slots: Vec<_> = (0..ROWS).map(|kind| host.admit(mixture(kind), &[5]).unwrap()).collect();
-        for (kind, slot) in slots.iter().enumerate() {
-            assert_eq!(on_device.admit(mixture(kind), &[5]), Ok(*slot));
-        }
+    for (head, is_screened) in heads(&device, &certified).iter().zip([false, true]) {
+        let (mut host, mut on_device, slots) = admitted(&device);
         on_device.assign(&Batch::of(&slots)).unwrap();
         let inputs = [0, 1].map(|step| {
             let start = step * ROWS * WIDTH;
@@ -153,6 +103,10 @@ fn a_graph_steps_from_hidden_states() {
             on_device.fetch(&mut seen).unwrap();
             assert_eq!(seen.words(), expected.words());
         }
+        let counts = head.counts().unwrap();
+        assert_eq!(counts.certified_rows >= 6 * 6, is_screened, "{counts:?}");
+        assert_eq!(counts.whole_rows + counts.certified_rows, 6 * ROWS as u64);
+        assert!(counts.certified_logits <= counts.certified_rows * VOCAB as u64 / 4, "{counts:?}");
     }
 }
 
@@ -220,76 +174,6 @@ fn drafts_are_verified_from_hidden_states() {
 }
 
 #[test]
-fn drafts_and_hidden_states_of_the_host_are_verified_as_there() {
-    let Some(device) = device() else { return };
-    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
-    let certified = Certified::new(exact(&weights));
-    let clustered = Clustered::new(certified.exact(), clusters(true), &clustered_options()).unwrap();
-    let kinds = [0, 1, 2, 3];
-    let (counts, ids) = ([2, 0, 3, 1], [7, 8, 1, 2, 3, 900]);
-    let parents = [-1, -1, -1, 0, 0, -1];
-    let (chains_counts, chains) = (&counts, Drafts::chain(&ids));
-    let rows = counts.len() + ids.len();
-    let words = [0xFFFF_FFF7; 29].repeat(rows);
-    let masks = Masks::new(&words, rows, 29, 29).unwrap();
-    let strict = Batch { masks, ..Batch::default() };
-    for head in [Head::Exact(certified.exact()), Head::Certified(&certified), Head::Clustered(&clustered)] {
-        let there = DeviceHead::new(&device, head, ROWS).unwrap();
-        assert_eq!(there.screen_bytes() > 0, matches!(head, Head::Certified(_)));
-        let (mut host, mut on_device) = (pool(1), Pool::new(config(&device)).unwrap());
-        let slots = kinds.map(|kind| host.admit(mixture(kind), &[3]).unwrap());
-        for (kind, slot) in kinds.iter().zip(&slots) {
-            assert_eq!(on_device.admit(mixture(*kind), &[3]), Ok(*slot));
-        }
-        let [mut wanted, mut seen] = [(); 2].map(|()| Outputs::with_kept());
-        let modes = [VerifyMode::Coupled, VerifyMode::Greedy, VerifyMode::Rejection];
-        for (step, mode) in (0..).zip(modes.into_iter().cycle().take(6)) {
-            let tree = if step % 2 == 1 { Tree::Parents((&parents).into()) } else { Tree::Chain };
-            let drafts = Drafts { tree, ..chains };
-            let options = if step < 3 { &strict } else { &Batch::default() };
-            let data = numbers(rows * WIDTH, 200 + step, 3.0);
-            let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
-            host.verify(
-                Rows::hidden(head, states),
-                &Batch { slots: &slots, counts: &counts, mode, ..*options },
-                &drafts,
-                &mut wanted,
-            )
-            .unwrap();
-            on_device
-                .verify(
-                    Rows::hidden(&there, states),
-                    &Batch { slots: &slots, counts: &counts, mode, ..*options },
-                    &drafts,
-                    &mut seen,
-                )
-                .unwrap();
-            assert_eq!(seen.words(), wanted.words(), "{mode:?}, step {step}");
-            assert_eq!(seen.accepted(), wanted.accepted());
-            assert_eq!(seen.is_approximate(), head.is_approximate());
-        }
-        let data = numbers(rows * WIDTH, 9, 3.0);
-        let output = |pool: &mut Pool| pool.sequence(slots[0]).unwrap().state().output.to_vec();
-        let before = output(&mut on_device);
-        for (rows, width, parameter) in [(rows - 1, WIDTH, "hidden"), (rows, WIDTH - 1, "hidden")] {
-            let states = HiddenStates::new(&data[..rows * width], rows, width).unwrap();
-            let options = Batch::default();
-            let refused = on_device.verify(
-                Rows::hidden(&there, states),
-                &Batch { slots: &slots, counts: chains_counts, ..options },
-                &chains,
-                &mut seen,
-            );
-            assert!(
-                matches!(&refused, Err(Error::Length { parameter: p, .. }) if *p == parameter),
-                "{refused:?}"
-            );
-        }
-        assert_eq!(output(&mut on_device), before);
-    }
-}
-
-#[test]
 fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     let Some(device) = device() else { return };
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
@@ -317,6 +201,14 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     assert!(matches!(refused, Err(Error::Length { parameter: "head", .. })), "{refused:?}");
     let refused = enqueue(&small, rows(2, WIDTH), Batch { slots: &slots[..1], ..none });
     assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
+    let data = numbers(3 * WIDTH, 9, 3.0);
+    for (rows, width) in [(1, WIDTH), (2, WIDTH - 1)] {
+        let states = HiddenStates::new(&data[..rows * width], rows, width).unwrap();
+        let batch = Batch { counts: &[1], ..Batch::of(&slots[..1]) };
+        let refused =
+            on_device.verify(Rows::hidden(&small, states), &batch, &Drafts::chain(&[7]), &mut Outputs::new());
+        assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
+    }
     assert!(matches!(DeviceHead::new(&device, &head, 0), Err(Error::OutOfRange { parameter: "rows", .. })));
     assert!(slots.iter().all(|slot| on_device.sequence(*slot).unwrap().state().output.is_empty()));
     // What needs the whole row says so.

@@ -1,11 +1,11 @@
 //! Drafts of a draft model are what the request would draw there, and drawing them changes nothing.
 
 use gumball_engine::{
-    Batch, Drafts, Error, Matrix, NONE, Outputs, PADDING, Place, Pool, PoolConfig, Proposals, Route, Rows,
-    SamplingParams, Slot, VerifyMode,
+    Batch, Drafts, Error, Matrix, Outputs, Pool, PoolConfig, Proposals, Route, Rows, SamplingParams, Slot,
+    VerifyMode,
 };
 
-use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
+use crate::cases::{KINDS, VOCAB, params, pool, pools, row};
 use crate::verify::{MIROSTAT, MODES, model};
 
 /// Drafts a chain for a request by a model, a call for each draft.
@@ -62,41 +62,6 @@ fn a_draft_model_that_is_the_target_is_always_right() {
 }
 
 #[test]
-fn siblings_and_probabilities_are_the_definitions_on_any_number_of_threads() {
-    let mut pools = [(1, Route::Race), (3, Route::Race), (1, Route::Oracle)].map(|(threads, route)| {
-        let config = PoolConfig { place: Place::threads(threads), route, ..PoolConfig::new(VOCAB) };
-        let mut pool = Pool::new(config).unwrap();
-        let kinds = (0..KINDS).filter(|kind| *kind != MIROSTAT);
-        let params = kinds.map(|kind| SamplingParams { logprobs: None, ..params(kind, 9) });
-        let slots: Vec<Slot> = params.map(|params| pool.admit(params, &[3, 7, 9]).unwrap()).collect();
-        (pool, slots)
-    });
-    // Two rows of each request, behind paths of different lengths, and padding between.
-    let slots: Vec<Slot> = pools[0].1.iter().flat_map(|slot| [*slot, PADDING, *slot]).collect();
-    let counts: Vec<u32> = (0..slots.len() as u32).map(|row| row % 3).collect();
-    let ids: Vec<i32> = (0..counts.iter().sum()).map(|id: u32| id as i32 * 31 % 17).collect();
-    let data = rows(0..slots.len() as u64);
-    let logits = Rows::logits(&data, slots.len(), VOCAB).unwrap();
-    for mode in MODES {
-        let drafted = pools.each_mut().map(|(pool, _)| {
-            let mut out = Proposals::with_probs(5);
-            let batch = Batch { counts: &counts, mode, ..Batch::of(&slots) };
-            pool.draft(logits, &batch, &ids, &mut out).unwrap();
-            out
-        });
-        for (row, slot) in slots.iter().enumerate() {
-            for other in &drafted[1..] {
-                assert_eq!(drafted[0].row(row), other.row(row), "{mode:?}, row {row}");
-                assert_eq!(drafted[0].row_probs(row), other.row_probs(row), "{mode:?}, row {row}");
-            }
-            let is_padding = *slot == PADDING;
-            assert_eq!(drafted[0].row(row)[0] == NONE, is_padding);
-            assert_eq!(drafted[0].row_probs(row).iter().all(|q| *q == 0.0), is_padding);
-        }
-    }
-}
-
-#[test]
 fn the_words_are_those_of_the_mode() {
     let mut pool = pool(1);
     let slot = pool.admit(SamplingParams { seed: Some(3), ..Default::default() }, &[1]).unwrap();
@@ -108,20 +73,36 @@ fn the_words_are_those_of_the_mode() {
     assert_eq!(pool.sequence(slot).unwrap().history().ids(), [1], "nothing has changed");
 }
 
+#[test]
+fn bans_at_the_end_of_a_history_do_not_hold_behind_a_draft_from_there() {
+    // 5 is banned right after 7, and 9 as the first token of the output.
+    let bad = SamplingParams { bad_words: vec![vec![7, 5]], temperature: 0.0, ..Default::default() };
+    let early = SamplingParams { min_tokens: 1, stop_ids: vec![9], temperature: 0.0, ..Default::default() };
+    let mut row = vec![0.0; VOCAB];
+    (row[9], row[5], row[3]) = (3.0, 4.0, 1.0);
+    let data = row.repeat(4);
+    let logits = Rows::logits(&data[..2 * VOCAB], 2, VOCAB).unwrap();
+    for mut pool in pools() {
+        let slots = [&bad, &early].map(|params| pool.admit(params.clone(), &[7]).unwrap());
+        let (mut first, mut second, mut out) = (Proposals::new(1), Proposals::new(1), Outputs::new());
+        pool.draft(logits, &Batch::of(&slots), &[], &mut first).unwrap();
+        assert_eq!(first.ids(), [9, 5]);
+        let behind = Batch { counts: &[1, 1], ..Batch::of(&slots) };
+        pool.draft(logits, &behind, first.ids(), &mut second).unwrap();
+        assert_eq!(second.ids(), [5, 5]);
+        let all = Rows::logits(&data, 4, VOCAB).unwrap();
+        pool.verify(all, &behind, &Drafts::chain(first.ids()), &mut out).unwrap();
+        assert_eq!([0, 1].map(|request| out.request(request).tokens), [&[9, 5], &[5, 5]]);
+    }
+}
+
 /// What an error says, and the slots, the numbers of drafts and the paths that it is about.
-pub type Refused<'a> = (&'a str, &'a [Slot], &'a [u32], &'a [i32]);
+type Refused<'a> = (&'a str, &'a [Slot], &'a [u32], &'a [i32]);
 
 #[test]
 fn what_cannot_be_drafted_is_refused() {
-    let mut pool = pool(1);
-    let a = pool.admit(params(0, 1), &[1]).unwrap();
-    let b = pool.admit(params(MIROSTAT, 1), &[1]).unwrap();
-    let data = row(1);
+    let (data, long, [a, b]) = (row(1), [3; 64], [0, 1]);
     let logits = Rows::logits(&data, 1, VOCAB).unwrap();
-    let mut refused = |batch: &Batch<'_>, paths: &[i32]| {
-        pool.draft(logits, batch, paths, &mut Proposals::new(1)).unwrap_err().to_string()
-    };
-    let long = [3; 64];
     let cases: [Refused<'_>; 8] = [
         ("slots has length 2, but must have one per row, 1", &[a, a], &[], &[]),
         ("paths.counts has length 2, but must have one per row, 1, or 0", &[a], &[1, 1], &[1, 1]),
@@ -132,26 +113,24 @@ fn what_cannot_be_drafted_is_refused() {
         ("slot is 7, but must be an admitted slot", &[7], &[], &[]),
         ("mirostat cannot be combined with drafts", &[b], &[], &[]),
     ];
-    for (message, slots, counts, paths) in cases {
-        let error = refused(&Batch { counts, ..Batch::of(slots) }, paths);
-        assert!(error.starts_with(message), "{error}");
-    }
-    assert!(refused(&Batch { forced: &[Some(900)], ..Batch::of(&[a]) }, &[]).starts_with("forced is 900"));
-}
-
-#[test]
-fn a_row_has_no_more_siblings_than_a_verification_takes() {
-    let mut pool = Pool::new(PoolConfig::new(VOCAB)).unwrap();
-    let slot = pool.admit(SamplingParams { seed: Some(3), ..Default::default() }, &[1]).unwrap();
-    let data = row(1);
-    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
-    for (siblings, is_refused) in [(64, false), (65, true), (1 << 31, true), (usize::MAX, true)] {
-        let mut out = Proposals::new(siblings);
-        let drafted = pool.draft(logits, &Batch::of(&[slot]), &[], &mut out);
-        assert_eq!(drafted.is_err(), is_refused, "{siblings}");
-        if let Err(error) = drafted {
-            assert_eq!(error.to_string(), format!("siblings is {siblings}, but must be in 0..=64"));
+    for mut pool in pools() {
+        assert_eq!(pool.admit(params(0, 1), &[1]), Ok(a));
+        assert_eq!(pool.admit(params(MIROSTAT, 1), &[1]), Ok(b));
+        let mut refused = |batch: &Batch<'_>, paths: &[i32], siblings| {
+            pool.draft(logits, batch, paths, &mut Proposals::new(siblings)).unwrap_err().to_string()
+        };
+        for (message, slots, counts, paths) in cases {
+            let error = refused(&Batch { counts, ..Batch::of(slots) }, paths, 1);
+            assert!(error.starts_with(message), "{error}");
         }
+        let slots = [a];
+        let forced = Batch { forced: &[Some(900)], ..Batch::of(&slots) };
+        assert!(refused(&forced, &[], 1).starts_with("forced is 900"));
+        for siblings in [65, 1 << 31, usize::MAX] {
+            let text = format!("siblings is {siblings}, but must be in 0..=64");
+            assert_eq!(refused(&Batch::of(&slots), &[], siblings), text);
+        }
+        pool.draft(logits, &Batch::of(&slots), &[], &mut Proposals::new(64)).unwrap();
     }
 }
 

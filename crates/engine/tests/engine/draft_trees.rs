@@ -135,27 +135,6 @@ impl Written {
 }
 
 #[test]
-fn trees_are_the_definitions() {
-    let batch = Batch::new();
-    for threads in [1, 3] {
-        let operators = Operators::new(None, Some(threads)).unwrap();
-        for case in cases() {
-            let mut written = Written::new();
-            let Written { tokens, rows, accepted, statuses } = &mut written;
-            let trees = DraftTrees::Host { trees: batch.host(case), tokens, rows: Some(rows) };
-            let counts = DraftTreeCounts {
-                accepted: Some(accepted.into()),
-                statuses: Some(statuses.into()),
-                ..DraftTreeCounts::default()
-            };
-            operators.judge(trees, case.judgement, &Draws::new(3, 17), counts).unwrap();
-            let accepted = written.check(&batch, case);
-            assert!((1..(TREES * DRAFTS) as u32).contains(&accepted), "{accepted} {case:?}");
-        }
-    }
-}
-
-#[test]
 fn mistakes_about_trees_are_named_and_nothing_is_written() {
     let batch = Batch::new();
     let operators = Operators::new(None, Some(1)).unwrap();
@@ -181,6 +160,10 @@ fn mistakes_about_trees_are_named_and_nothing_is_written() {
     assert_eq!(text, "parents is -1 for node 1 of tree 0, but must be 0 in a chain");
     let text = refused(whole, Judgement::Threshold { single: 1.5, acc: 0.5 });
     assert_eq!(text, "threshold_single is 1.5, but must be in 0..=1");
+    let trees = DraftTrees::Host { trees: whole, tokens: &mut [7; 7], rows: None };
+    let error =
+        operators.judge(trees, THRESHOLDS, &Draws::new(0, 0), DraftTreeCounts::default()).unwrap_err();
+    assert_eq!(error.to_string(), format!("tokens has length 7, but must have {} {shape}", TREES * ROWS));
     let (mut tokens, mut alone) = (vec![7; TREES * ROWS], [0; TREES]);
     let trees = DraftTrees::Host { trees: whole, tokens: &mut tokens, rows: None };
     let counts =

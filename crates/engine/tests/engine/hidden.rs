@@ -3,10 +3,9 @@
 use allocation_counter::measure;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, WholeRow};
 use gumball_engine::{
-    Batch, Filter, Head, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route, Row, Rows, SamplingParams,
+    Batch, Filter, Head, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route, Rows, SamplingParams,
     Widths, bf16,
 };
-use gumball_spec::head::logits;
 use gumball_spec::num::philox4x32_10;
 
 use crate::cases::{KINDS, VOCAB, back_to, params, pool};
@@ -22,49 +21,6 @@ pub fn numbers(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
 /// Returns what follows a product: a scale and a cap.
 pub fn scaling() -> Scaling {
     Scaling { logit_scale: 0.75, softcap: 20.0 }
-}
-
-/// Returns the logits of hidden states by the definition.
-fn by_definition(weights: &[bf16], states: &HiddenStates<'_>) -> Vec<f32> {
-    let row = |row| logits(Row::Bf16(weights), states.row(row), None, &scaling());
-    (0..states.rows()).flat_map(row).collect()
-}
-
-#[test]
-fn a_step_from_hidden_states_is_a_step_from_their_logits() {
-    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
-    let options = HeadOptions { scaling: scaling(), ..Default::default() };
-    let head = Exact::new(&weights, VOCAB, WIDTH, options).unwrap();
-    let words = [0xFFFF_FFF7; 29].repeat(KINDS + 1);
-    let masks = Masks::new(&words, KINDS + 1, 29, 29).unwrap();
-    let options = Batch { masks, ..Batch::default() };
-    for threads in [1, 3] {
-        let (mut of_logits, mut of_states) = (pool(threads), pool(threads));
-        let mut slots: Vec<_> =
-            (0..KINDS).map(|kind| of_logits.admit(params(kind, 3), &[1, 2, 1]).unwrap()).collect();
-        for (kind, slot) in slots.iter().enumerate() {
-            assert_eq!(of_states.admit(params(kind, 3), &[1, 2, 1]), Ok(*slot));
-        }
-        slots.insert(4, PADDING);
-        let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
-        for step in 0..5 {
-            let data = numbers(slots.len() * WIDTH, 100 + step, 3.0);
-            let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
-            let z = by_definition(&weights, &states);
-            let z = Rows::logits(&z, slots.len(), VOCAB).unwrap();
-            of_logits.step(z, &Batch { slots: &slots, ..options }, &mut expected).unwrap();
-            of_states
-                .step(Rows::hidden(&head, states), &Batch { slots: &slots, ..options }, &mut seen)
-                .unwrap();
-            assert_eq!(seen.words(), expected.words(), "{threads} threads, step {step}");
-            assert!((0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
-        }
-        // A step of padding alone reads nothing.
-        let data = numbers(WIDTH, 1, 1.0);
-        let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
-        of_states.step(Rows::hidden(&head, states), &Batch::of(&[PADDING]), &mut seen).unwrap();
-        assert_eq!(seen.tokens(), [-1]);
-    }
 }
 
 /// Requests that a few tokens decide, between those of all kinds, whose logprobs need the whole row.

@@ -11,8 +11,6 @@ mod device_graph;
 #[cfg(feature = "emulator")]
 mod device_hidden;
 #[cfg(feature = "emulator")]
-mod device_judged;
-#[cfg(feature = "emulator")]
 mod device_operators;
 #[cfg(feature = "emulator")]
 mod device_shorten;

@@ -80,16 +80,6 @@ fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
     }
 }
 
-#[test]
-fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
-    let (mut pool, slots) = admitted(Route::Race);
-    let data = rows(0..4);
-    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
-    let options = Batch { masks: Masks::new(&[], 3, 0, 0).unwrap(), ..Default::default() };
-    let error = pool.step(logits, &Batch { slots: &slots, ..options }, &mut Outputs::new()).unwrap_err();
-    assert_eq!(error.to_string(), "masks has length 3, but must have one per row, 4");
-}
-
 #[cfg(feature = "emulator")]
 #[test]
 fn lines_without_words_forbid_every_id_on_a_device() {

@@ -1,10 +1,9 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    DraftTreeCounts, DraftTrees, Draws, Error, FilterOrder, HostDraftTrees, Judgement, Kind, Logits,
-    LogitsMut, NONE, Operators, RowParams, Sampler, SamplingParams, Status, bf16,
+    Draws, Error, FilterOrder, Kind, Logits, LogitsMut, NONE, Operators, RowParams, Sampler, SamplingParams,
+    Status, bf16,
 };
-use gumball_spec::verify::DraftChain;
 use gumball_spec::{Request, Row, oracle};
 
 use crate::cases::{VOCAB, row, rows};
@@ -161,73 +160,6 @@ fn a_row_of_nothing_yields_none_and_disturbs_no_other() {
     assert_eq!(drawn[0].0, drawn[1].0);
     assert_eq!(drawn[1].1[1], Status(Status::EMPTY.0 | Status::NAN.0));
     assert_eq!((drawn[1].1[0], drawn[1].1[2]), (Status::default(), Status::default()));
-}
-
-#[test]
-fn chains_are_the_definitions() {
-    let (chains, n) = (40, 3);
-    let target_probs: Vec<f32> = softmaxes((0..chains as u64 * 4).map(|i| i % 7));
-    let draft_probs: Vec<f32> = softmaxes((0..chains as u64 * 3).map(|i| i % 5));
-    let drafts: Vec<i32> = (0..chains * n)
-        .map(|i| {
-            let q = &draft_probs[i * VOCAB..][..VOCAB];
-            (0..VOCAB).max_by(|a, b| q[*a].total_cmp(&q[*b])).unwrap() as i32
-        })
-        .collect();
-    // A row more for each chain, which nobody reads.
-    let padded: Vec<f32> =
-        draft_probs.chunks(n * VOCAB).flat_map(|chain| [chain, &[f32::NAN; VOCAB]].concat()).collect();
-    let batch = |draft_probs| HostDraftTrees {
-        trees: chains,
-        drafts: n,
-        vocab: VOCAB,
-        draft_probs: Some(draft_probs),
-        draft_token_ids: &drafts,
-        parents: None,
-        target_probs: &target_probs,
-    };
-    let draws = Draws::new(3, 17);
-    for (operators, draft_probs_given) in
-        operators().iter().flat_map(|operators| [&draft_probs, &padded].map(|probs| (operators, probs)))
-    {
-        let (mut tokens, mut rows) = (vec![0; chains * (n + 1)], vec![0; chains * (n + 1)]);
-        let (mut accepted, mut alone) = (vec![0; chains], vec![10; chains]);
-        let mut statuses = vec![Status::default(); chains];
-        let counts = DraftTreeCounts {
-            accepted: Some((&mut accepted).into()),
-            accepted_alone: Some((&mut alone).into()),
-            statuses: Some((&mut statuses).into()),
-            adds: true,
-        };
-        let trees = batch(draft_probs_given);
-        let trees = DraftTrees::Host { trees, tokens: &mut tokens, rows: Some(&mut rows) };
-        operators.judge(trees, Judgement::Rejection, &draws, counts).unwrap();
-        for i in 0..chains {
-            let chain = DraftChain {
-                drafts: &drafts[i * n..][..n],
-                draft_probs: &draft_probs[i * n * VOCAB..][..n * VOCAB],
-                target_probs: &target_probs[i * (n + 1) * VOCAB..][..(n + 1) * VOCAB],
-                vocab: VOCAB,
-                seed: 3,
-                position: 17,
-                draw: i as u32,
-            };
-            let (want, verified) = chain.verify().unwrap();
-            assert_eq!(tokens[i * (n + 1)..][..n + 1], want);
-            let got = (accepted[i], alone[i] - 10, statuses[i]);
-            assert_eq!(got, (verified.accepted, verified.accepted_alone, verified.status));
-            let path: Vec<i32> =
-                (0..=n as i32).map(|j| if j <= accepted[i] as i32 { j } else { -1 }).collect();
-            assert_eq!(rows[i * (n + 1)..][..n + 1], path);
-        }
-        assert!(accepted.iter().any(|accepted| *accepted > 0));
-        assert!(accepted.iter().any(|accepted| *accepted < 3));
-    }
-    let trees = DraftTrees::Host { trees: batch(&draft_probs), tokens: &mut [0; 7], rows: None };
-    let counts = DraftTreeCounts::default();
-    let error = operators()[0].judge(trees, Judgement::Rejection, &draws, counts).unwrap_err();
-    let text = "tokens has length 7, but must have 160 for 40 trees of 3 drafts and 900 ids";
-    assert_eq!(error.to_string(), text);
 }
 
 #[test]

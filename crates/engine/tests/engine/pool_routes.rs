@@ -216,10 +216,3 @@ fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
         assert_eq!(through.sequence().state(), host.sequence().state());
     }
 }
-
-#[test]
-fn a_device_does_not_take_the_route_of_the_oracle() {
-    let Some(device) = device() else { return };
-    let error = Pool::new(PoolConfig { route: Route::Oracle, ..config(&device) }).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { resource: "route on a device", .. }), "{error}");
-}

@@ -2,55 +2,7 @@
 
 use gumball_engine::{Batch, Error, LogprobMode, LogprobsParams, Outputs, Rows, SamplingParams, Scored};
 
-use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
-
-/// Returns kinds that can be scored: all but mirostat and XTC in mode `processed`, which are not.
-fn scorable() -> impl Iterator<Item = (usize, SamplingParams)> {
-    (0..KINDS).map(|kind| (kind, params(kind, 6)))
-}
-
-#[test]
-fn scores_of_an_output_equal_the_logprobs_of_its_steps() {
-    const ROWS: usize = 40;
-    let prompt = [3, 7, 3];
-    let data = rows((0..ROWS as u64).map(|i| i % 3));
-    for (kind, params) in scorable() {
-        let mut pool = pool(3);
-        let slot = pool.admit(params.clone(), &prompt).unwrap();
-        let mut steps = Vec::new();
-        let mut out = Outputs::with_kept();
-        for line in data.chunks(VOCAB) {
-            let logits = Rows::logits(line, 1, VOCAB).unwrap();
-            pool.step(logits, &Batch::of(&[slot]), &mut out).unwrap();
-            steps.push(out.clone());
-        }
-
-        let ids = pool.sequence(slot).unwrap().history().ids().to_vec();
-        let scored = Scored { params: &params, ids: &ids, prompt_len: 3, start: 3, chunk_rows: None };
-        let logits = Rows::logits(&data, ROWS, VOCAB).unwrap();
-        pool.score(logits, &Batch::default(), &scored, &mut out).unwrap();
-        for (row, step) in steps.iter().enumerate() {
-            let context = format!("kind {kind}, row {row}");
-            assert_eq!(out.tokens()[row], step.tokens()[0], "{context}");
-            assert_eq!(out.logprobs()[row].to_bits(), step.logprobs()[0].to_bits(), "{context}");
-            assert_eq!(out.ranks()[row], step.ranks()[0], "{context}");
-            let width = out.layout().widths.top_n;
-            assert_eq!(out.top_ids(row), &step.top_ids(0)[..width], "{context}");
-            assert_eq!(out.id_logprobs(row), step.id_logprobs(0), "{context}");
-            if kind != 4 {
-                assert_eq!(out.kept(row), step.kept(0), "{context}");
-            }
-        }
-        assert_eq!(pool.sequence(slot).unwrap().history().ids(), ids, "no state is touched");
-
-        // Piecewise, the same.
-        let mut piece = Outputs::new();
-        let scored = Scored { start: 3 + 25, ..scored };
-        let logits = Rows::logits(&data[25 * VOCAB..], ROWS - 25, VOCAB).unwrap();
-        pool.score(logits, &Batch::default(), &scored, &mut piece).unwrap();
-        assert_eq!(piece.logprobs(), &out.logprobs()[25..]);
-    }
-}
+use crate::cases::{VOCAB, params, pool, row, rows};
 
 #[test]
 fn ids_of_the_prompt_count_as_prompt() {

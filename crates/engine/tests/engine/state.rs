@@ -2,48 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::cases::{KINDS, VOCAB, back_to, params, pool, row, rows, step};
 use gumball_engine::{
     Batch, HostMasks, Masks, Outputs, RowHook, Rows, Sampler, SamplingParams, State, Status, StepOptions,
 };
-use gumball_spec::{Request, oracle};
-
-use crate::cases::{KINDS, VOCAB, back_to, params, pool, row, rows, step};
-
-#[test]
-fn steps_equal_the_oracle_called_with_explicit_slices() {
-    let prompt = [3, 7, 3, 50_000];
-    let mut pool = pool(2);
-    let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 9), &prompt).unwrap()).collect();
-    let mut output = vec![Vec::new(); KINDS];
-    let mut mu: Vec<_> = (0..KINDS).map(|kind| params(kind, 9).initial_mu()).collect();
-    for number in 0..6 {
-        // Two rows in turn, so that tokens repeat and penalties bite.
-        let out = step(&mut pool, &rows(vec![number % 2; KINDS]), &slots);
-        for kind in 0..KINDS {
-            let params = params(kind, 9);
-            let request = Request {
-                output: &output[kind],
-                position: (prompt.len() + output[kind].len()) as u32,
-                mu: mu[kind],
-                ..Request::new(&params, &prompt, 9)
-            };
-            let data = row(number % 2);
-            let expected = oracle::sample((&data).into(), &request, None).unwrap();
-            assert_eq!(out.tokens()[kind], expected.token, "kind {kind}, step {number}");
-            assert_eq!(
-                out.mirostat_mu()[kind].to_bits(),
-                expected.mu.to_bits(),
-                "kind {kind}, step {number}"
-            );
-            output[kind].push(expected.token as u32);
-            mu[kind] = expected.mu;
-
-            let sequence = pool.sequence(slots[kind]).unwrap();
-            assert_eq!((sequence.history().output(), sequence.mu()), (&output[kind][..], mu[kind]));
-            assert_eq!(sequence.position() as usize, prompt.len() + output[kind].len());
-        }
-    }
-}
 
 #[test]
 fn shortening_takes_a_slot_back_to_where_it_was() {

@@ -7,25 +7,12 @@ use gumball_engine::{
     PoolConfig, Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
 };
 
-use crate::cases::{VOCAB, params, pool, row, rows, step};
+use crate::cases::{VOCAB, params, places, pool, pools, row, rows, step};
 
 #[test]
 fn a_refused_step_leaves_everything_unchanged() {
-    let mut pool = pool(2);
-    let a = pool.admit(params(4, 1), &[1]).unwrap();
-    let b = pool.admit(params(3, 2), &[2]).unwrap();
-    let gone = pool.admit(params(3, 2), &[2]).unwrap();
-    pool.release(gone).unwrap();
-    let data = rows([0, 1]);
-    let out = step(&mut pool, &data, &[a, b]);
-    let state = |pool: &mut Pool| {
-        [a, b].map(|slot| {
-            let sequence = pool.sequence(slot).unwrap();
-            (sequence.history().ids().to_vec(), sequence.mu(), sequence.position())
-        })
-    };
-    let before = state(&mut pool);
-
+    // The slots of the first three requests, of which the last has ended.
+    let ([a, b, gone], data) = ([0, 1, 2], rows([0, 1]));
     let good = Rows::logits(&data, 2, VOCAB).unwrap();
     let short = Rows::Logits(HostMatrix::strided(&data, 2, VOCAB - 1, VOCAB).unwrap().into());
     let none = Batch::default();
@@ -58,16 +45,36 @@ fn a_refused_step_leaves_everything_unchanged() {
         ),
         ("hooks has length 1", good, &[a, b], Batch { hooks: &[hook], ..none }),
     ];
-    for (message, logits, slots, options) in cases {
-        let mut touched = out.clone();
-        let error = pool.step(logits, &Batch { slots, ..options }, &mut touched).unwrap_err();
-        assert!(error.to_string().starts_with(message), "{error}");
-        assert_eq!(touched.words(), out.words(), "{message}");
-        assert_eq!(state(&mut pool), before, "{message}");
+    for mut pool in pools() {
+        for (kind, slot) in [(4, a), (3, b), (3, gone)] {
+            assert_eq!(pool.admit(params(kind, 1), &[1]), Ok(slot));
+        }
+        pool.release(gone).unwrap();
+        let out = step(&mut pool, &data, &[a, b]);
+        let state = |pool: &mut Pool| {
+            [a, b].map(|slot| {
+                let sequence = pool.sequence(slot).unwrap();
+                (sequence.history().ids().to_vec(), sequence.mu(), sequence.position())
+            })
+        };
+        let before = state(&mut pool);
+        for (message, logits, slots, options) in cases {
+            let mut touched = out.clone();
+            let error = pool.step(logits, &Batch { slots, ..options }, &mut touched).unwrap_err();
+            assert!(error.to_string().starts_with(message), "{error}");
+            assert_eq!(touched.words(), out.words(), "{message}");
+            assert_eq!(state(&mut pool), before, "{message}");
+        }
+        if pool.level().is_none() {
+            let (hook, slots) = (|_: &mut [f32]| {}, [a, b]);
+            let hooked = Batch { hooks: &[None, Some(&hook)], ..Batch::of(&slots) };
+            let error = pool.step(good, &hooked, &mut Outputs::new()).unwrap_err().to_string();
+            assert!(error.starts_with("no hooks on a device: row 1 has one"), "{error}");
+        }
+        // A refused step does not count as one in which the slots were seen.
+        step(&mut pool, &data, &[b, a]);
+        assert_eq!(state(&mut pool)[0].2, 3);
     }
-    // A refused step does not count as one in which the slots were seen.
-    step(&mut pool, &data, &[b, a]);
-    assert_eq!(state(&mut pool)[0].2, 3);
 }
 
 #[test]
@@ -90,30 +97,37 @@ fn a_panic_in_a_hook_leaves_every_sequence_as_it_was() {
 #[test]
 fn a_pool_refuses_what_it_has_no_room_for() {
     let config = PoolConfig { slots: 1, ..PoolConfig::new(VOCAB) };
-    let mut pool = Pool::new(config.clone()).unwrap();
     let asks = |top_n, ids: &[u32]| SamplingParams {
         logprobs: Some(LogprobsParams { top_n, ids: ids.to_vec(), ..Default::default() }),
         ..Default::default()
     };
-    let error = pool.admit(asks(1, &[]), &[]).unwrap_err().to_string();
-    assert_eq!(error, "logprobs.top_n is 1, but must be in 0..=0, the pool's widths.top_n");
-    let error = pool.admit(asks(0, &[7]), &[]).unwrap_err().to_string();
-    assert_eq!(error, "logprobs.ids has length 1, but must have at most 0 ids, the pool's widths.ids");
-    let error = pool.admit(SamplingParams { top_p: -1.0, ..Default::default() }, &[]).unwrap_err();
-    assert!(error.to_string().starts_with("top_p is -1"));
-    assert!(pool.is_empty(), "nothing was admitted");
+    for place in places() {
+        let mut pool = Pool::new(PoolConfig { place, ..config.clone() }).unwrap();
+        let error = pool.admit(asks(1, &[]), &[]).unwrap_err().to_string();
+        assert_eq!(error, "logprobs.top_n is 1, but must be in 0..=0, the pool's widths.top_n");
+        let error = pool.admit(asks(0, &[7]), &[]).unwrap_err().to_string();
+        assert_eq!(error, "logprobs.ids has length 1, but must have at most 0 ids, the pool's widths.ids");
+        let error = pool.admit(SamplingParams { top_p: -1.0, ..Default::default() }, &[]).unwrap_err();
+        assert!(error.to_string().starts_with("top_p is -1"));
+        assert!(pool.is_empty(), "nothing was admitted");
 
-    let slot = pool.admit(asks(0, &[]), &[]).unwrap();
-    for error in [pool.admit(asks(0, &[]), &[]), pool.fork(slot, 1)].map(Result::unwrap_err) {
-        assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
-    }
-    for error in [
-        pool.release(PADDING).unwrap_err(),
-        pool.fork(1, 1).unwrap_err(),
-        pool.shorten(&[7], &[0]).unwrap_err(),
-        pool.sequence(-5).map(|_| ()).unwrap_err(),
-    ] {
-        assert!(matches!(error, Error::OutOfRange { parameter: "slot", .. }), "{error}");
+        let slot = pool.admit(asks(0, &[]), &[]).unwrap();
+        for error in [pool.admit(asks(0, &[]), &[]), pool.fork(slot, 1)].map(Result::unwrap_err) {
+            assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
+        }
+        for error in [
+            pool.release(PADDING).unwrap_err(),
+            pool.fork(1, 1).unwrap_err(),
+            pool.shorten(&[7], &[0]).unwrap_err(),
+            pool.sequence(-5).map(|_| ()).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::OutOfRange { parameter: "slot", .. }), "{error}");
+        }
+        let mut out = Outputs::new();
+        pool.step(Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap(), &Batch::of(&[]), &mut out).unwrap();
+        assert!(out.tokens().is_empty());
+        pool.release(slot).unwrap();
+        assert!(pool.is_empty() && pool.admit(asks(0, &[]), &[]) == Ok(slot));
     }
     for config in [
         PoolConfig { slots: 0, ..config.clone() },

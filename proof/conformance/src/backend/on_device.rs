@@ -15,7 +15,8 @@ pub struct OnDevice<'a> {
     vocab: usize,
     requests: usize,
     logits: DeviceBuffer,
-    drafts: Option<(Drafts<'a>, [DeviceBuffer; 3])>,
+    /// With their ids, the two lists of their tree, and their probabilities.
+    drafts: Option<(Drafts<'a>, [DeviceBuffer; 4])>,
 }
 
 impl<'a> OnDevice<'a> {
@@ -40,14 +41,14 @@ impl<'a> OnDevice<'a> {
         };
         let copy = |drafts: Drafts<'a>| -> Result<_> {
             let ids = DeviceBuffer::of(runtime, of_host(drafts.ids))?;
-            let parents = DeviceBuffer::of(runtime, parents_of(&drafts).unwrap_or_default())?;
+            let [tree, siblings] = lists_of(&drafts.tree).map(|list| DeviceBuffer::of(runtime, list));
             let mut probs: Vec<f32> = Vec::new();
             if let Some(Matrix::Host(matrix)) = drafts.probs {
                 let rows = (0..matrix.rows()).map(|row| matrix.row(row));
                 probs.extend(rows.flat_map(|row| (0..row.vocab()).map(move |id| row.logit(id))));
             }
             let probs = DeviceBuffer::of(runtime, &probs)?;
-            Ok((drafts, [ids, parents, probs]))
+            Ok((drafts, [ids, tree?, siblings?, probs]))
         };
         let drafts = work.drafts.map(copy).transpose()?;
         Ok(Self { rows, dtype, vocab, requests, logits, drafts })
@@ -80,23 +81,31 @@ impl<'a> OnDevice<'a> {
 
     /// Returns the drafts.
     pub fn drafts(&self) -> Result<Option<Drafts<'_>>> {
-        let Some((drafts, [ids, parents, probs])) = &self.drafts else { return Ok(None) };
+        let Some((drafts, [ids, tree, siblings, probs])) = &self.drafts else { return Ok(None) };
         let count = of_host(drafts.ids).len();
         let column =
-            |buffer| Ok::<Ids<'_>, Error>(DeviceSlice::of(buffer, IntType::I32).first(count)?.into());
-        let tree = match parents_of(drafts) {
-            Some(_) => Tree::Parents(column(parents)?),
-            None => Tree::Chain,
+            |buffer, count| Ok::<Ids<'_>, Error>(DeviceSlice::of(buffer, IntType::I32).first(count)?.into());
+        let rows = self.requests + count;
+        let tree = match drafts.tree {
+            Tree::Chain => Tree::Chain,
+            Tree::Parents(_) => Tree::Parents(column(tree, count)?),
+            Tree::Links { .. } => {
+                Tree::Links { first_child: column(tree, rows)?, next_sibling: column(siblings, rows)? }
+            }
         };
-        let of = |_| DeviceMatrix::of(probs, Dtype::F32, 0, self.requests + count, self.vocab, self.vocab);
+        let of = |_| DeviceMatrix::of(probs, Dtype::F32, 0, rows, self.vocab, self.vocab);
         let probs = drafts.probs.map(of).transpose()?.map(Matrix::from);
-        Ok(Some(Drafts { ids: column(ids)?, tree, probs }))
+        Ok(Some(Drafts { ids: column(ids, count)?, tree, probs }))
     }
 }
 
-/// Returns the parents of drafts, which no case has as links.
-fn parents_of<'a>(drafts: &Drafts<'a>) -> Option<&'a [i32]> {
-    if let Tree::Parents(parents) = drafts.tree { Some(of_host(parents)) } else { None }
+/// Returns the lists that a tree is given by, the parents or the links.
+fn lists_of<'a>(tree: &Tree<'a>) -> [&'a [i32]; 2] {
+    match *tree {
+        Tree::Chain => [&[], &[]],
+        Tree::Parents(parents) => [of_host(parents), &[]],
+        Tree::Links { first_child, next_sibling } => [first_child, next_sibling].map(of_host),
+    }
 }
 
 /// Returns ids of the host, which all cases have.

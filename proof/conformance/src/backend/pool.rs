@@ -161,7 +161,8 @@ impl Pooled {
             let place = Place::Device { device, rows, history_growth: 1, keep_histories: false };
             Pools::new(PoolConfig { slots: TOGETHER, place, ..config })
         };
-        Self { operators: None, ..Self::new(name, Box::new(make)) }
+        let slowness = if name.contains("emulated") { 10 } else { 1 };
+        Self { operators: None, slowness, ..Self::new(name, Box::new(make)) }
     }
 
     fn new(name: &'static str, make: Make) -> Self {

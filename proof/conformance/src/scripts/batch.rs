@@ -36,6 +36,8 @@ pub struct DraftsOfBatch {
     pub mode: VerifyMode,
     pub counts: Vec<u32>,
     pub trees: bool,
+    /// Whether trees are given by links, and not by parents.
+    pub links: bool,
     pub probs: bool,
     /// Whether some parent is no draft before its child.
     pub no_tree: bool,
@@ -51,6 +53,8 @@ pub struct Made {
     forced: Vec<Option<u32>>,
     ids: Vec<i32>,
     parents: Vec<i32>,
+    /// The first child and the next sibling of each row.
+    links: [Vec<i32>; 2],
     probs: Vec<f32>,
 }
 
@@ -102,6 +106,7 @@ impl Batch {
             mode,
             counts,
             trees: form & 1 != 0 && (mode != VerifyMode::Block || form >= 250),
+            links: form & 4 != 0,
             probs: form & 2 != 0 && (reads || form >= 250),
             no_tree: form & 63 == 61,
         };
@@ -149,8 +154,10 @@ impl Batch {
             }
             row += *count as usize + 1;
         }
+        let mut links = links_of(counts, &parents);
         if self.drafts.as_ref().is_some_and(|drafts| drafts.no_tree) {
-            parents.iter_mut().last().into_iter().for_each(|parent| *parent = 64);
+            let [parent, link] = [&mut parents, &mut links[1]].map(|list| list.last_mut());
+            parent.into_iter().chain(link).for_each(|last| *last = 64);
         }
         let masks = self.masks.then(|| {
             let mask = (0..rows * WORDS).map(|_| (words.word() | words.word()) as u32).collect();
@@ -170,6 +177,7 @@ impl Batch {
             forced,
             ids,
             parents,
+            links,
             probs,
         }
     }
@@ -188,6 +196,21 @@ impl Batch {
             Kind::Probabilities => row.into_iter().map(|z| z.exp2().min(1e30)).collect(),
         }
     }
+}
+
+/// Returns the links between the rows of requests, each row's next sibling being the next one with its parent.
+fn links_of(counts: &[u32], parents: &[i32]) -> [Vec<i32>; 2] {
+    let (mut links, mut rest) = ([vec![], vec![]], parents);
+    for count in counts {
+        let parents = rest.split_off(..*count as usize).expect("a parent for each draft");
+        let child_from = |from: usize, parent: i32| {
+            (from..parents.len()).find(|draft| parents[*draft] == parent).map_or(-1, |draft| draft as i32 + 1)
+        };
+        links[0].extend((0..=parents.len()).map(|row| child_from(row, row as i32 - 1)));
+        links[1].push(-1);
+        links[1].extend((0..parents.len()).map(|draft| child_from(draft + 1, parents[draft])));
+    }
+    links
 }
 
 /// Returns the id of the largest number.
@@ -229,7 +252,12 @@ impl Made {
     /// Returns the drafts of a batch that is verified.
     pub fn drafts(&self, batch: &Batch) -> Option<Drafts<'_>> {
         let of = batch.drafts.as_ref()?;
-        let tree = if of.trees { Tree::Parents((&self.parents).into()) } else { Tree::Chain };
+        let [first_child, next_sibling] = self.links.each_ref().map(|list| list.into());
+        let tree = match (of.trees, of.links) {
+            (false, _) => Tree::Chain,
+            (true, false) => Tree::Parents((&self.parents).into()),
+            (true, true) => Tree::Links { first_child, next_sibling },
+        };
         let probs = of.probs.then(|| Matrix::new(&self.probs, self.probs.len() / VOCAB, VOCAB));
         Some(Drafts { ids: (&self.ids).into(), tree, probs: probs.transpose().expect("whole rows") })
     }
